@@ -204,7 +204,7 @@ def _sentinel(a: int, b: Any = object()) -> None: ...  # noqa: B008
         (_set, "'a' of _set.*is a set.*take a list"),
         (_secret, "'a' of _secret.*secret type.*take a str"),
         (_sentinel, "'b' of _sentinel.*no JSON form"),
-        (lambda a: a, "'<lambda>' cannot name a tool.*name='send_email'"),
+        (lambda a: a, "'<lambda>' is not a valid tool name.*name='send_email'"),
     ],
 )
 def test_functions_that_cannot_be_tools(fn: Any, advice: str) -> None:
@@ -227,7 +227,7 @@ def test_a_text_may_be_declared_secret(mark: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 65, "naïve", "a\n"])
 def test_names_that_are_no_tool_names(name: str) -> None:
-    with pytest.raises(TypeError, match="cannot name a tool"):
+    with pytest.raises(TypeError, match="is not a valid tool name"):
         Signature.of(send_email, name=name)
 
 

@@ -109,7 +109,7 @@ def test_an_escape_written_by_the_agent_is_not_one_of_ours() -> None:
     result = visible("⟨U+202E⟩")
     assert result.text == "⟨U+27E8⟩U+202E⟨U+27E9⟩"
     assert result.hidden == 0
-    assert result.notes == ("writes the brackets ⟨ ⟩ itself; they are shown by their numbers",)
+    assert result.notes == ("contains the brackets ⟨ ⟩ itself; they are shown as code points",)
 
 
 def test_inline_keeps_to_one_line_and_owns_its_arrows() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import sayso
 from sayso.client import Client, RemoteGate
-from sayso.gate.framework_agent import FrameworkAgent
+from sayso.gate.framework import FrameworkAgent
 
 DOORS = [sayso.Gate, sayso.Inbox, sayso.Agent, sayso.Context, Client, RemoteGate, FrameworkAgent]
 

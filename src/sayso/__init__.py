@@ -1,6 +1,6 @@
-"""Sayso: a durable yes or no for AI agents.
+"""Sayso: durable approvals for AI agents.
 
-The public names, each imported on first use: ``import sayso`` itself loads nothing heavy.
+Every public name is imported on first use, so that ``import sayso`` loads nothing heavy.
 """
 
 from __future__ import annotations

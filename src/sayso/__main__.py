@@ -1,4 +1,4 @@
-"""``python -m sayso`` is the command line as well."""
+"""Run the command line with ``python -m sayso``."""
 
 from sayso.cli.entry import main
 

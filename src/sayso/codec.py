@@ -1,12 +1,12 @@
 """Strict JSON in, canonical bytes out.
 
-What a person approves is a digest over RFC 8785 bytes, so every value must have exactly one such
-form and must come back from it unchanged. Anything that JSON would bend on the way (a large
-integer, NaN, half a surrogate pair, a key that is no string) is refused here, by its path, before
-anybody is asked about it.
+People approve a digest over RFC 8785 bytes, so every value must have exactly one such form and must
+come back from it unchanged. Values that JSON would change on the way (a large integer, NaN, half a
+surrogate pair, a key that is not a string) are refused here, with their path, before people are
+asked about them.
 
-``canonical`` and ``parse`` are for what comes from outside; ``dumps`` and ``loads`` are for rows
-that this package wrote itself.
+``canonical`` and ``parse`` are for values from outside; ``dumps`` and ``loads`` are for rows that
+this package wrote itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTAINERS = frozenset({dict, list, tuple})
 
 
 def canonical(value: object) -> bytes:
-    """Return the RFC 8785 bytes of a JSON value, or raise InvalidCall with the path at fault."""
+    """Return the RFC 8785 bytes of a JSON value. Raise ``InvalidCall`` with the path at fault."""
     plain = _check(value)
     try:
         data = _sorted(value).encode() if plain else _general(value)
@@ -57,7 +57,7 @@ def _general(value: Any) -> bytes:
 
 
 def parse(data: str | bytes) -> Any:
-    """Read JSON from outside strictly: one meaning per text, or InvalidCall."""
+    """Parse JSON from outside. Raise ``InvalidCall`` if it is not valid or is ambiguous."""
     text = _text(data)
     try:
         value = _STRICT.decode(text)
@@ -74,17 +74,17 @@ def parse(data: str | bytes) -> Any:
 
 
 def loads(data: str | bytes) -> Any:
-    """Read JSON that this package stored."""
+    """Parse JSON that this package stored."""
     text = data.decode() if isinstance(data, bytes) else data
     if text[:1].isspace():
         return json.loads(text)
-    # What we write has no space around it: skipping some takes as long as reading a short value.
+    # What we write has no space around it, and skipping space takes as long as a short value.
     value, end = _PLAIN.raw_decode(text)
     return value if end == len(text) else json.loads(text)
 
 
 def dumps(value: object) -> str:
-    """Write compact JSON for a row of our own."""
+    """Return compact JSON for a row of our own."""
     return _compact(value)
 
 
@@ -94,15 +94,12 @@ def sha256(data: bytes) -> str:
 
 
 def digest(envelope: Mapping[str, object]) -> str:
-    """Return the SHA-256 of an envelope's canonical bytes, in hex.
-
-    An envelope is ours, and plain.
-    """
+    """Return the SHA-256 of an envelope's canonical bytes in hex. Floats are not allowed."""
     return sha256(_sorted(envelope).encode())
 
 
 def path_text(parts: Iterable[str | int]) -> str:
-    """Write a path as people read it: ``items[3].price``."""
+    """Format a path for people: ``items[3].price``."""
     return "".join(map(_step, parts)).removeprefix(".")
 
 
@@ -139,26 +136,26 @@ def _check_size(size: int) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object, refusing a key that stands twice: readers differ on which one counts."""
+    """Build an object. Refuse duplicate keys: parsers differ on which one counts."""
     built = dict(pairs)
     if len(built) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise InvalidCall(f"the key {_quoted(twice)} stands twice in one object")
+        raise InvalidCall(f"the key {_quoted(twice)} appears twice in one object; remove one")
     return built
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
 _PLAIN = json.JSONDecoder()
 _compact = json_encoder(allow_nan=False)
-#: Where keys are ASCII and numbers have no fractions, this writes the RFC 8785 bytes, several times
-#: faster than a general encoder: others sort keys by UTF-16, and write floats as JavaScript does.
+#: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times
+#: faster than a general encoder, which has to sort keys by UTF-16 and write floats as JavaScript.
 _sorted = json_encoder(allow_nan=False, sort_keys=True)
 
 
 def _check(value: object) -> bool:
-    """Walk the value once, in order and without recursion, and refuse what JSON cannot carry.
+    """Walk the value once, in order and without recursion. Refuse what JSON cannot represent.
 
-    Gives whether it is plain: all keys are ASCII, and no number is a float.
+    Returns whether it is plain: all keys are ASCII, and no number is a float.
     """
     path: list[str | int] = [""]  # the step into each open level; the root's own is never shown
     levels: list[Iterator[tuple[str | int, Any]]] = [iter((("", value),))]
@@ -191,7 +188,7 @@ def _check(value: object) -> bool:
 def _enter(
     node: Any, path: list[str | int], items: int, size: int
 ) -> tuple[Iterator[tuple[str | int, Any]], bool]:
-    """What stands in a container, and whether its keys are ASCII."""
+    """Return the entries of a container, and whether its keys are ASCII."""
     if len(path) > MAX_DEPTH:
         _refuse(path, _TOO_DEEP)
     if items > MAX_ITEMS:
@@ -211,7 +208,7 @@ def _enter(
 
 
 def _fault(scalar: object) -> str | None:
-    """Say what keeps a scalar out of JSON, if anything does."""
+    """Return why a scalar has no JSON form, or None if it has one."""
     if scalar is None or isinstance(scalar, bool):
         return None
     if isinstance(scalar, str):

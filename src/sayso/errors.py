@@ -1,26 +1,26 @@
 """Everything that Sayso raises, as one tree.
 
     SaysoError
-    ├── Refused              nothing ran, and somebody or something said no
-    │   ├── Rejected         a person said no, or will not answer
-    │   ├── Denied           the policy said no; nobody was asked
-    │   ├── Expired          nobody decided in time
-    │   ├── Cancelled        the run or the request was called off
-    │   ├── DuplicateEffect  another call has had this effect, or may have; it says which
-    │   └── Superseded       new input made the request pointless
+    ├── Refused              the call did not run
+    │   ├── Rejected         a person rejected it, or declined to answer
+    │   ├── Denied           the policy denies it; no person was asked
+    │   ├── Expired          no decision was made in time
+    │   ├── Cancelled        the run or the request was cancelled
+    │   ├── DuplicateEffect  another call has this effect, or may have; the message says which
+    │   └── Superseded       new input replaced the request
     ├── NotFound             no request, run, thread, grant or token has that id
-    ├── Conflict             what you saw is not what is there now
-    │   ├── AlreadyDecided   somebody else's decision won; it says whose
-    │   └── Leased           another process works on the run, or died; it says until when
+    ├── Conflict             what you saw has changed; read it again
+    │   ├── AlreadyDecided   another decision came first; the message says whose
+    │   └── Leased           another process works on the run, or died; the message says until when
     ├── NotAllowed           this person, role or assurance may not do that
-    │   └── Unauthenticated  nobody is signed in here
-    ├── TooMany              too much at once; it says when to try again
+    │   └── Unauthenticated  not signed in
+    ├── TooMany              too many requests at once; the message says when to try again
     ├── InvalidDecision      the decision does not fit the request
-    ├── InvalidCall          the arguments, question or schema cannot be asked about
-    ├── InvalidPolicy        a policy file or rule that cannot be read
+    ├── InvalidCall          the arguments, question or schema are not valid
+    ├── InvalidPolicy        a policy file or rule is not valid
     ├── CallFailed           the call ran and raised, now or in an earlier process
     ├── ResultNotKept        the call ran, and its result could not be stored
-    ├── InDoubt              the call started, and nobody knows how it ended
+    ├── InDoubt              the call started, and its outcome is unknown
     ├── Tampered             a stored row does not match its digest or signature
     ├── KeyMissing           there is no key to sign or verify with
     │   └── UnknownKey       a row was signed with a key that this process does not have
@@ -28,8 +28,8 @@
     └── StoreError           the store cannot be read or written
         └── StoreVersion     the store was written by a newer version
 
-``Paused`` stands outside the tree: it derives from ``BaseException``, so that a framework that
-turns every exception of a tool into text for the model cannot swallow it.
+``Paused`` is outside the tree: it derives from ``BaseException``, so that a framework that turns
+every exception of a tool into text for the model cannot swallow it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 class SaysoError(Exception):
-    """The base of all errors; every message says what to do."""
+    """The base class of all errors. Each message says what to do."""
 
 
 class Refused(SaysoError):
-    """Nothing ran: a person, the policy or the clock said no."""
+    """The call did not run: a person, the policy or the clock refused it."""
 
     def __init__(self, message: str, request: Request | None = None) -> None:
         super().__init__(message)
@@ -54,29 +54,29 @@ class Refused(SaysoError):
 
 
 class Rejected(Refused):
-    """A person said no; the message holds the reason."""
+    """A person rejected the call. The message contains their reason."""
 
 
 class Denied(Refused):
-    """The policy forbids the call; nobody was asked."""
+    """The policy denies the call. No person was asked."""
 
 
 class Expired(Refused):
-    """Nobody decided in time."""
+    """No decision was made in time."""
 
 
 class Cancelled(Refused):
-    """The run or the request was called off."""
+    """The run or the request was cancelled."""
 
 
 class Superseded(Refused):
-    """Newer input took the place of the request."""
+    """New input replaced the request."""
 
 
 class DuplicateEffect(Refused):
-    """Another call has the effect of this one, by its key: done, running, or in doubt.
+    """Another call with the same effect key has run, is running, or is in doubt.
 
-    ``key`` is the key, ``first`` the id of the request that has it, ``request`` the one refused.
+    ``key`` is the key, ``first`` the id of the request that has it, ``request`` the refused one.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class NotFound(SaysoError):
 
 
 class Conflict(SaysoError):
-    """What was seen is not what is there now; read it again."""
+    """What you saw has changed; read it again."""
 
 
 class AlreadyDecided(Conflict):
-    """Somebody else's decision won."""
+    """Another decision came first."""
 
     def __init__(self, message: str, request: Request | None = None) -> None:
         super().__init__(message)
@@ -104,7 +104,7 @@ class AlreadyDecided(Conflict):
 
 
 class Leased(Conflict):
-    """Another process works on the run, or died while it did; the message says until when."""
+    """Another process works on the run, or died doing so. The message says until when."""
 
 
 class NotAllowed(SaysoError):
@@ -112,11 +112,11 @@ class NotAllowed(SaysoError):
 
 
 class Unauthenticated(NotAllowed):
-    """Nobody is signed in, or with something that does not count."""
+    """Not signed in, or with a token or session that is not valid."""
 
 
 class TooMany(SaysoError):
-    """Too many requests are open, or come too fast; ``wait`` is how many seconds to wait."""
+    """Too many requests are open or arrive at once. Try again after ``wait`` seconds."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
@@ -124,7 +124,7 @@ class TooMany(SaysoError):
 
 
 class InvalidDecision(SaysoError):
-    """The decision does not fit the request; ``path`` names the field where one is at fault."""
+    """The decision does not fit the request. ``path`` names the field at fault, if one is."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -132,7 +132,7 @@ class InvalidDecision(SaysoError):
 
 
 class InvalidCall(SaysoError):
-    """The call or question cannot be asked about; ``path`` names the value at fault."""
+    """The arguments, question or schema are not valid. ``path`` names the value at fault."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -140,11 +140,11 @@ class InvalidCall(SaysoError):
 
 
 class InvalidPolicy(SaysoError):
-    """A rule or a policy file that cannot be read."""
+    """A rule or a policy file is not valid."""
 
 
 class CallFailed(SaysoError):
-    """The call ran and raised; ``type`` is the name of what it raised, ``said`` what that said."""
+    """The call ran and raised. ``type`` is the name of the exception, ``said`` its message."""
 
     def __init__(self, message: str, type: str = "", said: str = "") -> None:
         super().__init__(message)
@@ -155,7 +155,7 @@ class CallFailed(SaysoError):
 class ResultNotKept(SaysoError):
     """The call ran, and its result could not be stored. It will not run again.
 
-    ``value`` is the result, in the process that ran it; later callers get None.
+    ``value`` is the result in the process that ran it, and None for later callers.
     """
 
     def __init__(self, message: str, value: object = None) -> None:
@@ -164,7 +164,7 @@ class ResultNotKept(SaysoError):
 
 
 class InDoubt(SaysoError):
-    """The call started, its end is unknown, and it was given up."""
+    """The call started, its outcome is unknown, and a person gave up on it."""
 
     def __init__(self, message: str, request: Request | None = None) -> None:
         super().__init__(message)
@@ -172,7 +172,7 @@ class InDoubt(SaysoError):
 
 
 class Tampered(SaysoError):
-    """A stored row does not match its digest or its signature; it was not run."""
+    """A stored row does not match its digest or signature. It was not used."""
 
 
 class KeyMissing(SaysoError):
@@ -182,8 +182,8 @@ class KeyMissing(SaysoError):
 class UnknownKey(KeyMissing):
     """A signature, link or row MAC names a key that is not in this process's keyring.
 
-    It may be genuine, so it is not reported as tampering, and nothing is changed because of it: add
-    the key where it is missing, and try again. ``key_id`` is the id of the key.
+    The row may be genuine, so this is not reported as tampering, and nothing is changed. Add the
+    key to the keyring and try again. ``key_id`` is the id of the key.
     """
 
     def __init__(self, message: str, key_id: str = "") -> None:
@@ -192,7 +192,7 @@ class UnknownKey(KeyMissing):
 
 
 class StoreError(SaysoError):
-    """The store cannot be read or written; nothing was changed."""
+    """The store cannot be read or written. Nothing was changed."""
 
 
 class StoreVersion(StoreError):
@@ -200,7 +200,7 @@ class StoreVersion(StoreError):
 
 
 class Paused(BaseException):
-    """Not an error: the run waits for a decision. Enter the run named ``run`` again to continue."""
+    """Not an error: the run waits for a decision. To continue, enter the run ``run`` again."""
 
     def __init__(self, run: str, requests: Sequence[Request]) -> None:
         self.run = run
@@ -213,11 +213,11 @@ class Paused(BaseException):
         )
 
 
-def told(error: BaseException) -> str:
-    """An error as text that can be stored, whatever it says of itself."""
+def describe_error(error: BaseException) -> str:
+    """Return an error's type and message as text that can be stored."""
     try:
         said = str(error)
     except Exception:
-        said = "it cannot say what happened"
+        said = "its message could not be read"
     whole = f"{type(error).__name__}: {said}".replace("\0", "\\x00")
     return whole.encode("utf-8", "backslashreplace").decode()

@@ -1,13 +1,13 @@
-"""What becomes of locks, OS threads and connections when the process forks.
+"""Make locks, OS threads and connections survive ``os.fork``.
 
 A forked child has one OS thread, the one that forked. Everything else is a snapshot: a lock that
-another thread held stays locked for ever, a queue has no reader, and a connection still belongs to
-the parent. So every object that has any of these starts anew in the child (``renew_in_child``).
+another OS thread held stays locked forever, a queue has no reader, and a connection still belongs
+to the parent. So every object that has any of these starts anew in the child (``renew_in_child``).
 
-A snapshot is useless if it was taken in the middle of something. SQLite is the case in point: it
-keeps the locks of a file in variables of the whole process, behind locks of its own. A child that
-inherits them half changed hangs, or takes its parent's locks for its own. ``with no_fork():`` marks
-such a section: a fork waits until no other OS thread is in one.
+A snapshot taken in the middle of a change is useless. SQLite is the important case: it keeps the
+locks of a file in variables of the whole process, behind locks of its own. A child that inherits
+them half changed hangs, or takes its parent's locks for its own. ``with no_fork():`` marks such a
+section: a fork waits until no other OS thread is in one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weakref import WeakSet
 log = logging.getLogger("sayso")
 
 #: How many seconds a fork waits for OS threads to leave their sections. A commit on a slow disk
-#: takes less; the child of a fork that did not wait long enough is ``cut_short``.
+#: takes less. If that was not enough, ``cut_short`` says so in the child.
 PATIENCE = 10.0
 
 
@@ -79,7 +79,7 @@ _section = _Section()
 
 
 def no_fork() -> threading.RLock:
-    """``with no_fork():`` keeps other OS threads from forking until the block is left.
+    """Return a context manager that keeps other OS threads from forking until the block ends.
 
     Blocks may be nested. Do not wait for other OS threads inside.
     """
@@ -95,15 +95,15 @@ _cuts: Literal["", "own", "other"] = ""
 
 
 def generation() -> int:
-    """The number of forks between the first process and this one.
+    """Return the number of forks between the first process and this one.
 
-    What was begun in another generation belongs to a parent.
+    Anything that was started in another generation belongs to a parent process.
     """
     return _generation
 
 
 def cut_short() -> Literal["", "own", "other"]:
-    """Whether this process was forked inside a section.
+    """Return whether this process was forked inside a section.
 
     ``"own"``: by the OS thread that was in it. ``"other"``: another OS thread was in it for longer
     than ``PATIENCE``.

@@ -1,55 +1,181 @@
-"""Write a method once, as a coroutine, and get its ``_sync`` twin.
+"""Where blocking and async code meet: worker threads, ``_sync`` twins, and waiting for commits.
 
-The bodies never wait on their own: blocking work goes through ``to_thread``, and waiting for
-changes goes through ``News``. On an event loop, ``to_thread`` uses a worker thread. Under
-``run_sync`` it simply calls the function, so the coroutine runs to its end in one step and needs no
-loop at all.
+Public methods are coroutines, and each gets its ``_sync`` twin from ``sync_twin``. The bodies never
+block and never await anything but this module: blocking work goes through ``to_thread``, ``read``
+and ``write``; waiting for changes goes through ``CommitWaiter``. On an event loop these use worker
+threads. Under ``run_sync`` they simply call the function, so that a coroutine runs to its end in
+one step and needs no loop at all.
+
+Code that users wrote may take long or need a loop: ``run_user_function`` and
+``run_user_coroutine``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import inspect
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import cache, partial, update_wrapper
+from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sayso.errors import SaysoError
-from sayso.threads import Threads
+from sayso.forking import renew_in_child
 
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
+#: Whether ``run_sync`` drives the current coroutine.
 _direct: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_direct", default=False)
-_apart: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_apart", default=False)
+#: Whether the running loop is one that ``run_on_own_loop`` made.
+_own_loop: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_own_loop", default=False)
 
 
-#: When the loop of this thread last went round between two commits on it.
-_gave_way = threading.local()
-_TURN_SECONDS = 0.004
-#: How long a process that ends waits for a store; nobody waits for its answer any more.
-_AT_EXIT = 3.0
+# -- worker threads
+
+#: The event loop that gets the result, its future, and the function to call.
+_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+
+#: How many calls to the store run at once, and how many seconds a process that exits waits for
+#: them: nothing waits for their results any more.
+_STORE_THREADS, _STORE_EXIT_SECONDS = 16, 3.0
+#: How many functions of users run at once.
+_USER_THREADS = 256
+_EXIT_SOON_SECONDS = 1.0
+
+
+class ThreadPool:
+    """Worker threads for event loops: up to ``size``, each started when the others are busy.
+
+    ``ThreadPoolExecutor`` costs twice as much (98 µs of CPU per call, here 44): each call goes
+    through two futures and their conditions, which is more work than most reads of a store. The
+    loop's default executor also has few threads (six on two cores) and resolves host names: six
+    slow tools would block every other run, and every new connection.
+
+    A job that waits for another job of the same pool does not count against ``size``; otherwise all
+    threads could wait for one more. At exit, running jobs are completed; ``exit_seconds`` limits
+    how long that may take.
+    """
+
+    def __init__(self, size: int, exit_seconds: float | None = None) -> None:
+        self._size = size
+        self._exit_seconds = exit_seconds
+        self.after_fork()
+        renew_in_child(self)
+        atexit.register(self._finish)
+
+    def after_fork(self) -> None:
+        """Start without threads and jobs: a forked child has none of its parent's."""
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        #: The number of idle threads; if negative, the number of jobs that wait for one.
+        self._free = 0
+        self._threads: list[threading.Thread] = []
+
+    def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Call the function in a worker thread. A job that is cancelled in time never starts."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            if self._free <= 0 and (
+                len(self._threads) < self._size or threading.current_thread() in self._threads
+            ):
+                name = f"sayso-io_{len(self._threads)}"
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+                self._free += 1
+            self._free -= 1
+        self._jobs.put((loop, future, function))
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            loop, future, function = job
+            value = error = None
+            if not future.cancelled():
+                try:
+                    value = function()
+                except BaseException as raised:  # whatever it is, it belongs to the caller
+                    error = raised
+            with self._lock:
+                self._free += 1
+            with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+                loop.call_soon_threadsafe(_resolve, future, value, error)
+            del job, loop, future, function, value, error  # keep nothing alive while idle
+
+    def _finish(self) -> None:
+        """Complete running jobs before the interpreter exits."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        ends = None if self._exit_seconds is None else time.monotonic() + self._exit_seconds
+        for thread in self._threads:
+            thread.join(None if ends is None else max(ends - time.monotonic(), 0.0))
+
+
+def _resolve(future: asyncio.Future[T], value: T, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(value)
+    elif isinstance(error, StopIteration):  # a future cannot carry it, and neither can a coroutine
+        wrapped = RuntimeError(f"StopIteration: {error}")
+        wrapped.__cause__ = error
+        future.set_exception(wrapped)
+    else:
+        future.set_exception(error)
 
 
 @cache
-def _workers() -> Threads:
-    return Threads(16, _AT_EXIT)
+def _store_threads() -> ThreadPool:
+    return ThreadPool(_STORE_THREADS, _STORE_EXIT_SECONDS)
+
+
+@cache
+def _user_threads() -> ThreadPool:
+    return ThreadPool(_USER_THREADS)
+
+
+def exit_soon(code: int = 0) -> None:
+    """End the process in a moment, even if functions in worker threads still run.
+
+    Call this when everything is written and the user has asked twice to stop.
+    """
+
+    def leave() -> None:
+        time.sleep(_EXIT_SOON_SECONDS)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+    threading.Thread(target=leave, name="sayso-exit", daemon=True).start()
+
+
+# -- calls to the store
+
+#: The time of the last turn that a commit on this OS thread's loop left to other tasks.
+_last_turn = threading.local()
+_TURN_SECONDS = 0.004
 
 
 async def to_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a blocking function without blocking the loop, if there is one."""
     if _is_direct():
         return function(*args, **kwargs)
-    return await _workers().run(partial(function, *args, **kwargs))
+    return await _store_threads().run(partial(function, *args, **kwargs))
 
 
 class Readable(Protocol):
-    """Something to read from; ``quick_reads`` says that a read takes microseconds."""
+    """A store to read from. ``quick_reads`` is true if a read takes microseconds."""
 
     quick_reads: bool
 
@@ -62,7 +188,7 @@ async def read(source: Readable, function: Callable[P, T], *args: P.args, **kwar
 
 
 class Writable(Readable, Protocol):
-    """Something to write to; ``transact_now`` writes if that is not worth a thread."""
+    """A store to write to. ``transact_now`` commits only if that is too quick for a thread."""
 
     def transact(self, *commands: Any) -> list[Any]: ...
     def transact_now(self, *commands: Any) -> list[Any] | None: ...
@@ -75,66 +201,71 @@ async def write(store: Writable, *commands: Any) -> list[Any]:
     results = store.transact_now(*commands) if store.quick_reads else None
     if results is None:
         return await to_thread(store.transact, *commands)
-    await _let_others_in()
+    await _yield_to_loop()
     return results
 
 
 async def write_start(
     store: Writable, undo: Callable[[list[Any]], Sequence[Any]], *commands: Any
 ) -> list[Any]:
-    """Commit what starts something; who is cancelled before hearing of it has not begun, and the
-    commands that ``undo`` makes of the results take the start back."""
+    """Commit commands that start something, and undo the start if the caller is cancelled.
+
+    ``undo`` makes the commands from the results.
+    """
     if _is_direct():
         return store.transact(*commands)
     if store.quick_reads:
-        await _let_others_in()  # not after it: who is cancelled in here has written nothing
+        await _yield_to_loop()  # before the commit: if this is cancelled, nothing was written
         if (results := store.transact_now(*commands)) is not None:
             return results
-    writing = _workers().run(partial(store.transact, *commands))
+    writing = _store_threads().run(partial(store.transact, *commands))
     try:
         return await asyncio.shield(writing)
     except asyncio.CancelledError:
-        with suppress(SaysoError):  # then it was not written, or its lease ends by itself
+        with suppress(SaysoError):  # then it was not written, or its lease expires
             if back := undo(await asyncio.shield(writing)):
-                await asyncio.shield(_workers().run(partial(store.transact, *back)))
+                await asyncio.shield(_store_threads().run(partial(store.transact, *back)))
         raise
 
 
-async def write_made(
-    store: Writable, make: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
+async def write_built(
+    store: Writable, build: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
 ) -> list[Any]:
-    """Commit a command that is made by reading first: both in one thread, where it needs one."""
+    """Commit a command that is built by reading first; if that needs a thread, both use one."""
     if store.quick_reads:
-        return await write(store, make(*args, **kwargs))
-    return await to_thread(lambda: store.transact(make(*args, **kwargs)))
-
-
-async def _let_others_in() -> None:
-    """Give way now and then: a commit on the loop keeps everybody else from it for a moment."""
-    now = time.monotonic()
-    if now - getattr(_gave_way, "at", 0.0) > _TURN_SECONDS:
-        await asyncio.sleep(0)
-        _gave_way.at = time.monotonic()
+        return await write(store, build(*args, **kwargs))
+    return await to_thread(lambda: store.transact(build(*args, **kwargs)))
 
 
 async def write_shielded(store: Writable, *commands: Any) -> list[Any]:
-    """The same, to its end also while being cancelled."""
+    """Commit, to the end even if the caller is cancelled."""
     if _is_direct():
         return store.transact(*commands)
     results = store.transact_now(*commands) if store.quick_reads else None
     if results is not None:
         return results
-    writing = _workers().run(partial(store.transact, *commands))
+    writing = _store_threads().run(partial(store.transact, *commands))
     try:
         return await asyncio.shield(writing)
     except asyncio.CancelledError:
-        with suppress(SaysoError):  # it was not written, and that is no news for who is cancelled
+        with suppress(SaysoError):  # it was not written; the caller is cancelled either way
             await asyncio.shield(writing)
         raise
 
 
+async def _yield_to_loop() -> None:
+    """Let other tasks run now and then: each commit on the loop blocks them for a moment."""
+    now = time.monotonic()
+    if now - getattr(_last_turn, "at", 0.0) > _TURN_SECONDS:
+        await asyncio.sleep(0)
+        _last_turn.at = time.monotonic()
+
+
+# -- sync twins
+
+
 def run_sync(body: Coroutine[Any, Any, T]) -> T:
-    """Run a body to its end in this thread, without a loop."""
+    """Run a coroutine to its end in this OS thread, without a loop."""
     if on_loop():
         body.close()
         raise SaysoError(
@@ -150,74 +281,86 @@ def run_sync(body: Coroutine[Any, Any, T]) -> T:
     finally:
         _direct.reset(token)
         body.close()
-    raise AssertionError("a body waited by itself; use hop")
+    raise AssertionError("a coroutine of a _sync method awaited a loop; use sayso.sync")
 
 
-def run_apart(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run what needs a loop in this thread, on one that ends with it."""
+def run_on_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine that needs a loop in this OS thread, on a new loop."""
     if on_loop():
         raise SaysoError(
             "a _sync method was called on a running event loop, which it would block: "
             "await the method without _sync"
         )
-    token = _apart.set(True)
+    token = _own_loop.set(True)
     try:
         return asyncio.run(make())
     finally:
-        _apart.reset(token)
+        _own_loop.reset(token)
 
 
 def sync_twin(
-    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]], *, apart: bool = False
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]], *, own_loop: bool = False
 ) -> Callable[Concatenate[S, P], T]:
-    """The ``_sync`` twin of an async method: what it takes and says is that of the method.
+    """Return the ``_sync`` twin of an async method, with its signature and docstring.
 
-    ``apart`` is for bodies that need a loop. A class that overrides the method has its twin too.
+    Set ``own_loop`` for bodies that need a loop. The twin calls the method by name, so that it
+    follows a subclass that overrides the method.
     """
     name = method.__name__
 
     def sync(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         body: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)
-        if apart:
-            return run_apart(partial(body, *args, **kwargs))
+        if own_loop:
+            return run_on_own_loop(partial(body, *args, **kwargs))
         return run_sync(body(*args, **kwargs))
 
     update_wrapper(sync, method)
-    del sync.__wrapped__  # type: ignore[attr-defined]  # or others would take it for async, and await
+    del sync.__wrapped__  # type: ignore[attr-defined]  # or frameworks would take it for async
     sync.__name__, sync.__qualname__ = f"{name}_sync", f"{method.__qualname__}_sync"
     sync.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]  # for help() and editors
     return sync
 
 
-def on_lasting_loop() -> bool:
-    """Whether this runs on the event loop of whoever called us, which is there for more."""
-    return on_loop() and not _apart.get()
-
-
 def on_loop() -> bool:
-    """Whether this thread is running an event loop right now."""
-    # ``get_running_loop`` would raise for an answer that is common here.
+    """Return whether this OS thread is running an event loop right now."""
+    # ``get_running_loop`` raises if there is none, which is common here.
     return asyncio._get_running_loop() is not None
 
 
+def on_callers_loop() -> bool:
+    """Return whether this runs on the caller's event loop, which outlives the call."""
+    return on_loop() and not _own_loop.get()
+
+
 def _is_direct() -> bool:
-    """Whether ``run_sync`` drives; a function that it called may have a loop of its own."""
+    """Return whether ``run_sync`` drives; a function that it called may have a loop of its own."""
     return _direct.get() and not on_loop()
 
 
-async def drive(make: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
-    """Await somebody else's coroutine, on the running loop or on one of its own.
+# -- users' code
 
-    ``timeout`` is for the latter: what takes longer is left behind. On the running loop, a
-    coroutine ends in time by itself.
+
+async def run_user_function(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a user's sync function in a worker thread, in the current context."""
+    context = contextvars.copy_context()
+    return await _user_threads().run(partial(context.run, function, *args, **kwargs))
+
+
+async def run_user_coroutine(
+    make: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None
+) -> T:
+    """Await a user's coroutine, on the running loop or on one of its own.
+
+    ``timeout`` applies to a loop of its own: raise ``TimeoutError`` and abandon the coroutine. On
+    the running loop, the coroutine has to limit its time itself.
     """
     if not _is_direct():
         return await make()
-    return in_thread(lambda: run_apart(make), timeout)
+    return call_in_new_thread(lambda: run_on_own_loop(make), timeout)
 
 
-def in_thread(function: Callable[[], T], timeout: float | None = None) -> T:
-    """Call a function in a thread of its own, in this context; TimeoutError leaves it behind."""
+def call_in_new_thread(function: Callable[[], T], timeout: float | None = None) -> T:
+    """Call a function in a new OS thread, in this context. On ``TimeoutError`` it is abandoned."""
     outcome: list[T] = []
     error: list[BaseException] = []
     context = contextvars.copy_context()
@@ -239,16 +382,19 @@ def in_thread(function: Callable[[], T], timeout: float | None = None) -> T:
     return outcome[0]
 
 
-class Source(Protocol):
-    """Where news come from: a store."""
+# -- waiting for commits
+
+
+class Subscribable(Protocol):
+    """A store that calls listeners after commits."""
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Any: ...
 
 
-class News:
-    """Waits for commits on one thread of a store, in either colour and without polling."""
+class CommitWaiter:
+    """Waits for commits on one thread of a store, or on any, on a loop or without one."""
 
-    def __init__(self, source: Source, thread: str | None) -> None:
+    def __init__(self, source: Subscribable, thread: str | None) -> None:
         self._loop = None if _is_direct() else asyncio.get_running_loop()
         self._event: threading.Event | asyncio.Event = (
             threading.Event() if self._loop is None else asyncio.Event()
@@ -256,17 +402,17 @@ class News:
         self._subscription = source.subscribe(thread, self.wake)
 
     def wake(self) -> None:
-        """Let ``wait`` return; from any thread."""
+        """Make ``wait`` return. Call this from any OS thread."""
         if self._loop is None:
             self._event.set()
             return
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
-            self.close()  # the loop is gone, and nobody waits any more
+            self.close()  # the loop is closed, and nothing waits any more
 
     async def wait(self, timeout: float | None) -> None:
-        """Return after the next commit, or when the time is over."""
+        """Return after the next commit, or after ``timeout`` seconds."""
         if isinstance(self._event, threading.Event):
             self._event.wait(timeout)
         else:

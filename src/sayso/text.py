@@ -1,16 +1,16 @@
-"""Agent-written text, made inert: what cannot be seen is written out, and nothing is lost.
+"""Make text that an agent wrote inert: write out hidden characters, and lose nothing.
 
 Every renderer (terminal, web, log, chat) shows what this module returns, never the raw text.
 
-A character that a reader cannot see, or that moves others about, becomes ``⟨U+202E⟩``: controls,
-bidi, zero-width and tag characters, odd spaces, blank letters, private and unassigned ones, lone
-surrogates. So does a combining mark that stands on nothing or high in a pile, because it would be
-drawn over somebody else's text. Emoji stay emoji, but their joiners and variation selectors can
-carry hidden text, so a family shows as its members and ``⟨U+200D⟩``: safety over beauty.
+A character that a reader cannot see, or that moves other characters, becomes ``⟨U+202E⟩``:
+controls, bidi, zero-width and tag characters, unusual spaces, blank letters, private and unassigned
+characters, lone surrogates. So does a combining mark that has no base character or is one of many,
+because it would be drawn over other text. Emoji stay emoji, but their joiners and variation
+selectors can carry hidden text, so a family is shown as its members and ``⟨U+200D⟩``.
 
 The brackets ``⟨ ⟩`` are escaped too, though not counted as hidden. An agent that writes "⟨U+202E⟩"
-is shown as ``⟨U+27E8⟩U+202E⟨U+27E9⟩``: each ``⟨`` on the screen is ours, so two different texts are
-never shown alike. Nothing is trimmed, folded or normalised, and markup stays: it is only text.
+is shown as ``⟨U+27E8⟩U+202E⟨U+27E9⟩``: each ``⟨`` on the screen is ours, so two different texts
+never look the same. Nothing is trimmed, folded or normalized, and markup is shown as text.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from dataclasses import dataclass
 
 from sayso.types import BLANK
 
-# Ours, then the two pairs that are drawn like ours.
+# Ours, then the two pairs that look like ours.
 _BRACKETS = "\u27e8\u27e9\u2329\u232a\u276c\u276d"
 _ARROWS = {"\n": "⏎", "\t": "⇥"}
 
-# Few words of any script put more than four marks on a letter; a higher pile covers other lines.
-_PILE = 4
+# Few words of any script put more than four marks on a letter; more would cover other lines.
+_MOST_MARKS = 4
 
-# Scripts with letters that are drawn like Latin ones, by the first word of their Unicode names.
+# Scripts with letters that look like Latin ones, by the first word of their Unicode names.
 _LIKE_LATIN = frozenset(
     ("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "FULLWIDTH", "GREEK", "LISU", "MATHEMATICAL")
 )
 # The letters that can spell a whole Latin word: Cyrillic, then Greek; small, then capital.
-_TWINS = frozenset(
+_LOOKALIKES = frozenset(
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0455\u0456\u0458\u04bb\u04cf\u0501\u051b\u051d"
     "\u0405\u0406\u0408\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u04c0"
     "\u03b1\u03b9\u03bd\u03bf\u03c1\u03c5"
@@ -54,7 +54,7 @@ _WIDEST_LABEL, _DEEPEST_INDENT = 24, 20
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """A text that is safe to print, and what a reader should be told about it."""
+    """A text that is safe to print, with notes for its reader."""
 
     text: str
     hidden: int = 0
@@ -62,17 +62,17 @@ class Visible:
 
 
 def visible(text: str) -> Visible:
-    """Write out every hidden character; newline, tab and space stay what they are."""
+    """Write out every hidden character. Newline, tab and space stay."""
     if _is_plain(text):
         return Visible(text)
     shown = _escape(text, _BRACKETS)
-    # Each bracket that opens is an escape of ours; brackets of the agent were never hidden.
+    # Each opening bracket is an escape of ours; the agent's own brackets were never hidden.
     hidden = shown.count("⟨") - sum(map(text.count, _BRACKETS))
     return Visible(shown, hidden, tuple(_notes(text, hidden)))
 
 
 def inline(text: str) -> str:
-    """Like ``visible``, for places of one line: newline becomes ``⏎`` and tab ``⇥``."""
+    """Like ``visible``, on one line: newline becomes ``⏎`` and tab ``⇥``."""
     shown = _escape(text, _BRACKETS + "".join(_ARROWS.values()))
     for char, arrow in _ARROWS.items():
         shown = shown.replace(char, arrow)
@@ -80,7 +80,7 @@ def inline(text: str) -> str:
 
 
 def examined(value: object) -> Visible:
-    """All strings and keys of a JSON value, a line each, with what a reader should be told."""
+    """Return all strings and keys of a JSON value, one per line, with notes for the reader."""
     strings = list(_strings(value))
     whole = "\n".join(strings)
     return Visible(whole) if all(map(_is_plain, strings)) else visible(whole)
@@ -92,23 +92,23 @@ def count_hidden(value: object) -> int:
 
 
 def notes(value: object) -> tuple[str, ...]:
-    """Say, each thing once, what a reader of this JSON value should be told."""
+    """Return the notes for a reader of this JSON value, each once."""
     return examined(value).notes
 
 
 def fingerprint(value: str) -> str:
-    """Stand in for a secret: its length, and enough of its hash to tell two long ones apart."""
+    """Return a placeholder for a secret: its length, and the start of its hash."""
     digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
     return f"•••• ({many(len(value), 'char')}, sha256:{digest[:8]}…)"
 
 
 def lines(value: object) -> list[str]:
-    """Lay a JSON value out as ``key: value`` lines: whole, inert, no two values alike.
+    """Lay out a JSON value as ``key: value`` lines: complete, inert, no two values alike.
 
-    A string is bare where nothing else could be meant, else in quotes; one with newlines stands
-    below its key, behind a ``│`` gutter. Past twenty levels the depth is a number, ``[21]``, so
-    that indentation cannot outgrow the value. Whoever wraps a line must indent what follows.
-    A value that JSON does not have raises ``TypeError``.
+    A string is quoted if it could be taken for another value. One with newlines follows its key,
+    behind a ``│`` gutter. Beyond twenty levels the depth is a number, ``[21]``, so that indentation
+    cannot outgrow the value. If you wrap a line, indent its continuation. Raises ``TypeError`` for
+    a value that JSON does not have.
     """
     if isinstance(value, str):
         return _block(value, 0) if "\n" in value else [_quote(value)]
@@ -144,38 +144,38 @@ def _mark(char: str) -> str:
 
 
 def many(number: int, noun: str) -> str:
-    """So many of them, as people write it: 1 request, 2 requests."""
+    """Return a number with its noun: 1 request, 2 requests."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _escape(text: str, ours: str) -> str:
-    """Write out what is hidden, and the characters that only we may write."""
+    """Write out hidden characters, and the characters that only we may use."""
     if _is_plain(text):
         return text
     chars = set(text)
     table = {ord(char): _mark(char) for char in chars if char in ours or _is_hidden(char)}
-    if piling := {char for char in chars if unicodedata.category(char)[0] == "M"}:
-        return "".join(_settled(text, piling, table))
+    if combining := {char for char in chars if unicodedata.category(char)[0] == "M"}:
+        return "".join(_escape_marks(text, combining, table))
     return text.translate(table) if table else text
 
 
-def _settled(text: str, piling: set[str], table: dict[int, str]) -> Iterator[str]:
-    """Escape by the table, and each combining mark that has no letter of its own to stand on."""
-    pile = _PILE
+def _escape_marks(text: str, combining: set[str], table: dict[int, str]) -> Iterator[str]:
+    """Escape by the table, and each combining mark without a letter or after too many others."""
+    marks = _MOST_MARKS
     for char in text:
         shown = table.get(ord(char), char)
         if shown is not char or char.isspace():
-            pile = _PILE
-        elif char in piling:
-            pile += 1
-            shown = char if pile <= _PILE else _mark(char)
+            marks = _MOST_MARKS
+        elif char in combining:
+            marks += 1
+            shown = char if marks <= _MOST_MARKS else _mark(char)
         else:
-            pile = 0
+            marks = 0
         yield shown
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Yield all keys and strings in reading order, with a stack: depth is the agent's choice."""
+    """Yield all keys and strings in order. No recursion, since the agent chooses the depth."""
     todo = [value]
     while todo:
         item = todo.pop()
@@ -191,14 +191,14 @@ def _notes(text: str, hidden: int) -> Iterator[str]:
     if hidden:
         yield many(hidden, "hidden character")
     if any(bracket in text for bracket in _BRACKETS):
-        yield "writes the brackets ⟨ ⟩ itself; they are shown by their numbers"
+        yield "contains the brackets ⟨ ⟩ itself; they are shown as code points"
     if not unicodedata.is_normalized("NFC", text):
         yield "text is not NFC-normalised"
     yield from _mixed_names(text)
 
 
 def _mixed_names(text: str) -> Iterator[str]:
-    """Name the hosts, addresses, path parts and identifiers in which letters pass for Latin."""
+    """Yield notes on hosts, addresses, path parts and identifiers with letters that look Latin."""
     scripts = {char: _script(char) for char in set(text)}
     if not {"LATIN"} < set(scripts.values()) - {""}:
         return
@@ -214,13 +214,13 @@ def _mixed_names(text: str) -> Iterator[str]:
 
 
 def _script(char: str) -> str:
-    """Name the script of a letter, if it is Latin or drawn like Latin."""
+    """Return the script of a letter if it is Latin or looks like Latin, else an empty string."""
     name = unicodedata.name(char, "").split(" ")[0] if char.isalpha() else ""
     return name if name == "LATIN" or name in _LIKE_LATIN else ""
 
 
 def _odd_letters(name: str, scripts: dict[str, str]) -> list[str]:
-    """List the letters that stand among Latin ones, or spell a Latin word inside a Latin host."""
+    """Return the letters that are mixed with Latin ones, or imitate a label of a Latin host."""
     if name.isascii() or all(scripts[char] != "LATIN" for char in name):
         return []
     found: list[str] = []
@@ -228,15 +228,15 @@ def _odd_letters(name: str, scripts: dict[str, str]) -> list[str]:
     for label in _BETWEEN_LABELS.split(name):
         letters = [char for char in label if scripts[char]]
         odd = [char for char in letters if scripts[char] != "LATIN"]
-        # Two letters are a unit (μm, kΩ) more often than a name.
-        among = len(odd) < len(letters) and (is_host or len(letters) > 2)
-        if among or (is_host and _TWINS.issuperset(odd)):
+        # Two letters are more often a unit (μm, kΩ) than a name.
+        mixed = len(odd) < len(letters) and (is_host or len(letters) > 2)
+        if mixed or (is_host and _LOOKALIKES.issuperset(odd)):
             found.extend(odd)
     return list(dict.fromkeys(found))
 
 
 def _entries(value: object, depth: int) -> list[tuple[int, str, object]]:
-    """List what a container holds as depth, head and value, last first; nothing for others."""
+    """Return the entries of a container as (depth, head, value), last first; else an empty list."""
     if isinstance(value, dict):
         labels = [_label(key) for key in value]
         width = max((len(label) for label in labels if len(label) <= _WIDEST_LABEL), default=0)
@@ -257,7 +257,7 @@ def _indent(depth: int) -> str:
 
 
 def _block(text: str, depth: int) -> list[str]:
-    """Put each line of a text behind a gutter; the last space of a line is written out."""
+    """Put each line of a text behind a gutter, and write out a space at the end of a line."""
     gutter = _indent(depth) + "│ "
     shown = _LASTBLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
     return [gutter + line for line in shown.split("\n")]
@@ -266,7 +266,7 @@ def _block(text: str, depth: int) -> list[str]:
 def _scalar(value: object) -> str:
     if isinstance(value, str):
         return _quote(value) if _needs_quotes(value) else inline(value)
-    # ``json`` writes the same digits, ten times slower: it matters for long lists of numbers.
+    # ``json`` writes the same digits ten times slower, which matters for long lists of numbers.
     return repr(value) if type(value) is int else json.dumps(value)
 
 
@@ -276,7 +276,7 @@ def _quote(text: str) -> str:
 
 
 def _needs_quotes(text: str) -> bool:
-    """Tell whether a bare string would pass for another value, or hide its ends."""
+    """Return whether an unquoted string could be taken for another value, or hide its ends."""
     if not text or " " in (text[0], text[-1]) or text[0] == '"' or text.lower() in _NOT_STRINGS:
         return True
     try:

@@ -1,7 +1,7 @@
-"""The nouns that the outside sees: what is asked, what is answered, and by whom.
+"""The public nouns: calls, questions, requests, decisions, terms, grants and reviewers.
 
-Pure values: no clock, no I/O, no third-party import. Times inside are whole microseconds since the
-epoch (``Micros``), because they are hashed and signed; the public ``Request`` shows ``datetime``.
+Pure values: no clock, no I/O, no third-party imports. Internal times are whole microseconds since
+the epoch (``Micros``), because they are hashed and signed; the public ``Request`` has ``datetime``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Json: TypeAlias = Any
 DecisionType = Literal["approve", "edit", "reject", "respond"]
 DECISIONS: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
 
-#: What a request asks for, and how its asking stands or ended.
+#: What a request asks for, and its status.
 RequestKind = Literal["approval", "question", "in_doubt"]
 RequestStatus = Literal[
     "pending",
@@ -33,7 +33,7 @@ RequestStatus = Literal[
     "cancelled",
     "superseded",
 ]
-#: What requests are listed by: ``closed`` are all that do not wait any more.
+#: How to filter requests: ``closed`` means all that are not pending.
 StatusFilter = Literal[RequestStatus, "closed", "any"]
 Sort = Literal["oldest", "newest", "expiring"]
 KINDS: tuple[str, ...] = get_args(RequestKind)
@@ -44,15 +44,15 @@ SORTS: tuple[str, ...] = get_args(Sort)
 Assurance = Literal["code", "os-user", "token", "session"]
 ASSURANCE: tuple[Assurance, ...] = ("code", "os-user", "token", "session")
 
-#: What running a call changes outside: something that must happen once, something that may happen
-#: again under the same key, or nothing.
+#: What running a call does outside: something that must happen once, something that may be repeated
+#: with the same key, or nothing.
 Effect = Literal["once", "idempotent", "read"]
 #: From least to most strict.
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "once")
-#: Which reads leave a row: all of them, or only those that a person was asked about.
+#: Which reads are recorded: all of them, or only those that needed approval.
 Recorded = Literal["all", "asked"]
 RECORDED: tuple[Recorded, ...] = ("asked", "all")
-#: What a call gets whose effect another call has had: an error, or the other's result.
+#: What a call gets if another call already had its effect: an error, or that call's result.
 OnDuplicate = Literal["raise", "result"]
 ON_DUPLICATE: tuple[OnDuplicate, ...] = ("result", "raise")
 
@@ -60,17 +60,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment(at: Micros) -> datetime:
-    """The public form of an internal time."""
+    """Convert an internal time to a ``datetime``."""
     return _EPOCH + timedelta(microseconds=at)
 
 
 VerdictName = Literal["allow", "ask", "deny"]
-#: What becomes of a request that nobody decided in time. Time never approves.
+#: What happens to a request that was not decided in time. Time never approves.
 OnExpiry = Literal["reject", "cancel"]
 
 
 class Verdict(StrEnum):
-    """What a policy says of a call."""
+    """A policy's verdict on a call."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -88,7 +88,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One choice of a question; without a value, the label is the answer."""
+    """One choice of a question. Without a value, the label is the answer."""
 
     label: str
     value: Json = None
@@ -101,7 +101,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What only a person can say: pick one, pick several, write freely, or fill a JSON Schema."""
+    """A question for a person: pick one, pick several, answer freely, or fill in a JSON Schema."""
 
     text: str
     options: tuple[Option, ...] = ()
@@ -110,7 +110,7 @@ class Question:
     schema: Mapping[str, Json] | None = None
 
     if TYPE_CHECKING:
-        # A plain text is an option as well, and any iterable will do.
+        # Options may also be strings, in any iterable.
         def __init__(
             self,
             text: str,
@@ -125,7 +125,7 @@ class Question:
             raise InvalidCall("a question needs a text", "text")
         if isinstance(self.options, str | Mapping) or not isinstance(self.options, Iterable):
             kind = type(self.options).__name__
-            raise InvalidCall(f"options is a list of texts or Options, not {kind}", "options")
+            raise InvalidCall(f"options is a list of strings or Options, not {kind}", "options")
         options = tuple(o if isinstance(o, Option) else Option(o) for o in self.options)
         object.__setattr__(self, "options", options)
         if self.free_text is None:
@@ -134,9 +134,9 @@ class Question:
 
     def _check(self, options: tuple[Option, ...]) -> None:
         if len(options) == 1:
-            raise InvalidCall("one option is no choice: give two or more, or none", "options")
+            raise InvalidCall("one option is not a choice: pass two or more, or none", "options")
         if options and self.schema is not None:
-            raise InvalidCall("a question has options or a schema, not both", "schema")
+            raise InvalidCall("a question takes options or a schema, not both", "schema")
         if self.multiple and not options:
             raise InvalidCall("only a question with options can take several answers", "multiple")
         seen: list[Json] = []
@@ -144,15 +144,17 @@ class Question:
             if not isinstance(option.label, str) or not option.label.strip():
                 raise InvalidCall("an option needs a label", f"options[{index}].label")
             if option.answer in seen:
-                raise InvalidCall("two options with the same value", f"options[{index}].value")
+                raise InvalidCall("two options have the same value", f"options[{index}].value")
             seen.append(option.answer)
         if not options and self.schema is None and not self.free_text:
-            raise InvalidCall("nobody could answer: give options, a schema or free_text", "options")
+            raise InvalidCall(
+                "the question has no way to answer: pass options, a schema or free_text", "options"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's reply; ``request.approve()`` and its siblings bind it to what was seen."""
+    """A person's reply. ``request.approve()`` and its siblings bind it to what they saw."""
 
     type: ClassVar[DecisionType]
     request: str | None = field(default=None, kw_only=True)
@@ -161,14 +163,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Approve(Decision):
-    """Yes, exactly as shown."""
+    """Run the call exactly as shown."""
 
     type: ClassVar[DecisionType] = "approve"
 
 
 @dataclass(frozen=True, slots=True)
 class Edit(Decision):
-    """Yes, but with these arguments."""
+    """Run the call with these arguments."""
 
     args: Mapping[str, Json]
     type: ClassVar[DecisionType] = "edit"
@@ -176,7 +178,7 @@ class Edit(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Reject(Decision):
-    """No, and why."""
+    """Do not run the call; ``message`` is the reason."""
 
     message: str = ""
     type: ClassVar[DecisionType] = "reject"
@@ -192,14 +194,17 @@ class Respond(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Of a call in doubt: its effect has happened, and this is its result."""
+    """``settle=`` returns this if the effect of a call in doubt has happened, with its result."""
 
     result: Json = None
 
 
 @dataclass(frozen=True, slots=True)
 class DidNotRun:
-    """Of a call in doubt: its effect has not happened. A person sees the evidence, and decides."""
+    """``settle=`` returns this if the effect of a call in doubt has not happened.
+
+    A person sees the evidence and decides.
+    """
 
     evidence: str = ""
 
@@ -210,7 +215,7 @@ RISKS: tuple[RiskLevel, ...] = ("low", "medium", "high", "critical")
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """How bad it could be, and why we think so."""
+    """How much harm a call could do, and why."""
 
     level: str = "low"
     reasons: tuple[str, ...] = ()
@@ -220,25 +225,25 @@ class Risk:
             raise ValueError(f"risk level {self.level!r}: use one of {', '.join(RISKS)}")
 
 
-#: Printable to Python, blank to the eye: fillers, joiners and selectors of category L, M or S.
+#: Printable to Python but blank on screen: fillers, joiners and selectors of category L, M or S.
 BLANK = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc"
     "\U00013441\U00013442\U00016fe4\U0001d159"
 ) | {chr(code) for span in ((0xFE00, 0xFE10), (0xE0100, 0xE01F0)) for code in range(*span)}
 
-#: How rules name a group; it is the same group with and without it.
+#: The prefix of groups in rules; a group is the same with and without it.
 GROUP = "group:"
-#: What the record calls those who act and are no people.
-_NOBODY = ("engine", "clock", "policy")
-_NOT_PEOPLE = ("agent:", "worker:", "attempt:", "policy:", "tool:")
+#: Actors in the record that are not people.
+_NOT_PERSONS = ("engine", "clock", "policy")
+_NOT_PERSON_PREFIXES = ("agent:", "worker:", "attempt:", "policy:", "tool:")
 _MAX_NAME = 200
 
 
 def plain_name(name: str) -> str:
-    """Return a name in the one form that is compared: two names that look alike are one.
+    """Return the canonical form of a name, so that names that look alike are equal.
 
     NFKC turns look-alike forms of a letter into the letter; control, zero-width and blank
-    characters go, and each run of spaces becomes one.
+    characters are removed, and each run of spaces becomes one space.
     """
     if name.isascii() and name.isprintable():
         return " ".join(name.split())
@@ -253,38 +258,38 @@ def _is_hidden(char: str) -> bool:
 
 
 def checked_name(name: object) -> str:
-    """Return the one form of a person's or group's name, or ValueError that says what is wrong."""
+    """Return the canonical form of a person's or group's name. Raise ``ValueError`` if invalid."""
     if not isinstance(name, str) or not name.strip():
-        raise ValueError("give a name: the record says who decided")
+        raise ValueError("pass a name: the record says who decided")
     if len(name) > _MAX_NAME:
-        raise ValueError(f"a name has at most {_MAX_NAME} characters, this one has {len(name):,}")
+        raise ValueError(f"a name has at most {_MAX_NAME} characters; this one has {len(name):,}")
     hidden = next((c for c in name.strip() if _is_hidden(c) and c not in "\t"), None)
     if hidden is not None:
-        raise ValueError(f"the name {name!a:.60} has U+{ord(hidden):04X} in it: leave that out")
+        raise ValueError(f"the name {name!a:.60} contains U+{ord(hidden):04X}: remove it")
     return plain_name(name)
 
 
 def person_name(name: object) -> str:
-    """Return the one form of a person's name, or ValueError; groups and our own parts are none."""
+    """Return the canonical form of a person's name. Raise ``ValueError`` if it is not a person."""
     checked = checked_name(name)
     if checked.startswith(GROUP):
         group = checked.removeprefix(GROUP)
         raise ValueError(
-            f"{checked!r:.60} is a group: name a person, who is in it by --group {group}"
+            f"{checked!r:.60} is a group: name a person, and add them to it with --group {group}"
         )
-    if checked in _NOBODY or checked.startswith(_NOT_PEOPLE):
-        raise ValueError(f"{checked!r:.60} stands for no person in the record: give another name")
+    if checked in _NOT_PERSONS or checked.startswith(_NOT_PERSON_PREFIXES):
+        raise ValueError(f"{checked!r:.60} is not a person in the record: use another name")
     return checked
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Who decides, and how we know.
+    """The person who decides, and how we know.
 
-    ``assurance`` is earned: a token, a session or the operating system proves who somebody is. On
-    a ``Reviewer`` that you make yourself it counts as ``code``, whatever it says; decide with
-    ``token=`` to prove more. Groups that you name count only for people whom the store does not
-    know: of all others, their tokens say in which groups they are.
+    ``assurance`` has to be proved by a token, a session or the operating system. On a ``Reviewer``
+    that you create yourself it counts as ``code``, whatever it says; decide with ``token=`` to
+    prove more. ``groups`` count only for people whom the store does not know; the groups of all
+    others come from their tokens.
     """
 
     name: str
@@ -301,7 +306,7 @@ class Reviewer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the policy demands for one call: fixed when it is asked, and part of its digest."""
+    """What the policy requires for one call. Part of the digest of its request."""
 
     verdict: Verdict = Verdict.ASK
     rule: str = ""
@@ -317,32 +322,32 @@ class Terms:
     on_expiry: str = "reject"
     valid_for: float = 86_400.0
     effect: Effect = "once"
-    #: Only of a read: nobody relies on it, so it is no part of the digest.
+    #: Applies to reads. Not part of the digest, because no decision depends on it.
     record: Recorded = "all"
-    #: A template for the key of the effect; what people see is the call's own key.
+    #: A template for the effect's key; people see the key that the call gets.
     effect_key: str = ""
     on_duplicate: OnDuplicate = "raise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared(Terms):
-    """A tool's own terms, with the names of those that its author wrote down.
+    """A tool's own terms, with the names of those that its author set.
 
-    Two of them count for more when they were written down than as a default: ``requester_decides``
-    holds whatever the risk, and ``effect`` can only be raised by a rule. A policy is given these;
-    the terms of a call are plain.
+    Two of them mean more if they were set than as a default: ``requester_decides`` then applies at
+    any risk, and a rule can only raise ``effect``. A policy is given these; the terms of a call are
+    plain ``Terms``.
     """
 
     stated: frozenset[str] = frozenset()
 
 
 def stricter_effect(one: Effect, other: Effect) -> Effect:
-    """The stricter of two effects: ``once`` before ``idempotent`` before ``read``."""
+    """Return the stricter of two effects: ``once``, then ``idempotent``, then ``read``."""
     return max(one, other, key=EFFECTS.index)
 
 
 def as_fields(terms: Terms) -> dict[str, Any]:
-    """What terms say, by name."""
+    """Return the fields of terms by name, without those of ``Declared``."""
     return {name: getattr(terms, name) for name in Terms.__slots__}
 
 
@@ -358,13 +363,13 @@ class Vote:
     digest: str
     signature: str
     message: str = ""
-    #: An approval gives none; it is here because the signature covers it.
+    #: Always None for an approval; here because the signature covers it.
     value: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A decision as recorded: who, when, through what, and the signature over it."""
+    """A decision as stored: by whom, when, through which channel, and its signature."""
 
     type: str
     by: str
@@ -377,7 +382,7 @@ class Decided:
     value: str | None = None
 
     def same_as(self, other: Decided) -> bool:
-        """Whether this is the same answer by the same person, so that a repeat is only an echo."""
+        """Return whether this is the same answer by the same person, so that it can be repeated."""
         return (self.type, self.by, self.message, self.value) == (
             other.type,
             other.by,
@@ -388,7 +393,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A standing yes: for one agent and one tool, within a scope, until an end."""
+    """A standing approval of one agent's calls of one tool, within a scope, until an end."""
 
     id: str
     agent: str
@@ -400,12 +405,12 @@ class Grant:
     uses_left: int | None = None
     ends: Micros | None = None
     revoked: Micros | None = None
-    #: Made with the decision key when it was given: a row key alone gives no grant.
+    #: Made with the decision key: the row key alone cannot create a grant.
     signature: str = ""
     mac: str = ""
 
     def live(self, now: Micros) -> bool:
-        """Whether it still says yes at that time."""
+        """Return whether it is still valid at that time."""
         return (
             self.revoked is None
             and (self.ends is None or now < self.ends)
@@ -415,7 +420,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteMade:
-    """One person's yes to one revision, as people see it."""
+    """One person's approval of one revision, as people see it."""
 
     type: str
     by: str
@@ -425,7 +430,7 @@ class VoteMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionMade:
-    """The decision that counts, as people see it; ``args`` are an edit's, ``value`` an answer's."""
+    """The decision as people see it. ``args`` is set for an edit, ``value`` for an answer."""
 
     type: str
     by: str
@@ -439,11 +444,11 @@ class DecisionMade:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What became of the call itself, beside what became of the asking."""
+    """The execution of a call, as opposed to the status of its request."""
 
     status: str
     attempts: int
-    #: What it gave; of one that failed or was called off, why, as a text.
+    #: The result; for a call that failed or was cancelled, the reason as text.
     result: Json = None
     #: False if the call ran and its result could not be stored.
     kept: bool = True
@@ -451,18 +456,18 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the other side said when it was asked about a call in doubt."""
+    """What ``settle=`` found out about a call in doubt."""
 
     #: ``ran``, ``did_not_run`` or ``unknown``.
     answer: str
-    #: What it saw, or why it could not answer.
+    #: What it found, or why it could not tell.
     text: str
     at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A call that people were asked about: everything they need in order to decide."""
+    """A call that needs, or needed, a decision: everything that people need to make it."""
 
     id: str
     kind: RequestKind
@@ -474,7 +479,7 @@ class Request:
     args: Mapping[str, Json]
     schema: Mapping[str, Json] | None
     question: Question | None
-    #: What a person reads first, made of the arguments; empty if the tool declares none.
+    #: The first thing that people read, made from the arguments; empty if the tool has no title.
     title: str
     description: str
     note: str
@@ -493,32 +498,32 @@ class Request:
     decision: DecisionMade | None
     execution: Execution
     original: Mapping[str, Json] | None = None
-    #: What else its rule asks of who decides.
+    #: What else the rule requires of the person who decides.
     requester_decides: bool = True
     assurance: str = "code"
     #: What running it changes, and the key that makes this effect unique in the store.
     effect: Effect = "once"
     effect_key: str = ""
-    #: What the other side said of its last doubt, if the tool can ask it (``settle=``).
+    #: What ``settle=`` found out about the last doubt, if the tool declares it.
     evidence: Evidence | None = None
     #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.
     remote: bool = False
 
     def approve(self) -> Approve:
-        """Yes to what this object shows."""
+        """Return the approval of exactly what this object shows."""
         return Approve(request=self.id, seen_digest=self.digest)
 
     def edit(self, args: Mapping[str, Json]) -> Edit:
-        """Yes with other arguments; what is left out of ``args`` keeps its value."""
+        """Return an approval with other arguments. Those that ``args`` leaves out stay the same."""
         if not isinstance(args, Mapping):
-            raise InvalidDecision("an edit gives the new arguments as an object", "args")
+            raise InvalidDecision("pass the new arguments of an edit as an object", "args")
         merged = {**self.args, **args}
         return Edit(merged, request=self.id, seen_digest=self.digest)
 
     def reject(self, message: str = "") -> Reject:
-        """No, and why."""
+        """Return a rejection with its reason."""
         return Reject(message, request=self.id, seen_digest=self.digest)
 
     def respond(self, value: Json) -> Respond:
-        """The answer, or the result to use instead of running the call."""
+        """Return the answer, or the result to use instead of running the call."""
         return Respond(value, request=self.id, seen_digest=self.digest)

@@ -1,15 +1,14 @@
-"""Rows as people see them: a ``Call`` as a ``Request``, and a ``Request`` as JSON."""
+"""Convert rows to what people see: a ``Call`` to a ``Request``, and a ``Request`` to JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
 from sayso.engine.effects import is_remote, shown_key
-from sayso.field_order import noted, restored
 from sayso.rows import Call, CallStatus, Tool
 from sayso.types import (
     DecisionMade,
@@ -31,7 +30,7 @@ _SETTLED = (CallStatus.READY, CallStatus.RUNNING, CallStatus.DONE, CallStatus.FA
 
 
 def question_json(question: Question) -> dict[str, Json]:
-    """A question as it is shown."""
+    """Return a question as the JSON that people are shown."""
     return {
         "text": question.text,
         "options": [
@@ -44,24 +43,25 @@ def question_json(question: Question) -> dict[str, Json]:
     }
 
 
-def kept_question(question: Question) -> dict[str, Json]:
-    """A question as it is stored and hashed, with the order of its form's fields."""
-    return {**question_json(question), "schema": noted(question_json(question)["schema"])}
+def stored_question(question: Question) -> dict[str, Json]:
+    """Return a question as it is stored and hashed, with the order of its form's fields."""
+    shown = question_json(question)
+    return {**shown, "schema": keep_field_order(shown["schema"])}
 
 
 def question_from(value: Mapping[str, Any]) -> Question:
-    """A stored question as a value."""
+    """Return a stored question as a ``Question``."""
     return Question(
         value["text"],
         tuple(Option(o["label"], o["value"], o["description"]) for o in value["options"]),
         multiple=value["multiple"],
         free_text=value["free_text"],
-        schema=restored(value["schema"]),
+        schema=restore_field_order(value["schema"]),
     )
 
 
 def content_of(call: Call) -> dict[str, Any]:
-    """What a call is about, as it is shown: its arguments, or the question."""
+    """Return what people are shown of a call: its arguments, or the question."""
     args: dict[str, Any] = codec.loads(call.args)
     return question_json(question_from(args)) if call.kind == "question" else args
 
@@ -76,12 +76,12 @@ def public_status(call: Call) -> RequestStatus:
 
 
 def is_request(call: Call) -> bool:
-    """Whether people were, or are, asked about this call."""
+    """Return whether people were, or are, asked about this call."""
     return call.asked or call.status is CallStatus.IN_DOUBT
 
 
 def request_of(call: Call, tool: Tool | None) -> Request:
-    """Everything that a person needs in order to decide."""
+    """Return a call as a ``Request``."""
     in_doubt = call.status is CallStatus.IN_DOUBT
     args = codec.loads(call.args)
     question = question_from(args) if call.kind == "question" else None
@@ -133,7 +133,7 @@ def _evidence(call: Call) -> Evidence | None:
 
 
 def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
-    """The arguments in the order of the tool's parameters; the stored text is sorted."""
+    """Put the arguments in the order of the tool's parameters; stored JSON is sorted."""
     declared = [name for name in (schema or {}).get("properties", ()) if name in args]
     return {name: args[name] for name in (*declared, *args)}
 
@@ -143,7 +143,7 @@ def _vote_made(vote: Vote) -> VoteMade:
 
 
 def decision_made(call: Call) -> DecisionMade | None:
-    """The decision on a call, with its values read."""
+    """Return the decision on a call, with its values parsed."""
     decided = call.decision
     if decided is None:
         return None
@@ -163,9 +163,9 @@ def _execution(call: Call) -> Execution:
     started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
     result: Json = None
     if call.result is not None:
-        # Why it failed, or was called off, is told in words; also why a read is to be tried again.
-        worded = call.status in (CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.READY)
-        result = call.result if worded else codec.loads(call.result)
+        # For these, it is a text: why the call failed, was cancelled, or (a read) is to be retried.
+        is_text = call.status in (CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.READY)
+        result = call.result if is_text else codec.loads(call.result)
     kept = call.status is not CallStatus.DONE or call.result is not None
     return Execution(str(call.status) if started else "none", call.attempt, result, kept)
 
@@ -178,7 +178,7 @@ def _execution_json(execution: Execution) -> dict[str, Json]:
 
 
 def request_json(request: Request) -> dict[str, Json]:
-    """The same fields as in Python, ready for JSON."""
+    """Return a request as JSON, with the same fields as in Python."""
     ends, evidence = request.expires_at, request.evidence
     return {
         "id": request.id,
@@ -241,3 +241,57 @@ def decision_json(decision: DecisionMade) -> dict[str, Json]:
     if decision.type == "respond":
         shown["value"] = decision.value
     return shown
+
+
+# -- the order of a form's fields
+#
+# Stored JSON is sorted, so the order in which the author wrote the fields is noted in the schema.
+
+FIELD_ORDER = "x-sayso-order"
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_ONES = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
+
+
+def keep_field_order(schema: Any) -> Any:
+    """Note the order of its fields in a schema, where that is not the sorted order."""
+    try:
+        return _each(schema, _note_order)
+    except RecursionError:  # storing it fails too, with a better message
+        return schema
+
+
+def restore_field_order(schema: Any) -> Any:
+    """Put the fields of a schema in the order noted in it, and remove the notes."""
+    return _each(schema, _restore_order)
+
+
+def _each(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Apply a change to a schema and to all schemas inside it."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for key, value in schema.items():
+        if key in _MAPS and isinstance(value, dict):
+            found[key] = {name: _each(one, change) for name, one in value.items()}
+        elif key in _LISTS and isinstance(value, list):
+            found[key] = [_each(one, change) for one in value]
+        elif key in _ONES:
+            found[key] = _each(value, change)
+    return change(found)
+
+
+def _note_order(node: dict[str, Any]) -> dict[str, Any]:
+    fields = node.get("properties")
+    names = [name for name in fields if isinstance(name, str)] if isinstance(fields, dict) else []
+    return node if names == sorted(names) else {**node, FIELD_ORDER: names}
+
+
+def _restore_order(node: dict[str, Any]) -> dict[str, Any]:
+    names, fields = node.get(FIELD_ORDER), node.get("properties")
+    if not isinstance(names, list) or not isinstance(fields, dict):
+        return node
+    order = [name for name in names if isinstance(name, str) and name in fields]
+    kept = {name: fields[name] for name in (*order, *fields)}
+    return {key: kept if key == "properties" else node[key] for key in node if key != FIELD_ORDER}

@@ -19,9 +19,8 @@ from sayso import (
     Rule,
     SaysoError,
 )
-from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
-from sayso.gate.framework_agent import FrameworkAgent
-from sayso.gate.parse_decisions import decisions_from
+from sayso.gate.framework import FrameworkAgent, FrameworkCall, FrameworkThread, FrameworkTool
+from sayso.gate.run_result import decisions_from
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock
 from sayso.types import Approve, Edit, Reject, Request, Respond

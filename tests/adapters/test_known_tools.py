@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import sayso
-from sayso.gate.framework_agent import FrameworkAgent
+from sayso.gate.framework import FrameworkAgent
 from sayso.policy import Policy
 from sayso.server import create_app
 

@@ -26,7 +26,7 @@ from sayso.adapters import dspy as on_dspy
 from sayso.adapters import langchain as on_langchain
 from sayso.adapters import openai_agents as on_openai
 from sayso.adapters import pydantic_ai as on_pydantic
-from sayso.gate.framework_agent import FrameworkAgent
+from sayso.gate.framework import FrameworkAgent
 
 set_tracing_disabled(True)
 

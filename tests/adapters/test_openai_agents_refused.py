@@ -99,7 +99,7 @@ class TestRefused:
             guard(Agent("Teller", handoffs=[Agent("Teller")]), world.gate())
 
     def test_a_session(self, world: World) -> None:
-        with pytest.raises(TypeError, match="no option session"):
+        with pytest.raises(TypeError, match="unknown option session"):
             guard(Agent("Teller"), world.gate(), session=object())  # type: ignore[call-arg]
 
 

@@ -90,7 +90,7 @@ def test_an_option_that_the_framework_does_not_have(
 def test_an_option_that_the_thread_gives(gate: sayso.Gate) -> None:
     for name, option in [("pydantic_ai", "message_history"), ("agent_framework", "session")]:
         guard = importlib.import_module(f"sayso.adapters.{name}").guard
-        with pytest.raises(TypeError, match=f"no option {option}; use "):
+        with pytest.raises(TypeError, match=f"unknown option {option}; use "):
             guard(right(name), gate, **{option: []})
 
 

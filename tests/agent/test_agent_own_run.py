@@ -12,7 +12,7 @@ from sayso.agent import Agent
 from sayso.testing.scripted_model import call, calls, say
 
 GO = call("again", {})
-WHY = "would wait for itself: use another thread, or do it when this run has ended"
+WHY = "would wait for itself, because this code is part of it: use another thread"
 
 
 def reentrant(world: World, how: Any) -> Agent:

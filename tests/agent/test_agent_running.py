@@ -200,7 +200,7 @@ async def test_a_doubt_may_be_given_up(world: World) -> None:
     await cut_short(agent, started)
     result = await agent.resume("t")
     result = await agent.resume("t", decisions=[result.interruptions[0].reject("lost")])
-    assert "nobody knows whether it took effect" in error_in(told(agent)[0])
+    assert "it is unknown whether it took effect" in error_in(told(agent)[0])
 
 
 async def test_an_idempotent_tool_that_was_cut_short_runs_again_with_the_same_key(

@@ -163,7 +163,7 @@ async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
     result = await agent.run("pay ana", thread="t")
     assert (result.status, world.ran) == ("done", [])
     assert error_in(told(agent)[0]) == (
-        "This call is forbidden by policy and was not run. No money here."
+        "The policy denies this call, so it was not run. No money here."
     )
     assert (await world.inbox.pending()).items == ()
 

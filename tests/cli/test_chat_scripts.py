@@ -86,7 +86,7 @@ def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, 
     (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
     (world.folder / "awaited.py").write_text("async def agent(): ...\n")
     (world.folder / "theirs.py").write_text(
-        "import sayso\nfrom sayso.gate.framework_agent import FrameworkAgent\n"
+        "import sayso\nfrom sayso.gate.framework import FrameworkAgent\n"
         "gate = sayso.Gate('memory://', agent='theirs')\n"
         "agent = FrameworkAgent(gate, sayso.Inbox(gate.store))\n"
     )

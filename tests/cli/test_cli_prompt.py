@@ -195,7 +195,7 @@ def test_an_edit_that_is_no_json_or_breaks_the_schema_is_edited_again_or_left(wo
         "5 is not of type",
         "cc: there is no such field",
         "is not of type 'object'",
-        "stands twice",
+        "appears twice",
     ):
         assert fault in person.at_prompt("e", r"\[b\]ack > ")
     person.at_prompt("b", r"\[b\]ack > ")

@@ -190,7 +190,7 @@ def test_the_policy_of_the_server_allows_and_denies(
         raise AssertionError("never")
 
     assert look() == "seen"
-    with pytest.raises(sayso.Denied, match="erase is forbidden"):
+    with pytest.raises(sayso.Denied, match="erase is denied"):
         erase()
     assert people.pending() == []
 

@@ -129,7 +129,7 @@ def test_a_function_may_look_at_its_own_call(case: Case) -> None:
     assert call.decision is not None
     assert (call.decision.by, call.decision.type) == ("ana", "edit")
     assert call.original == {"to": "bo"}
-    with pytest.raises(SaysoError, match="inside a guarded function only"):
+    with pytest.raises(SaysoError, match="only inside a guarded function"):
         this_call()
 
 

@@ -145,7 +145,7 @@ def test_hostile_text_in_every_field_is_kept_as_it_is(case: Case) -> None:
 def test_hostile_words_of_people_are_kept_as_they_are(case: Case) -> None:
     request = case.paused(lambda: case.gate.confirm_sync(HOSTILE, {HOSTILE: [HOSTILE]}))
     assert request.args == {"text": HOSTILE, "details": {HOSTILE: [HOSTILE]}}
-    with pytest.raises(InvalidDecision, match="leave that out"):
+    with pytest.raises(InvalidDecision, match="remove it"):
         case.decide(request.reject(HOSTILE), HOSTILE)  # but a name has nothing hidden in it
     decided = case.decide(request.reject(HOSTILE), "<b>ana</b> {{7*7}}")
     assert decided.decision is not None
@@ -203,7 +203,7 @@ def test_a_guard_refuses_such_text_too(case: Case) -> None:
             with pytest.raises((SaysoError, TypeError)):
                 case.enter(lambda f=field, b=bad: case.paying(**{f: b})("bo"))
     for name in (HALF, LONG, "", "with space", HOSTILE):
-        with pytest.raises(TypeError, match="cannot name a tool"):
+        with pytest.raises(TypeError, match="is not a valid tool name"):
             case.paying(name=name)
     assert case.store.events() == []
 
@@ -250,25 +250,25 @@ def test_a_preview_is_shown_or_says_why_not(case: Case, shown: Any, says: Any) -
 
 @pytest.mark.parametrize("wait", [math.nan, math.inf, -1, True, "5"])
 def test_a_wait_is_a_time(case: Case, wait: Any) -> None:
-    with pytest.raises(InvalidCall, match="give seconds"):
+    with pytest.raises(InvalidCall, match="use seconds"):
         case.gate.ask_sync("Which?", wait=wait)
 
 
 @pytest.mark.parametrize("lease", [0, -1, math.nan, "30", None])
 def test_a_lease_is_a_time(lease: Any) -> None:
-    with pytest.raises(InvalidCall, match="more than none"):
+    with pytest.raises(InvalidCall, match="a positive number of seconds"):
         Gate("memory://", lease=lease)
 
 
 @pytest.mark.parametrize("details", ["abc", [1], 7])
 def test_details_are_an_object(case: Case, details: Any) -> None:
-    with pytest.raises(InvalidCall, match="object"):
+    with pytest.raises(InvalidCall, match="mapping"):
         case.gate.confirm_sync("Ship it?", details)
 
 
 @pytest.mark.parametrize("policy", [3, ["rule"], b"x"])
 def test_a_policy_is_a_policy_or_a_path(policy: Any) -> None:
-    with pytest.raises(InvalidPolicy, match="path of a file"):
+    with pytest.raises(InvalidPolicy, match="path of a policy file"):
         Gate("memory://", policy=policy)
 
 

@@ -186,7 +186,7 @@ async def test_once_given_the_call_instead_of_the_function_leaves_the_step_open(
 
     async with case.gate.run(RUN):
         for wrong in (step(), "done", None):
-            with pytest.raises(InvalidCall, match="give it a function"):
+            with pytest.raises(InvalidCall, match="pass a function"):
                 await case.gate.once("s", wrong)  # type: ignore[arg-type]
         assert await case.gate.once("s", step) == "done"
     assert case.ran == ["step"]

@@ -334,7 +334,7 @@ def test_a_run_whose_code_was_dropped_is_not_open_for_ever(case: Case, pay: Any)
 
 
 def test_there_is_nothing_to_carry_outside_of_a_run(case: Case, pay: Any) -> None:
-    with pytest.raises(InvalidCall, match="none is open here"):
+    with pytest.raises(InvalidCall, match="needs an open run"):
         case.gate.carry(pay)
 
 

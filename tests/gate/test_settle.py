@@ -18,7 +18,7 @@ from sayso import AlreadyDecided, DidNotRun, InDoubt, Paused, Ran, SaysoError
 from sayso.audit import verify
 from sayso.channels.card import card
 from sayso.client import RemoteGate
-from sayso.gate import settling
+from sayso.gate import plan as plans
 from sayso.rows import CallStatus, RunStatus
 from sayso.stores.base import Store
 from sayso.testing import FakeClock
@@ -27,7 +27,7 @@ from sayso.worker import Worker
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(plans, "SETTLE_SECONDS", 0.3)
 
 
 def never(order: str) -> str:
@@ -58,9 +58,9 @@ UNKNOWN: dict[str, tuple[Callable[..., Any], str]] = {
     "raises": (raises, "ConnectionError: the bank does not answer"),
     "hangs": (hangs, "no answer within 0.3 seconds"),
     "hangs async": (hangs_async, "no answer within 0.3 seconds"),
-    "rubbish": (lambda key: "it ran", "TypeError: settle= gave str"),
-    "true": (lambda key: True, "TypeError: settle= gave bool"),
-    "the class": (lambda key: Ran, "TypeError: settle= gave type"),
+    "rubbish": (lambda key: "it ran", "TypeError: settle= returned str"),
+    "true": (lambda key: True, "TypeError: settle= returned bool"),
+    "the class": (lambda key: Ran, "TypeError: settle= returned type"),
     "bad result": (lambda key: Ran(object()), "InvalidCall"),
     "wrong type": (lambda key: Ran(["paid"]), "InvalidDecision"),
     "too big": (lambda key: Ran("x" * 5_000_000), "InvalidDecision"),
@@ -275,7 +275,7 @@ def test_evidence_is_bounded_and_any_object_is_text(timed: Case, clock: FakeCloc
     pay = doubted(timed, clock, settle=lambda key: DidNotRun("\ud800\0" + "x" * 5000))
     request = timed.paused(lambda: pay("bo"))
     assert request.evidence is not None
-    assert len(request.evidence.text) == settling.MAX_EVIDENCE
+    assert len(request.evidence.text) == plans.MAX_EVIDENCE
     assert request.evidence.text.startswith("?\ufffdxxx")
 
 
@@ -294,7 +294,7 @@ def test_it_can_only_look(timed: Case, clock: FakeClock) -> None:
     pay = doubted(timed, clock, settle=settle)
     assert timed.enter(lambda: pay("bo")) == "1"
     assert len(wrong) == 2
-    assert all("only looks" in words for words in wrong)
+    assert all("only finds out" in words for words in wrong)
     assert timed.ran == ["bo"]
 
 
@@ -371,11 +371,11 @@ def test_a_settle_function_may_be_added_after_the_crash(timed: Case, clock: Fake
 @pytest.mark.parametrize(
     ("settle", "said"),
     [
-        ("look it up", "give a function"),
+        ("look it up", "pass a function"),
         (lambda: None, "first parameter is the key"),
         (lambda *, key: None, "first parameter is the key"),
         (lambda **args: None, "first parameter is the key"),
-        (lambda key, order: None, "order is no argument of the function, which has to, amount"),
+        (lambda key, order: None, "order is not an argument of the function, which has to, amount"),
     ],
 )
 def test_what_could_not_be_called_is_refused_at_once(case: Case, settle: Any, said: str) -> None:

@@ -100,7 +100,7 @@ def test_what_a_loop_ends_in_the_middle_is_told(
         asking.cancel()
 
     asyncio.run(main())
-    assert "its loop ended before a channel was done" in caplog.text
+    assert "the event loop ended before a channel was done" in caplog.text
 
 
 def test_in_a_terminal_one_line_says_how_to_decide(

@@ -71,7 +71,7 @@ def test_the_digest_covers_it(store: MemoryStore) -> None:
     assert row is not None
     store._calls[row.id] = row._replace(title="smaller")
     Inbox(store).decide_sync(request.id, request.approve(), by="ana")
-    with pytest.raises(sayso.Tampered, match="not what its digest says"):
+    with pytest.raises(sayso.Tampered, match="does not match its digest"):
         refunding(store)("A-1", 20)
 
 
@@ -113,7 +113,7 @@ def test_a_coroutine_function_is_refused(store: MemoryStore) -> None:
     async def title(args: dict[str, Any]) -> str:
         return ""
 
-    with pytest.raises(TypeError, match="plain function"):
+    with pytest.raises(TypeError, match="sync function"):
         refunding(store, title=title)
 
 
@@ -185,7 +185,7 @@ def test_a_tool_of_an_agent_has_one(tmp_path: Path) -> None:
     def refund(order: str) -> str:
         return f"refunded {order}"
 
-    with pytest.raises(InvalidCall, match="no argument of"):
+    with pytest.raises(InvalidCall, match="has no argument 'unknown'"):
         sayso.tool(title="{unknown}", name="send")(lambda order: order)
     model = ScriptedModel([call("refund", {"order": "A-1"}), say("Done.")])
     store = f"sqlite:///{tmp_path / 'a.db'}"

@@ -223,7 +223,7 @@ def test_a_name_has_nothing_hidden_in_it(store: Store, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["engine", "clock", "policy", "policy:x", "agent:bot", "worker:1"])
 def test_nobody_decides_in_the_name_of_a_part_of_ours(store: Store, name: str) -> None:
-    with pytest.raises(InvalidDecision, match="no person"):
+    with pytest.raises(InvalidDecision, match="not a person"):
         decide(store, asked(store), name)
 
 

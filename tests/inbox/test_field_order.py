@@ -12,9 +12,8 @@ import sayso
 from sayso import Inbox, Question
 from sayso.adapters.ai_sdk.views import card_of, tool_view
 from sayso.agent.events import ToolCalled
-from sayso.field_order import NOTE, noted, restored
 from sayso.testing import ScriptedModel, call
-from sayso.views import request_json
+from sayso.views import FIELD_ORDER, keep_field_order, request_json, restore_field_order
 
 ADDRESS = {"type": "object", "properties": {"street": {}, "number": {}, "city": {}}}
 FORM: dict[str, Any] = {
@@ -35,13 +34,22 @@ def fields(schema: Any) -> list[str]:
 
 
 def test_the_order_is_noted_where_it_is_not_the_sorted_one() -> None:
-    assert noted({"properties": {"a": {}, "b": {}}}) == {"properties": {"a": {}, "b": {}}}
-    kept = noted(FORM)
-    assert kept[NOTE] == fields(FORM)
-    assert NOTE not in kept["properties"]
-    assert str(restored(kept)) == str(FORM)
-    for odd in (None, True, [], {"properties": 5}, {NOTE: 5}, {NOTE: [1], "properties": {"a": {}}}):
-        restored(noted(odd))
+    assert keep_field_order({"properties": {"a": {}, "b": {}}}) == {
+        "properties": {"a": {}, "b": {}}
+    }
+    kept = keep_field_order(FORM)
+    assert kept[FIELD_ORDER] == fields(FORM)
+    assert FIELD_ORDER not in kept["properties"]
+    assert str(restore_field_order(kept)) == str(FORM)
+    for odd in (
+        None,
+        True,
+        [],
+        {"properties": 5},
+        {FIELD_ORDER: 5},
+        {FIELD_ORDER: [1], "properties": {"a": {}}},
+    ):
+        restore_field_order(keep_field_order(odd))
 
 
 def test_a_form_is_shown_as_its_author_wrote_it(case: Case) -> None:
@@ -51,7 +59,7 @@ def test_a_form_is_shown_as_its_author_wrote_it(case: Case) -> None:
         assert found.question == asked
         assert fields(found.schema) == fields(FORM)
         assert fields(found.schema["$defs"]["Address"]) == ["street", "number", "city"]
-        assert NOTE not in str(request_json(found))
+        assert FIELD_ORDER not in str(request_json(found))
     assert case.paused(lambda: case.gate.ask_sync(asked)).id == request.id
     answer = {"size": "big", "properties": {}}
     case.decide(request.respond(answer))
@@ -83,9 +91,9 @@ async def test_whoever_follows_a_run_is_shown_no_notes(case: Case) -> None:
     told = [event async for event in agent.stream("an order", thread="t-1")]
     (called,) = [event for event in told if isinstance(event, ToolCalled)]
     assert fields(called.args["schema"]) == ["size", "amount"]
-    assert NOTE not in str(told)
+    assert FIELD_ORDER not in str(told)
     row = case.store.call((await case.inbox.pending()).items[0].id)
     assert row is not None
     card, face = card_of(row, ""), tool_view(row, recipe=False)
     assert fields(card["question"]["schema"]) == fields(face.input["schema"]) == ["size", "amount"]
-    assert NOTE not in str((card, face))
+    assert FIELD_ORDER not in str((card, face))

@@ -20,10 +20,10 @@ def test_a_group_is_the_same_however_it_is_written() -> None:
     ("name", "said"),
     [
         ("group:finance", "--group finance"),
-        ("clock", "no person"),
-        ("policy:deny all", "no person"),
-        ("agent:bot", "no person"),
-        (" ", "give a name"),
+        ("clock", "not a person"),
+        ("policy:deny all", "not a person"),
+        ("agent:bot", "not a person"),
+        (" ", "pass a name"),
     ],
 )
 def test_a_name_that_is_no_persons(name: str, said: str) -> None:

@@ -71,17 +71,17 @@ def test_every_rule_up_to_the_first_that_fits() -> None:
         ),
         (Rule(days=["mon", "fri"]), "not on mon, fri (now wed 18:20 UTC)"),
         (Rule(days="wed", timezone="Asia/Tokyo"), "not on wed (now thu 03:20 Asia/Tokyo)"),
-        (Rule(), "every condition fits"),
-        (Rule("pay", agent="b*", hours="18:00-19:00", days="wed"), "every condition fits"),
+        (Rule(), "every condition matches"),
+        (Rule("pay", agent="b*", hours="18:00-19:00", days="wed"), "every condition matches"),
         (Rule(where="amount > 100"), "where amount > 100: amount is 50"),
         (Rule(where="to.name == 1"), "where to.name == 1: there is no to.name"),
         (
             Rule(where='amount < "9"'),
             'where amount < "9": could not be evaluated, so it asks '
-            "(TypeError: a number cannot be compared with a text)",
+            "(TypeError: a number cannot be compared with a string)",
         ),
-        (Rule(when=large), "when large: says no"),
-        (Rule(when=lambda args: True), "when <lambda>: says yes"),
+        (Rule(when=large), "when large: returned False"),
+        (Rule(when=lambda args: True), "when <lambda>: returned True"),
         (
             Rule(when=boom),
             "when boom: could not be evaluated, so it asks (LookupError: no such table)",
@@ -98,7 +98,7 @@ def test_why(rule: Rule, text: str) -> None:
     [
         (False, Verdict.ALLOW, "the tool says needs_approval=False"),
         (True, Verdict.ASK, "the tool says needs_approval=True"),
-        (large, Verdict.ALLOW, "needs_approval large: says no"),
+        (large, Verdict.ALLOW, "needs_approval large: returned False"),
         (
             boom,
             Verdict.ASK,
@@ -110,7 +110,7 @@ def test_why(rule: Rule, text: str) -> None:
 def test_without_a_rule_the_tool_decides(needs_approval: Any, verdict: Verdict, text: str) -> None:
     found = of(Policy([Rule("x")]), args={"amount": 5}, needs_approval=needs_approval)
     assert found.terms.verdict is verdict
-    assert found.steps[1:] == (Step("needs_approval", None, True, f"no rule settles it; {text}"),)
+    assert found.steps[1:] == (Step("needs_approval", None, True, f"no rule matches; {text}"),)
 
 
 def test_the_tools_own_terms_are_in_it() -> None:

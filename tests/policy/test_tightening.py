@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY
 
-from sayso.policy import stricter, tightened, tightened_by_agent
+from sayso.policy import is_stricter, tighten, tighten_by_agent
 from sayso.types import (
     ASSURANCE,
     DECISIONS,
@@ -76,7 +76,7 @@ def at_least(strict: Terms, lax: Terms) -> None:
 @given(some_terms, some_terms)
 @example(Terms(allowed=("approve",)), Terms(allowed=("respond",)))
 def test_tightened_is_never_laxer_than_either(old: Terms, new: Terms) -> None:
-    both = tightened(old, new)
+    both = tighten(old, new)
     at_least(both, old)
     at_least(both, new)
 
@@ -85,7 +85,7 @@ def test_tightened_is_never_laxer_than_either(old: Terms, new: Terms) -> None:
     some_terms, some_terms, st.sets(st.sampled_from(["ana", "bob", "cyd", "group:x", "group:y"]))
 )
 def test_tightened_reviewers_stand_in_both_lists(old: Terms, new: Terms, names: set[str]) -> None:
-    both = tightened(old, new)
+    both = tighten(old, new)
     disjoint = old.reviewers and new.reviewers and not set(old.reviewers) & set(new.reviewers)
     if may_decide(both, names):
         assert may_decide(new, names)
@@ -95,29 +95,29 @@ def test_tightened_reviewers_stand_in_both_lists(old: Terms, new: Terms, names: 
 
 @given(some_terms, some_terms)
 def test_tightened_twice_is_tightened_once(old: Terms, new: Terms) -> None:
-    both = tightened(old, new)
-    assert tightened(both, new) == both
-    assert tightened(both, both) == both
+    both = tighten(old, new)
+    assert tighten(both, new) == both
+    assert tighten(both, both) == both
     # Only the order of names tells old from new, and only where a description does.
-    again = tightened(old, both)
-    assert not stricter(both, again)
-    assert not stricter(again, both)
+    again = tighten(old, both)
+    assert not is_stricter(both, again)
+    assert not is_stricter(again, both)
 
 
 @given(some_terms)
 def test_the_same_terms_are_not_stricter(terms: Terms) -> None:
-    assert tightened(terms, terms) == terms
-    assert not stricter(terms, terms)
+    assert tighten(terms, terms) == terms
+    assert not is_stricter(terms, terms)
     words = replace(terms, rule="other", policy="p9", description="other words")
-    assert not stricter(terms, replace(words, reviewers=terms.reviewers[::-1]))
+    assert not is_stricter(terms, replace(words, reviewers=terms.reviewers[::-1]))
 
 
 @given(some_terms, some_terms)
 def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Terms) -> None:
-    both = tightened(old, new)
-    assert stricter(old, new) == stricter(old, both)
-    assert not stricter(both, new)
-    if not stricter(old, new):
+    both = tighten(old, new)
+    assert is_stricter(old, new) == is_stricter(old, both)
+    assert not is_stricter(both, new)
+    if not is_stricter(old, new):
         at_least(old, replace(new, risk=Risk(new.risk.level), record=old.record))
 
 
@@ -141,18 +141,18 @@ def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Term
 def test_each_demand_makes_terms_stricter_and_cannot_be_taken_back(change: dict[str, Any]) -> None:
     lax = Terms(effect="read")
     strict = replace(lax, **change)
-    assert stricter(lax, strict)
-    assert not stricter(strict, lax)
-    assert tightened(lax, strict) == tightened(strict, lax) == strict
+    assert is_stricter(lax, strict)
+    assert not is_stricter(strict, lax)
+    assert tighten(lax, strict) == tighten(strict, lax) == strict
 
 
 def test_after_an_edit_the_words_are_those_of_the_new_call() -> None:
     old = Terms(rule="small", policy="p1", description="pay 5", risk=Risk("low", ("r1",)))
     new = Terms(rule="large", policy="p2", description="pay 500", risk=Risk("low", ("r2",)))
-    both = tightened(old, new)
+    both = tighten(old, new)
     assert (both.rule, both.policy, both.description) == ("small, large", "p2", "pay 500")
     assert both.risk.reasons == ("r1", "r2")
-    assert not stricter(old, both)
+    assert not is_stricter(old, both)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_after_an_edit_the_words_are_those_of_the_new_call() -> None:
 def test_reviewers_after_an_edit(
     old: tuple[str, ...], new: tuple[str, ...], both: tuple[str, ...]
 ) -> None:
-    assert tightened(Terms(reviewers=old), Terms(reviewers=new)).reviewers == both
+    assert tighten(Terms(reviewers=old), Terms(reviewers=new)).reviewers == both
 
 
 sent_terms = st.fixed_dictionaries(
@@ -201,7 +201,7 @@ keyed_terms = st.builds(
 @example(Terms(reviewers=("group:x",)), {"reviewers": ("bob",)})
 @example(Terms(), {"valid_for": 1e6})
 def test_an_agent_can_only_tighten(terms: Terms, sent: dict[str, Any]) -> None:
-    both = tightened_by_agent(terms, sent)
+    both = tighten_by_agent(terms, sent)
     at_least(both, terms)
     at_least(both, replace(terms, **{**sent, "reviewers": ()}))
     shared = set(terms.reviewers) & set(sent.get("reviewers", ()))
@@ -219,6 +219,6 @@ def test_an_agent_can_only_tighten(terms: Terms, sent: dict[str, Any]) -> None:
 
 @given(keyed_terms, sent_terms)
 def test_what_an_agent_sends_again_changes_nothing(terms: Terms, sent: dict[str, Any]) -> None:
-    both = tightened_by_agent(terms, sent)
-    assert tightened_by_agent(both, sent) == both
-    assert tightened_by_agent(terms, {}) == terms
+    both = tighten_by_agent(terms, sent)
+    assert tighten_by_agent(both, sent) == both
+    assert tighten_by_agent(terms, {}) == terms

@@ -12,7 +12,7 @@ from waiting import until_async
 import sayso
 from sayso.agent.agent import Resumable
 from sayso.engine.commands import Claim, Start
-from sayso.gate.framework_agent import FrameworkAgent
+from sayso.gate.framework import FrameworkAgent
 from sayso.inbox import Inbox
 from sayso.stores.memory import MemoryStore
 from sayso.testing import ScriptedModel, call, calls, say

@@ -77,7 +77,7 @@ def test_a_tool_that_nobody_has_ends_the_workflow(desk: Desk, server: DevServer)
     ("args", "timeout", "said"),
     [
         (["A-17", 900], 60, "pass args as a dict by name, not as list"),
-        ({"order": "A-17", "euros": 900}, "soon", "timeout='soon': give a positive number"),
+        ({"order": "A-17", "euros": 900}, "soon", "timeout='soon': use a positive number"),
         ({"order": "A-17", "euros": 900}, None, "run_once() needs a timeout"),
     ],
 )

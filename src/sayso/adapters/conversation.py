@@ -175,7 +175,7 @@ def closing_text(row: Call | None) -> str:
     """Return what to tell the model about a call that the framework will not make any more."""
     if row is None:
         return "Nothing is known about this call any more."
-    if not outcomes.went_well(row):
+    if not outcomes.has_result(row):
         return outcomes.why_not(row)
     return outcomes.as_text(codec.loads(row.result or "null"))
 

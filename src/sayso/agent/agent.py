@@ -20,13 +20,11 @@ from sayso.agent.sub_agent import RUN, agent_tool, find_run
 from sayso.agent.tool import Tool, ToolOptions, as_tool
 from sayso.errors import Conflict, InvalidCall
 from sayso.gate import Gate
-from sayso.gate.gate import DEFAULT_LEASE
+from sayso.gate.driver import Channel
+from sayso.gate.gate import DEFAULT_LEASE, run_judging_sync
+from sayso.gate.lease import resume_outer
 from sayso.gate.options import checked_words
-from sayso.gate.parse_decisions import check_asked_in, decisions_from
-from sayso.gate.policies import judge_sync
-from sayso.gate.reentrancy import go_on_with
-from sayso.gate.run_result import RunResult, RunState
-from sayso.gate.telling import Channel
+from sayso.gate.run_result import RunResult, RunState, check_asked_in, decisions_from
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, Run
@@ -214,9 +212,9 @@ class Agent:
         if self._gate is not None:
             self._gate.close()
 
-    run_sync = sync_twin(run, apart=True)
-    resume_sync = sync_twin(resume, apart=True)
-    cancel_sync = sync_twin(cancel, apart=True)
+    run_sync = sync_twin(run, own_loop=True)
+    resume_sync = sync_twin(resume, own_loop=True)
+    cancel_sync = sync_twin(cancel, own_loop=True)
 
     # -- internals
 
@@ -247,7 +245,7 @@ class Agent:
         wait: float | None = None,
     ) -> RunResult:
         run = await read(self.store, self._find, where)
-        go_on_with(run.id, named=str(where))
+        resume_outer(run.id, named=str(where))
         changed = run.agent_digest not in ("", self.digest)
         if changed and self.on_change == "refuse" and run.status in LIVE:
             raise Conflict(
@@ -306,7 +304,7 @@ class Agent:
             own=tool.own,
             needs_approval=tool.needs_approval,
         )
-        return judge_sync(judging)
+        return run_judging_sync(judging)
 
     def _tell(self, event: AgentEvent) -> None:
         """Call the listeners. One that raises affects neither the run nor the others."""

@@ -20,8 +20,7 @@ from sayso.gate.backend import Cleared
 from sayso.gate.driver import Ended
 from sayso.gate.lease import RunLease
 from sayso.gate.options import title_maker
-from sayso.gate.plan import Plan
-from sayso.gate.recheck import called_off
+from sayso.gate.plan import Plan, cancel_call
 from sayso.gate.scope import RunScope
 from sayso.rows import Call
 from sayso.views import decision_made
@@ -43,7 +42,7 @@ async def clear_startable(turn: Turn) -> list[Cleared]:
             if isinstance(checked, Cleared):
                 checked = await backend.complete(scope_of(call, ctx), checked)
         elif tool is None or tool.function is None:
-            gone = called_off(call, f"the tool {call.tool} no longer exists")
+            gone = cancel_call(call, f"the tool {call.tool} no longer exists")
             checked = await backend.send(call, gone)
         else:
             checked = await backend.clear(plan_of(ctx, call.key, tool, call.args), call)

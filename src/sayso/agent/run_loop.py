@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sayso import codec
 from sayso.agent.conversation import Conversation, MessageBody, user_message
@@ -35,10 +35,10 @@ from sayso.agent.run_context import RunContext
 from sayso.agent.sub_agent import wake_outer_run
 from sayso.agent.turn import Turn
 from sayso.engine.commands import Finish, NewCall, Propose
-from sayso.errors import Cancelled, Conflict, Leased, told
+from sayso.errors import Cancelled, Conflict, Leased, describe_error
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.lease import RunLease
-from sayso.gate.run_result import RunResult, RunState
+from sayso.gate.run_result import ResultStatus, RunResult, RunState
 from sayso.rows import LIVE, Run, RunStatus
 from sayso.sync import read, to_thread, write, write_start
 from sayso.text import many
@@ -94,7 +94,7 @@ class RunLoop:
             result = await work()
         except BaseException as error:
             self.lease.release()
-            self.ctx.tell(Broke(told(error)))
+            self.ctx.tell(Broke(describe_error(error)))
             raise
         finally:
             self.lease.drop()
@@ -449,7 +449,7 @@ class RunLoop:
         else:
             output, error = self._output(run.output or "null")
         return RunResult(
-            status=str(run.status),
+            status=cast(ResultStatus, str(run.status)),
             run=run.id,
             thread=run.thread,
             output=output,

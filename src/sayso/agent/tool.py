@@ -28,9 +28,9 @@ from sayso.gate.options import (
     own_terms,
     question_terms,
 )
+from sayso.gate.plan import Settler, checked_settle, settler
 from sayso.gate.run_result import RunResult
 from sayso.gate.scope import RunScope
-from sayso.gate.settling import Settler, checked_settle, settler
 from sayso.policy import Predicate
 from sayso.schema import Signature
 from sayso.schema.functions import resolved, signature_of

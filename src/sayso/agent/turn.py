@@ -25,16 +25,16 @@ from sayso.agent.models.base import HostedApproval, ModelCall, ModelReply
 from sayso.agent.run_context import RunContext
 from sayso.agent.tool import Tool
 from sayso.engine.commands import Cancel, NewCall
-from sayso.errors import InvalidCall, SaysoError, told
+from sayso.errors import InvalidCall, SaysoError, describe_error
+from sayso.gate.gate import policy_terms
 from sayso.gate.guard import PREVIEW_SECONDS
 from sayso.gate.options import bound_facts, question_terms, title_maker
-from sayso.gate.plan import Plan, judged_call
-from sayso.gate.recheck import called_off
+from sayso.gate.plan import Plan, cancel_call, judged_call
 from sayso.rows import HOSTED, OPEN, Call, CallStatus
 from sayso.stores.nested_runs import expire
-from sayso.threads import off_loop
+from sayso.sync import run_user_function
 from sayso.types import DECISIONS, Json, Micros, Request, Terms, ToolCall, Verdict, moment
-from sayso.views import content_of, kept_question
+from sayso.views import content_of, stored_question
 
 # --- planning: read, judge, bind and preview a call ---
 
@@ -50,7 +50,7 @@ async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> New
         raise InvalidCall(f"there is no tool {made.name!r}; the tools are: {known}")
     text = tool.read(made.arguments)
     if tool.asks is not None:
-        text = codec.canonical(kept_question(tool.asks(codec.loads(text)))).decode()
+        text = codec.canonical(stored_question(tool.asks(codec.loads(text)))).decode()
     return await judged_call(plan_of(ctx, key, tool, text, note=note))
 
 
@@ -68,7 +68,7 @@ def hosted_plan(ctx: RunContext, key: str, made: HostedApproval, text: str) -> P
     own = question_terms("hosted", _HOSTED_DECISIONS, {})
 
     async def terms(args: dict[str, Json]) -> Terms:
-        judged = await ctx.gate.judge(ToolCall(name, args, made.id), own, True)
+        judged = await policy_terms(ctx.gate, ToolCall(name, args, made.id), own, True)
         return _allow_only(judged, _HOSTED_DECISIONS)
 
     return Plan(
@@ -88,7 +88,9 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
     async def terms(args: dict[str, Json]) -> Terms:
         if tool.asks is not None:
             return tool.own
-        judged = await ctx.gate.judge(ToolCall(tool.name, args), tool.own, tool.needs_approval)
+        judged = await policy_terms(
+            ctx.gate, ToolCall(tool.name, args), tool.own, tool.needs_approval
+        )
         if tool.function is not None:
             return judged
         # Only a person can give the result, whatever the policy allows.
@@ -132,7 +134,7 @@ def _binds(ctx: RunContext, tool: Tool) -> str:
             takes_deps = bool(inspect.signature(tool.binds).parameters)
             facts = bound_facts(tool.binds, *((ctx.deps,) if takes_deps else ()))
         except Exception as error:
-            raise InvalidCall(f"binds= of {tool.name} failed: {told(error)}") from error
+            raise InvalidCall(f"binds= of {tool.name} failed: {describe_error(error)}") from error
     if ctx.agent.on_change == "ask" and tool.asks is None:
         facts = {"agent": ctx.agent.digest, "facts": facts}
     return codec.canonical(facts).decode() if facts else ""
@@ -151,7 +153,7 @@ async def preview_of(ctx: RunContext, tool: Tool, text: str, revision: int = 1) 
     except TimeoutError:
         text = codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
     except Exception as error:
-        text = codec.dumps(f"no preview: {told(error)}")
+        text = codec.dumps(f"no preview: {describe_error(error)}")
     return codec.dumps({"at": at, "revision": revision, "shows": codec.loads(text)})
 
 
@@ -161,7 +163,7 @@ async def call_function(
     """Call an async function on the event loop, and a sync one in a worker thread."""
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-    value = await off_loop(function, *args, **kwargs)
+    value = await run_user_function(function, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value
 
 
@@ -384,7 +386,7 @@ class Turn:
         for step in steps:
             self._check_expiry(step)
             if call.status not in OPEN and step.status in (CallStatus.ASKED, CallStatus.READY):
-                self.overdue.append(called_off(step, "the tool ended without it"))
+                self.overdue.append(cancel_call(step, "the tool ended without it"))
         return [step for step in steps if step.status in _WAITING]
 
     def close_overdue(self) -> None:

@@ -19,7 +19,7 @@ from sayso.cli import common, output
 from sayso.cli.common import Exit, NoReviewer, Usage, caller, opened
 from sayso.engine.commands import Recover
 from sayso.errors import NotFound
-from sayso.gate.policies import read_policy
+from sayso.gate.gate import read_policy
 from sayso.inbox import Inbox, create_token, revoke_token
 from sayso.policy import Explanation, Policy, explain
 from sayso.types import Micros, Terms, ToolCall, Verdict

@@ -29,7 +29,7 @@ from sayso.errors import (
     StoreError,
 )
 from sayso.inbox import Inbox, authenticate, os_user
-from sayso.policy import seconds
+from sayso.policy import parse_duration
 from sayso.types import Json, Request, RequestKind, Reviewer, Sort
 from sayso.types import StatusFilter as Status
 
@@ -184,7 +184,9 @@ def duration(value: str | None, option: str) -> float | None:
     if value is None:
         return None
     try:
-        return seconds(float(value) if value.replace(".", "", 1).isdecimal() else value, option)
+        return parse_duration(
+            float(value) if value.replace(".", "", 1).isdecimal() else value, option
+        )
     except InvalidPolicy as error:
         raise Usage(str(error)) from None
 

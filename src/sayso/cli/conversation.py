@@ -38,7 +38,7 @@ from sayso.inbox import Inbox
 from sayso.redaction import redact_declared
 from sayso.rows import LIVE, Call, Run
 from sayso.stores.nested_runs import inner_runs
-from sayso.threads import leave_soon
+from sayso.sync import exit_soon
 from sayso.types import Json, Request
 
 #: A slash command: its help text, and what it does.
@@ -131,7 +131,7 @@ class Conversation:
             show_command("To continue:", self.again)
         code = Exit.PENDING if waiting else Exit.OK
         if self._cut:
-            leave_soon(code)
+            exit_soon(code)
         return code
 
     # -- starting and leaving
@@ -403,7 +403,7 @@ async def _followed(events: AsyncIterator[AgentEvent], printer: EventPrinter | N
     except asyncio.CancelledError:
         cancel_streams()  # calls that had started are in doubt; do not wait for them
         await wait_for_streams()
-        leave_soon(Exit.PENDING)
+        exit_soon(Exit.PENDING)
         raise
     assert result is not None
     return result

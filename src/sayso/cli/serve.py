@@ -19,7 +19,7 @@ from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.errors import InvalidCall
 from sayso.inbox import os_user
-from sayso.threads import leave_soon
+from sayso.sync import exit_soon
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,7 +266,7 @@ def worker(
                 print(f"Resuming runs of {names}  (store: {kept.url}{via}{at})", flush=True)
                 await working.run()
             if stops.cut:
-                leave_soon()
+                exit_soon()
 
         asyncio.run(work())
 

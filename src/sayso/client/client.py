@@ -137,9 +137,9 @@ class Client:
         answer = await self._transport.get(_path(request, "wait"), query, seconds)
         return request_from(answer.body)
 
-    async def cancel(self, request: str, message: str = "") -> Request:
+    async def cancel(self, request: str, reason: str = "") -> Request:
         """Cancel a pending request of this agent."""
-        answer = await self._transport.post(_path(request, "cancel"), {"message": message})
+        answer = await self._transport.post(_path(request, "cancel"), {"message": reason})
         return request_from(answer.body)
 
     # -- running

@@ -30,6 +30,7 @@ from sayso.client.client import (
 from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, Rejected, SaysoError
 from sayso.gate.backend import RunEntry, Step, moved
 from sayso.gate.driver import Driver
+from sayso.gate.lease import refuse_own_run
 from sayso.gate.options import (
     UNSET,
     check_known,
@@ -44,15 +45,13 @@ from sayso.gate.options import (
     fixed_title,
     terms_from,
 )
-from sayso.gate.plan import Plan
-from sayso.gate.reentrancy import refuse_own_run
+from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, carry, current, root_context
-from sayso.gate.settling import Settler
 from sayso.policy.template import checked_key, escaped
 from sayso.rows import Call, CallStatus
 from sayso.sync import sync_twin
 from sayso.types import Json, Question, Request, Terms
-from sayso.views import kept_question, question_from
+from sayso.views import question_from, stored_question
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -177,7 +176,7 @@ class RemoteGate:
             question = Question(question)
         if not isinstance(question, Question):
             raise InvalidCall("pass a text or a sayso.Question", "question")
-        return await self._ask("ask", "question", kept_question(question), options)
+        return await self._ask("ask", "question", stored_question(question), options)
 
     async def confirm(
         self,

@@ -1,8 +1,8 @@
-"""Where the rows of calls live: a store in this process, or a server.
+"""``Backend``: where the rows of calls are, a store in this process or a server.
 
-The driver speaks to a ``Backend`` and to nothing else. ``StoreBackend`` is the one over a store;
-``sayso.client`` has the one over HTTP, and ``sayso serve`` answers it with a ``StoreBackend`` of
-its own. So the commands that start a call, record it or mark it in doubt are built here and nowhere
+The driver uses a ``Backend`` and nothing else. ``StoreBackend`` is the one over a store;
+``sayso.client`` has the one over HTTP, which ``sayso serve`` answers with a ``StoreBackend`` of its
+own. So the commands that start a call, record it or mark it in doubt are built here and nowhere
 else.
 """
 
@@ -31,20 +31,17 @@ from sayso.engine.commands import (
     Suspend,
 )
 from sayso.errors import Cancelled, Conflict, Denied, InvalidCall, Leased, StoreError
-from sayso.gate.lease import RunLease, leased
+from sayso.gate.lease import RunLease, leased, refuse_own_run
 from sayso.gate.outcomes import not_run
-from sayso.gate.plan import Plan, judged_call
-from sayso.gate.recheck import raised_terms, recheck, verify
-from sayso.gate.reentrancy import refuse_own_run
-from sayso.gate.settling import Settler
+from sayso.gate.plan import Plan, Settler, judged_call, raised_terms, recheck, verify
 from sayso.rows import LIVE, Call, CallStatus, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.sync import News, read, to_thread, write, write_shielded, write_start
+from sayso.sync import CommitWaiter, read, to_thread, write, write_shielded, write_start
 from sayso.types import Micros, Request
 
-#: How long a waiter trusts the news before it looks by itself.
+#: How many seconds to rely on the store's notifications before looking again.
 _LOOK_AGAIN = 30.0
 _LONGEST_NAP = 5.0
 
@@ -55,24 +52,24 @@ class RunEntry(Protocol):
     name: str
     thread: str
     requester: str
-    #: Another holder has the run's lease for longer than one call.
+    #: The run's lease is held for longer than one call.
     hold: bool
     #: Made for one call, which also ends it.
     alone: bool
-    #: Made just now, so that nothing of it can be stored yet.
+    #: Just made, so that nothing of it is stored yet.
     fresh: bool
 
     @property
     def owner(self) -> str:
-        """The name under which this process holds the run."""
+        """The name of this process in the run's lease."""
         ...
 
     def opens(self) -> bool:
-        """Whether this is the first new call of an entry, which may open a finished run again."""
+        """Return whether this is the first new call of an entry, which may reopen a run."""
         ...
 
     def inside(self, call: Call) -> AbstractContextManager[None]:
-        """Let everything that is asked inside ``with`` belong to this call."""
+        """Make everything that is asked inside ``with`` belong to this call."""
         ...
 
     def still_waits(self, key: str) -> None:
@@ -85,13 +82,13 @@ class Step(NamedTuple):
 
     call: Call
     started: bool = False
-    #: Of a read that needs nobody, and has no row yet: writes one when it has run, with its result.
-    #: Returns the row, of another process if that was faster.
+    #: For a read without approval, which has no row yet: writes one with its result after it ran.
+    #: Returns the row, which is that of another process if that was faster.
     write: Callable[[str | None], Awaitable[Call]] | None = None
 
 
 class Cleared(NamedTuple):
-    """A row that the re-check has just let through. Nothing else can be started."""
+    """A row that has just passed the re-check. Nothing else can be started."""
 
     call: Call
 
@@ -104,11 +101,11 @@ class Lease(Protocol):
 
 
 class Backend(Protocol):
-    """What the driver needs of the place where rows live."""
+    """What the driver needs from a store or a server."""
 
     @property
     def place(self) -> str:
-        """Which store or server this is. Backends with the same place share their runs."""
+        """Identifies the store or server. Backends with the same place share their runs."""
         ...
 
     def check_usable(self) -> None:
@@ -116,23 +113,23 @@ class Backend(Protocol):
         ...
 
     async def find(self, entry: RunEntry, plan: Plan) -> Call | None:
-        """Return the row of this very call, made in an earlier entry of the run."""
+        """Return the row of this call, if it was made in an earlier entry of the run."""
         ...
 
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
-        """Put the call to policy and people. One that needs nobody may start in the same commit."""
+        """Evaluate the policy and write the row. An allowed call may start in the same commit."""
         ...
 
     async def look(self, call: Call) -> Call:
-        """Return the row as it is now, after what only the clock decides."""
+        """Return the row as it is now, after closing what is overdue."""
         ...
 
     async def wait(self, call: Call, timeout: float | None) -> Call:
-        """Return the row once it has moved on, or after so many seconds."""
+        """Return the row once it has changed, or after ``timeout`` seconds."""
         ...
 
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
-        """Re-check an approved call and start it. Raises ``Denied`` if it may not run any more."""
+        """Re-check an approved call and start it. Raise ``Denied`` if it may not run any more."""
         ...
 
     async def end(
@@ -145,31 +142,31 @@ class Backend(Protocol):
         why: str = "",
         retry: bool = False,
     ) -> Call:
-        """Record what came of an attempt. With ``retry``, a read that failed may be tried again."""
+        """Record the outcome of an attempt. With ``retry``, a read that failed may be retried."""
         ...
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
-        """Re-check an approval that has no effect of its own, and carry it out."""
+        """Re-check an approval that has no effect of its own, and complete it."""
         ...
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
-        """Put an attempt back that paused to ask people something."""
+        """Make an attempt ready again that paused to ask people."""
         ...
 
     async def doubt(self, call: Call, reason: str) -> Call:
-        """Mark an attempt in doubt that was cut short."""
+        """Mark an interrupted attempt as in doubt."""
         ...
 
     async def settle(self, call: Call, ask: Settler) -> Call:
-        """Ask the other side about a call in doubt, if it may be asked now and was not yet."""
+        """Call ``settle=`` for a call in doubt, if it may be called now and was not yet."""
         ...
 
     def lease(self, entry: RunEntry, call: Call, began: float) -> AbstractContextManager[Lease]:
-        """Keep the lease of an attempt alive inside ``with``; it was asked for at ``began``."""
+        """Renew the lease of an attempt inside ``with``. It was requested at ``began``."""
         ...
 
     def inner_run(self, call: Call) -> str | None:
-        """Return the run of what a running call asks, if it is not the call's own."""
+        """Return the run of the requests that a running call makes, if it is not its own."""
         ...
 
     async def request(self, call: Call) -> Request:
@@ -190,12 +187,12 @@ class Backend(Protocol):
 
 
 def begun(started: Call, before: Call) -> bool:
-    """Whether a start has begun an attempt."""
+    """Return whether a start has begun an attempt."""
     return started.under_way and started.attempt == before.attempt + 1
 
 
 def _unwritten(new: NewCall, entry: RunEntry, agent: str, now: Micros) -> Call:
-    """What a read that has no row yet is told of itself."""
+    """Return a row for a read that is not stored yet."""
     return Call(
         id=new.id,
         run=entry.name,
@@ -219,7 +216,7 @@ def _unwritten(new: NewCall, entry: RunEntry, agent: str, now: Micros) -> Call:
 
 
 def moved(one: Call, other: Call) -> bool:
-    """Whether a waiting caller has something to do: the row moved between these two looks."""
+    """Return whether a row changed in a way that concerns a waiting caller."""
     return (one.status, one.rev, one.attempt) != (other.status, other.rev, other.attempt)
 
 
@@ -232,20 +229,20 @@ class StoreBackend:
 
     @property
     def place(self) -> str:
-        """The store's own id, whatever its address."""
+        """The store's own id, the same for every address of it."""
         return self.store.incarnation
 
     def check_usable(self) -> None:
         if self.store.restored():
             raise StoreError(
-                f"{self.store.url} was restored from an older copy, and what ran since then is "
+                f"{self.store.url} was restored from an older copy, so what ran since then is "
                 "unknown: run `sayso recover` first"
             )
 
     # -- the commands, each built here only
 
     def start(self, cleared: Sequence[Cleared], owner: str, lease: float | None = None) -> Start:
-        """Begin calls of one run; Conflict if one has moved since it was cleared."""
+        """Start calls of one run. The commit raises ``Conflict`` if one changed since."""
         calls = [one.call for one in cleared]
         length = self.lease_length if lease is None else lease
         return Start(
@@ -259,21 +256,21 @@ class StoreBackend:
         )
 
     def record(self, call: Call, ok: bool, result: str | None, **more: Any) -> Record:
-        """Store the outcome of an attempt; no ``result`` means that it ran and was not kept."""
+        """Store the outcome of an attempt. Without ``result``, it ran and could not be stored."""
         return Record(**_attempt(call), ok=ok, result=result, **more)
 
     def mark_in_doubt(self, call: Call, reason: str) -> MarkInDoubt:
-        """Mark an attempt whose end is unknown."""
+        """Mark an attempt whose outcome is unknown."""
         return MarkInDoubt(**_attempt(call), reason=reason)
 
     def put_back(self, call: Call, *, elsewhere: bool = False) -> Suspend:
-        """Make a started call ready again: it paused, or its effect has not begun."""
+        """Make a started call ready again, because it paused or its effect has not begun."""
         return Suspend(**_attempt(call), elsewhere=elsewhere)
 
     def taken_back(self, ids: set[str], calls: Sequence[Call], *, alone: bool) -> list[Command]:
-        """Undo the starts that their caller never heard of.
+        """Return the commands that undo starts whose caller was cancelled.
 
-        A run that was made for one call alone ends with it: nobody can come back to it.
+        A run that was made for one call ends with it: no caller can enter it again.
         """
         begun = [c for c in calls if c.id in ids and c.status is CallStatus.RUNNING]
         back: list[Command] = [self.put_back(call) for call in begun]
@@ -290,13 +287,13 @@ class StoreBackend:
         call = await read(self.store, self.store.call_by_key, entry.name, plan.key)
         meant = (plan.kind, plan.tool_name, plan.args)
         if call is not None and plan.named and (call.kind, call.tool, call.args) != meant:
-            return None  # proposing it says what the key was used for before
+            return None  # proposing it raises, and says what the key was used for before
         if call is not None and call.status is CallStatus.ASKED and call.agent == plan.agent:
             return await self._raised(plan, call)
         return call
 
     async def _raised(self, plan: Plan, call: Call) -> Call:
-        """A pending request hears of stricter terms at once, not only when it starts."""
+        """Apply stricter terms to a pending request at once, not only when it starts."""
         terms = raised_terms(call, await plan.terms(codec.loads(call.args)))
         if terms is None:
             return call
@@ -331,10 +328,10 @@ class StoreBackend:
         return [*reopen, command]
 
     async def _read_first(self, entry: RunEntry, plan: Plan, new: NewCall) -> Step:
-        """Let a read run before it is written: until it has a result there is nothing to keep."""
+        """Let a read run before it is written: without a result there is nothing to store."""
         run = None if entry.fresh else await read(self.store, self.store.run, entry.name)
         if run is not None and (run.stop or run.status is RunStatus.CANCELLED):
-            raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
+            raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
 
         async def write(result: str | None) -> Call:
             ran = replace(new, outcome=(True, result))
@@ -351,7 +348,9 @@ class StoreBackend:
     async def look(self, call: Call) -> Call:
         found = await read(self.store, self.store.call, call.id)
         if found is None:
-            raise InvalidCall(f"{call.id} is gone from the store; it was pruned or another store")
+            raise InvalidCall(
+                f"{call.id} is not in the store: it was pruned, or this is another store"
+            )
         due = await read(self.store, self._due, found)
         if due is None:
             return found
@@ -359,7 +358,7 @@ class StoreBackend:
         return await read(self.store, self.store.call, call.id) or found
 
     def _due(self, call: Call) -> Due | None:
-        """What the clock alone has decided: an overdue request, a lapsed lease."""
+        """Return what is overdue: an expired request or lease."""
         now = self.store.now()
         if call.status is CallStatus.ASKED:
             if call.expires_at is not None and call.expires_at <= now:
@@ -372,16 +371,16 @@ class StoreBackend:
 
     async def wait(self, call: Call, timeout: float | None) -> Call:
         ends = None if timeout is None else time.monotonic() + timeout
-        with closing(News(self.store, call.thread)) as news:
+        with closing(CommitWaiter(self.store, call.thread)) as commits:
             while True:
                 now = await self.look(call)
                 left = _LOOK_AGAIN if ends is None else ends - time.monotonic()
                 if moved(now, call) or left <= 0:
                     return now
-                await news.wait(self._nap(now, left))
+                await commits.wait(self._nap(now, left))
 
     def _nap(self, call: Call, left: float) -> float:
-        """Until the next moment at which the clock alone can change something."""
+        """Return how long to wait for a commit: until the clock itself may change something."""
         naps = [_LOOK_AGAIN, left]
         if call.status is CallStatus.ASKED and call.expires_at is not None:
             naps.append((call.expires_at - self.store.now()) / 1_000_000 + 0.001)
@@ -394,8 +393,7 @@ class StoreBackend:
     async def clear(self, plan: Plan, call: Call) -> Cleared | Call:
         """Re-check one ready call, and clear it for a start.
 
-        If it may not start as it is, it was asked about again or called off, and the row after that
-        is returned.
+        If it may not start as it is, ask again or cancel it, and return the row after that.
         """
         verify(self.store, call)
         outdated = await recheck(plan, call)
@@ -412,7 +410,7 @@ class StoreBackend:
     async def start_cleared(
         self, entry: RunEntry, cleared: Cleared, lease: float | None = None
     ) -> Call:
-        """Start one call; Conflict if it has moved since it was cleared."""
+        """Start one call. Raise ``Conflict`` if it changed since it was cleared."""
         command = self.start([cleared], entry.owner, lease)
         results = await self._start(entry, {cleared.call.id}, command)
         (row,) = results[-1]
@@ -441,7 +439,7 @@ class StoreBackend:
         return await self.complete(entry, cleared)
 
     async def complete(self, entry: RunEntry, cleared: Cleared) -> Call:
-        """Carry out an approval that has no effect of its own."""
+        """Complete an approval that has no effect of its own."""
         call = cleared.call
         command = Complete(
             thread=call.thread,
@@ -460,11 +458,11 @@ class StoreBackend:
 
     def _asked_again(self, call: Call) -> Call:
         if call.status is CallStatus.CANCELLED:
-            raise Denied(not_run(call, call.result or "it was called off"), self.shown(call))
+            raise Denied(not_run(call, call.result or "it was cancelled"), self.shown(call))
         return call
 
     async def _start(self, entry: RunEntry, ids: set[str], *commands: Command) -> list[Any]:
-        """Commit what may start calls; they are put back if we are stopped before we know."""
+        """Commit commands that may start calls, and undo the starts if we are cancelled."""
 
         def undo(results: list[Any]) -> list[Command]:
             return self.taken_back(ids, results[-1], alone=entry.fresh)
@@ -472,8 +470,8 @@ class StoreBackend:
         return await write_start(self.store, undo, *commands)
 
     async def _wait_for_turn(self, entry: RunEntry, call: Call) -> None:
-        """Another process works on this run, one at a time: wait for it or for its lease."""
-        with closing(News(self.store, entry.thread)) as news:
+        """Wait while another process works on this run, or until its lease expires."""
+        with closing(CommitWaiter(self.store, entry.thread)) as commits:
             run = await read(self.store, self.store.run, call.run)
             if run is None or run.owner in (None, entry.owner):
                 return
@@ -481,7 +479,7 @@ class StoreBackend:
             if run.lapsed(self.store.now()):
                 await to_thread(release_lapsed, self.store, call.thread, call.run)
                 return
-            await news.wait(min(self.lease_length / 3, _LONGEST_NAP))
+            await commits.wait(min(self.lease_length / 3, _LONGEST_NAP))
 
     # -- ending
 
@@ -518,7 +516,7 @@ class StoreBackend:
     async def settle(self, call: Call, ask: Settler) -> Call:
         if not call.askable(self.store.now()):
             return call
-        answer, result, said = await ask(call)  # outside of any transaction
+        answer, result, said = await ask(call)  # outside any transaction
         command = Settle(**_attempt(call), answer=answer, result=result, said=said)
         (row,) = await write_shielded(self.store, command)
         settled: Call = row
@@ -543,12 +541,12 @@ class StoreBackend:
         return None
 
     async def request(self, call: Call) -> Request:
-        # In a thread, however quick the store is: a caller that asks the same at once takes its
-        # own place in the run meanwhile.
+        # In an OS thread even if the store is quick: a caller that makes the same call at the same
+        # time gets its own place in the run meanwhile.
         return await to_thread(self.shown, call)
 
     def shown(self, call: Call) -> Request:
-        """The row as people see it."""
+        """Return the row as people see it."""
         return request_in(self.store, call)
 
     async def stop_reason(self, call: Call) -> str:
@@ -557,7 +555,7 @@ class StoreBackend:
 
     async def leased(self, call: Call) -> Leased:
         run = await read(self.store, self.store.run, call.run)
-        return Leased(f"{call.id} is gone from the store") if run is None else leased(run)
+        return Leased(f"{call.id} is not in the store") if run is None else leased(run)
 
     async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
         await to_thread(self._finish, entry, status, output)
@@ -566,7 +564,7 @@ class StoreBackend:
         run = self.store.run(entry.name)
         if run is None or run.status not in LIVE:
             return
-        with suppress(Conflict):  # another process has just taken it, and ends it
+        with suppress(Conflict):  # another process has just taken it, and will end it
             self.store.transact(
                 Finish(thread=run.thread, run=run.id, status=status, output=output, token=run.token)
             )

@@ -1,45 +1,54 @@
-"""The life of a call, written once: propose, wait, re-check, start, run, record.
+"""``Driver``: the life of a call, written once: propose, wait, re-check, start, run, record.
 
-The driver reads the stored row and does the one thing that row allows next, until the row says how
+The driver reads the stored row and takes the one step that it allows next, until the row says how
 the call ended. So it does not matter which process asked, which one decided, and which one is
-looking now. Guarded functions, ``gate.ask``, ``confirm`` and ``once``, the agent's turns, framework
-adapters, agents on other machines and workers all come through here; only the ``Backend`` differs.
+reading now. Guarded functions, ``gate.ask``, ``confirm`` and ``once``, the agent's turns, framework
+adapters, agents on other machines and workers all use it; only the ``Backend`` differs.
 
-Two ways in. ``result`` takes one call from its proposal to its end, and waits on the way.
-``execute`` runs an attempt that has started and records what came of it, for callers that start
+There are two entry points. ``result`` takes one call from its proposal to its end, and waits on the
+way. ``execute`` runs an attempt that has started and records its outcome, for callers that start
 several calls in one commit. A framework that runs the tool itself uses the backend's ``begin`` and
 ``end`` around that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sayso.errors import CallFailed, Conflict, InDoubt, Paused, Refused, ResultNotKept, told
+from sayso.errors import (
+    CallFailed,
+    Conflict,
+    InDoubt,
+    Paused,
+    Refused,
+    ResultNotKept,
+    describe_error,
+)
 from sayso.forking import generation, renew_in_child
 from sayso.gate.backend import Backend, Lease, RunEntry, moved
+from sayso.gate.lease import refuse_own_call, working
 from sayso.gate.outcomes import ending
-from sayso.gate.plan import Plan
-from sayso.gate.reentrancy import refuse_own_call, working
-from sayso.gate.settling import refuse_while_looking
-from sayso.gate.telling import Channel, deliver, is_interactive
+from sayso.gate.plan import Plan, refuse_in_settle
 from sayso.rows import Call, CallStatus
+from sayso.sync import on_callers_loop, to_thread
 from sayso.types import Request
 
 log = logging.getLogger("sayso.gate")
 
-#: How long a caller that does not wait for people waits for a notice to go out.
+#: How long a caller with ``wait=0`` waits for the channels.
 NOTICE_SECONDS = 10.0
-#: How long a caller that does not wait for people waits for a call that another process runs.
+#: How long a caller with ``wait=0`` waits for a call that another process runs.
 _MOMENT = 0.5
 
-#: How long a caller waits before it looks whether the other side can be asked about a doubt.
+#: How long a caller waits before it checks whether ``settle=`` can be called about a doubt.
 _UNSETTLED = 5.0
 
 _WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
@@ -47,7 +56,7 @@ _WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What came of an attempt: its row, and the live value, error or pause."""
+    """The outcome of an attempt: its row, and the live value, error or pause."""
 
     call: Call
     value: Any = None
@@ -56,19 +65,19 @@ class Ended:
 
 
 class _Course:
-    """One caller's way through the life of one call."""
+    """One caller's progress with one call."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         #: When the last commit that may have started the call was sent.
         self.began = time.monotonic()
-        #: The row as it was when people were last told of it, and what they were told.
+        #: The row for which people were last notified, and the request that they got.
         self.told: Call | None = None
         self.request: Request | None = None
         self._deadline = None if plan.wait is None else self.began + plan.wait
 
     def left(self) -> float | None:
-        """How many seconds the caller still waits for people; None for ever."""
+        """Return how many seconds the caller still waits for people, or None for forever."""
         return None if self._deadline is None else self._deadline - time.monotonic()
 
 
@@ -86,27 +95,27 @@ class Driver:
     ) -> None:
         self.backend = backend
         self.agent = agent
-        #: Names this process where it holds a lease.
+        #: The name of this process in leases.
         self.owner = owner
         renew_in_child(self)
         self.channels = tuple(channels)
-        #: Called with a new request that no channel takes to anybody.
+        #: Called with a new request if there are no channels.
         self._hint = hint
         self.closed = False
 
     def after_fork(self) -> None:
-        """Hold leases under another name than the parent."""
+        """Use another name for leases than the parent process."""
         self.owner = f"{self.owner}/{os.getpid()}:{secrets.token_hex(4)}"
 
     # -- one call, from its proposal to its end
 
     async def result(self, entry: RunEntry, plan: Plan) -> Any:
-        """Return the call's result: run now, or stored from before.
+        """Run the call and return its result, or return the stored result.
 
-        Raises ``Paused`` when people are needed first and the caller's patience is over, and what
-        the call's row means otherwise: ``Refused``, ``CallFailed``, ``InDoubt``, …
+        Raises ``Paused`` if a decision is needed first and the caller's wait is over; otherwise
+        the error for the status of the row: ``Refused``, ``CallFailed``, ``InDoubt``, …
         """
-        refuse_while_looking()
+        refuse_in_settle()
         self.backend.check_usable()
         course = _Course(plan)
         try:
@@ -140,7 +149,7 @@ class Driver:
                 return await self._ended(plan, call)
 
     async def _start(self, entry: RunEntry, course: _Course, call: Call) -> tuple[Call, bool]:
-        """Start an approved call, or take the row further that could not start."""
+        """Start an approved call. Return the row, and whether it started."""
         plan, course.began, started = course.plan, time.monotonic(), False
         if plan.run is None:
             row = await self.backend.confirm(entry, plan, call)
@@ -151,8 +160,8 @@ class Driver:
         return row, started
 
     async def _await(self, entry: RunEntry, course: _Course, call: Call) -> Call:
-        """Wait until the row moves on; raise when the caller's patience is over."""
-        # A request that was made just now is as it was, unless a channel had it decided.
+        """Wait until the row changes. Raise if the caller's wait is over."""
+        # A request that was just made is unchanged, unless a channel had it decided.
         now = call if call is course.told else await self.backend.look(call)
         if now.status is CallStatus.IN_DOUBT:
             now = await self.settle(course.plan, now)
@@ -176,23 +185,23 @@ class Driver:
         return later
 
     async def settle(self, plan: Plan, call: Call) -> Call:
-        """Return the row of a doubt after the other side was asked, if it can be asked now."""
+        """Call ``settle=`` for a call in doubt, if it can be called now. Return the row."""
         return call if plan.settle is None else await self.backend.settle(call, plan.settle)
 
     async def _run(self, entry: RunEntry, course: _Course, call: Call) -> Any:
         with self.backend.lease(entry, call, course.began) as lease:
             ended = await self.execute(entry, course.plan, call, lease)
         if ended.paused is not None:
-            if type(ended.paused) is Paused:  # an adapter's own pause carries more
+            if type(ended.paused) is Paused:  # an adapter's own subclass carries more
                 raise Paused(entry.name, ended.paused.requests)
             raise ended.paused
         if ended.error is not None:
-            if ended.call.status is CallStatus.READY:  # a read: the same call again tries it again
+            if ended.call.status is CallStatus.READY:  # a read: the same call retries it
                 entry.still_waits(course.plan.key)
             raise ended.error
         if ended.call.status is CallStatus.DONE:
             return ended.value
-        return await self.result(entry, course.plan)  # the lease had lapsed: it is in doubt
+        return await self.result(entry, course.plan)  # the lease had expired: it is in doubt
 
     async def _read(
         self,
@@ -201,9 +210,9 @@ class Driver:
         call: Call,
         write: Callable[[str | None], Awaitable[Call]],
     ) -> Any:
-        """Run a read that needs nobody: no lease, no doubt, and a row only of a result, if at all.
+        """Run a read that needs no approval: no lease, no doubt, and at most a row for its result.
 
-        What it raises is nobody's business but the caller's, who may make the same call again.
+        Its exceptions go to the caller, who may make the same call again.
         """
         effect = plan.run
         assert effect is not None
@@ -224,7 +233,7 @@ class Driver:
         return plan.load(text)
 
     async def _ended(self, plan: Plan, call: Call) -> Any:
-        """Return the result of a closed row, or raise the error that it means."""
+        """Return the result of a closed row, or raise the error for its status."""
         ok = call.status in (CallStatus.DONE, CallStatus.RESPONDED)
         if ok and call.result is not None:
             return plan.load(call.result)
@@ -237,16 +246,17 @@ class Driver:
     # -- one attempt that has started
 
     async def execute(self, entry: RunEntry, plan: Plan, call: Call, lease: Lease) -> Ended:
-        """Run the effect of a started call, and record what came of it.
+        """Run the effect of a started call, and record its outcome.
 
-        After the first line there is only a record, a pause or a doubt. What the effect raises is
-        returned, not raised; what cuts it short is raised after the call was marked in doubt.
+        Once the effect has begun, it ends in a record, a pause or a doubt. An exception of the
+        effect is returned, not raised; a ``BaseException`` is raised after the call was marked in
+        doubt.
         """
         effect = plan.run
         assert effect is not None
         if lease.lapsed:
             # The start took longer than the lease: another process may hold the run by now.
-            reason = "the lease had lapsed before the effect"
+            reason = "the lease expired before the effect began"
             return Ended(call=await self.backend.doubt(call, reason))
         begun_in = generation()
         try:
@@ -254,39 +264,39 @@ class Driver:
                 value = await effect(call)
         except BaseException as error:
             if isinstance(error, GeneratorExit):
-                raise  # nothing can be awaited any more; the lease will lapse into a doubt
+                raise  # nothing can be awaited any more; the call is in doubt when the lease ends
             if begun_in != generation():
-                raise  # this process was forked by the effect: the parent records what comes of it
+                raise  # this process was forked by the effect: the parent records the outcome
             if isinstance(error, Paused):
                 elsewhere = not error.requests or any(r.run != call.run for r in error.requests)
                 row = await self.backend.suspend(call, elsewhere=elsewhere)
                 return Ended(call=row, paused=error)
             if isinstance(error, Exception):
                 retry = plan.retry and not entry.alone
-                row = await self.backend.end(entry, call, False, told(error), retry=retry)
+                row = await self.backend.end(entry, call, False, describe_error(error), retry=retry)
                 return Ended(call=row, error=error)
             await self.backend.doubt(call, f"interrupted by {type(error).__name__}")
             raise
         if begun_in != generation():
             raise Conflict(
-                f"{call.id} runs in the process that this one was forked from, and is recorded "
-                "there: end a forked child with os._exit()"
+                f"{call.id} runs in the parent of this process and is recorded there: end a "
+                "forked child with os._exit()"
             )
         text, why = _dumped(plan, value)
         row = await self.backend.end(entry, call, True, text, why=why if text is None else "")
         if text is None or (row.status is CallStatus.DONE and row.result is None):
             return Ended(call=row, error=ResultNotKept(_not_kept(call, why), value))
         if row.is_read and row.status is CallStatus.DONE:
-            text = row.result  # of whichever attempt was recorded first
-        # What is returned now is what every later entry will get.
+            text = row.result  # that of the attempt that was recorded first
+        # Loaded from text, so that this caller gets the same as every later one.
         return Ended(call=row, value=plan.load(text or "null"))
 
-    # -- telling people
+    # -- notifying people
 
     async def _tell(
         self, entry: RunEntry, course: _Course, call: Call, *, again: bool = False
     ) -> Call:
-        """Get a request to people; a caller that does not wait for them waits for the notice."""
+        """Notify people of a request. A caller with ``wait=0`` waits for the channels instead."""
         course.told = call
         patience = NOTICE_SECONDS if course.plan.wait == 0 else 0.0
         request = course.request = await self.backend.request(call)
@@ -294,14 +304,14 @@ class Driver:
             return call
         seen = await self.backend.look(call)
         if self.interactive and not moved(seen, call):
-            raise Paused(entry.name, [request])  # the person was there, and left it for later
+            raise Paused(entry.name, [request])  # the person saw it, and left it for later
         return seen
 
     async def tell(self, request: Request, patience: float, *, again: bool = False) -> bool:
-        """Hand a request to the channels, and wait so many seconds; whether there were any.
+        """Pass a request to the channels and wait up to ``patience`` seconds for them.
 
-        A channel with a true ``interactive`` has the person in front of it: it is told again when
-        the run comes back, and waited for as long as the person takes.
+        Returns whether there were any. A channel with ``interactive = True`` has a person in front
+        of it: it gets the request again when the run is resumed, and is waited for without limit.
         """
         told = [c for c in self.channels if not again or is_interactive(c)]
         if told:
@@ -312,16 +322,16 @@ class Driver:
 
     @property
     def interactive(self) -> bool:
-        """Whether one of the channels has a person in front of it."""
+        """Whether a channel has a person in front of it."""
         return any(map(is_interactive, self.channels))
 
 
 def _dumped(plan: Plan, value: Any) -> tuple[str | None, str]:
-    """A result as JSON text, or why it has none: it has happened, whatever its result is."""
+    """Return a result as JSON text, or None and why: the call has run, whatever it returned."""
     try:
         return plan.dump(value), "it has no JSON form"
     except Exception as error:
-        return None, told(error)
+        return None, describe_error(error)
 
 
 def _not_kept(call: Call, why: str) -> str:
@@ -329,7 +339,7 @@ def _not_kept(call: Call, why: str) -> str:
 
 
 def _as_raised(raises: Sequence[type[Exception]], failed: CallFailed) -> Exception:
-    """A stored failure as the error that the call raised, if its type was declared."""
+    """Return a stored failure as the exception that the call raised, if that was declared."""
     for kind in raises:
         if kind.__name__ == failed.type:
             try:
@@ -339,3 +349,60 @@ def _as_raised(raises: Sequence[type[Exception]], failed: CallFailed) -> Excepti
                 bare.args = (failed.said,)
                 return bare
     return failed
+
+
+# --- channels ---
+#
+# Each channel runs on its own, so that none delays another, or the run. It runs on the caller's
+# event loop, where its queues and sessions live. If the caller has no loop, because it called a
+# sync method, the channel runs in an OS thread with a loop of its own; so does an interactive
+# channel, which reads keys and would block the loop.
+
+Channel = Callable[[Request], Awaitable[None]]
+
+log = logging.getLogger("sayso.gate")
+
+#: Keeps tasks alive that nothing waits for any more.
+_delivering: set[asyncio.Task[None]] = set()
+
+
+def is_interactive(channel: Channel) -> bool:
+    """Return whether a person sits in front of the channel."""
+    return bool(getattr(channel, "interactive", False))
+
+
+async def deliver(channels: Sequence[Channel], request: Request, patience: float) -> None:
+    """Pass a request to channels; wait up to ``patience`` seconds, for interactive ones forever."""
+    here = [c for c in channels if on_callers_loop() and not is_interactive(c)]
+    tasks = {asyncio.create_task(_call_channel(channel, request)) for channel in here}
+    _delivering.update(tasks)
+    for task in tasks:
+        task.add_done_callback(_delivering.discard)
+    others = [channel for channel in channels if channel not in here]
+    if others:
+        await to_thread(_deliver_in_threads, others, request, patience)
+    if tasks and patience:
+        await asyncio.wait(tasks, timeout=patience)
+
+
+def _deliver_in_threads(channels: Sequence[Channel], request: Request, patience: float) -> None:
+    threads = [
+        threading.Thread(
+            target=lambda c=channel: asyncio.run(_call_channel(c, request)), daemon=True
+        )
+        for channel in channels
+    ]
+    for thread in threads:
+        thread.start()
+    for channel, thread in zip(channels, threads, strict=True):
+        thread.join(None if is_interactive(channel) else patience)
+
+
+async def _call_channel(channel: Channel, request: Request) -> None:
+    try:
+        await channel(request)
+    except asyncio.CancelledError:
+        log.warning("request %s: the event loop ended before a channel was done", request.id)
+        raise
+    except Exception as error:
+        log.warning("request %s: a channel failed: %s: %s", request.id, type(error).__name__, error)

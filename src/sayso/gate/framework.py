@@ -1,65 +1,85 @@
-"""A framework's tool as the gate knows it: what is shown of it, and how its arguments are read."""
+"""What adapters build on: a framework's tools, calls, threads and agents at a gate.
+
+``FrameworkTool`` describes a tool, ``FrameworkCall`` one call of it, and ``FrameworkThread`` asks
+about calls and takes them to their end. ``FrameworkAgent`` runs a framework's agent under one lease
+and resumes it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 from sayso import codec
-from sayso.engine.commands import NewCall, Propose, Reopen
-from sayso.errors import CallFailed, DuplicateEffect, InDoubt, InvalidCall, Refused
+from sayso.engine.commands import Cancel, NewCall, Propose, Reopen
+from sayso.errors import (
+    CallFailed,
+    Cancelled,
+    Conflict,
+    DuplicateEffect,
+    InDoubt,
+    InvalidCall,
+    InvalidPolicy,
+    NotFound,
+    Paused,
+    Refused,
+)
 from sayso.gate import outcomes
 from sayso.gate.driver import NOTICE_SECONDS
-from sayso.gate.gate import Gate
+from sayso.gate.gate import Gate, policy_terms
 from sayso.gate.guard import known_inside
+from sayso.gate.lease import RunLease, runs_here, supersede, working
+from sayso.gate.options import MAX_NAME, checked_words
 from sayso.gate.outcomes import in_text
-from sayso.gate.plan import Plan, new_call, once_plan
-from sayso.gate.recheck import called_off
-from sayso.gate.reentrancy import runs_here
-from sayso.gate.scope import RunScope, open_scopes
+from sayso.gate.plan import Plan, cancel_call, new_call, once_plan
+from sayso.gate.run_result import ResultStatus, RunResult, RunState, check_asked_in, decisions_from
+from sayso.gate.scope import RunScope, known, open_scopes, quoted
 from sayso.policy import Policy, Predicate
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Tool
-from sayso.stores.base import Query, Store
+from sayso.stores.base import NEVER, Query, Store
+from sayso.stores.nested_runs import expire
 from sayso.stores.row_checks import request_in
-from sayso.sync import read, write
-from sayso.types import Declared, Json, Request, Terms, ToolCall, Verdict
+from sayso.sync import read, sync_twin, to_thread, write
+from sayso.types import Decision, Declared, Json, Request, Reviewer, Terms, ToolCall, Verdict
 
-#: The own terms of an agent that is a tool: it changes nothing itself, and its calls have rows.
+#: The terms of an agent that is used as a tool: it has no effect itself, and its calls have rows.
 SUB_AGENT_TERMS = Declared(effect="idempotent", stated=frozenset({"effect"}))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkTool:
-    """A framework's tool as the gate knows it: a name, a text and a JSON Schema."""
+    """A framework's tool as the gate knows it: a name, a description and a JSON Schema."""
 
     name: str
     description: str = ""
     #: JSON Schema of the arguments, an object.
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
     version: str = ""
-    #: Counts where no rule of the policy does.
+    #: Applies if no rule of the policy matches.
     needs_approval: bool | Predicate = False
     own: Terms = field(default_factory=Terms)
-    #: Validates and completes arguments the framework's own way, instead of by the schema alone.
+    #: Validates and completes arguments in the framework's own way, instead of by the schema alone.
     read: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
-    #: The only decisions that fit its calls; without ``approve`` among them, people are asked.
+    #: The only possible decisions on its calls. Without ``approve``, people are always asked.
     possible: tuple[str, ...] | None = None
 
     @cached_property
     def rules(self) -> dict[str, Any]:
-        """The schema that is shown and kept to: it allows what the function itself takes for an
-        argument that is left out, also in ``note: str = None``."""
+        """The schema that is shown and checked. It also allows None for an argument whose default
+        is None, as in ``note: str = None``."""
         known = self.parameters.get("properties", {})
         nullable = {name: _or_none(known[name]) for name in self._unsaid}
         return {**self.parameters, **({"properties": {**known, **nullable}} if nullable else {})}
 
     @cached_property
     def _unsaid(self) -> frozenset[str]:
-        """Arguments that are None where they are left out, and that nobody may write so."""
+        """Arguments whose default is None, though the schema does not allow None."""
         from sayso import schema
 
         rules = self.parameters
@@ -74,21 +94,24 @@ class FrameworkTool:
         )
 
     def passed(self, args: Mapping[str, Json]) -> dict[str, Json]:
-        """The arguments as the framework takes them: what is None by being left out, left out."""
+        """Return the arguments for the framework, without a None that it would not accept."""
         return {n: v for n, v in args.items() if v is not None or n not in self._unsaid}
 
     @cached_property
     def stored(self) -> Tool:
-        """The face that is stored; its digest covers name, schema, description and version."""
-        face = {"parameters": self.rules, "returns": None}
-        codec.canonical(face)  # a schema that JSON would bend is refused where it is declared
-        return Tool.of(self.name, codec.dumps(face), self.description, self.version)
+        """The tool row. Its digest covers name, schema, description and version."""
+        schema = {"parameters": self.rules, "returns": None}
+        codec.canonical(schema)  # refuse a schema that JSON cannot represent where it is declared
+        return Tool.of(self.name, codec.dumps(schema), self.description, self.version)
 
     def intake(self, args: Mapping[str, Json]) -> str:
-        """The arguments as they are stored, shown and run, with every default; or InvalidCall."""
+        """Return the arguments to store, show and run, with defaults; or raise ``InvalidCall``."""
         text = self._completed(codec.loads(codec.canonical(dict(args))))
         if self.read is not None and self._completed(codec.loads(text)) != text:
-            raise InvalidCall(f"the arguments of {self.name} change when they are read again")
+            raise InvalidCall(
+                f"the arguments of {self.name} change when they are validated again: make its "
+                "validators return what they accept"
+            )
         return text
 
     def _completed(self, args: dict[str, Json]) -> str:
@@ -116,7 +139,7 @@ def _or_none(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def narrowed(terms: Terms, possible: tuple[str, ...]) -> Terms:
-    """The terms with no other decisions than these."""
+    """Return the terms with only the possible decisions."""
     kept = tuple(name for name in terms.allowed if name in possible)
     terms = replace(terms, allowed=kept if possible[0] in kept else possible)
     asks = "approve" not in possible and terms.verdict is Verdict.ALLOW
@@ -124,10 +147,7 @@ def narrowed(terms: Terms, possible: tuple[str, ...]) -> Terms:
 
 
 MOST_WAITING = 500
-_REUSED = (
-    "Nothing was run: the id of this call belongs to another one, which was made before. "
-    "Make the call again."
-)
+_REUSED = "Nothing was run: an earlier call has the id of this one. Make the call again."
 
 
 async def _nowhere(args: dict[str, Json]) -> Any:
@@ -142,9 +162,9 @@ class FrameworkCall:
     id: str
     tool: FrameworkTool
     args: Mapping[str, Json]
-    #: Runs the tool in the framework's way, with the arguments it is given and no others.
+    #: Runs the tool in the framework's way, with exactly the arguments passed.
     run: Callable[[dict[str, Json]], Awaitable[Any]] = _nowhere
-    #: A result as JSON, and back.
+    #: Converts a result to JSON, and back.
     dump: Callable[[Any], Json] = lambda value: value
     load: Callable[[Json], Any] = lambda stored: stored
     note: str = ""
@@ -152,31 +172,31 @@ class FrameworkCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a call ended: with a result, of the tool or of a person in its place, or without."""
+    """How a call ended: with a result from the tool or a person (``ok``), or without."""
 
     ok: bool
-    #: What the tool gave, live or read back; of a person's answer, that; else nothing.
+    #: The tool's result, live or loaded; or a person's answer; or None.
     value: Any
-    #: What the model is told.
+    #: The text for the model.
     text: str
-    #: Other arguments ran than the model wrote; ``notice`` says so.
+    #: Says that other arguments ran than the model wrote, if so.
     notice: str = ""
-    #: The row; nothing if the call could not be asked about.
+    #: The row; None if the arguments were not valid.
     call: Call | None = None
-    #: Somebody said no, to the call or to what it asked in its body.
+    #: The call, or a request in its body, was refused.
     refused: bool = False
 
     @property
     def by_person(self) -> bool:
-        """Whether a person gave the result, and the tool (for all we know) did not."""
+        """Whether a person gave the result instead of the tool."""
         decision = None if self.call is None else self.call.decision
         return self.ok and decision is not None and decision.type == "respond"
 
 
 class FrameworkThread:
-    """One thread of a framework's agent: its run in the store, and the calls in it.
+    """One thread of a framework's agent: its run in the store, and its calls.
 
-    A ``FrameworkAgent`` runs it under one lease. Without one, each call takes its own lease.
+    A ``FrameworkAgent`` runs it under one lease. Otherwise each call takes its own lease.
     """
 
     def __init__(
@@ -194,14 +214,14 @@ class FrameworkThread:
 
     @property
     def driven(self) -> bool:
-        """Whether somebody drives the thread around here, who will also say how it ended."""
+        """Whether a ``FrameworkAgent`` runs the thread, and will end its run."""
         return self._hold
 
     # -- asking
 
     async def ask(self, calls: Sequence[FrameworkCall]) -> tuple[Request, ...]:
-        """Put those calls of a turn that need people to them, in one commit, before the framework
-        stops. What needs nobody, or cannot be read, is left to ``outcome``."""
+        """Request approval for the calls of a turn that need it, in one commit, before the
+        framework stops. Other calls, and invalid ones, are left to ``outcome``."""
         planned = [await self._new(call) for call in calls if self.row(call.id) is None]
         new = [call for call in planned if call is not None]
         if new:
@@ -226,7 +246,7 @@ class FrameworkThread:
         return await self.waiting([call.id for call in calls])
 
     async def _wait_for_people(self, ids: Sequence[str]) -> None:
-        """Wait for the decisions of a turn, as long as the gate says."""
+        """Wait for the decisions of a turn, for the gate's ``wait``."""
         wait = self.gate.framework_wait
         ends = None if wait is None else time.monotonic() + wait
         while waiting := [] if wait == 0 else await self.waiting(ids):
@@ -247,21 +267,21 @@ class FrameworkThread:
 
     async def _terms(self, tool: FrameworkTool, args: dict[str, Json]) -> Terms:
         call = ToolCall(tool.name, args)
-        terms = await self.gate.judge(call, tool.own, tool.needs_approval, self.policy)
+        terms = await policy_terms(self.gate, call, tool.own, tool.needs_approval, self.policy)
         return terms if tool.possible is None else narrowed(terms, tool.possible)
 
-    # -- carrying out
+    # -- running
 
     async def outcome(self, call: FrameworkCall) -> Outcome:
-        """Take a call to its end, or raise ``Paused`` where people are needed first."""
+        """Take a call to its end. Raise ``Paused`` if it needs a decision first."""
         row = await read(self.store, self.row, call.id)
-        if row is not None and runs_here(row.id):  # in the body of that call: no waiting for it
+        if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
         try:
             wrote = call.tool.intake(call.args)
         except InvalidCall as error:
             if row is None:
-                return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
+                return Outcome(ok=False, value=None, text=f"The call is not valid: {error}")
             wrote = ""
         if row is not None:
             other = await self._other(row, call, wrote)
@@ -273,25 +293,26 @@ class FrameworkThread:
         refused = False
         try:
             value = await self.gate.driver.result(scope, plan)
-        except (Refused, InDoubt, CallFailed) as no:  # the row says it, in words
+        except (Refused, InDoubt, CallFailed) as no:  # the text comes from the row
             refused = isinstance(no, Refused) and not isinstance(no, DuplicateEffect)
             if await read(self.store, self.row, call.id) is None:
-                raise  # the run was called off before it had one
+                raise  # the run was cancelled before the call had a row
         ended = await read(self.store, self.row, call.id)
-        if ended is None:  # a read that is left out of the record
+        if ended is None:  # a read that is not recorded
             text = outcomes.as_text(codec.loads(plan.dump(value)))
             return Outcome(ok=True, value=value, text=text)
         return replace(_outcome(ended, value, wrote), refused=refused)
 
     async def _other(self, row: Call, call: FrameworkCall, wrote: str) -> str:
-        """What to tell the model where the row is not the call that the framework makes now; what
-        the tool of today does not take is called off on the way."""
+        """Return what to tell the model if the row is not the call that the framework makes now.
+
+        Cancels the call if the tool, as it is today, does not take its arguments."""
         if row.tool != call.tool.name:
-            await self._call_off(row, f"the framework makes it a call of {call.tool.name}")
+            await self._cancel(row, f"the framework makes it a call of {call.tool.name}")
             return _REUSED
         if row.status not in OPEN:
             first = codec.loads(row.args if row.original is None else row.original)
-            # Whatever a newer tool adds, the model wrote what it wrote.
+            # Compare only what the model wrote: a newer tool may add arguments.
             now = codec.loads(wrote) if wrote else {}
             said = {name: now.get(name, value) for name, value in call.args.items()}
             return "" if said.items() <= first.items() else _REUSED
@@ -299,7 +320,7 @@ class FrameworkThread:
             try:
                 call.tool.intake(codec.loads(row.args))
             except InvalidCall:
-                await self._call_off(row, "the tool changed, and takes other arguments now")
+                await self._cancel(row, "the tool changed, and takes other arguments")
         return ""
 
     def _plan(self, call: FrameworkCall, args: str) -> Plan:
@@ -312,8 +333,8 @@ class FrameworkThread:
         def dump(value: Any) -> str:
             try:
                 return to_json(call.dump(value), inf_nan_mode="strings", fallback=str).decode()
-            except Exception:  # it ran, and that counts, however odd its result
-                return _told(call, value)
+            except Exception:  # it ran, so something is stored, whatever its result
+                return _dump_anything(call, value)
 
         return Plan(
             key=call.id,
@@ -332,20 +353,20 @@ class FrameworkThread:
         )
 
     async def gone(self, id: str, name: str) -> Outcome:
-        """The framework has no such tool (any more): nothing runs, whatever was decided."""
+        """Cancel a call whose tool the framework does not have (any more)."""
         row = await read(self.store, self.row, id)
         if row is not None:
-            await self._call_off(row, f"the tool {name} is not there any more")
+            await self._cancel(row, f"the tool {name} no longer exists")
         return Outcome(ok=False, value=None, text=f"There is no tool {name!r}; nothing was run.")
 
-    async def _call_off(self, row: Call, reason: str) -> None:
+    async def _cancel(self, row: Call, reason: str) -> None:
         if row.status not in (CallStatus.READY, CallStatus.ASKED):
             return
-        await write(self.store, called_off(row, reason))
+        await write(self.store, cancel_call(row, reason))
 
     async def once(self, key: str, step: Callable[[], Awaitable[Json]]) -> Json:
-        """Take a step of the adapter's own once, however often the framework comes by here. It may
-        be repeated if a process dies in the middle of it."""
+        """Run a step of the adapter once, however often the framework repeats it. It may be
+        repeated if a process dies in the middle of it."""
 
         async def run(_: Call) -> Json:
             return await step()
@@ -353,10 +374,10 @@ class FrameworkThread:
         plan = once_plan(key, run, agent=self.gate.agent, row_key=key, terms_effect="idempotent")
         return await self.gate.driver.result(self.scope(), plan)
 
-    # -- looking
+    # -- reading
 
     def scope(self, prefix: str = "") -> RunScope:
-        """The run as the gate's own functions see it; ``prefix`` keeps the keys of a call apart."""
+        """Return the scope for the gate's own functions. ``prefix`` is for the keys of one call."""
         return RunScope(
             self.gate.driver,
             self.run,
@@ -368,15 +389,15 @@ class FrameworkThread:
         )
 
     def row(self, id: str) -> Call | None:
-        """The row of a call."""
+        """Return the row of a call, or None."""
         return self.store.call_by_key(self.run, id)
 
     def row_before(self, id: str) -> Call | None:
-        """The same, also where the run that made the call was called off since."""
+        """Return the row of a call, also from a run of the thread that was cancelled."""
         return self.row(id) or made_before(self.store, self.gate.agent, self.thread, id)
 
     async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
-        """What people are asked about these calls and inside them, in the order of the calls."""
+        """Return the pending requests for these calls and inside them, in their order."""
         query = Query(status="pending", run=self.run, limit=MOST_WAITING)
         rows = [row for _, row in await read(self.store, self.store.page, query)]
         found = [row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")]
@@ -387,38 +408,38 @@ class FrameworkThread:
 
 
 def run_of(store: Store, agent: str, thread: str) -> str:
-    """The run of an agent's thread: the same for good, unless somebody called the whole run off."""
+    """Return the id of the run of an agent's thread. A cancelled run is followed by a new one."""
     runs = runs_of(store, agent, thread)
-    if runs and not _called_off(runs[-1]):
+    if runs and not _is_cancelled(runs[-1]):
         return runs[-1].id
     return f"{agent}:{thread}" + (f"#{len(runs) + 1}" if runs else "")
 
 
 def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
-    """The runs that a thread has had, in order; all but the last were called off."""
+    """Return the runs of a thread in order; all but the last were cancelled."""
     found: list[Run] = []
     name = base = f"{agent}:{thread}"
     while (run := store.run(name)) is not None:
         found.append(run)
-        if not _called_off(run):
+        if not _is_cancelled(run):
             break
         name = f"{base}#{len(found) + 1}"
     return found
 
 
-def _called_off(run: Run) -> bool:
-    """Whether nothing can be added to a run: it was called off, and has ended since."""
+def _is_cancelled(run: Run) -> bool:
+    """Return whether a run was cancelled and has ended, so that nothing can be added to it."""
     return run.status is RunStatus.CANCELLED or (bool(run.stop) and run.status not in LIVE)
 
 
 def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
-    """The row of a call that was made on a thread, also in a run that was called off since."""
+    """Return the row of a call that was made on a thread, also in a run that was cancelled."""
     runs = reversed(runs_of(store, agent, thread))
     return next((row for run in runs if (row := store.call_by_key(run.id, id))), None)
 
 
 def _around(gate: Gate, thread: str) -> RunScope | None:
-    """The run of this thread that is being driven around here, perhaps by an outer agent."""
+    """Return the scope of this thread's run, if a ``FrameworkAgent`` around here runs it."""
     for scope in reversed(open_scopes()):
         same = scope.driver.backend.place == gate.backend.place
         if scope.thread == thread and same and not scope.steps:
@@ -426,9 +447,9 @@ def _around(gate: Gate, thread: str) -> RunScope | None:
     return None
 
 
-def _told(call: FrameworkCall, value: Any) -> str:
-    """A result that has no JSON form, in one: half a surrogate pair becomes a question mark, and
-    what else cannot be stored is what it says of itself."""
+def _dump_anything(call: FrameworkCall, value: Any) -> str:
+    """Return JSON for a result that has no JSON form: half a surrogate pair becomes a question
+    mark, and any other object becomes its ``str``."""
     try:
         text = json.dumps(call.dump(value), ensure_ascii=False, allow_nan=False, default=in_text)
         return text.encode(errors="replace").decode()
@@ -437,7 +458,7 @@ def _told(call: FrameworkCall, value: Any) -> str:
 
 
 def _outcome(row: Call, value: Any, wrote: str) -> Outcome:
-    if not outcomes.went_well(row):
+    if not outcomes.has_result(row):
         return Outcome(ok=False, value=None, text=outcomes.why_not(row), call=row)
     stored = codec.loads(row.result or "null")
     if row.decision is not None and row.decision.type == "respond":
@@ -448,3 +469,340 @@ def _outcome(row: Call, value: Any, wrote: str) -> Outcome:
     text = outcomes.as_text(stored)
     told = f"{notice} Its result: {text}" if notice else text
     return Outcome(ok=True, value=value, text=told, notice=notice, call=row)
+
+
+# --- agents inside a call of another agent ---
+#
+# Such an agent has no thread. Its calls belong to the run around it, under the key of that call,
+# and so do the replies of its model: when the call is made again after a pause, the agent starts
+# from the top, and what it said and did comes from the store.
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The place of an agent that runs inside a call."""
+
+    run: str
+    thread: str
+    #: The prefix of the keys of its calls.
+    key: str
+
+
+def within(gate: Gate) -> Within | None:
+    """Return the place for an agent that runs here, if this is the body of a framework's call."""
+    scope = known(gate.driver)
+    if scope is None or scope.alone or scope.steps or not scope.of_call:
+        return None
+    return Within(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
+
+
+async def kept(calls: FrameworkThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the stored answer for this key, or call ``ask`` and store its answer. Errors are not
+    stored. The answer is stored as text, because a model may write values that no call may hold."""
+    row = await read(calls.store, calls.row, key)
+    if row is not None and row.result is not None:
+        return json.loads(codec.loads(row.result))
+    said = json.dumps(await ask())
+
+    async def keep() -> Json:
+        return said
+
+    return json.loads(await calls.once(key, keep))
+
+
+T = TypeVar("T")
+
+
+class Decides(Protocol):
+    """The part of an ``Inbox`` that is needed here."""
+
+    async def decide(
+        self, request_id: str, decision: Decision, *, by: str | Reviewer, channel: str = ...
+    ) -> Request: ...
+
+
+def check_gate(gate: object, policy: object) -> None:
+    """Check the arguments of an adapter's ``guard``, before the first call would fail."""
+    if not isinstance(gate, Gate):
+        raise TypeError(
+            f"guard(...) takes a sayso.Gate, not {type(gate).__name__}: "
+            "guard(agent, sayso.Gate('sqlite:///sayso.db', agent='mailer'))"
+        )
+    if policy is not None and not isinstance(policy, Policy):
+        raise InvalidPolicy(
+            f"the policy of guard(...) is a sayso.Policy([...]), not {type(policy).__name__}; "
+            "pass the path of a file to the gate instead"
+        )
+
+
+class FrameworkAgent:
+    """Runs and resumes a framework's agent. Adapters implement ``begin`` and ``go_on``."""
+
+    #: The channel that is recorded for decisions passed to ``resume``.
+    channel = "python"
+    #: Used instead of the gate's policy.
+    policy: Policy | None = None
+
+    def __init__(self, gate: Gate, inbox: Decides) -> None:
+        self.gate = gate
+        self.inbox = inbox
+
+    # -- the adapter's part
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        """Run the framework with the user's input. Return its output, or raise ``Paused``."""
+        raise NotImplementedError
+
+    async def go_on(self, thread: str) -> Any:
+        """Continue the framework from where it stopped. Return its output, or raise ``Paused``."""
+        raise NotImplementedError
+
+    def place(self) -> Within | None:
+        """Return the place inside another agent's call, if the adapter implements ``part``:
+        ``within(self.gate)``."""
+        return None
+
+    async def part(self, input: Any, place: Within) -> Any:
+        """Run the framework inside a call of another agent: without a thread, and with the stored
+        replies of its model. Return its output, or raise ``Paused``."""
+        raise NotImplementedError
+
+    async def order(self, thread: str) -> Sequence[str]:
+        """Return the ids of the last turn's calls in the model's order, for decisions by position.
+
+        Not needed if the framework makes one call after the other."""
+        return ()
+
+    def known_tools(self) -> Iterable[FrameworkTool]:
+        """Return the framework's tools that are known before a run, to show to people."""
+        return ()
+
+    # -- what servers, workers and users call
+
+    @property
+    def name(self) -> str:
+        """The name of the agent in the store."""
+        return self.gate.agent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents whose runs it can resume."""
+        return (self.name,)
+
+    async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> RunResult:
+        """Run the agent. ``status`` is ``"paused"`` if a request needs a decision first.
+
+        Without a thread, inside another agent's call, it is part of that call and pauses it."""
+        place = self.place() if thread is None else None
+        if place is not None:
+            output = await self.part(input, place)
+            return self._result("done", place.run, place.thread, output=output)
+        thread = "thread_" + secrets.token_hex(8) if thread is None else thread
+        if not isinstance(thread, str) or not thread.strip() or thread.startswith("@"):
+            raise InvalidCall(
+                "a thread needs a name, which must not begin with @: use another name", "thread"
+            )
+        # The run is named after both, and later runs of the thread have a number.
+        checked_words(thread, "thread", MAX_NAME - len(f"{self.name}:#9999"))
+        checked_words(requester, "requester", MAX_NAME)
+        lease = self._lease()
+        run = await self._take_thread(lease, thread, requester)
+        return await self._drive(lease, run, self.begin(input, thread))
+
+    async def resume(
+        self,
+        where: RunState | str,
+        *,
+        decisions: Any = None,
+        by: str | Reviewer = "user",
+        wait: float | None = None,
+    ) -> RunResult:
+        """Resume a run by its state, id or thread. ``decisions`` are written first: a list of
+        ``request.approve()`` and the like, or ``{"decisions": [...]}`` for all pending requests.
+
+        If another process works on the run, wait for its outcome: at most ``wait`` seconds, then
+        raise ``Leased``. None waits forever."""
+        store = self.gate.store
+        staged = where.staged if isinstance(where, RunState) else []
+        run = await read(store, self.find, where)
+        made: list[Decision] = []
+        if decisions is not None:
+            made = decisions_from(decisions, await self._waiting(run))
+            await read(store, check_asked_in, store, run.thread, made)
+        for one in staged:
+            name = one.decision.request or ""
+            await self.inbox.decide(name, one.decision, by=one.by, channel="state")
+        staged.clear()
+        for decision in made:
+            name = decision.request or ""
+            await self.inbox.decide(name, decision, by=by, channel=self.channel)
+        until = None if wait is None else time.monotonic() + wait
+        lease = self._lease().on(run.thread, run.id)
+        while True:
+            run = await lease.wait(until)
+            if run.status not in LIVE or lease.elsewhere(run):
+                return self._ended(run)
+            run = await to_thread(self._close_overdue, run)
+            if run.stop:
+                return self._ended(await to_thread(lease.stop))
+            if (
+                run.status is RunStatus.PAUSED
+                and not run.due(self.gate.store.now())
+                and not run.ready
+            ):
+                return await self._paused(run)  # no decision was made since
+            if (taken := await lease.take()) is not None:
+                return await self._drive(lease, taken, self.go_on(taken.thread))
+
+    async def cancel(
+        self, where: RunState | str, *, by: str = "user", reason: str = "cancelled"
+    ) -> None:
+        """Cancel a run. Calls that have started finish and are recorded."""
+        run = await read(self.gate.store, self.find, where)
+        command = Cancel(thread=run.thread, run=run.id, by=by, reason=reason)
+        await write(self.gate.store, command)
+
+    run_sync = sync_twin(run, own_loop=True)
+    resume_sync = sync_twin(resume, own_loop=True)
+    cancel_sync = sync_twin(cancel, own_loop=True)
+
+    # -- inside
+
+    def find(self, where: RunState | str) -> Run:
+        """Return the run of this agent with that state or id, or the last one on that thread."""
+        store, agent = self.gate.store, self.gate.agent
+        if isinstance(where, RunState):
+            where.check(store, agent)
+            where = where.run
+        named = store.run(where)
+        runs = [named] if named is not None else runs_of(store, agent, where)
+        if not runs:
+            raise NotFound(f"no run and no thread {where!r} of {agent!r} in {store.url}")
+        run = runs[-1]
+        if run.agent != agent:
+            raise Conflict(
+                f"run {run.id} belongs to agent {run.agent!r}, not to {agent!r}: resume it with "
+                "the agent that began it"
+            )
+        return run
+
+    def _lease(self) -> RunLease:
+        owner = f"{self.gate.driver.owner}:{secrets.token_hex(4)}"
+        return RunLease(self.gate.store, owner, self.gate.backend.lease_length)
+
+    async def _take_thread(self, lease: RunLease, thread: str, requester: str) -> Run:
+        """Take a thread for new input: supersede the requests of a paused run, and wait for a
+        running one."""
+        store, agent = self.gate.store, self.gate.agent
+        while True:
+            live = await read(store, store.live_run, thread)
+            if live is not None and live.agent != agent:
+                raise Conflict(
+                    f"thread {thread!r} is in use by agent {live.agent!r} ({live.id}): all agents "
+                    "of a store share its threads, so use another name for this one"
+                )
+            if live is not None:
+                live = await lease.on(thread, live.id).wait()
+                if live.stop:
+                    live = await to_thread(lease.stop)
+                if live.status in LIVE and not lease.elsewhere(live):
+                    await to_thread(supersede, store, live, requester or "user")
+            run = await read(store, run_of, store, agent, thread)
+            taken = await lease.take_thread(agent, thread, run, requester)
+            if taken is not None:  # otherwise another process took it first: wait for that one
+                return taken
+
+    def _close_overdue(self, run: Run) -> Run:
+        """Close the requests that have expired."""
+        for call in self._open_calls(run):
+            ends = NEVER if call.expires_at is None else call.expires_at
+            if call.status is CallStatus.ASKED and ends <= self.gate.store.now():
+                expire(self.gate.store, call)
+        return self.find(run.id)
+
+    def _open_calls(self, run: Run) -> list[Call]:
+        """Return the calls of a run that wait for people."""
+        if not (run.asked or run.in_doubt):
+            return []
+        query = Query(status="pending", run=run.id, limit=MOST_WAITING)
+        return [call for _, call in self.gate.store.page(query)]
+
+    def _scope(self, lease: RunLease, run: Run) -> RunScope:
+        """Return the scope for everything that asks at the gate while the run is advanced."""
+        return RunScope(
+            self.gate.driver,
+            run.id,
+            run.requester,
+            thread=run.thread,
+            owner=lease.owner,
+            hold=True,
+        )
+
+    async def _drive(self, lease: RunLease, run: Run, move: Awaitable[Any]) -> RunResult:
+        """Run the framework, and again as long as decisions are made meanwhile."""
+        while True:
+            try:
+                with self._scope(lease, run).inside(), working(self.gate.backend.place, run.id):
+                    output = await move
+            except Paused:
+                pass
+            except Cancelled:
+                ended = await to_thread(lease.stop)
+                if ended.status is RunStatus.CANCELLED:
+                    return self._ended(ended)
+                await to_thread(lease.release)
+                raise
+            except BaseException:
+                await asyncio.shield(asyncio.ensure_future(to_thread(lease.release)))
+                raise
+            else:
+                ended = await to_thread(lease.finish, codec.dumps(output))
+                if ended.status is RunStatus.CANCELLED:
+                    return self._ended(ended)
+                return self._result("done", run.id, run.thread, output=output)
+            parked = await self._park(lease, run)
+            if parked.status not in LIVE:
+                return self._ended(parked)  # cancelled meanwhile
+            due = parked.status is RunStatus.RUNNING and not lease.elsewhere(parked)
+            taken = await lease.take() if due else None
+            if taken is None:
+                return await self._paused(parked)
+            run, move = taken, self.go_on(taken.thread)
+
+    async def _park(self, lease: RunLease, run: Run) -> Run:
+        try:
+            return await lease.park(run)
+        except Cancelled:
+            return await to_thread(lease.stop)
+        except Conflict:  # another process has taken it
+            return await read(self.gate.store, self.find, run.id)
+
+    async def _waiting(self, run: Run) -> tuple[Request, ...]:
+        calls = await read(self.gate.store, self._open_calls, run)
+        order = await self.order(run.thread) if len(calls) > 1 else ()
+        place = {id: place for place, id in enumerate(order)}
+        calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
+        return tuple(map(self.gate.backend.shown, calls))
+
+    async def _paused(self, run: Run) -> RunResult:
+        waiting = await self._waiting(run)
+        return self._result("paused", run.id, run.thread, interruptions=waiting)
+
+    def _ended(self, run: Run) -> RunResult:
+        """Return the result of a run that ended, in any process and at any time."""
+        if run.status is RunStatus.DONE:
+            output = codec.loads(run.output or "null")
+            return self._result("done", run.id, run.thread, output=output)
+        status = cast(ResultStatus, str(run.status))
+        return self._result(status, run.id, run.thread, error=run.output or run.stop)
+
+    def _result(self, status: ResultStatus, run: str, thread: str, **more: Any) -> RunResult:
+        state = RunState(
+            run=run,
+            thread=thread,
+            agent=self.name,
+            store=self.gate.store,
+            incarnation=self.gate.store.incarnation,
+            interruptions=more.get("interruptions", ()),
+        )
+        return RunResult(status=status, run=run, thread=thread, state=state, **more)

@@ -1,7 +1,12 @@
-"""The door for agents, and for any code: check, ask, wait, run once."""
+"""``Gate``: check the policy, ask people, wait, and run what they approved once.
+
+``Gate`` is a thin face: ``guard`` and ``ask`` make a ``Plan`` of each call, and the ``Driver`` does
+the rest. The end of the module keeps the policy in force and evaluates its predicates.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -12,12 +17,13 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
 
 from sayso import codec, text
-from sayso.errors import InvalidCall, NotFound, Paused, Rejected
+from sayso.engine.commands import Note
+from sayso.errors import InvalidCall, InvalidPolicy, NotFound, Paused, Rejected
 from sayso.gate.backend import StoreBackend
-from sayso.gate.driver import Driver
+from sayso.gate.driver import Channel, Driver
 from sayso.gate.options import (
     UNSET,
     AskOptions,
@@ -38,19 +44,16 @@ from sayso.gate.options import (
     own_terms,
     question_terms,
 )
-from sayso.gate.plan import Plan, check_step, once_plan
-from sayso.gate.policies import PolicyInForce, judge
+from sayso.gate.plan import Plan, check_step, checked_settle, once_plan, settler
 from sayso.gate.scope import RunScope, carry, current, root_context
-from sayso.gate.settling import checked_settle, settler
-from sayso.gate.telling import Channel
-from sayso.policy import Policy, Predicate
+from sayso.policy import Judging, Policy, Predicate
 from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off
-from sayso.sync import drive, run_sync, sync_twin, to_thread
+from sayso.sync import call_in_new_thread, run_sync, run_user_coroutine, sync_twin, to_thread
 from sayso.types import Json, Question, Request, Terms, ToolCall, moment
-from sayso.views import kept_question
+from sayso.views import stored_question
 
 log = logging.getLogger("sayso.gate")
 
@@ -63,12 +66,12 @@ DEFAULT_LEASE = 30.0
 
 
 class Gate:
-    """Ask before acting, ask a person something, and run what was approved once.
+    """Asks people before your code acts, and runs what they approved once.
 
-    ``store`` is a URL or a store. ``policy`` is a ``Policy`` or the path of a TOML file. ``wait``
-    says how long a call waits for people: ``None`` for ever, ``0`` not at all (``Paused`` is
-    raised at once); the default is ``None`` in a terminal and ``0`` elsewhere. ``channels`` are
-    async callables that get each new request to somebody.
+    ``store`` is a URL, a path or a store. ``policy`` is a ``Policy`` or the path of a TOML file.
+    ``agent`` is the name in requests. ``wait`` is how many seconds a call waits for a decision:
+    ``None`` is forever, ``0`` raises ``Paused`` at once; the default is ``None`` in a terminal and
+    ``0`` elsewhere. ``channels`` are async callables that notify people of each new request.
     """
 
     def __init__(
@@ -92,17 +95,17 @@ class Gate:
             channels=checked_channels(channels),
             hint=partial(_hint, store=self.store.url),
         )
-        #: Where each guarded function was defined, by the name that its calls go by.
+        #: The module of each guarded function, by the name of its tool.
         self._defined: dict[str, str] = {}
         self._has_policy = policy is not None
         self._policy = PolicyInForce(policy, self.store)
         self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
-        #: How long a framework's call waits for people: only if the user said so.
+        #: How long a framework's call waits for a decision: only if the user set ``wait``.
         self.framework_wait = 0.0 if wait is UNSET else self._wait
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The ways to people."""
+        """The channels that notify people of new requests."""
         return self.driver.channels
 
     @channels.setter
@@ -113,15 +116,15 @@ class Gate:
         return f"Gate({self.store.url!r}, agent={self.agent!r})"
 
     def run(self, name: str, *, requester: str = "") -> RunScope:
-        """Name the run that the calls inside ``with`` or ``async with`` belong to."""
+        """Open a run: calls inside ``with gate.run(...)`` (or ``async with``) belong to it."""
         return RunScope(self.driver, name, requester)
 
     def carry(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Bind a function to the run that is open here, so that a thread or pool can call it.
+        """Bind a function to the run that is open here, so that an OS thread or pool can call it.
 
-        ``with gate.run("order-17"): pool.map(gate.carry(pay), orders)``. A new OS thread knows
-        nothing of the run, so a guarded call made there is refused without it. Tasks and
-        ``asyncio.to_thread`` need no ``carry``.
+        ``with gate.run("order-17"): pool.map(gate.carry(pay), orders)``. A new OS thread does not
+        know the run, so a guarded call made there is refused without ``carry``. Tasks and
+        ``asyncio.to_thread`` do not need it.
         """
         return carry(self.driver, function)
 
@@ -132,17 +135,17 @@ class Gate:
     @overload
     def guard(self, /, **options: Unpack[GuardOptions]) -> Callable[[F], F]: ...
     def guard(self, function: Any = None, /, **options: Unpack[GuardOptions]) -> Any:
-        """Ask before this function runs: ``@gate.guard`` or ``@gate.guard(needs_approval=…, …)``.
+        """Require approval for a function: ``@gate.guard`` or ``@gate.guard(needs_approval=…, …)``.
 
-        Without ``needs_approval`` the gate's policy decides, and without a policy every call is
-        asked about. ``needs_approval`` is yes, no, or a predicate over the arguments; ``allowed``
-        says which decisions may be made; ``effect`` is what running it changes:
-        ``"once"`` (the default), ``"idempotent"`` if it may run again after a crash, or
-        ``"read"``. ``effect_key`` makes that effect unique in the store; ``settle`` looks
-        whether it happened, where a process died in the middle. ``binds`` gives facts of
-        the surroundings that must not change between approval and start; ``preview`` shows what
-        would happen. ``title`` is what people read first: a text with argument names in braces, or
-        a function of the arguments. The other options are those of ``ask``.
+        ``needs_approval`` is True, False, or a predicate over the arguments. Without it the gate's
+        policy decides, and without a policy every call needs approval. ``allowed`` lists the
+        decisions that people may make. ``effect`` says what running the function does: ``"once"``
+        (the default), ``"idempotent"`` if it may run again after a crash, or ``"read"``.
+        ``effect_key`` makes that effect unique in the store. ``settle`` finds out whether it
+        happened if a process died in the middle. ``binds`` returns facts that must not change
+        between approval and start. ``preview`` shows what would happen. ``title`` is the first
+        thing people read: a text with argument names in braces, or a function of the arguments. The
+        other options are those of ``ask``.
         """
         check_known(options, GuardOptions)
         if function is None:
@@ -166,7 +169,7 @@ class Gate:
             self._check_unique(signature.name, function)
         return Guard(
             driver=self.driver,
-            judge=self.judge,
+            judge=partial(policy_terms, self),
             function=function,
             signature=signature,
             tool=tool_of(signature, options.get("version", ""), title),
@@ -184,29 +187,29 @@ class Gate:
         ).wrap()
 
     def _check_unique(self, name: str, function: Callable[..., Any]) -> None:
-        """Refuse a function of the same name from another module: their calls would share keys,
-        decisions and results. Defining the same function again is fine, as notebooks do."""
+        """Refuse a function of the same name from another module, because their calls would share
+        keys, decisions and results. Notebooks may define the same function again."""
         module = inspect.unwrap(function).__module__
         first = self._defined.setdefault(name, module)
         if first != module:
             raise TypeError(
-                f"{first}.{name} and {module}.{name} would both be guarded as {name!r}, and calls "
-                "of one could be taken for calls of the other: pass name= to one of them"
+                f"{first}.{name} and {module}.{name} would both be guarded as {name!r}, so their "
+                "calls could be confused: pass name= to one of them"
             )
 
     # -- asking
 
     async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
-        """Ask a person something and give the answer; ``Rejected`` if they will not answer."""
+        """Ask a person a question and return the answer. Raise ``Rejected`` if they decline."""
         if isinstance(question, str):
             question = Question(question)
         if not isinstance(question, Question):
-            raise InvalidCall("ask with a text or a sayso.Question", "question")
+            raise InvalidCall("pass a string or a sayso.Question", "question")
         if question.schema is not None:
             from sayso import schema
 
             schema.check_schema(question.schema)
-        content = kept_question(question)
+        content = stored_question(question)
         return await self._put("ask", "question", content, ("respond", "reject"), options)
 
     async def confirm(
@@ -215,11 +218,11 @@ class Gate:
         details: Mapping[str, Json] | None = None,
         **options: Unpack[AskOptions],
     ) -> bool:
-        """Ask yes or no about a text and its details, which are both in the digest."""
+        """Ask a person to approve a text and its details, and return whether they did."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidCall("say what is to be approved", "text")
         if not isinstance(details, Mapping | None):
-            raise InvalidCall("details are an object: names and values", "details")
+            raise InvalidCall("pass details as a mapping of names to values", "details")
         content = {"text": text, "details": dict(details or {})}
         try:
             await self._put("confirm", "approval", content, ("approve", "reject"), options)
@@ -266,15 +269,15 @@ class Gate:
     @overload
     async def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T: ...
     async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a step of a named run once; later entries of the run get its stored result.
+        """Run a step of a named run once. When the run is entered again, return the stored result.
 
-        ``key`` alone names the step: whichever function is passed with it next time, the stored
-        result is returned.
+        ``key`` alone identifies the step: the stored result is returned even if you pass another
+        function next time.
         """
         scope = current(self.driver)
         if scope.fresh:
             raise InvalidCall(
-                "once() belongs into a named run: with gate.run('order-17'): ...", "run"
+                "call once() inside a named run: with gate.run('order-17'): ...", "run"
             )
         check_step(function)
         checked_name(key, "key")
@@ -283,7 +286,7 @@ class Gate:
             value: Any = function(*args, **kwargs)
             if inspect.isawaitable(value):
                 waiting = value
-                value = await drive(lambda: _awaited(waiting))
+                value = await run_user_coroutine(lambda: _awaited(waiting))
             return value
 
         row_key = scope.named_key("once", key)
@@ -291,11 +294,11 @@ class Gate:
         return await self.driver.result(scope, plan)
 
     async def cancel(self, run: str, *, by: str = "code", reason: str = "") -> None:
-        """Call off a run: what has not started never will; what runs finishes and is recorded."""
+        """Cancel a run. Calls that have started finish and are recorded; others never start."""
         await to_thread(self._stop, run, by, reason, False)
 
     async def supersede(self, run: str, *, by: str = "code", reason: str = "") -> None:
-        """End a run because newer input took its place."""
+        """End a run because newer input replaced it."""
         await to_thread(self._stop, run, by, reason or "newer input", True)
 
     def _stop(self, name: str, by: str, reason: str, superseded: bool) -> None:
@@ -323,32 +326,16 @@ class Gate:
     cancel_sync = sync_twin(cancel)
     supersede_sync = sync_twin(supersede)
 
-    # -- for the life of a call
-
     @property
     def policy(self) -> Policy:
         """The policy in force."""
         return self._policy.current()
 
-    async def judge(
-        self,
-        call: ToolCall,
-        own: Terms,
-        needs_approval: bool | Predicate,
-        policy: Policy | None = None,
-    ) -> Terms:
-        """What the policy in force says of a call, or the one given."""
-        policy = self.policy if policy is None else policy
-        now = moment(self.store.now())
-        return await judge(
-            policy.judge(call, agent=self.agent, now=now, own=own, needs_approval=needs_approval)
-        )
-
     def _wait_of(self, wait: Wait) -> float | None:
         return self._wait if wait is UNSET else checked_wait(wait)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.driver.closed = True
         self.store.close()
 
@@ -360,19 +347,19 @@ class Gate:
 
 
 def catch_paused(function: Any = None, /, *, result: Callable[[Paused], Any] | None = None) -> Any:
-    """Turn ``Paused`` into a result, at the edge of a server that is not Sayso's.
+    """Turn ``Paused`` into a result, in the handlers of another server.
 
     ``Paused`` is a ``BaseException``, so that no framework takes it for a failed tool. A server
-    that runs handlers in a task group, as MCP servers do, would end with the first paused call.
-    Put this directly below the server's own decorator::
+    that runs handlers in a task group, as MCP servers do, would stop at the first paused call. Put
+    this directly below the server's own decorator::
 
         @mcp.tool()
         @sayso.catch_paused
         async def refund(order: str) -> str: ...
 
-    The caller gets a sentence that names the requests, or what ``result`` makes of the pause. It
+    The caller gets a sentence that names the requests, or what ``result`` returns for the pause. It
     can make the same call again once they are decided: inside ``gate.run(...)``, that is the same
-    call.
+    request.
     """
     make = result or _paused_text
 
@@ -411,7 +398,7 @@ def _paused_text(paused: Paused) -> str:
 def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
     if key is None or callable(key):
         return key
-    raise TypeError("key= of a guarded function is a function of its arguments: lambda args: ...")
+    raise TypeError("key=: pass a function of the arguments: key=lambda args: ...")
 
 
 async def _awaited(value: Awaitable[T]) -> T:
@@ -434,5 +421,121 @@ def _hint(request: Request, *, store: str) -> None:
         what = text.inline(request.tool or request.kind)
         how = f"{request.id}; to decide: sayso inbox --decide --store {store}"
         if store.startswith("memory:"):
-            how = "only this process can decide it: name a store, or give the gate channels"
-        print(f"sayso: {what} waits for a person: {how}", file=sys.stderr)
+            how = "only this process can decide it: pass a store URL, or channels, to the gate"
+        print(f"sayso: {what} needs a decision: {how}", file=sys.stderr)
+
+
+# --- the policy in force ---
+
+PREDICATE_SECONDS = 5.0
+
+
+async def policy_terms(
+    gate: Gate,
+    call: ToolCall,
+    own: Terms,
+    needs_approval: bool | Predicate,
+    policy: Policy | None = None,
+) -> Terms:
+    """Return the terms of a call under the gate's policy, or under the one passed."""
+    policy = gate.policy if policy is None else policy
+    now = moment(gate.store.now())
+    return await run_judging(
+        policy.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
+    )
+
+
+async def run_judging(judging: Judging, timeout: float = PREDICATE_SECONDS) -> Terms:
+    """Evaluate the predicates that a policy yields, and return its terms.
+
+    A predicate that raises, or takes longer than ``timeout`` seconds, counts as an error.
+    """
+    try:
+        predicate, args = next(judging)
+        while True:
+            said = await to_thread(_said, predicate, args, timeout)
+            predicate, args = judging.send(said)
+    except StopIteration as stop:
+        return cast(Terms, stop.value)
+
+
+def run_judging_sync(judging: Judging, timeout: float = PREDICATE_SECONDS) -> Terms:
+    """Like ``run_judging``, for callers that are not on an event loop."""
+    try:
+        predicate, args = next(judging)
+        while True:
+            predicate, args = judging.send(_said(predicate, args, timeout))
+    except StopIteration as stop:
+        return cast(Terms, stop.value)
+
+
+def _said(predicate: Predicate, args: dict[str, Any], timeout: float) -> object:
+    try:
+        return call_in_new_thread(partial(_evaluate, predicate, args), timeout)
+    except Exception as error:
+        return error
+
+
+def _evaluate(predicate: Predicate, args: dict[str, Any]) -> bool:
+    answer = predicate(args)
+    if inspect.isawaitable(answer):
+        return asyncio.run(_awaited(answer))
+    return answer
+
+
+log = logging.getLogger("sayso.gate")
+
+
+class PolicyInForce:
+    """Reads a policy file again when it changes; a bad file keeps the old policy."""
+
+    def __init__(self, policy: Policy | str | Path | None, store: Store) -> None:
+        self._store = store
+        self._path: Path | None = None
+        self._stamp: tuple[int, int] | None = None
+        if policy is None or isinstance(policy, Policy):
+            self._policy = policy or Policy()
+            return
+        if not isinstance(policy, str | Path):
+            kind = type(policy).__name__
+            raise InvalidPolicy(f"pass a sayso.Policy or the path of a policy file, not {kind}")
+        self._path = Path(policy)
+        self._stamp = self._look()
+        self._policy = read_policy(self._path)
+        self._tell()
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = (self._path or Path()).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    def _tell(self) -> None:
+        body = {"file": str(self._path), "digest": self._policy.digest}
+        self._store.transact(Note(type="policy_loaded", actor="gate", body=body))
+
+    def current(self) -> Policy:
+        """Return the policy, after reading a file that has changed."""
+        if self._path is None:
+            return self._policy
+        stamp = self._look()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._policy = read_policy(self._path)
+            except InvalidPolicy as error:
+                log.error("%s (the previous policy stays in force)", error)
+            else:
+                self._tell()
+        return self._policy
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy file. Raise ``InvalidPolicy`` that names the file."""
+    try:
+        return Policy.from_toml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidPolicy(f"{path}: cannot be read: {error}") from error
+    except InvalidPolicy as error:
+        raise InvalidPolicy(f"{path}: {error}") from None

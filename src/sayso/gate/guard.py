@@ -1,4 +1,4 @@
-"""Guarding a plain function: its calls become rows, its arguments are stored, and it runs once."""
+"""``Guard``: makes the calls of a plain function ask first, and run once from stored arguments."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sayso import codec
-from sayso.errors import SaysoError, told
+from sayso.errors import SaysoError, describe_error
 from sayso.gate.driver import Driver
 from sayso.gate.options import Title, bound_facts, checked_name, title_maker
-from sayso.gate.plan import Plan
+from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, current
-from sayso.gate.settling import Settler
 from sayso.policy import Predicate
 from sayso.rows import Call, Tool
 from sayso.schema import Signature
-from sayso.sync import drive, in_thread, on_loop, run_sync, to_thread
+from sayso.sync import call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
 from sayso.types import DecisionMade, Json, Terms, ToolCall
 from sayso.views import decision_made
 
@@ -29,11 +28,11 @@ PREVIEW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ThisCall:
-    """What a running function may know of its own call."""
+    """What a running function can find out about its own call."""
 
     run: str
     id: str
-    #: The same for every attempt of this call: give it to services that take an idempotency key.
+    #: The same for every attempt of this call: pass it to services that take an idempotency key.
     key: str
     attempt: int
     decision: DecisionMade | None
@@ -46,15 +45,15 @@ _this_call: contextvars.ContextVar[ThisCall | None] = contextvars.ContextVar(
 
 
 def this_call() -> ThisCall:
-    """The call that is running here; only inside a guarded function."""
+    """Return the call that is running. Raise ``SaysoError`` outside a guarded function."""
     call = _this_call.get()
     if call is None:
-        raise SaysoError("this_call() works inside a guarded function only")
+        raise SaysoError("this_call() works only inside a guarded function")
     return call
 
 
 class Judge(Protocol):
-    """Asks the policy in force about a call."""
+    """Returns the terms of a call under the policy in force."""
 
     def __call__(
         self, call: ToolCall, own: Terms, needs_approval: bool | Predicate, /
@@ -63,7 +62,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """One guarded function: its face, its terms, and how its calls are made."""
+    """One guarded function: its tool row, its terms, and how its calls run."""
 
     driver: Driver
     judge: Judge
@@ -81,11 +80,11 @@ class Guard:
     effect_key: Callable[[dict[str, Json]], str] | None = None
     settle: Settler | None = None
     raises: tuple[type[Exception], ...] = ()
-    #: The options that are sent along where a server decides.
+    #: The options to send along if a server decides.
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def wrap(self) -> Callable[..., Any]:
-        """The function that is called from now on."""
+        """Return the function to call instead of the guarded one."""
         if inspect.iscoroutinefunction(self.function):
 
             @functools.wraps(self.function)
@@ -98,7 +97,7 @@ class Guard:
             def guarded(*args: Any, **kwargs: Any) -> Any:
                 if on_loop():
                     raise SaysoError(
-                        f"{self.tool.name}() is guarded and not async, and would block the "
+                        f"{self.tool.name}() is guarded and not async, so it would block the "
                         f"running event loop: await asyncio.to_thread({self.tool.name}, ...), "
                         "or make it async"
                     )
@@ -115,7 +114,8 @@ class Guard:
     def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
         data = self.signature.intake(values)
         whole = codec.loads(data)
-        # By what was passed, before defaults: a default that changes does not make another call.
+        # The key covers the arguments that were passed, without defaults: a new default value does
+        # not make it another call.
         names = sorted({*values, *self.signature.constants})
         passed = codec.sha256(codec.dumps([[name, whole[name]] for name in names]).encode())
         subject = f"call:{self.tool.name}"
@@ -147,11 +147,11 @@ class Guard:
         )
 
     def _bound(self) -> str:
-        """The facts of the surroundings, as they are now."""
+        """Return the facts of ``binds=`` as they are now."""
         return "" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode()
 
     def _named(self, named: object) -> str | None:
-        """What the caller knows this call by; nothing if by its content."""
+        """Return the key that the caller chose, or None."""
         if named is None:
             return None
         return checked_name(str(named) if isinstance(named, int) else named, "key")
@@ -164,16 +164,16 @@ class Guard:
         return self.signature.intake_json(codec.loads(args)).decode()
 
     async def _effect(self, call: Call) -> Any:
-        """Run from the stored bytes, and nothing else."""
+        """Run the function with arguments made from the stored bytes alone."""
         args, kwargs = self.signature.load(call.args.encode())
         with known_inside(call):
             value = self.function(*args, **kwargs)
             if inspect.isawaitable(value):
-                value = await drive(functools.partial(_awaited, value))
+                value = await run_user_coroutine(functools.partial(_awaited, value))
         return value
 
     async def _preview(self, args: str, revision: int) -> str:
-        """What would happen, as the preview says; never needed in order to decide."""
+        """Return the preview as JSON text. People can decide without one, so it never raises."""
         return await to_thread(self._previewed, args.encode())
 
     def _previewed(self, data: bytes) -> str:
@@ -181,10 +181,10 @@ class Guard:
         preview = self.preview
         assert preview is not None
         try:
-            shown = in_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
+            shown = call_in_new_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
             return codec.canonical(shown).decode()
         except Exception as error:
-            return codec.dumps(f"no preview: {told(error)}")
+            return codec.dumps(f"no preview: {describe_error(error)}")
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
@@ -193,7 +193,7 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 @contextmanager
 def known_inside(call: Call) -> Iterator[None]:
-    """What runs in here may know its call: ``this_call()``."""
+    """Make ``this_call()`` return this call inside ``with``."""
     original = None if call.original is None else codec.loads(call.original)
     seen = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
     token = _this_call.set(seen)
@@ -204,8 +204,8 @@ def known_inside(call: Call) -> Iterator[None]:
 
 
 def tool_of(signature: Signature, version: str, title: Title | None = None) -> Tool:
-    """The stored face of a tool; its digest covers name, schema, description, title and version."""
-    face = {"parameters": signature.parameters, "returns": signature.returns}
-    codec.canonical(face)  # a schema that JSON would bend is refused where it is declared
+    """Return the tool row. Its digest covers name, schema, description, title and version."""
+    schema = {"parameters": signature.parameters, "returns": signature.returns}
+    codec.canonical(schema)  # refuse a schema that JSON cannot represent where it is declared
     template = title if isinstance(title, str) else ""
-    return Tool.of(signature.name, codec.dumps(face), signature.description, version, template)
+    return Tool.of(signature.name, codec.dumps(schema), signature.description, version, template)

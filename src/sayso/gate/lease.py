@@ -1,40 +1,44 @@
-"""The right of one process to work on a run: claimed, kept by heartbeats, given back.
+"""``RunLease``: the right of one process to work on a run; claimed, renewed, released.
 
-A lease is two fields of the run's row (``owner`` and ``ready_at``) and a token that goes up each
-time the run changes hands. The store's clock decides when a lease ends. The process that holds it
-also watches the end on its own monotonic clock, so that it notices however the clocks jump.
+A lease is two fields of the run's row (``owner`` and ``ready_at``) and a token that grows each time
+the run changes hands. The store's clock decides when a lease ends. The process that holds it also
+watches the end on its own monotonic clock, so that it notices even if a clock jumps.
+
+The end of the module is about re-entrancy: code that waits for the call or run it is part of would
+wait forever.
 """
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from sayso.engine import Command
 from sayso.engine.commands import Cancel, Claim, Finish, Look, Park, Propose, Renew, Reopen
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
 from sayso.forking import generation, renew_in_child
-from sayso.gate.reentrancy import due_here, refuse_own_run, took
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off, release_lapsed
-from sayso.sync import News, read, to_thread, write
+from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import Micros, moment
 
 log = logging.getLogger("sayso.gate")
 
-#: How long to trust the store's news before looking again.
+#: How many seconds to rely on the store's notifications before looking again.
 _LONGEST_NAP = 5.0
-#: How long the heartbeat thread sleeps when no lease is due earlier.
+#: How long the heartbeat's OS thread sleeps if no lease is due earlier.
 _IDLE = 5.0
 NEW_INPUT = "the user wrote something new"
 
 
 class RunLease:
-    """The lease of one process on one run, or its wish for one."""
+    """The lease of one process on one run, before, while and after it has it."""
 
     def __init__(self, store: Store, owner: str, length: float) -> None:
         self.store = store
@@ -55,25 +59,25 @@ class RunLease:
 
     @property
     def micros(self) -> int:
-        """The length in the store's unit."""
+        """The length in microseconds, the store's unit."""
         return round(self.length * 1_000_000)
 
     # -- looking
 
     def current(self) -> Run:
-        """The run as it is stored now."""
+        """Return the run as it is stored now. Raise ``Conflict`` if it was pruned."""
         run = self.store.run(self.run)
         if run is None:
             raise Conflict(f"run {self.run} is gone from the store: it was pruned")
         return run
 
     def elsewhere(self, run: Run) -> bool:
-        """Whether another process works on the run right now."""
+        """Return whether another process works on the run right now."""
         return run.owner != self.owner and run.leased(self.store.now())
 
     @property
     def lapsed(self) -> bool:
-        """Whether our lease is over by this machine's own measure, or is a parent process's."""
+        """Whether our lease is over by this machine's clock, or belongs to a parent process."""
         inherited = self._kept_in != generation()
         return self._kept and (inherited or time.monotonic() >= self._ends)
 
@@ -87,33 +91,33 @@ class RunLease:
             if due_here(run.id):
                 return run
             refuse_own_run(self.store.incarnation, run.id)
-            with closing(News(self.store, run.thread)) as news:
+            with closing(CommitWaiter(self.store, run.thread)) as commits:
                 run = await read(self.store, self.current)
                 if run.status in LIVE and self.elsewhere(run):
-                    await news.wait(nap(self.store, run, until))
+                    await commits.wait(nap(self.store, run, until))
             run = await read(self.store, self.current)
         return run
 
     async def make_room(self, thread: str, by: str) -> None:
         """Wait until the thread has no live run: new input supersedes a paused one."""
-        with closing(News(self.store, thread)) as news:
+        with closing(CommitWaiter(self.store, thread)) as commits:
             while (live := await read(self.store, self.store.live_run, thread)) is not None:
                 refuse_own_run(self.store.incarnation, live.id)
                 if live.leased(self.store.now()):
-                    await news.wait(nap(self.store, live))
+                    await commits.wait(nap(self.store, live))
                 else:
                     await to_thread(call_off, self.store, live, by, NEW_INPUT, superseded=True)
 
     # -- taking
 
     def claim(self) -> Claim:
-        """The command that takes the run if no other process holds it."""
+        """Return the command that takes the run if no other process holds it."""
         return Claim(
             thread=self.thread, run=self.run, owner=self.owner, lease=self.micros, force=True
         )
 
     async def take(self) -> Run | None:
-        """Take the run; nothing if another process was faster, or the run is over."""
+        """Take the run. Return None if another process was faster, or the run is over."""
         began = time.monotonic()
         (claimed,) = await write(self.store, self.claim())
         if claimed is not None:
@@ -122,7 +126,7 @@ class RunLease:
         return run
 
     async def take_thread(self, agent: str, thread: str, run: str, requester: str) -> Run | None:
-        """Take the run of a framework's thread for new input, opening it again if it is over."""
+        """Take the run of a framework's thread for new input, and reopen it if it is over."""
         self.on(thread, run)
         reopen = Reopen(thread=thread, run=run, by=requester)
         propose = Propose(thread=thread, run=run, agent=agent, requester=requester, hold=True)
@@ -134,7 +138,7 @@ class RunLease:
         return taken
 
     def keep(self, token: int, began: float) -> None:
-        """Renew the lease of this token from now on; it was asked for at ``began``."""
+        """Renew the lease of this token from now on. Its claim was sent at ``began``."""
         self.drop()
         self.token, self._ends, self._kept = token, began + self.length, True
         self._kept_in = generation()
@@ -142,7 +146,7 @@ class RunLease:
         KEEPER.keep(self)
 
     def renew(self) -> None:
-        """Push the end out, if the store agrees that the lease is still ours."""
+        """Extend the lease, if it is still ours in the store."""
         began, token = time.monotonic(), self.token
         try:
             (ours,) = self.store.transact(self._renewal(self.micros))
@@ -159,26 +163,26 @@ class RunLease:
     # -- giving back
 
     def drop(self) -> None:
-        """Stop renewing; the last commit may have given the row back already."""
+        """Stop renewing. The last commit may have released the row already."""
         if self._kept:
             self._kept = False
             KEEPER.drop(self)
 
     async def free_lapsed(self) -> tuple[Call, ...]:
-        """Free the run of a process that went away; the calls that are in doubt now."""
+        """Release the run of a process that died. Return the calls that are in doubt now."""
         doubted = await to_thread(release_lapsed, self.store, self.thread, self.run)
         if doubted:
             took(self.run)
         return doubted
 
     async def park(self, run: Run, due_at: Micros | None = None) -> Run:
-        """Give the lease back because only people can move the run on.
+        """Release the lease because only people can advance the run.
 
-        ``run`` is the row as it was when the work began: the run stays due if a decision came
+        ``run`` is the row as it was when the work began: the run stays due if a decision was made
         since, or from ``due_at`` on. Raises ``Conflict`` if another process took the run.
         """
         self.drop()
-        if _is_parked(run, due_at):  # the commit that asked has given the lease back
+        if _is_parked(run, due_at):  # the commit that asked has released the lease
             return run
         seen = await read(self.store, self.current)
         ours = seen.status in LIVE and seen.owner in (None, self.owner)
@@ -192,7 +196,7 @@ class RunLease:
         return parked_run
 
     def stop(self) -> Run:
-        """End a run that was called off while we worked on it, if nothing of it runs any more."""
+        """End a run that was cancelled while we worked on it, if none of its calls still runs."""
         self.drop()
         run = self.current()
         if run.stop and run.status in LIVE:
@@ -201,12 +205,12 @@ class RunLease:
         return self.current()
 
     def finish(self, output: str) -> Run:
-        """The agent has come to an end; what it left unasked for nobody will run."""
+        """End the run with the agent's output, and close the requests that it left open."""
         self.drop()
         run = self.current()
         if run.stop:
             return self.stop()
-        if run.owner in (None, self.owner):  # else another process has taken it meanwhile
+        if run.owner in (None, self.owner):  # otherwise another process has taken it
             supersede(self.store, run, "agent", "the agent ended without it")
             finish = Finish(
                 thread=run.thread, run=run.id, status="done", output=output, token=run.token
@@ -216,7 +220,7 @@ class RunLease:
         return self.current()
 
     def release(self) -> None:
-        """Something raised: end the lease in the store too, so that nobody waits for its end."""
+        """After an error, end the lease in the store too, so that nothing waits for its end."""
         self.drop()
         if self.token is None:
             return
@@ -226,22 +230,22 @@ class RunLease:
                 self.store.transact(self._renewal(0))
                 release_lapsed(self.store, self.thread, self.run)
         except StoreError:
-            return  # then it ends by itself
+            return  # then it expires
 
     def given_back(self, claimed: Run) -> list[Command]:
-        """The commands that undo a claim which its caller never heard of."""
+        """Return the commands that undo a claim whose caller was cancelled."""
         renew = Renew(thread=claimed.thread, run=claimed.id, token=claimed.token, lease=0)
         return [renew]
 
     def seen(self) -> Look:
-        """Read the run as a transaction leaves it."""
+        """Return the command that reads the run at the end of a transaction."""
         return Look(thread=self.thread, run=self.run)
 
 
 def nap(store: Store, run: Run, until: float | None = None) -> float:
-    """How long to trust the news: until the lease may be over, and never for long.
+    """Return how many seconds to wait for a commit: until the lease may be over, and not long.
 
-    Raises ``Leased`` if ``until``, on the monotonic clock, is over.
+    Raises ``Leased`` after ``until``, on the monotonic clock.
     """
     now = store.now()
     left = max(((run.ready_at or now) - now) / 1_000_000, 0.0) + 0.01
@@ -253,20 +257,20 @@ def nap(store: Store, run: Run, until: float | None = None) -> float:
 
 
 def leased(run: Run) -> Leased:
-    """The error for a caller that does not wait for another process."""
+    """Return the error for a caller that does not wait for another process."""
     ends = moment(run.ready_at or 0)
     return Leased(
         f"run {run.id} is leased until {ends:%Y-%m-%d %H:%M:%S} UTC by {run.owner}: another "
-        "process works on it, or died; come back then, or wait for it (wait=None)"
+        "process works on it, or died; try again then, or wait for it (wait=None)"
     )
 
 
 def supersede(
     store: Store, run: Run, by: str, reason: str = NEW_INPUT, *, keys: Any = lambda key: True
 ) -> None:
-    """Close what a run has asked and not started; the run itself goes on.
+    """Close the calls of a run that have not started; the run itself continues.
 
-    ``keys`` tells by a call's key whether it is meant.
+    ``keys`` selects calls by their key.
     """
     for call in store.calls_of(run.id) if run.asked or run.ready else ():
         if call.status in (CallStatus.ASKED, CallStatus.READY) and keys(call.key):
@@ -283,10 +287,10 @@ def supersede(
 
 
 class Keeper:
-    """Renews leases at a third of their length for as long as they are kept.
+    """Renews leases after a third of their length, until they are dropped.
 
-    The thread wakes by itself often enough for a lease of usual length, so that a call that ends at
-    once costs no hand-over between OS threads.
+    Its OS thread wakes often enough for a lease of usual length, so that a call that ends at once
+    costs no switch between OS threads.
     """
 
     def __init__(self) -> None:
@@ -294,7 +298,7 @@ class Keeper:
         renew_in_child(self)
 
     def after_fork(self) -> None:
-        """Start without leases: those of a parent are renewed there."""
+        """Start without leases: the parent process renews its own."""
         self._condition = threading.Condition()
         self._leases: dict[RunLease, float] = {}
         self._worker: threading.Thread | None = None
@@ -336,3 +340,111 @@ KEEPER = Keeper()
 
 def _is_parked(run: Run, due_at: Micros | None) -> bool:
     return run.status is RunStatus.PAUSED and run.ready_at == due_at
+
+
+# --- re-entrancy ---
+#
+# Kept in the context, so that OS threads, loops and tasks that are started inside a call know it
+# too, for as long as the call runs.
+
+
+class _Work:
+    """A call that runs, or a run that is advanced."""
+
+    __slots__ = ("call", "over", "place", "run")
+
+    def __init__(self, place: str, run: str, call: str) -> None:
+        self.place = place
+        self.run = run
+        self.call = call
+        self.over = False
+
+
+_around: contextvars.ContextVar[tuple[_Work, ...]] = contextvars.ContextVar(
+    "sayso_around", default=()
+)
+
+
+@contextmanager
+def working(place: str, run: str, call: str = "") -> Iterator[None]:
+    """Note that this call or run is in progress inside ``with``; ``place`` is its store."""
+    work = _Work(place, run, call)
+    token = _around.set((*_around.get(), work))
+    try:
+        yield
+    finally:
+        work.over = True
+        _around.reset(token)
+
+
+def runs_here(call: str) -> bool:
+    """Return whether this code is part of that call."""
+    return any(work.call == call for work in _around.get() if not work.over)
+
+
+def refuse_own_call(call: str) -> None:
+    """Raise instead of waiting for a call that this code is part of."""
+    if runs_here(call):
+        raise Conflict(
+            f"{call} would wait for itself, because this code is part of it: use another key for "
+            "the call inside it, or make that call after it"
+        )
+
+
+def refuse_own_run(place: str, run: str) -> None:
+    """Raise instead of waiting for a run that this code is part of."""
+    around = (work for work in _around.get() if not work.over)
+    if any(work.run == run and work.place == place for work in around):
+        raise Conflict(
+            f"run {run} would wait for itself, because this code is part of it: use another "
+            "thread, or do this after the run"
+        )
+
+
+class Due:
+    """A run to resume here, unless another process does."""
+
+    __slots__ = ("run", "taken")
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        #: Whether we have worked on it.
+        self.taken = False
+
+    def is_others(self, status: str) -> bool:
+        """Return whether another process has brought it to this status, or is about to."""
+        return not self.taken and status in _SET_BY_HOLDER
+
+
+_SET_BY_HOLDER = (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.DONE, RunStatus.FAILED)
+_due: contextvars.ContextVar[Due | None] = contextvars.ContextVar("sayso_due", default=None)
+
+
+@contextmanager
+def unless_taken(run: str) -> Iterator[Due]:
+    """Inside ``with``, leave this run to a process that already works on it; do not wait."""
+    due = Due(run)
+    token = _due.set(due)
+    try:
+        yield due
+    finally:
+        _due.reset(token)
+
+
+def due_here(run: str) -> Due | None:
+    """Return the run, if it is to be left to another process that works on it."""
+    due = _due.get()
+    return due if due is not None and due.run == run else None
+
+
+def resume_outer(run: str, *, named: str) -> None:
+    """Note that this run is resumed in place of ``named``, which is part of it."""
+    if named != run and (due := due_here(named)) is not None:
+        due.run = run
+
+
+def took(run: str) -> None:
+    """Note that we have taken or changed a run."""
+    due = _due.get()
+    if due is not None and due.run == run:
+        due.taken = True

@@ -1,4 +1,4 @@
-"""What may be said where something is guarded or asked, and the terms that come of it."""
+"""The options of ``guard``, ``ask`` and ``confirm``, their checks, and the terms made from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 from sayso import codec
-from sayso.errors import InvalidCall, told
+from sayso.errors import InvalidCall, describe_error
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
 from sayso.redaction import MAX_TITLE, clean_title, render_title, title_fields
@@ -40,7 +40,7 @@ log = logging.getLogger("sayso.gate")
 
 
 class Unset(Enum):
-    """Tells "not given" from ``None``, which means "for ever"."""
+    """Distinguishes "not set" from ``None``, which means "forever"."""
 
     UNSET = "unset"
 
@@ -54,12 +54,12 @@ Title: TypeAlias = str | Callable[[dict[str, Json]], str]
 
 
 class AskOptions(TypedDict, total=False):
-    """Who decides a question or an approval, and until when."""
+    """The options of ``ask`` and ``confirm``: who decides, and until when."""
 
-    #: What a person reads first; for a function or a tool, made of its arguments.
+    #: The first thing people read; for a function or a tool, made from its arguments.
     title: Title
     wait: Wait
-    #: Names the call, instead of its content and count; for a function, made from its arguments.
+    #: Identifies the call, instead of its content and count; for a function, made from arguments.
     key: str | Callable[[dict[str, Json]], str]
     note: str
     description: str
@@ -74,7 +74,7 @@ class AskOptions(TypedDict, total=False):
 
 
 class GuardOptions(AskOptions, total=False):
-    """The same for a guarded function, and how it is shown and run."""
+    """The options of ``guard``: the same, and how the function is shown and run."""
 
     needs_approval: bool | Predicate
     name: str
@@ -84,13 +84,13 @@ class GuardOptions(AskOptions, total=False):
     #: Makes the effect unique in the store: a template over the arguments, or a function of them.
     effect_key: str | Callable[[dict[str, Json]], str]
     on_duplicate: OnDuplicate
-    #: Looks on the other side whether the effect of a call in doubt happened. Takes its key, and
-    #: arguments by name; gives ``sayso.Ran(result)``, ``sayso.DidNotRun(evidence)`` or None.
+    #: Finds out whether the effect of a call in doubt happened. Takes its key, and arguments by
+    #: name; returns ``sayso.Ran(result)``, ``sayso.DidNotRun(evidence)`` or None.
     settle: Callable[..., Any]
     version: str
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
-    #: What the function may raise: a stored failure is raised again as the same type.
+    #: Exceptions of the function: a stored failure is raised again as the same type.
     raises: type[Exception] | Iterable[type[Exception]]
 
 
@@ -116,23 +116,25 @@ MAX_WORDS = 20_000
 
 
 def checked_words(words: object, name: str, most: int = MAX_WORDS) -> str:
-    """A text of the caller's, if it can be kept and shown whole."""
+    """Return a caller's text if it can be stored and shown in full, or raise ``InvalidCall``."""
     if not isinstance(words, str):
-        raise InvalidCall(f"{name}: give a text, not {type(words).__name__}", name)
+        raise InvalidCall(f"{name}: pass a string, not {type(words).__name__}", name)
     if len(words) > most:
-        raise InvalidCall(f"{name} has {len(words):,} characters, the limit is {most:,}", name)
+        raise InvalidCall(f"{name} has {len(words):,} characters; the limit is {most:,}", name)
     try:
         words.encode()
     except UnicodeEncodeError:
-        raise InvalidCall(f"{name}: half a surrogate pair is no text: leave it out", name) from None
+        raise InvalidCall(
+            f"{name} contains half a surrogate pair, which is not text: remove it", name
+        ) from None
     return words
 
 
 def checked_name(given: object, name: str) -> str:
-    """A text that something is known by: it says something, and is short."""
+    """Return a name that is short and not blank, or raise ``InvalidCall``."""
     words = checked_words(given, name, MAX_NAME)
     if not words.strip():
-        raise InvalidCall(f"{name}: give a text of 1 to {MAX_NAME} characters, not a blank", name)
+        raise InvalidCall(f"{name}: pass 1 to {MAX_NAME} characters, not only spaces", name)
     return words
 
 
@@ -141,25 +143,24 @@ def check_known(options: Mapping[str, Any], known: type) -> None:
     names = set(known.__annotations__)
     unknown = sorted(set(options) - names)
     if unknown:
-        raise TypeError(f"no option {', '.join(unknown)}; use {', '.join(sorted(names))}")
+        raise TypeError(f"unknown option {', '.join(unknown)}; use {', '.join(sorted(names))}")
 
 
 def check_taken(options: Mapping[str, Any], function: Callable[..., Any], *ours: str) -> None:
-    """Refuse at once an option that a function of a framework will not take, or that is given to
-    it anyway (``ours``)."""
+    """Refuse an option that a framework's function does not take, or that we set (``ours``)."""
     names = inspect.signature(function).parameters.values()
     known = {one.name for one in names if one.kind is one.KEYWORD_ONLY}.difference(ours)
     free = any(one.kind is one.VAR_KEYWORD for one in names)
     unknown = sorted(set(options).intersection(ours) if free else set(options) - known)
     if unknown:
-        raise TypeError(f"no option {', '.join(unknown)}; use {', '.join(sorted(known))}")
+        raise TypeError(f"unknown option {', '.join(unknown)}; use {', '.join(sorted(known))}")
 
 
 def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
-    """Terms made of what was given, checked like a rule's; the rest keeps its default."""
+    """Return terms made from the options, checked like those of a rule."""
     given = {name: options[name] for name in _OF_TERMS if options.get(name) is not None}
     if callable(given.get("effect_key")):
-        del given["effect_key"]  # the code makes the key itself
+        del given["effect_key"]  # a function makes the key, not a template
     rule = Rule(verdict="ask", **given)
     values = {name: getattr(rule, name) for name in given}
     risky = isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical")
@@ -169,45 +170,47 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
 
 
 def own_terms(options: Mapping[str, Any]) -> Declared:
-    """The terms of a tool, for a policy to judge by."""
+    """Return the terms that a tool declares."""
     stated = frozenset(name for name in _OF_TERMS if options.get(name) is not None)
     return Declared(**as_fields(terms_from(options)), stated=stated)
 
 
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:
-    """The terms of something that is asked about for its own sake."""
+    """Return the terms of a question or a confirmation."""
     fixed = {"verdict": Verdict.ASK, "rule": kind}
     description = checked_words(options.get("description") or "", "description")
     return terms_from({**options, "allowed": allowed}, description=description, **fixed)
 
 
 def checked_wait(wait: float | None) -> float | None:
-    """Seconds, 0, or None for ever."""
+    """Return seconds, 0, or None for forever; otherwise raise ``InvalidCall``."""
     if wait is None:
         return None
     if not _is_time(wait) or wait < 0:
-        raise InvalidCall(f"wait={wait!r}: give seconds, 0 to pause at once, or None", "wait")
+        raise InvalidCall(
+            f"wait={wait!r}: use seconds, 0 to pause at once, or None to wait forever", "wait"
+        )
     return float(wait)
 
 
 def checked_channels(channels: Iterable[T]) -> tuple[T, ...]:
-    """Ways to people, if each can be called at all."""
+    """Return the channels if each can be called."""
     given = tuple(channels) if isinstance(channels, Iterable) else (channels,)
     for one in given:
         if not callable(one):
-            raise TypeError(f"channels={one!r:.80}: give a list of async functions of the request")
+            raise TypeError(f"channels={one!r:.80}: pass a list of async functions of the request")
     return given
 
 
 def checked_lease(lease: float) -> float:
-    """How many seconds a run is held for, before it is renewed or lost."""
+    """Return the length of a lease in seconds, if it is positive."""
     if not _is_time(lease) or lease <= 0:
-        raise InvalidCall(f"lease={lease!r}: give seconds, more than none", "lease")
+        raise InvalidCall(f"lease={lease!r}: use a positive number of seconds", "lease")
     return lease
 
 
 def checked_needs(needs: bool | Predicate) -> bool | Predicate:
-    """Whether somebody is to be asked; what is neither yes nor no must not pass for a no."""
+    """Return ``needs_approval`` if it is a boolean or a predicate: 0 or "" must not mean no."""
     if not isinstance(needs, bool) and not callable(needs):
         raise TypeError(f"needs_approval={needs!r}: use True, False or a predicate over the args")
     return needs
@@ -216,27 +219,27 @@ def checked_needs(needs: bool | Predicate) -> bool | Predicate:
 def checked_raises(
     raises: type[Exception] | Iterable[type[Exception]],
 ) -> tuple[type[Exception], ...]:
-    """The declared errors of a function."""
+    """Return the exceptions that a function declares."""
     given = tuple(raises) if isinstance(raises, Iterable) else (raises,)
     for one in given:
         if not (isinstance(one, type) and issubclass(one, Exception)):
-            raise TypeError(f"raises={one!r}: give exception classes, as raises=(PaymentError,)")
+            raise TypeError(f"raises={one!r}: pass exception classes: raises=(PaymentError,)")
     return given
 
 
 def checked_effect_key(
     options: Mapping[str, Any], arguments: Iterable[str]
 ) -> Callable[[dict[str, Json]], str] | None:
-    """The function that makes effect keys, if one was given; a template must fit the arguments."""
+    """Return ``effect_key`` if it is a function. If it is a template, it must fit the arguments."""
     given = options.get("effect_key")
     if given is None:
         if options.get("on_duplicate") is not None:
-            raise TypeError("on_duplicate= says what a second call with its effect_key= gets")
+            raise TypeError("on_duplicate= needs effect_key=, which says what a duplicate is")
         return None
     if options.get("effect") == "read":
-        raise TypeError("effect_key=: a read has no effect that could happen twice: leave it out")
+        raise TypeError("effect_key=: a read has no effect to keep unique: leave it out")
     if inspect.iscoroutinefunction(given):
-        raise TypeError("effect_key= is looked at again just before the start: no async function")
+        raise TypeError("effect_key= is called again just before the start: use a sync function")
     if callable(given):
         return cast("Callable[[dict[str, Json]], str]", given)
     try:
@@ -247,13 +250,13 @@ def checked_effect_key(
 
 
 def fixed_title(title: object) -> Callable[[str], str] | None:
-    """Return what gives a plain text as the title of a question or a confirmation."""
+    """Return a function that returns the title of a question or a confirmation."""
     words = checked_words(title or "", "title", MAX_TITLE)
     return (lambda _: clean_title(words)) if words else None
 
 
 def checked_title(title: object, signature: Signature) -> Title | None:
-    """Return a title that can be made of the arguments of a function."""
+    """Return the title if it can be made from the arguments of a function."""
     if title is None:
         return None
     if isinstance(title, str):
@@ -263,20 +266,19 @@ def checked_title(title: object, signature: Signature) -> Title | None:
             if name not in names:
                 known = ", ".join(sorted(names)) or "none"
                 raise InvalidCall(
-                    f"title: {{{name}}} is no argument of {signature.name}; it has {known}", "title"
+                    f"title: {signature.name} has no argument {name!r}; it has {known}", "title"
                 )
     elif not callable(title) or inspect.iscoroutinefunction(title):
-        raise TypeError(f"title={title!r:.80}: give a text, or a plain function of the arguments")
+        raise TypeError(f"title={title!r:.80}: pass a string, or a sync function of the arguments")
     return title
 
 
 def title_maker(
     title: Title | None, parameters: Mapping[str, Any] | None = None
 ) -> Callable[[str], str] | None:
-    """Return the function that makes a title of stored arguments, or nothing without a title.
+    """Return a function that makes the title from stored arguments, or None without a title.
 
-    A function that fails leaves the request without a title, and a warning in the log: it must not
-    keep anybody from being asked.
+    If ``title=`` raises, the request has no title and a warning is logged: people are asked anyway.
     """
     if title is None:
         return None
@@ -288,31 +290,31 @@ def title_maker(
         try:
             made = title(values)
             if not isinstance(made, str):
-                raise TypeError(f"it gave {type(made).__name__}, not a text")
+                raise TypeError(f"it returned {type(made).__name__}, not a string")
             return clean_title(made)
         except Exception as error:
-            log.warning("no title: title= failed: %s", told(error))
+            log.warning("no title: title= failed: %s", describe_error(error))
             return ""
 
     return make
 
 
 def checked_functions(options: Mapping[str, Any]) -> None:
-    """Refuse what could not be called when it is needed."""
+    """Check that ``binds`` and ``preview`` can be called."""
     for name in ("binds", "preview"):
         given = options.get(name)
         if given is not None and not callable(given):
-            raise TypeError(f"{name}={given!r}: give a function")
+            raise TypeError(f"{name}={given!r}: pass a function")
     if inspect.iscoroutinefunction(options.get("binds")):
-        raise TypeError("binds= is looked at again just before the start: give a plain function")
+        raise TypeError("binds= is called again just before the start: use a sync function")
 
 
 def bound_facts(binds: Callable[..., Mapping[str, Json]], *args: Any) -> dict[str, Json]:
-    """The facts of the surroundings that an approval covers."""
+    """Return the facts that an approval is bound to."""
     facts: object = binds(*args)
     if not isinstance(facts, Mapping):
         raise InvalidCall(
-            f"binds= gives names and values, as {{'branch': 'main'}}, not {type(facts).__name__}",
+            f"binds= returned {type(facts).__name__}: return a mapping, as {{'branch': 'main'}}",
             "binds",
         )
     return dict(facts)

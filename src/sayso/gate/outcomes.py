@@ -1,4 +1,4 @@
-"""What became of a call: as text for a model, and as an error for the code that made it."""
+"""Describe how a call ended: as text for a model, and as an error for the caller."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from sayso.rows import Call, CallStatus
 from sayso.types import Request
 
 NOT_RUN = {
-    CallStatus.EXPIRED: "Nobody decided in time, so it was not run.",
+    CallStatus.EXPIRED: "It was not decided in time, so it was not run.",
     CallStatus.CANCELLED: "It was cancelled before it ran.",
     CallStatus.SUPERSEDED: "The user wrote something new instead of deciding, so it was not run.",
-    CallStatus.IN_DOUBT: "It was started, and nobody knows whether it took effect.",
+    CallStatus.IN_DOUBT: "It was started, and it is unknown whether it took effect.",
 }
-#: Of a call that was not started again, after a doubt or a pause of its own.
+#: For a call that was not started again, after a doubt or a pause.
 STARTED_BEFORE = "It had been started before, and may have had effects."
 
 
-def went_well(call: Call) -> bool:
-    """Whether there is a result, of the tool or of a person in its place."""
+def has_result(call: Call) -> bool:
+    """Return whether there is a result, from the tool or from a person instead."""
     return call.status in (CallStatus.DONE, CallStatus.RESPONDED) and call.result is not None
 
 
 def what_ran(call: Call) -> str:
-    """Of a call that somebody edited: what ran instead."""
+    """Say what ran instead of the arguments that the model wrote."""
     return (
         "A person changed the arguments before approving this call. "
         f"It ran with {call.args} instead of {call.original}."
@@ -46,7 +46,7 @@ def what_ran(call: Call) -> str:
 
 
 def why_not(call: Call) -> str:
-    """Of a call without a result: what became of it, and what was said."""
+    """Say why a call has no result, with the reason that was given."""
     if call.status is CallStatus.FAILED:
         return _failed(call)
     if call.status is CallStatus.DONE:
@@ -55,7 +55,7 @@ def why_not(call: Call) -> str:
         return _not_run(call)
     again = _not_run(call).replace("was not run", "was not run again", 1)
     again = again.replace("before it ran.", "before it ran again.", 1)
-    stop = "" if again.endswith((".", "!", "?")) else "."  # people give reasons without one
+    stop = "" if again.endswith((".", "!", "?")) else "."  # people's reasons may have none
     return f"{again}{stop} {STARTED_BEFORE}"
 
 
@@ -68,7 +68,7 @@ def _not_run(call: Call) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A result as a model reads it."""
+    """Return a result as text for a model."""
     return value if isinstance(value, str) else codec.dumps(value)
 
 
@@ -76,7 +76,10 @@ def _failed(call: Call) -> str:
     decision = call.decision
     if decision is not None and decision.type == "reject":
         why = f" What they said: {decision.message}" if decision.message else ""
-        return f"It was started, nobody knows whether it took effect, and a person gave it up.{why}"
+        return (
+            "It was started, it is unknown whether it took effect, and a person gave up on it."
+            f"{why}"
+        )
     if first_request(call):
         return f"This call was not run: {(call.result or '').partition(': ')[2]}."
     failed = f"The call failed: {call.result}"
@@ -87,7 +90,7 @@ def _rejected(call: Call) -> str:
     decision = call.decision
     why = decision.message if decision is not None else ""
     if decision is not None and decision.type == "deny":
-        return f"This call is forbidden by policy and was not run. {why}".strip()
+        return f"The policy denies this call, so it was not run. {why}".strip()
     if call.kind == "question":
         return f"The user will not answer. {why}".strip()
     reason = f" The reason given: {why}" if why else ""
@@ -95,7 +98,7 @@ def _rejected(call: Call) -> str:
 
 
 def in_text(value: Any) -> str:
-    """A value as text that every store takes."""
+    """Return a value as text that every store can keep."""
     try:
         said = str(value)
     except Exception:
@@ -113,11 +116,11 @@ _REFUSALS: dict[CallStatus, type[Refused]] = {
 
 
 def ending(call: Call, request: Request, stop: str) -> SaysoError:
-    """The error for a call that failed, was refused or was closed; ``stop`` is its run's reason."""
+    """Return the error for a call without a result. ``stop`` is why its run was stopped."""
     if call.status is CallStatus.FAILED:
         return _failure(call, request)
     if call.status is CallStatus.DONE:
-        return ResultNotKept(f"{call.id} ran, but its result could not be stored: it is not known")
+        return ResultNotKept(f"{call.id} ran, but its result could not be stored")
     if call.status is CallStatus.REJECTED:
         return _rejection(call, request)
     said = call.result if call.status is CallStatus.CANCELLED else None
@@ -128,7 +131,7 @@ def ending(call: Call, request: Request, stop: str) -> SaysoError:
 
 
 def not_run(call: Call, reason: str) -> str:
-    """Of a ready call that may not start any more."""
+    """Say that a ready call may not start any more."""
     if not call.attempt:
         return f"{call.id} was not run: {reason}"
     return f"{call.id} was not run again: {reason}. {STARTED_BEFORE}"
@@ -152,5 +155,5 @@ def _rejection(call: Call, request: Request) -> SaysoError:
     why = decision.message if decision is not None else ""
     if decision is not None and decision.type == "deny":
         why = why or "see `sayso policy check`"
-        return Denied(f"{call.tool} is forbidden by {by}: {why}", request)
+        return Denied(f"{call.tool} is denied by {by}: {why}", request)
     return Rejected(f"{by} rejected it: {why}" if why else f"{by} rejected it", request)

@@ -1,21 +1,36 @@
-"""One call before it is a row: what the code wants to run, and how."""
+"""``Plan``: what a caller wants to run, and everything that is asked of it on the way.
+
+A plan becomes a row (``judged_call``), is compared with that row just before the start
+(``recheck``, ``verify``), and can find out what happened to a call in doubt (``settler``).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import inspect
+import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sayso import codec
-from sayso.engine.commands import NewCall
-from sayso.engine.effects import key_of
-from sayso.errors import InvalidCall
-from sayso.gate.settling import Settler
+from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
+from sayso.engine.commands import Cancel, NewCall, Reask
+from sayso.engine.effects import key_of, shown_key
+from sayso.errors import InvalidCall, NotAllowed, SaysoError, Tampered, describe_error
+from sayso.gate.outcomes import in_text
+from sayso.policy import is_stricter, tighten
 from sayso.policy.template import checked_key
 from sayso.rows import Call, Tool
-from sayso.types import Effect, Terms, Verdict
+from sayso.stores.base import Store
+from sayso.sync import call_in_new_thread, run_user_coroutine, to_thread
+from sayso.types import Decided, DidNotRun, Effect, Ran, Terms, Verdict, Vote
+
+if TYPE_CHECKING:
+    from sayso.schema import Signature
 
 
 def _no_binds() -> str:
@@ -24,10 +39,10 @@ def _no_binds() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The code's side of a call.
+    """The caller's side of a call.
 
-    Everything that can change between the asking and the start is a function, and is called afresh
-    each time: ``terms`` asks the policy and the code, ``binds`` looks at the surroundings.
+    Everything that can change between the request and the start is a function and is called again
+    each time: ``terms`` evaluates the policy, ``binds`` returns the facts.
     """
 
     key: str
@@ -38,39 +53,39 @@ class Plan:
     terms: Callable[[dict[str, Any]], Awaitable[Terms]]
     tool: Tool | None = None
     tool_name: str = ""
-    #: Where the tool has no stored face of its own.
+    #: If the tool has no row of its own.
     tool_digest: str = ""
     binds: Callable[[], str] = _no_binds
-    #: Makes the key of the effect from the arguments, where the terms have no template for it.
+    #: Makes the effect key from the arguments, if the terms have no template for it.
     effect_key: Callable[[dict[str, Any]], object] | None = None
-    #: Asks the other side about a doubt.
+    #: Finds out whether the effect of a call in doubt happened.
     settle: Settler | None = None
-    #: What heads the request, made of the arguments.
+    #: Makes the title of the request from the arguments.
     title: Callable[[str], str] | None = None
     note: str = ""
-    #: What would happen, as JSON text: made of the arguments, for one revision of the request.
+    #: Makes the preview, as JSON text, from the arguments and the revision of the request.
     preview: Callable[[str, int], Awaitable[str]] | None = None
-    #: The arguments as the tool itself reads them, with every default; or InvalidCall.
+    #: Returns the arguments as the tool reads them, with defaults; or raises ``InvalidCall``.
     reads: Callable[[str], str] | None = None
-    #: Runs the effect from the stored arguments. Nothing where the approval is all there is.
+    #: Runs the effect with the stored arguments. None if the approval itself is all there is.
     run: Callable[[Call], Awaitable[Any]] | None = None
-    #: A live result as JSON text, and back.
+    #: Converts a result to JSON text, and back.
     dump: Callable[[Any], str] = lambda value: codec.canonical(value).decode()
     load: Callable[[str], Any] = codec.loads
-    #: A read that fails stays approved, and may be tried again.
+    #: A read that fails stays approved and may be retried.
     retry: bool = True
-    #: Seconds to wait for people; None for ever.
+    #: Seconds to wait for a decision; None waits forever.
     wait: float | None = 0
-    #: The caller chose the key: other content under it is a mistake, not another call.
+    #: The caller chose the key: other content under the same key is a mistake, not another call.
     named: bool = False
-    #: Errors that a stored failure is raised as again, by the name of their type.
+    #: Exceptions as which a stored failure is raised again, matched by name.
     raises: tuple[type[Exception], ...] = ()
-    #: The options that are sent along where a server decides.
+    #: The options to send along if a server decides.
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def effect_key_of(plan: Plan, binds: str, terms: Terms, args: str) -> str:
-    """The key of the effect that these arguments would have; InvalidCall if none can be made."""
+    """Return the effect key for these arguments. Raise ``InvalidCall`` if it cannot be made."""
     given = ""
     if plan.effect_key is not None and not terms.effect_key:
         given = checked_key(plan.effect_key(codec.loads(args)))
@@ -78,7 +93,7 @@ def effect_key_of(plan: Plan, binds: str, terms: Terms, args: str) -> str:
 
 
 def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
-    """The command's part for one call under these terms, with an id of its own."""
+    """Return the new call for a ``Propose`` command, with a new id."""
     binds = plan.binds()
     return NewCall(
         id="req_" + secrets.token_hex(8),
@@ -100,7 +115,7 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
 
 
 async def judged_call(plan: Plan) -> NewCall:
-    """Ask the policy, make a preview if a person is to see it, and build the call."""
+    """Evaluate the policy, make a preview if people are asked, and return the new call."""
     terms = await plan.terms(codec.loads(plan.args))
     if plan.preview is None or terms.verdict is not Verdict.ASK:
         return new_call(plan, terms)
@@ -108,14 +123,14 @@ async def judged_call(plan: Plan) -> NewCall:
 
 
 def check_step(function: object) -> None:
-    """Refuse what is no function before it is written down that the step has failed."""
+    """Refuse anything but a function, before a failed step is recorded."""
     if callable(function):
         return
     if inspect.iscoroutine(function):
         function.close()
     kind = type(function).__name__
     raise InvalidCall(
-        f"once() calls the step itself: give it a function and its arguments, not a {kind}",
+        f"once() calls the step itself: pass a function and its arguments, not a {kind}",
         "function",
     )
 
@@ -129,20 +144,295 @@ def once_plan(
     wait: float | None = 0,
     terms_effect: Effect = "once",
 ) -> Plan:
-    """The plan of such a step; ``row_key`` is what its row is found by."""
+    """Return the plan of a ``once`` step. ``row_key`` is the key of its row."""
 
     async def terms(_: dict[str, Any]) -> Terms:
         return Terms(verdict=Verdict.ALLOW, rule="once", effect=terms_effect)
 
-    face = codec.dumps({"parameters": {}, "returns": None})
+    schema = codec.dumps({"parameters": {}, "returns": None})
     return Plan(
         key=row_key,
         kind="approval",
         args=codec.canonical({"key": key}).decode(),
         agent=agent,
         terms=terms,
-        tool=Tool.of("once", face, version=key),
+        tool=Tool.of("once", schema, version=key),
         tool_name="once",
         run=run,
         wait=wait,
     )
+
+
+# --- the re-check ---
+#
+# Just before a start: is this still what was approved, and may it run now? Every way to a start
+# goes through ``recheck``: guarded functions, agents, frameworks, workers, and claims over HTTP.
+# Nothing is cached. A process that waited in memory gets the same check as one that comes back a
+# week later.
+
+_BY_PERSON = frozenset({"approve", "edit"})
+#: No person signs what a policy or a grant allows: the row's MAC covers it, and the re-check
+#: evaluates both again.
+_BY_RULE = frozenset({"allow", "grant"})
+
+
+def verify(store: Store, call: Call) -> None:
+    """Raise ``Tampered`` unless digest, decision and signatures of a ready call all agree.
+
+    The MAC of its row was checked when the row was read. These checks also hold against an attacker
+    who has the row key, but not the key that signs decisions.
+    """
+    if codec.sha256(call.args.encode()) != call.args_hash:
+        raise _tampered(call, "its arguments were changed")
+    if codec.digest(envelope(call)) != call.digest:
+        raise _tampered(call, "it does not match its digest")
+    decision = call.decision
+    if decision is None or decision.type not in _BY_PERSON | _BY_RULE:
+        raise _tampered(call, "no person approved it")
+    if decision.digest != call.digest and not _approves_doubt(call, decision.digest):
+        raise _tampered(call, "its approval is for something else")
+    if decision.type in _BY_PERSON:
+        _check_signature(store, call, decision)
+    elif (decision.type == "grant") != (call.grant is not None):
+        raise _tampered(call, "it claims a grant, and names none")
+    elif decision.type == "allow" and call.terms.verdict is not Verdict.ALLOW:
+        raise _tampered(call, "it needs approval, and no person approved it")
+    if call.valid_until != decision.at + round(call.terms.valid_for * 1_000_000):
+        raise _tampered(call, "the end of its approval was changed")
+    if call.terms.quorum > 1 and decision.type in _BY_PERSON:
+        _check_votes(store, call, decision.digest)
+
+
+def _approves_doubt(call: Call, digest: str) -> bool:
+    """Return whether this approves "run it again", for this attempt or for an earlier one."""
+    attempts = range(call.attempt, max(call.attempt - 1000, 0) - 1, -1)
+    doubts = (doubt_envelope(call._replace(attempt=attempt)) for attempt in attempts)
+    return any(digest == codec.digest(doubt) for doubt in doubts)
+
+
+def _check_votes(store: Store, call: Call, digest: str) -> None:
+    people = set()
+    for vote in call.votes:
+        if vote.digest == digest:
+            _check_signature(store, call, vote)
+            people.add(vote.by)
+    if len(people) < call.terms.quorum:
+        raise _tampered(call, f"{len(people)} of {call.terms.quorum} people approved it")
+
+
+def _check_signature(store: Store, call: Call, decided: Decided | Vote) -> None:
+    if not store.keys.verify(signed_bytes(decided), decided.signature):
+        raise _tampered(call, f"the signature of {decided.by} is wrong")
+
+
+def _tampered(call: Call, what: str) -> Tampered:
+    return Tampered(
+        f"{call.id} was not run: {what}. Run `sayso audit verify`, then cancel it "
+        f"(`sayso cancel {call.id}`) and ask again"
+    )
+
+
+async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
+    """Compare an approved call with the code, the policy and the facts as they are now.
+
+    Returns the command that asks people again or cancels the call, or None if the approval still
+    covers it. Raises ``NotAllowed`` if another agent asked for the call.
+    """
+    if plan.agent != call.agent:
+        raise NotAllowed(
+            f"{call.id} was requested by agent {call.agent!r}, and this is {plan.agent!r}: run it "
+            "as the agent that asked, or make the call in another run"
+        )
+    reason, changes = "", dict[str, Any]()
+    changed = plan.tool is not None and plan.tool.digest != call.tool_digest
+    if changed:
+        reason, changes["tool"] = "the tool changed since the approval", plan.tool
+    binds = plan.binds()
+    if binds != call.binds:
+        reason, changes["binds"] = "the facts of binds= changed since the approval", binds
+    args = call.args
+    edited = call.original is not None
+    if plan.reads is not None and (changed or edited):
+        try:
+            args = plan.reads(call.args)
+        except InvalidCall as error:
+            why = f"the tool {call.tool} changed, and takes other arguments"
+            why = why if changed else "the tool does not take the edited arguments"
+            return cancel_call(call, f"{why}: {error}")
+        if args != call.args:
+            whose = "edited arguments" if edited else "arguments"
+            reason = f"the tool adds to the {whose}, or reads them differently"
+            changes |= {"args": args, "args_hash": codec.sha256(args.encode())}
+    now = await plan.terms(codec.loads(args))
+    if now.verdict is Verdict.DENY:
+        what = "the edited arguments" if edited else "it now"
+        denies = f"the policy ({now.rule}) denies {what}"
+        return cancel_call(call, denies, by=f"policy:{now.rule}")
+    key = effect_key_of(plan, binds, now, args)
+    if key != call.effect_key:
+        reason = f"its effect key changed to {shown_key(key) or 'none'}"
+        changes |= {"terms": tighten(call.terms, now), "effect_key": key}
+    if (both := raised_terms(call, now)) is not None:
+        what = "the edited arguments match" if edited else "there is"
+        reason, changes["terms"] = f"{what} a stricter rule: {now.rule}", both
+    whole = {"thread": call.thread, "run": call.run, "call": call.id, "reason": reason, **changes}
+    return Reask(**whole) if reason else None
+
+
+def raised_terms(call: Call, now: Terms) -> Terms | None:
+    """Return the call's terms tightened by the current ones, or None if those require no more."""
+    if now == call.terms:
+        return None
+    both = tighten(call.terms, now)
+    return both if is_stricter(call.terms, both) else None
+
+
+def cancel_call(call: Call, reason: str, *, by: str = "agent") -> Cancel:
+    """Return the command that cancels a call which cannot run any more."""
+    return Cancel(thread=call.thread, run=call.run, call=call.id, by=by, reason=reason)
+
+
+# --- settling a doubt ---
+#
+# A process died in the middle of a call, and whether its effect happened is unknown here. Another
+# system often knows: the payment service has the refund, the database has the row. A ``settle=``
+# function looks up the effect by its key and returns that it ran, that it did not, or None.
+#
+# It only looks. Its answer closes a doubt only if the effect happened; it never starts anything. If
+# it raises, returns anything else, or takes too long, the outcome stays unknown.
+
+log = logging.getLogger("sayso.gate")
+
+#: How long a settle function may take.
+SETTLE_SECONDS = 10.0
+#: How many characters of its evidence are stored.
+MAX_EVIDENCE = 2_000
+
+_in_settle: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_settle", default=False)
+
+
+class Settlement(NamedTuple):
+    """The answer of a settle function, as it is recorded."""
+
+    answer: str
+    result: str | None = None
+    said: str = ""
+
+
+#: Calls a settle function for one row, and returns its answer. Never raises.
+Settler = Callable[[Call], Awaitable[Settlement]]
+
+
+def checked_settle(options: Mapping[str, Any], arguments: Collection[str]) -> Any:
+    """Return the settle function of the options, if it can be called with the arguments."""
+    settle = options.get("settle")
+    if settle is None:
+        return None
+    if not callable(settle):
+        raise TypeError(f"settle={settle!r:.80}: pass a function of the key and the arguments")
+    if options.get("effect") == "read":
+        raise TypeError("settle=: a read is never in doubt, so leave it out")
+    taken = _parameters(settle)
+    if not taken or taken[0].kind in (
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.VAR_KEYWORD,
+    ):
+        raise TypeError("settle=: its first parameter is the key, as in settle(key, **args)")
+    for one in taken[1:]:
+        free = one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) or one.default is not one.empty
+        if not free and (one.name not in arguments or one.kind is one.POSITIONAL_ONLY):
+            known = ", ".join(arguments) or "none"
+            raise TypeError(
+                f"settle=: {one.name} is not an argument of the function, which has {known}: take "
+                "the key first, then arguments by name"
+            )
+    return settle
+
+
+def _parameters(settle: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(settle).parameters.values())
+
+
+def settler(settle: Callable[..., Any] | None, signature: Signature) -> Settler | None:
+    """Return a function that settles calls of this function, or None without ``settle=``."""
+    if settle is None:
+        return None
+
+    async def ask(call: Call) -> Settlement:
+        try:
+            args = _wanted_args(settle, signature.named(call.args.encode()))
+            answer = await _call_settle(settle, settle_key(call), args)
+            return _settlement(answer, signature)
+        except asyncio.CancelledError:
+            raise
+        except TimeoutError:
+            why = f"no answer within {SETTLE_SECONDS:g} seconds"
+        except (Exception, SystemExit) as error:
+            why = describe_error(error)
+        log.warning("%s: settle= could not find out whether it ran: %s", call.id, why)
+        return Settlement("unknown", said=why[:MAX_EVIDENCE])
+
+    return ask
+
+
+def settle_key(call: Call) -> str:
+    """Return the key to look up a call's effect by: its effect key, or the idempotency key."""
+    return shown_key(call.effect_key) or call.id
+
+
+def _wanted_args(settle: Callable[..., Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a settle function takes besides the key."""
+    _, *others = _parameters(settle)
+    if any(one.kind is one.VAR_KEYWORD for one in others):
+        return dict(args)
+    return {one.name: args[one.name] for one in others if one.name in args}
+
+
+async def _call_settle(settle: Callable[..., Any], key: str, args: Mapping[str, Any]) -> Any:
+    def call() -> Any:
+        with _settling():
+            return settle(key, **args)
+
+    value = await to_thread(call_in_new_thread, call, SETTLE_SECONDS)
+    if not inspect.isawaitable(value):
+        return value
+
+    async def limited() -> Any:
+        with _settling():
+            async with asyncio.timeout(SETTLE_SECONDS):
+                return await value
+
+    return await run_user_coroutine(limited, SETTLE_SECONDS)
+
+
+def _settlement(answer: object, signature: Signature) -> Settlement:
+    if answer is None:
+        return Settlement("unknown")
+    if isinstance(answer, DidNotRun):
+        return Settlement("did_not_run", said=in_text(answer.evidence)[:MAX_EVIDENCE])
+    if isinstance(answer, Ran):
+        value = codec.loads(signature.dump_result(answer.result))
+        # Checked like a person's answer: it must be what the function could return.
+        return Settlement("ran", signature.check_result(value))
+    raise TypeError(
+        f"settle= returned {type(answer).__name__}: return sayso.Ran(result), "
+        "sayso.DidNotRun(evidence) or None"
+    )
+
+
+@contextmanager
+def _settling() -> Iterator[None]:
+    token = _in_settle.set(True)
+    try:
+        yield
+    finally:
+        _in_settle.reset(token)
+
+
+def refuse_in_settle() -> None:
+    """Raise if a settle function tries to act, or to ask people."""
+    if _in_settle.get():
+        raise SaysoError(
+            "a settle= function only finds out whether an effect happened: it cannot make guarded "
+            "calls or ask people"
+        )

@@ -1,15 +1,15 @@
-"""The run that a call belongs to: named by ``gate.run("order-17")``, or made for one call alone.
+"""``RunScope``: the run that a call belongs to, opened by ``gate.run("order-17")`` or for one call.
 
-An open run is a context variable, so it reaches every function and task that is started inside it.
-It does not reach a new OS thread: pools and ``threading.Thread`` start with an empty context, and a
-call made there would get a run of its own, and happen again when the outer run is entered again.
-Whether such a thread works for an open run or for something else, nobody can tell. So while a run
-is open, a call from a thread that knows nothing of it is refused, with advice on how to carry the
-run over. Two kinds of code are known to be outside of the run, and are not refused:
+An open run is a context variable, so every function and task that is started inside it has it. A
+new OS thread does not: pools and ``threading.Thread`` start with an empty context, so a call made
+there would get a run of its own, and would run again when the outer run is entered again. There is
+no way to tell whether such an OS thread works for the open run. So while a run is open, a call from
+an OS thread that does not have it is refused, with advice on how to pass the run on. Two kinds of
+code are known to be outside the run, and are not refused:
 
 - code on the OS thread that entered the run, such as another task of the same event loop;
-- code whose context comes from the main thread or from a task, in whichever thread it runs
-  (``asyncio.to_thread``): had it been started inside a run, that run would be in its context.
+- code whose context comes from the main thread or from a task, in any OS thread
+  (``asyncio.to_thread``): if it had been started inside a run, its context would have that run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, told
+from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_error
 from sayso.forking import call_in_child, generation
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
@@ -44,7 +44,7 @@ _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Whether a context comes from where runs are entered, so that a run around it would be known.
+#: Whether this context would have an open run if it had been started inside one.
 _rooted: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_rooted", default=False)
 
 _MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
@@ -53,9 +53,10 @@ _MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
 class RunScope:
     """``async with gate.run("order-17"):`` or ``with …``: the calls inside belong to that run.
 
-    Come back with the same name, in any process, and every call that was made before is the same
-    call: its request, its decision, its stored result. The n-th time the same thing is called is a
-    call of its own, but not while the time before still waits: that is coming back, too.
+    If you enter the same name again, in any process, each call that was made before is the same
+    call, with its request, its decision and its stored result. Calling the same function with the
+    same arguments again is a new call, unless the call before is still pending: then it is that
+    one.
     """
 
     def __init__(
@@ -76,30 +77,30 @@ class RunScope:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
         checked_words(name, "run")
         if name.startswith("@"):
-            raise InvalidCall("names that begin with @ are kept for the store itself", "run")
+            raise InvalidCall("names that begin with @ are reserved: use another name", "run")
         self.driver = driver
         self.name = name
         self.requester = checked_words(requester, "requester", MAX_NAME)
         #: Made for one call, which also ends it.
         self.alone = alone or (not prefix and bool(_MADE_FOR_ONE.fullmatch(name)))
-        #: Made just now, so that nothing of it can be in the store yet.
+        #: Just made, so that nothing of it is in the store yet.
         self.fresh = alone
         #: An agent's tool asks within the run that called it, under a key of its own.
         self.thread = thread or name
         self._owner = owner
-        #: Somebody has the run's lease for longer than one call, and keeps it between them.
+        #: The run's lease is held for longer than one call, and kept between calls.
         self.hold = hold
         #: Entered for the steps of one call only: no framework drives this run.
         self.steps = steps
         self._prefix = prefix
-        #: Before the keys that callers choose, which name one thing in the whole of a run, or of
-        #: the call of a framework or an agent around it.
+        #: The prefix of keys that callers choose. Such a key is unique in the run, or in the call
+        #: of a framework or an agent around it.
         self._named = prefix if named is None else named
-        # One entry may be carried into many threads, and a finalizer may make a call in the middle
-        # of another one, so there is no lock here: each of these is changed in one step.
+        # One entry may be used in many OS threads, and a finalizer may make a call in the middle of
+        # another one, so there is no lock here: each of these is changed in one step.
         self._counts: dict[str, itertools.count[int]] = {}
         self._counted: dict[str, tuple[str, int]] = {}
-        #: The times of each content that ended in ``Paused``, and are still to come back to.
+        #: The numbers of calls of each content that ended in ``Paused`` and were not repeated yet.
         self._waiting: dict[str, list[int]] = {}
         #: How many new calls were made in this entry.
         self._opened = itertools.count()
@@ -110,11 +111,11 @@ class RunScope:
 
     @property
     def owner(self) -> str:
-        """Who holds the run while one of its calls runs here."""
+        """The owner of the run's lease while one of its calls runs here."""
         return self._owner or self.driver.owner
 
     def key(self, subject: str, content: str = "") -> str:
-        """The natural key of a call: what is called, with what, and how often in this entry.
+        """Return the key of a call: what is called, with which arguments, and its number here.
 
         ``subject`` is the kind of call and its function: ``confirm``, ``ask``, ``call:pay``.
         """
@@ -128,14 +129,14 @@ class RunScope:
         return key
 
     def named_key(self, subject: str, name: str) -> str:
-        """The key of a call that its caller names: it belongs to one kind and one function.
+        """Return the key of a call with a name that its caller chose.
 
-        A slash in a name is escaped, because slashes separate a call from what its body asks.
+        A slash in a name is escaped, because slashes separate a call from the calls in its body.
         """
         return f"{self._named}{subject}={quoted(name)}"
 
     def still_waits(self, key: str) -> None:
-        """A call has paused: whoever calls the same again in this entry means that call."""
+        """Note that a call has paused: the same call in this entry means that one."""
         counted = self._counted.pop(key, None)
         if counted is not None:
             content, number = counted
@@ -143,12 +144,12 @@ class RunScope:
 
     @property
     def of_call(self) -> bool:
-        """Whether it is what one call asks and does in its body."""
+        """Whether this is the body of one call."""
         return bool(self._prefix)
 
     def body(self, key: str) -> RunScope:
-        """The scope of what the body of a call asks: counted apart from every other body, so that
-        one that is not run again does not shift the answers of the next."""
+        """Return the scope for the body of a call. Each body counts its own calls, so that a body
+        that is not run again does not shift the numbers of the next."""
         if self._prefix == f"{key}/":
             return self
         return RunScope(
@@ -172,7 +173,7 @@ class RunScope:
         return self
 
     def opens(self) -> bool:
-        """Whether this is the first new call of the entry, which may open a finished run again."""
+        """Return whether this is the first new call of the entry, which may reopen a run."""
         first = next(self._opened) == 0
         return first and not (self.fresh or self.hold or self.steps)
 
@@ -184,13 +185,13 @@ class RunScope:
 
     @contextmanager
     def inside(self, call: Call | None = None) -> Iterator[None]:
-        """Let everything asked in here belong to this run, or to the body of ``call``.
+        """Make everything that is asked inside ``with`` belong to this run, or to ``call``.
 
-        A group of tasks that pause counts as one pause.
+        If several tasks of a group pause, one ``Paused`` is raised for all of them.
         """
         scope = self if call is None else self._of_body(call)
         token = _scopes.set((*_scopes.get(), scope))
-        # Calls that were made without a run are nothing to each other, in however many threads.
+        # Calls that were made without a run are independent, in any number of OS threads.
         here = None if self.alone else _Open(self)
         try:
             yield
@@ -211,7 +212,7 @@ class RunScope:
 
     async def _exit(self, error: BaseException | None) -> None:
         self._leave()
-        # Where the store is away, who wrote to it has waited for it: the run stays as it is.
+        # If the store is away, the call that wrote to it has waited: leave the run as it is.
         if isinstance(error, Paused | StoreError) or self.driver.closed:
             return
         if self._entered_in != generation():  # a forked child, whose parent is still inside
@@ -221,7 +222,7 @@ class RunScope:
             return  # entered more than once here: the last exit finishes the run
         status, output = "done", None
         if error is not None:
-            status, output = "failed", told(error)
+            status, output = "failed", describe_error(error)
         await self.driver.backend.finish(self, status, output)
 
     def __enter__(self) -> RunScope:
@@ -242,7 +243,7 @@ class RunScope:
 
 
 def quoted(name: str) -> str:
-    """A name as part of a key, where a slash means something else."""
+    """Escape a name for use in a key, where a slash is a separator."""
     return name.replace("%", "%25").replace("/", "%2F")
 
 
@@ -258,11 +259,11 @@ class _Open:
         _entries[id(self)] = weakref.ref(self)
 
     def close(self) -> None:
-        """The run is left."""
+        """Note that the run was left."""
         _entries.pop(id(self), None)
 
 
-#: Weak, so that an entry whose code was dropped before its end is not open for ever; and without a
+#: Weak, so that an entry whose code was dropped before its end does not stay open; and without a
 #: lock, because a finalizer may leave a run while another one is entered.
 _entries: dict[int, weakref.ref[_Open]] = {}
 
@@ -273,7 +274,7 @@ def _all_open() -> list[_Open]:
 
 
 def _forget_other_threads() -> None:
-    """A forked child has one thread, and only what that one has entered is open there."""
+    """Close the runs of other OS threads: a forked child has only one."""
     for one in _all_open():
         if one.thread != threading.get_ident():
             one.close()
@@ -283,7 +284,7 @@ call_in_child(_forget_other_threads)
 
 
 def root_context() -> None:
-    """Mark this context, and all that come from it, as one in which an open run would be known.
+    """Mark this context, and all copies of it, as one that would have an open run.
 
     Not that of a worker thread: it outlives its jobs, and the next one may belong to a run.
     """
@@ -295,7 +296,7 @@ root_context()
 
 
 def known(driver: Driver) -> RunScope | None:
-    """The innermost open run on the driver's store or server that this context knows of."""
+    """Return the innermost open run of this context on the driver's store, or None."""
     for scope in reversed(_scopes.get()):
         if scope.driver.backend.place == driver.backend.place:
             return scope
@@ -303,9 +304,9 @@ def known(driver: Driver) -> RunScope | None:
 
 
 def current(driver: Driver) -> RunScope:
-    """The innermost open run on the driver's store or server; or a fresh one for one call alone.
+    """Return the innermost open run on the driver's store, or a new one for one call.
 
-    Raises ``InvalidCall`` where a run is open, and this thread cannot say whether it is part of it.
+    Raises ``InvalidCall`` if a run is open and this OS thread may or may not be part of it.
     """
     found = known(driver)
     if found is not None:
@@ -321,22 +322,20 @@ def _refuse_lost(driver: Driver) -> None:
     if others:
         name = threading.current_thread().name
         raise InvalidCall(
-            f"the run {others[0]!r} is open, and the thread {name!r} does not know whether this "
-            "call belongs to it: threads do not get the context of the code that starts them. To "
-            "make the call part of that run, give the thread or pool `gate.carry(function)` "
-            "instead of the function, or use asyncio.to_thread. If it belongs to another run, "
+            f"the run {others[0]!r} is open, and it is unknown whether this call in the OS thread "
+            f"{name!r} belongs to it: OS threads do not get the context of the code that starts "
+            "them. To make the call part of that run, pass `gate.carry(function)` to the thread or "
+            "pool instead of the function, or use asyncio.to_thread. If it belongs to another run, "
             "enter that one here: `with gate.run(...):`",
             "run",
         )
 
 
 def carry(driver: Driver, function: Callable[P, T]) -> Callable[P, T]:
-    """Bind a function to the run that is open here, for threads, pools and executors."""
+    """Bind a function to the run that is open here, for OS threads, pools and executors."""
     if known(driver) is None:
         raise InvalidCall(
-            "carry() takes the open run along, and none is open here: call it inside "
-            "`with gate.run('order-17'):`",
-            "run",
+            "carry() needs an open run: call it inside `with gate.run('order-17'):`", "run"
         )
     context = contextvars.copy_context()
 
@@ -358,12 +357,12 @@ def carry(driver: Driver, function: Callable[P, T]) -> Callable[P, T]:
 
 
 def open_scopes() -> tuple[RunScope, ...]:
-    """The runs that are entered here, outermost first."""
+    """Return the runs that are entered here, outermost first."""
     return _scopes.get()
 
 
 def _ungrouped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a group of tasks came to: its errors, and a pause where there are no others."""
+    """Return the errors of a task group, or one ``Paused`` if there are only pauses."""
     pauses, errors = group.split(Paused)
     if pauses is None or errors is not None:
         return errors or group

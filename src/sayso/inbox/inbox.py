@@ -27,14 +27,14 @@ from sayso.inbox.decisions import (
     new_grant,
 )
 from sayso.inbox.people import reviewer_of
-from sayso.policy import tightened
+from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import call_off, close_overdue, expire
 from sayso.stores.row_checks import if_readable, tool_of
-from sayso.sync import News, read, sync_twin, to_thread, write, write_made
+from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
 from sayso.types import (
     KINDS,
     RISKS,
@@ -228,7 +228,7 @@ class Inbox:
 
     def __init__(self, store: str | Path | Store, *, judge: Judge | None = None) -> None:
         self.store = open_store(store)
-        self.judge = judge
+        self._judge = judge
         self._reader = RequestReader(self.store)
 
     def __repr__(self) -> str:
@@ -278,7 +278,7 @@ class Inbox:
         found = await self.get(request)
         if found.status != "pending":
             return found
-        with contextlib.closing(News(self.store, found.thread)) as news:
+        with contextlib.closing(CommitWaiter(self.store, found.thread)) as commits:
             while True:
                 found = await self.get(found.id)
                 if found.status != "pending":
@@ -293,7 +293,7 @@ class Inbox:
                 if found.expires_at is not None:
                     expires_in = found.expires_at - moment(self.store.now())
                     seconds.append(expires_in.total_seconds() + 0.001)
-                await news.wait(max(min(seconds), 0.001))
+                await commits.wait(max(min(seconds), 0.001))
 
     async def events(self, request: Request | str) -> list[Event]:
         """Return the events of a request, in order."""
@@ -332,9 +332,9 @@ class Inbox:
             cursor = batch[-1][0]
 
     async def _next_events(self, cursor: str) -> list[tuple[str, Event]]:
-        with contextlib.closing(News(self.store, None)) as news:
+        with contextlib.closing(CommitWaiter(self.store, None)) as commits:
             while not (batch := await to_thread(self.store.events, cursor)):
-                await news.wait(_POLL_SECONDS)
+                await commits.wait(_POLL_SECONDS)
         return batch
 
     async def reveal(self, request: Request | str, *, by: str | Reviewer) -> None:
@@ -380,7 +380,7 @@ class Inbox:
             if isinstance(decision, Edit):  # evaluates the policy, which may take long
                 (decided,) = await write(self.store, await to_thread(self._command, *given))
             else:
-                (decided,) = await write_made(self.store, self._command, *given)
+                (decided,) = await write_built(self.store, self._command, *given)
         except Expired:
             call = await read(self.store, self._reader.call, request_id)
             await to_thread(expire, self.store, call)
@@ -422,8 +422,8 @@ class Inbox:
                 title = render_title(
                     tool.title, codec.loads(args), codec.loads(tool.schema)["parameters"]
                 )
-            if self.judge is not None:
-                terms = tightened(call.terms, self.judge(call, codec.loads(args)))
+            if self._judge is not None:
+                terms = tighten(call.terms, self._judge(call, codec.loads(args)))
         return Decide(
             thread=call.thread,
             run=call.run,

@@ -1,21 +1,34 @@
-"""May this call run, must we ask, is it forbidden: ordered rules, first match wins."""
+"""Policies: ordered rules that allow a call, require approval for it, or deny it.
 
-from sayso.policy.explain import Explanation, Step, explain
-from sayso.policy.policy import Heard, Judging, Policy
-from sayso.policy.rule import Predicate, Rule, seconds
-from sayso.policy.tighten import stricter, tightened, tightened_by_agent
+Read ``rule`` (what a rule matches and requires) and ``policy`` (judge a call, tighten, explain).
+``condition`` parses the ``where`` of a rule, ``template`` fills in effect keys and titles, and
+``loaders`` reads rules from TOML and from LangChain's ``interrupt_on``.
+"""
+
+from sayso.policy.policy import (
+    Evaluated,
+    Explanation,
+    Judging,
+    Policy,
+    Step,
+    explain,
+    is_stricter,
+    tighten,
+    tighten_by_agent,
+)
+from sayso.policy.rule import Predicate, Rule, parse_duration
 
 __all__ = [
+    "Evaluated",
     "Explanation",
-    "Heard",
     "Judging",
     "Policy",
     "Predicate",
     "Rule",
     "Step",
     "explain",
-    "seconds",
-    "stricter",
-    "tightened",
-    "tightened_by_agent",
+    "is_stricter",
+    "parse_duration",
+    "tighten",
+    "tighten_by_agent",
 ]

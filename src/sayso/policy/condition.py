@@ -1,14 +1,14 @@
-"""One condition on one argument, as text: ``amount > 100``.
+"""``Condition``: one condition on one argument, written as text such as ``amount > 100``.
 
     PATH OPERATOR LITERAL
 
-The path names one argument and may go into it: ``amount``, ``body.lines[0]``, ``head["reply-to"]``.
-The operator is one of ``== != < > in matches``. The literal is JSON. There is no ``and``, no ``or``
-and no function: what needs more is two rules, or a predicate in Python.
+The path names one argument or a value inside it: ``amount``, ``body.lines[0]``,
+``head["reply-to"]``. The operator is one of ``== != < > in matches``. The literal is JSON. There is
+no ``and``, no ``or`` and no function: write two rules, or a predicate in Python.
 
-Arguments are JSON, and so is the comparison: ``1`` equals ``1.0``, ``true`` is not ``1``. A path
-that is not there makes every condition false, except ``!=``. What cannot be compared at all raises,
-and a rule that raises asks.
+Values are compared as JSON: ``1`` equals ``1.0``, and ``true`` is not ``1``. If the path does not
+exist, every condition except ``!=`` is false. Values that cannot be compared raise, and a rule that
+raises asks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _INSTEAD = {
     "=": "for equality write ==",
     ">=": "instead of amount >= 100 write amount > 99",
     "<=": "instead of amount <= 100 write amount < 101",
-    "not": "to leave something out, put a rule for it before this one",
-    "contains": 'for a part of a text write body matches "*part*"',
+    "not": "to exclude something, put a rule for it before this one",
+    "contains": 'for a part of a string write body matches "*part*"',
     "=~": "matches takes a glob, not a regular expression",
 }
 _SHOWN = 80
@@ -50,7 +50,7 @@ MISSING = _Missing()
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A predicate over the arguments that can say how it came to its answer."""
+    """A predicate over the arguments that can explain its answer."""
 
     text: str
     path: tuple[str | int, ...] = field(compare=False)
@@ -59,7 +59,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Read the text, or say what to write instead."""
+        """Parse the text. Raise ``InvalidPolicy`` that says what to write instead."""
         path, at = _path(text)
         found = _OPERATOR.search(text, at)
         operator = found[0] if found else ""
@@ -76,7 +76,7 @@ class Condition:
         return _COMPARE[self.operator](found, self.literal)
 
     def say(self, args: Mapping[str, Json]) -> str:
-        """What the condition met in these arguments."""
+        """Describe the value that the condition found in these arguments."""
         found = self._find(args)
         if isinstance(found, _Missing):
             return f"where {self.text}: there is no {self.target}"
@@ -84,7 +84,7 @@ class Condition:
 
     @property
     def target(self) -> str:
-        """The path as one would write it."""
+        """The path, as written in a condition."""
         return _written(self.path)
 
     def _find(self, args: Mapping[str, Json]) -> Json:
@@ -98,7 +98,7 @@ class Condition:
 
 
 def _inside(value: Json, step: str | int) -> Json:
-    """The value one step further in. Into null goes nothing: an optional object was left out."""
+    """Return the value at one step. Nothing is inside null: an optional object was left out."""
     if value is None or isinstance(value, _Missing):
         return MISSING
     if isinstance(step, str):
@@ -131,7 +131,7 @@ def _step(text: str, at: int) -> tuple[str | int, int]:
     if text[at] == ".":
         name = _NAME.match(text, at + 1)
         if name is None:
-            raise _bad(text, "after a dot comes a name, as in body.lines")
+            raise _bad(text, "write a name after the dot, as in body.lines")
         return name[0], name.end()
     index = _INDEX.match(text, at)
     if index is not None:
@@ -151,14 +151,14 @@ def _key(text: str, quoted: str) -> str:
 
 def _no_operator(found: str) -> str:
     if not found:
-        return f"there is no operator; {_USE}"
+        return f"the operator is missing; {_USE}"
     advice = _INSTEAD.get(found)
-    return f"no operator {found!r}; {_USE}" + (f" ({advice})" if advice else "")
+    return f"unknown operator {found!r}; {_USE}" + (f" ({advice})" if advice else "")
 
 
 def _literal(text: str, written: str) -> Json:
     if not written.strip():
-        raise _bad(text, 'there is nothing to compare with; write a number, "text" or a list')
+        raise _bad(text, 'the value is missing; write a number, "text" or a list')
     try:
         return json.loads(written, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -182,11 +182,11 @@ def _finite(digits: str) -> float:
 
 def _check_literal(text: str, operator: str, literal: Json) -> None:
     if operator in ("<", ">") and not (_is_number(literal) or isinstance(literal, str)):
-        raise _bad(text, f"{operator} compares with a number or a text")
+        raise _bad(text, f"{operator} compares with a number or a string")
     if operator == "in" and not (isinstance(literal, list) and literal):
-        raise _bad(text, 'in wants a list with something in it: ["users", "payments"]')
+        raise _bad(text, 'in takes a list that is not empty: ["users", "payments"]')
     if operator == "matches" and not isinstance(literal, str):
-        raise _bad(text, 'matches wants a glob: "*@example.com"')
+        raise _bad(text, 'matches takes a glob: "*@example.com"')
 
 
 def _is_number(value: Json) -> bool:
@@ -194,7 +194,7 @@ def _is_number(value: Json) -> bool:
 
 
 def same(one: Json, other: Json) -> bool:
-    """Whether two JSON values are equal; to Python alone ``True`` would be ``1``."""
+    """Return whether two JSON values are equal. In Python, ``True == 1``; in JSON it is not."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -240,7 +240,7 @@ def _kind(value: Json) -> str:
     if _is_number(value):
         return "a number"
     if isinstance(value, str):
-        return "a text"
+        return "a string"
     return "an object" if isinstance(value, Mapping) else "a list"
 
 
@@ -257,7 +257,7 @@ def _written(path: tuple[str | int, ...]) -> str:
 
 
 def _shown(value: Json) -> str:
-    """A value as ASCII JSON on one line, cut: it came from an agent, and this is a hint only."""
+    """Return a value as short ASCII JSON on one line: it came from an agent, and is only a hint."""
     return _cut(json.dumps(value))
 
 

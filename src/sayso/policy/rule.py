@@ -1,4 +1,4 @@
-"""One rule of a policy: which calls it means, and what it demands for them."""
+"""``Rule``: which calls a rule of a policy matches, and what it requires for them."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from sayso.types import (
 Args: TypeAlias = dict[str, Json]
 Predicate: TypeAlias = Callable[[Args], bool | Awaitable[bool]]
 Describe: TypeAlias = Callable[[ToolCall], str]
-Seconds: TypeAlias = float | timedelta | str
+Duration: TypeAlias = float | timedelta | str
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
-_LENGTH = re.compile(r"(\d{1,10}(?:\.\d{1,6})?)(s|m|h|d)", re.ASCII)
+_DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,6})?)(s|m|h|d)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _MOST_PEOPLE = 100
 
-#: What only a rule that asks can mean; beside allow or deny it is a mistake.
+#: Terms that make sense only if people are asked; with allow or deny they are a mistake.
 _ASKING = (
     "allowed",
     "reviewers",
@@ -58,36 +58,38 @@ _ASKING = (
 )
 
 
-def seconds(value: Seconds | None, name: str) -> float | None:
-    """A positive length of time in seconds: a number, a timedelta, or "90s", "15m", "24h", "7d"."""
+def parse_duration(value: Duration | None, name: str) -> float | None:
+    """Return a positive duration in seconds: from a number, a timedelta, "90s", "15m" or "7d"."""
     if value is None:
         return None
     length: object = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(length, str):
-        match = _LENGTH.fullmatch(length)
+        match = _DURATION.fullmatch(length)
         length = float(match[1]) * _UNITS[match[2]] if match else None
     if isinstance(length, bool) or not isinstance(length, int | float) or not 0 < length < 1e10:
         raise InvalidPolicy(
-            f'{name}={value!r}: give a positive number of seconds, "15m", "24h" or "7d"'
+            f'{name}={value!r}: use a positive number of seconds, or "15m", "24h" or "7d"'
         )
     return float(length)
 
 
-def names(value: object, name: str) -> tuple[str, ...]:
-    """One name or several, each once, none of them empty or padded."""
+def _strings(value: object, name: str) -> tuple[str, ...]:
+    """Return one string or several, each once, none of them empty or padded."""
     if isinstance(value, Set):
-        value = sorted(value, key=str)  # a set has another order in each process; a digest has one
+        value = sorted(value, key=str)  # the digest needs one order; a set's differs per process
     listed = (
         tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     )
     if not all(isinstance(item, str) and item and item == item.strip() for item in listed):
-        raise InvalidPolicy(f"{name}={value!r}: give texts, not empty and without spaces around")
+        raise InvalidPolicy(
+            f"{name}={value!r}: use strings that are not empty and have no spaces around them"
+        )
     return tuple(dict.fromkeys(listed))
 
 
-def some_names(value: object, name: str, otherwise: str) -> tuple[str, ...]:
-    """At least one name: an empty list would silently mean nobody, or everybody."""
-    listed = names(value, name)
+def _nonempty_strings(value: object, name: str, otherwise: str) -> tuple[str, ...]:
+    """Return at least one string: an empty list would silently match nothing, or everything."""
+    listed = _strings(value, name)
     if not listed:
         raise InvalidPolicy(f"{name}={value!r}: name at least one, or leave it out {otherwise}")
     return listed
@@ -95,15 +97,15 @@ def some_names(value: object, name: str, otherwise: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Calls that fit every condition given here get this verdict under these terms.
+    """Gives calls that meet all of its conditions a verdict and terms.
 
     Conditions: ``tool`` and ``agent`` (a name or a glob, or several), ``when`` (a predicate over a
-    fresh copy of the arguments, sync or async) or ``where`` (one condition as text, such as
+    copy of the arguments, sync or async) or ``where`` (one condition as text, such as
     "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight) and ``days`` ("mon", …), both in
-    ``timezone``. Terms that are left out keep what the tool itself declares. ``effect`` says what
+    ``timezone``. Terms that you leave out keep what the tool itself declares. ``effect`` says what
     running the tool changes; it can raise what the tool's author declared, never lower it. With
-    ``record="asked"``, reads that nobody was asked about leave no row. ``effect_key`` makes the
-    effect unique in the store, as "refund:{order}" does for each order.
+    ``record="asked"``, reads that needed no approval leave no row. ``effect_key`` makes the effect
+    unique in the store, as "refund:{order}" does for each order.
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -123,9 +125,9 @@ class Rule:
     assurance: Assurance | None = None
     risk: Risk | RiskLevel | None = None
     reasons: str | Iterable[str] = ()
-    expires_in: Seconds | None = None
+    expires_in: Duration | None = None
     on_expiry: OnExpiry | None = None
-    valid_for: Seconds | None = None
+    valid_for: Duration | None = None
     effect: Effect | None = None
     record: Recorded | None = None
     effect_key: str | None = None
@@ -135,8 +137,8 @@ class Rule:
 
     def __post_init__(self) -> None:
         self._check_texts()
-        self._set(tool=some_names(self.tool, "tool", "for all tools"))
-        self._set(agent=some_names(self.agent, "agent", "for all agents"))
+        self._set(tool=_nonempty_strings(self.tool, "tool", "for all tools"))
+        self._set(agent=_nonempty_strings(self.agent, "agent", "for all agents"))
         self._check_verdict()
         self._check_predicate()
         self._check_people()
@@ -155,11 +157,11 @@ class Rule:
         for name in ("name", "where", "timezone", "hours"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise InvalidPolicy(f"{name}={value!r}: give a text")
+                raise InvalidPolicy(f"{name}={value!r}: use a string")
         describes = self.description is None or isinstance(self.description, str)
         if not describes and not callable(self.description):
             raise InvalidPolicy(
-                f"description={self.description!r}: give a text or a function of the call"
+                f"description={self.description!r}: use a string or a function of the call"
             )
 
     def _check_verdict(self) -> None:
@@ -172,9 +174,9 @@ class Rule:
         if isinstance(self.when, Condition):  # made from `where`, which may have been replaced
             self._set(when=None)
         if self.when is not None and not callable(self.when):
-            raise InvalidPolicy(f"when={self.when!r}: give a function of the arguments")
+            raise InvalidPolicy(f"when={self.when!r}: pass a function of the arguments")
         if self.where is not None and self.when is not None:
-            raise InvalidPolicy("a rule has when= or where=, not both: put all of it into when=")
+            raise InvalidPolicy("a rule takes when= or where=, not both: put all of it into when=")
         if self.where is not None:
             self._set(when=Condition.parse(self.where))
 
@@ -185,12 +187,12 @@ class Rule:
             type(self.quorum) is not int or not 1 <= self.quorum <= _MOST_PEOPLE
         ):
             raise InvalidPolicy(
-                f"quorum={self.quorum!r}: give a whole number of people, 1 to {_MOST_PEOPLE}"
+                f"quorum={self.quorum!r}: use a whole number of people, 1 to {_MOST_PEOPLE}"
             )
         if (self.quorum or 1) > 1 and self.allowed is not None and "approve" not in self.allowed:
             raise InvalidPolicy(
-                f"quorum={self.quorum}: only approvals are counted, and approve is not allowed "
-                f"here ({', '.join(self.allowed)}): leave the quorum out, one answer is enough"
+                f"quorum={self.quorum}: only approvals count, and approve is not allowed here "
+                f"({', '.join(self.allowed)}): leave out the quorum; one answer is enough"
             )
         if self.reviewers is not None:
             self._set(reviewers=_reviewers(self.reviewers, self.quorum or 1))
@@ -200,23 +202,25 @@ class Rule:
             raise InvalidPolicy(f"assurance={self.assurance!r}: use {', '.join(ASSURANCE)}")
 
     def _check_risk(self) -> None:
-        reasons = names(self.reasons, "reasons")
+        reasons = _strings(self.reasons, "reasons")
         self._set(reasons=reasons)
         if self.risk is None and reasons:
-            raise InvalidPolicy(f"reasons={self.reasons!r}: say how high the risk= is, too")
+            raise InvalidPolicy(f"reasons={self.reasons!r}: also set risk=")
         if self.risk is None:
             return
-        given = self.risk if isinstance(self.risk, Risk) else Risk(_level(self.risk))
-        both = dict.fromkeys((*names(given.reasons, "reasons"), *reasons))
-        self._set(risk=Risk(given.level, tuple(both)))
+        if not isinstance(self.risk, Risk) and self.risk not in RISKS:
+            raise InvalidPolicy(f"risk={self.risk!r}: use {', '.join(RISKS)}")
+        risk = self.risk if isinstance(self.risk, Risk) else Risk(self.risk)
+        both = dict.fromkeys((*_strings(risk.reasons, "reasons"), *reasons))
+        self._set(risk=Risk(risk.level, tuple(both)))
 
     def _check_expiry(self) -> None:
         if self.on_expiry not in (None, "reject", "cancel"):
             raise InvalidPolicy(
                 f"on_expiry={self.on_expiry!r}: use reject or cancel; time never approves"
             )
-        self._set(expires_in=seconds(self.expires_in, "expires_in"))
-        self._set(valid_for=seconds(self.valid_for, "valid_for"))
+        self._set(expires_in=parse_duration(self.expires_in, "expires_in"))
+        self._set(valid_for=parse_duration(self.valid_for, "valid_for"))
 
     def _check_effect(self) -> None:
         if self.effect is not None and self.effect not in EFFECTS:
@@ -240,8 +244,8 @@ class Rule:
             raise InvalidPolicy(f"effect_key={self.effect_key!r:.80}: {error}") from None
         if self.effect == "read":
             raise InvalidPolicy(
-                f"effect_key={self.effect_key!r}: a read has no effect that could happen twice: "
-                "leave out the key, or the effect"
+                f"effect_key={self.effect_key!r}: a read has no effect to keep unique: leave out "
+                "effect_key or effect"
             )
 
     def _check_time(self) -> None:
@@ -260,23 +264,23 @@ class Rule:
         useless = [name for name in _ASKING if getattr(self, name) is not None]
         if self.verdict is not Verdict.ASK and useless:
             raise InvalidPolicy(
-                f'verdict="{self.verdict}" asks nobody: leave out {", ".join(useless)}, '
+                f'verdict="{self.verdict}" does not ask: leave out {", ".join(useless)}, '
                 'or use verdict="ask"'
             )
 
     @property
     def is_certain(self) -> bool:
-        """Whether it means every call of its tools by its agents, at any time."""
+        """Whether it matches every call of its tools by its agents, at any time."""
         return self.when is None and self.hours is None and self.days is None
 
     def concerns(self, tool: str, agent: str) -> bool:
-        """Whether it may mean calls of this tool by this agent."""
+        """Return whether it may match calls of this tool by this agent."""
         return _any_glob(self.tool, tool) and _any_glob(self.agent, agent)
 
     def unmet(self, call: ToolCall, agent: str, now: datetime) -> str:
-        """The first condition that the call does not meet ("tool", "agent", "days", "hours").
+        """Return the first condition that the call does not meet: tool, agent, days or hours.
 
-        Empty if it meets them all; the predicate is the caller's business.
+        Empty if it meets them all. The caller evaluates the predicate.
         """
         if not _any_glob(self.tool, call.name):
             return "tool"
@@ -286,21 +290,17 @@ class Rule:
             return ""
         return self._unmet_time(self.local(now))
 
-    def fits(self, call: ToolCall, agent: str, now: datetime) -> bool:
-        """Whether name, agent and time fit."""
-        return not self.unmet(call, agent, now)
-
     def local(self, now: datetime) -> datetime:
-        """That time on the clock of this rule's time zone."""
+        """Return the time in this rule's time zone."""
         if now.tzinfo is None:
-            raise ValueError("now needs a time zone: datetime.now(UTC)")
+            raise ValueError("now needs a time zone: use datetime.now(UTC)")
         return now.astimezone(self._zone)
 
     def _unmet_time(self, local: datetime) -> str:
         start, end = self._span or (0, 24 * 60)
         minute = local.hour * 60 + local.minute
         after_midnight = end < start and minute < end
-        # The small hours belong to the evening before: "fri" 22:00-06:00 ends on Saturday.
+        # Hours after midnight belong to the day before: "fri" 22:00-06:00 ends on Saturday.
         today = DAYS[(local.weekday() - after_midnight) % 7]
         if self.days is not None and today not in self.days:
             return "days"
@@ -309,8 +309,8 @@ class Rule:
 
 
 def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
-    """The decisions that may be made, checked and in a fixed order."""
-    wanted = names(value, "allowed")
+    """Check the allowed decisions and return them in a fixed order."""
+    wanted = _strings(value, "allowed")
     wrong = [name for name in wanted if name not in DECISIONS]
     if wrong or not wanted:
         raise InvalidPolicy(f"allowed={wanted!r}: use some of {', '.join(DECISIONS)}")
@@ -318,31 +318,21 @@ def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reviewers(value: object, quorum: int) -> tuple[str, ...]:
-    listed = _people(some_names(value, "reviewers", "for everybody"))
+    written = _nonempty_strings(value, "reviewers", "for everyone")
+    try:
+        listed = tuple(dict.fromkeys(map(checked_name, written)))
+    except ValueError as error:
+        raise InvalidPolicy(f"reviewers={written!a:.200}: {error}") from None
     groups = [name for name in listed if name.startswith("group:")]
     if "group:" in groups:
         raise InvalidPolicy("reviewers: write the group's name after group:, as in group:finance")
     if not groups and len(listed) < quorum:
-        raise InvalidPolicy(f"quorum={quorum}: there are only {len(listed)} reviewers to reach it")
+        raise InvalidPolicy(f"quorum={quorum}: there are only {len(listed)} reviewers")
     return listed
 
 
-def _people(listed: tuple[str, ...]) -> tuple[str, ...]:
-    """Names in the form in which people and groups are known, each once."""
-    try:
-        return tuple(dict.fromkeys(map(checked_name, listed)))
-    except ValueError as error:
-        raise InvalidPolicy(f"reviewers={listed!a:.200}: {error}") from None
-
-
-def _level(value: object) -> str:
-    if not isinstance(value, str) or value not in RISKS:
-        raise InvalidPolicy(f"risk={value!r}: use {', '.join(RISKS)}")
-    return value
-
-
 def _weekdays(value: object) -> tuple[str, ...]:
-    listed = some_names(value, "days", "for every day")
+    listed = _nonempty_strings(value, "days", "for every day")
     wrong = [day for day in listed if day not in DAYS]
     if wrong:
         raise InvalidPolicy(f"days={wrong!r}: use {', '.join(DAYS)}")
@@ -356,7 +346,7 @@ def _span(hours: str) -> tuple[int, int]:
     if match is None or end > 24 * 60:
         raise InvalidPolicy(f"hours={hours!r}: write them as 09:00-17:30")
     if start == end:
-        raise InvalidPolicy(f"hours={hours!r}: begin and end are the same")
+        raise InvalidPolicy(f"hours={hours!r}: start and end are the same")
     return start, end
 
 

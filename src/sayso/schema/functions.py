@@ -37,20 +37,20 @@ def tool_name(fn: Callable[..., Any], name: str | None) -> str:
     chosen = getattr(_below_partials(fn), "__name__", "") if name is None else name
     if not isinstance(chosen, str) or not _TOOL_NAME.fullmatch(chosen):
         raise TypeError(
-            f"{chosen!r:.80} cannot name a tool: give it a name of 1 to 64 letters, digits, "
-            "_ or -, as in name='send_email'"
+            f"{chosen!r:.80} is not a valid tool name: use 1 to 64 letters, digits, _ or -, as in "
+            "name='send_email'"
         )
     return chosen
 
 
 def resolved(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Signature:
-    """Return the signature with real types for annotations, or TypeError with advice."""
+    """Return the signature with resolved annotations. Raise ``TypeError`` with advice."""
     function = plain_function(fn)
     signature = signature_of(fn)
     parameters = list(signature.parameters.values())
     _refuse_self(function, parameters)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function.__name__}() yields, and a call has one result: return a list")
+        raise TypeError(f"{function.__name__}() yields, but a call has one result: return a list")
     names = _names(fn)
     return signature.replace(
         parameters=[_resolved(function, item, names) for item in parameters[int(skip_first) :]],
@@ -59,8 +59,8 @@ def resolved(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Sig
 
 
 def fixed_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters that ``functools.partial`` has given a value by position, which is their
-    default here. Nobody can pass another one, but people must see what they are."""
+    """Return the parameters that ``functools.partial`` fixes by position, with their values as
+    defaults. Callers cannot pass other values, but people must see these."""
     function, names = plain_function(fn), _names(fn)
     found: list[inspect.Parameter] = []
     while isinstance(fn, functools.partial):
@@ -77,24 +77,24 @@ def fixed_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
-    """The parameters that really run.
+    """Return the signature of the function that is really called.
 
-    A wrapper is what is called, so its own parameters count, and not those of the function that
-    it wraps or the ``__signature__`` that it claims: a parameter with a default would be hidden.
-    Only one that takes ``*args, **kwargs`` and nothing else is seen as what it passes them to.
+    For a wrapper these are its own parameters, not those of the function that it wraps or of the
+    ``__signature__`` that it claims: otherwise a parameter with a default would be hidden. Only a
+    wrapper that takes exactly ``*args, **kwargs`` has the signature of what it wraps.
     """
     if not callable(fn):
         raise TypeError(f"{fn!r:.80} is not a function; wrap it in one")
     if isinstance(fn, functools.partial):
-        return inspect.signature(functools.partial(_posing(fn.func), *fn.args, **fn.keywords))
+        return inspect.signature(functools.partial(_stand_in(fn.func), *fn.args, **fn.keywords))
     if inspect.ismethod(fn):
-        return inspect.signature(types.MethodType(_posing(fn.__func__), fn.__self__))
+        return inspect.signature(types.MethodType(_stand_in(fn.__func__), fn.__self__))
     call: Any = type(fn).__call__
     if inspect.isfunction(fn) or inspect.isfunction(call):
         own = inspect.signature(_bare(fn)) if inspect.isfunction(fn) else signature_of(call)
         if not inspect.isfunction(fn):
             own = own.replace(parameters=list(own.parameters.values())[1:])
-        return _passed_on(fn) or own if _passes_on(own) else own
+        return _wrapped_signature(fn) or own if _takes_anything(own) else own
     try:
         return inspect.signature(fn)
     except ValueError:
@@ -102,32 +102,32 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
         raise TypeError(f"{name}() has no signature; wrap it in a function") from None
 
 
-def _passes_on(signature: inspect.Signature) -> bool:
+def _takes_anything(signature: inspect.Signature) -> bool:
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     return kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
-def _passed_on(fn: Callable[..., Any]) -> inspect.Signature | None:
-    """What a wrapper that takes anything says of itself, or the signature of what it wraps."""
+def _wrapped_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature that a wrapper declares, or that of the function it wraps."""
     own = getattr(fn, "__dict__", {})
     said, wrapped = own.get("__signature__"), own.get("__wrapped__")
-    # functools.wraps copies what the function below says of itself.
+    # functools.wraps copies the __signature__ of the wrapped function.
     if said is not None and said is not getattr(wrapped, "__signature__", None):
         return inspect.signature(fn)
     return None if wrapped is None else signature_of(wrapped)
 
 
-def _posing(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that has the signature of another one, for ``inspect`` to work on."""
+def _stand_in(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an empty function with the signature of ``fn``, for ``inspect`` to work on."""
 
-    def posing() -> None: ...
+    def stand_in() -> None: ...
 
-    posing.__signature__ = signature_of(fn)  # type: ignore[attr-defined]
-    return posing
+    stand_in.__signature__ = signature_of(fn)  # type: ignore[attr-defined]
+    return stand_in
 
 
 def _bare(fn: types.FunctionType) -> types.FunctionType:
-    """The same function, with nothing that it says of its signature."""
+    """Copy a function without its ``__signature__`` and ``__wrapped__``."""
     bare = types.FunctionType(
         fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
     )
@@ -136,7 +136,7 @@ def _bare(fn: types.FunctionType) -> types.FunctionType:
 
 
 def _names(fn: Callable[..., Any]) -> Names:
-    """Where annotations are looked up: where the wrapper was written, and what it wraps."""
+    """Return the names for resolving annotations: those of the wrapper and of what it wraps."""
     function, outer = plain_function(fn), _below_partials(fn)
     around = getattr(outer, "__globals__", {}) if inspect.isfunction(outer) else {}
     return {**around, **getattr(function, "__globals__", {})}, _local_names(function)
@@ -157,7 +157,7 @@ def _resolved(
 ) -> inspect.Parameter:
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
         raise TypeError(
-            f"{function.__name__}() takes {parameter}, so nobody can see in advance what it gets; "
+            f"{function.__name__}() takes {parameter}, so people cannot see what it would get; "
             "name each parameter, or take one list or dict"
         )
     annotation = _type_of(function, parameter.name, parameter.annotation, names)
@@ -183,7 +183,7 @@ def _type_of(
 
 
 def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
-    """Collect what the functions around this one have defined, while they are still running."""
+    """Return the local names of the enclosing functions, while they are still running."""
     if not inspect.isfunction(function):
         return {}
     around = function.__qualname__.split(".<locals>")[:-1]
@@ -198,7 +198,7 @@ def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _closed_over(function: types.FunctionType) -> dict[str, Any]:
-    """What the function uses of those around it, and has a value by now; itself has none yet."""
+    """Return the closure variables that have a value by now; the function itself has none yet."""
     found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):

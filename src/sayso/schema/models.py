@@ -34,7 +34,7 @@ from sayso.schema.strict import is_open, nodes
 
 
 def readable(annotation: Any) -> Any:
-    """Return the annotation with each TypedDict as one that pydantic reads."""
+    """Return the annotation with each TypedDict replaced by one that pydantic accepts."""
     return annotation if sys.version_info >= (3, 12) else _readable(annotation, ())
 
 
@@ -80,7 +80,7 @@ _UNBUILDABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, Value
 
 
 class Result(RootModel[Any]):
-    """A result of any type; a function with a return annotation has a subclass of this."""
+    """A result of any type. A function with a return annotation has a subclass of this."""
 
     model_config = ConfigDict(**_BASE64, ser_json_inf_nan="strings")
 
@@ -88,9 +88,9 @@ class Result(RootModel[Any]):
 def arguments(
     tool: str, call: inspect.Signature, meanings: Mapping[str, str], constants: Mapping[str, Any]
 ) -> tuple[type[BaseModel], dict[str, Any]]:
-    """Return the model of the arguments and their JSON Schema, or TypeError with advice.
+    """Return the model of the arguments and their JSON Schema. Raise ``TypeError`` with advice.
 
-    ``constants`` are the arguments that have one value only, in its JSON form.
+    ``constants`` are the arguments that can have only one value, as JSON.
     """
     parameters = list(call.parameters.values())
     try:
@@ -106,7 +106,7 @@ def arguments(
 
 
 def fixed(tool: str, parameters: list[inspect.Parameter]) -> type[BaseModel]:
-    """Return a model of what ``functools.partial`` fixes; its fields have these values."""
+    """Return a model of the arguments that ``functools.partial`` fixes, with these values."""
     for parameter in parameters:
         try:
             model, _ = _build(tool, [parameter])
@@ -114,14 +114,14 @@ def fixed(tool: str, parameters: list[inspect.Parameter]) -> type[BaseModel]:
         except _UNBUILDABLE as error:
             raise TypeError(
                 f"the parameter {parameter.name!r} of {tool}() is fixed by functools.partial to a "
-                f"value that has no JSON form or does not fit it ({_first_line(error)}), so nobody "
-                "could see it; get such objects from outside the call"
+                f"value that has no JSON form or does not fit it ({_first_line(error)}), so people "
+                "could not see it; get such objects from outside the call"
             ) from error
     return _build(tool, parameters)[0]
 
 
 def result(tool: str, annotation: Any) -> tuple[type[Result], dict[str, Any] | None]:
-    """Return the model of the result and its JSON Schema, if there is an annotation."""
+    """Return the model of the result, and its JSON Schema if there is an annotation."""
     if annotation is _EMPTY:
         return Result, None
     try:
@@ -170,7 +170,7 @@ def _admits_none(annotation: Any) -> bool:
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out the titles that repeat names, and refuses what pydantic only warns about."""
+    """Leaves out titles that repeat names, and refuses what pydantic only warns about."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

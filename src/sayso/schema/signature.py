@@ -1,12 +1,12 @@
-"""A function's signature as a JSON Schema, and the road of a call from Python to bytes and back.
+"""``Signature``: a function's JSON Schema, and the way of a call from Python to bytes and back.
 
     Python values ── bind, intake ──▶ canonical bytes ── load ──▶ fresh Python values
     JSON values ──── intake_json ──▶       │
                                            └─ stored, hashed, shown to a person
 
-Only the bytes count: the values that were passed in are let go, and what the function gets is made
-from the bytes. So intake refuses a value that would not come back from its bytes as it went in,
-and one that has more in it than its bytes (``sayso.schema.kept``).
+Only the bytes count: the values that were passed in are dropped, and the function gets values made
+from the bytes. So intake refuses a value that would not come back from its bytes unchanged, or that
+holds more than its bytes (``check_kept``).
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _UNDUMPABLE = (PydanticSerializationError, ValueError, TypeError, RecursionError
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Signature:
-    """What a tool takes and gives, built once per function."""
+    """The parameters and the result of a tool, built once per function."""
 
     name: str
     description: str
     parameters: dict[str, Any]
     """JSON Schema of the arguments: one closed object."""
     returns: dict[str, Any] | None
-    """JSON Schema of the result; None where the function does not say."""
+    """JSON Schema of the result; None without a return annotation."""
     _call: inspect.Signature
     _arguments: type[BaseModel]
     _result: type[models.Result]
     _extra: Literal["forbid"] | None
     _fixed: type[BaseModel]
     constants: Mapping[str, Any]
-    """What ``functools.partial`` fixes by position, as JSON: shown, and never another value."""
+    """The arguments that ``functools.partial`` fixes by position, as JSON. They are shown."""
 
     @classmethod
     def of(
@@ -67,11 +67,11 @@ class Signature:
         description: str | None = None,
         skip_first: bool = False,
     ) -> Signature:
-        """Read a function; TypeError says what to change if it cannot be a tool."""
+        """Inspect a function. Raise ``TypeError`` with what to change if it cannot be a tool."""
         if isinstance(getattr(fn, "signature", None), Signature):  # it is a sayso.tool
             raise TypeError(
-                f"{fn.name} is a tool already, and a sayso.Agent asks before it runs: "  # type: ignore[attr-defined]
-                f"elsewhere use the function in it, {fn.name}.function"  # type: ignore[attr-defined]
+                f"{fn.name} is a sayso.tool, for a sayso.Agent: "  # type: ignore[attr-defined]
+                f"elsewhere use its function, {fn.name}.function"  # type: ignore[attr-defined]
             )
         name = tool_name(fn, name)
         call = resolved(fn, skip_first=skip_first)
@@ -97,18 +97,18 @@ class Signature:
 
     @cached_property
     def strict(self) -> dict[str, Any]:
-        """The parameters in OpenAI's strict form; InvalidCall names a parameter that has none."""
+        """The parameters in OpenAI's strict form. Raises ``InvalidCall`` if there is none."""
         return strict(self.parameters)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return a Python call by parameter name, as passed, before defaults."""
+        """Return the arguments of a Python call by name, without defaults."""
         try:
             return self._call.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
 
     def intake(self, values: Mapping[str, Any]) -> bytes:
-        """Return the canonical bytes of a call made in Python, with every default."""
+        """Return the canonical bytes of a call made in Python, defaults included."""
         try:
             call = self._arguments.model_validate(dict(values), extra=self._extra)
         except ValidationError as error:
@@ -120,8 +120,8 @@ class Signature:
     def intake_json(self, values: Mapping[str, Any], *, strict: bool = False) -> bytes:
         """Return the canonical bytes of a call made in JSON, by a model or in an edit.
 
-        With ``strict``, the values answer the strict schema: null means "use the default" where
-        the parameter itself cannot be null.
+        With ``strict``, the values follow the strict schema: null means "use the default" if the
+        parameter itself cannot be null.
         """
         data = codec.canonical(dict(values))
         if strict:
@@ -153,7 +153,7 @@ class Signature:
         return values
 
     def dump_result(self, value: object) -> str:
-        """Return a result as JSON text, or InvalidCall if it has no JSON form."""
+        """Return a result as JSON text. Raise ``InvalidCall`` if it has no JSON form."""
         try:
             return self._result.model_construct(value).model_dump_json(
                 by_alias=True, warnings=False
@@ -169,14 +169,14 @@ class Signature:
             ) from None
 
     def load_result(self, text: str) -> Any:
-        """Return a stored result as the function's own type, to be given again."""
+        """Return a stored result as the function's own return type."""
         try:
             return self._result.model_validate_json(text, extra="ignore").root
         except ValidationError:
-            return codec.loads(text)  # the function did not keep to its own annotation
+            return codec.loads(text)  # the function returned something else than it declares
 
     def check_result(self, value: object) -> str:
-        """Return a person's value as the JSON text of a result, or InvalidDecision."""
+        """Return a person's value as the JSON text of a result, or raise ``InvalidDecision``."""
         try:
             data = codec.canonical(value)
             extra = models.extra_keys(self.returns or {})
@@ -201,7 +201,7 @@ class Signature:
         return tuple(self.parameters["properties"])
 
     def _check_fixed(self, given: Mapping[str, Any]) -> None:
-        """Refuse another value than the one that a partial has; also if that one has changed."""
+        """Refuse any value but the one that the partial fixes, and one that has changed since."""
         for name, value in _dump(self._fixed()).items():
             if (
                 not codec.canonical(value)
@@ -209,20 +209,20 @@ class Signature:
                 == codec.canonical(self.constants[name])
             ):
                 raise InvalidCall(
-                    f"{name}: functools.partial fixes this argument, and it cannot be another",
+                    f"{name}: functools.partial fixes this argument, so it cannot be changed",
                     name,
                 )
 
     def _settled(self, call: BaseModel, given: bytes = b"") -> bytes:
-        """Return the call's bytes once they are proved to read back as the same bytes, and as
-        everything that the call has in it."""
+        """Return the call's bytes, after checking that they read back as the same bytes, and hold
+        everything that the call holds."""
         first = _dump(call)
         check_whole(self._names, first)
         if self.constants:
             self._check_fixed(first)
         data = codec.canonical(first)
         again = call
-        if data != given:  # else reading these very bytes gave them back
+        if data != given:  # otherwise these very bytes were just read
             try:
                 again = self._read(data)
             except InvalidCall as error:
@@ -242,7 +242,7 @@ class Signature:
 
 
 def _shown(call: inspect.Signature, fixed: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """All that a function takes, in one list: first what was fixed, as in the function itself."""
+    """Return all parameters in one list, fixed ones first, as in the function itself."""
     free = [one.replace(kind=one.KEYWORD_ONLY) for one in call.parameters.values()]
     return [*fixed, *free]
 
@@ -257,7 +257,7 @@ def _constants(tool: str, fixed: type[BaseModel]) -> dict[str, Any]:
 
 def _dump(call: BaseModel) -> dict[str, Any]:
     try:
-        # round_trip leaves out computed fields, which are no input.
+        # round_trip leaves out computed fields, which are not input.
         return call.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
     except _UNDUMPABLE as error:
         why = _short(str(error))
@@ -267,7 +267,7 @@ def _dump(call: BaseModel) -> dict[str, Any]:
 
 
 def _plain(error: ValidationError) -> tuple[str, str]:
-    """Turn pydantic's report into one line that echoes no input, and the first path."""
+    """Return pydantic's report as one line without any input, and the first path."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
     for item in found[:_MAX_ERRORS]:
@@ -317,19 +317,19 @@ _ABSENT = object()
 
 
 def check_whole(parameters: Iterable[str], dumped: Mapping[str, Any]) -> None:
-    """Raise InvalidCall where a parameter itself has no place in the JSON form of a call."""
+    """Raise ``InvalidCall`` if a parameter is missing from the JSON form of a call."""
     for name in parameters:
         if name not in dumped:
-            _refuse((name,), "is excluded from its JSON form, so nobody would see it")
+            _refuse((name,), "is excluded from its JSON form, so people would not see it")
 
 
 def check_kept(before: Any, after: Any, path: Path = ()) -> None:
-    """Raise InvalidCall unless everything in a value came back from its JSON form.
+    """Raise ``InvalidCall`` unless everything in a value came back from its JSON form.
 
-    ``after`` is of the same type, or plain JSON where the function takes anything.
+    ``after`` has the same type, or is plain JSON if the function takes anything.
     """
     if type(before) in _SCALARS and not _differs(before, after):
-        return  # most values are scalars, and asking for their class is slow
+        return  # most values are scalars, and the checks below are slow
     if isinstance(before, RootModel):
         check_kept(before.root, after.root if isinstance(after, RootModel) else after, path)
     elif _is_object(before):
@@ -348,7 +348,7 @@ def check_kept(before: Any, after: Any, path: Path = ()) -> None:
 def _check_object(before: Any, after: Any, path: Path) -> None:
     for name, info in _infos(before).items():
         if info.exclude:
-            _refuse((*path, name), "is excluded from its JSON form, so nobody would see it")
+            _refuse((*path, name), "is excluded from its JSON form, so people would not see it")
     if isinstance(after, Mapping):
         _check_plain(before, after, path)
         return
@@ -369,7 +369,7 @@ def _check_object(before: Any, after: Any, path: Path) -> None:
 
 
 def _check_plain(before: Any, after: Mapping[str, Any], path: Path) -> None:
-    """The same where the function takes anything, and gets a dict for an object."""
+    """Check an object if the function takes anything, and gets a dict for it."""
     for name, value in _parts(before).items():
         found = next((key for key in _written(before, name) if key in after), None)
         if found is not None:
@@ -389,12 +389,12 @@ def _check_mapping(before: Mapping[Any, Any], after: Any, path: Path) -> None:
 
 
 def _key(key: Any, after: Mapping[Any, Any]) -> Any:
-    """The key as JSON has it, where it is not there as it was."""
+    """Return the key as it is, or in its JSON form if that is how ``after`` has it."""
     return key if key in after else next(iter(to_jsonable_python({key: None})))
 
 
 def _differs(before: Any, after: Any) -> bool:
-    """Whether two values of one type are known to be unequal."""
+    """Return whether two values of one type are known to be unequal."""
     if before is after or type(before) is not type(after):
         return after is _ABSENT
     kind: Any = type(before)
@@ -407,10 +407,10 @@ def _differs(before: Any, after: Any) -> bool:
 
 
 def check_known(given: Any, taken: Any, path: Path = ()) -> None:
-    """Raise InvalidCall where a class ignored a key of what it was made from.
+    """Raise ``InvalidCall`` if a class ignored a key of its input.
 
-    Needed where one class of a signature is open (``extra="allow"``), so that unknown keys cannot
-    be forbidden for all of them at once.
+    Needed if one class of a signature is open (``extra="allow"``), so that unknown keys cannot be
+    forbidden for all of them at once.
     """
     if isinstance(taken, RootModel):
         taken = taken.root
@@ -450,7 +450,7 @@ def _infos(value: Any) -> Mapping[str, FieldInfo]:
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    """Everything that an object holds: fields, extra fields, private and other attributes."""
+    """Return everything in an object: fields, extra fields, private and other attributes."""
     if isinstance(value, BaseModel):
         known = {n: value.__dict__[n] for n in type(value).model_fields if n in value.__dict__}
         return {**known, **(value.model_extra or {}), **(value.__pydantic_private__ or {})}
@@ -461,13 +461,13 @@ def _parts(value: Any) -> dict[str, Any]:
 
 
 def _private_default(value: Any, name: str) -> Any:
-    """What a private attribute is where nobody sets it; of anything else, nothing."""
+    """Return the default of a private attribute, or ``_ABSENT`` for anything else."""
     known = getattr(value, "__private_attributes__", {})
     return known[name].get_default() if name in known else _ABSENT
 
 
 def _written(value: Any, name: str) -> Iterator[str]:
-    """The keys that a field may have in JSON."""
+    """Yield the keys that a field may have in JSON output."""
     info = _infos(value).get(name)
     if info is not None:
         yield from (key for key in (info.serialization_alias, info.alias) if key is not None)
@@ -475,7 +475,7 @@ def _written(value: Any, name: str) -> Iterator[str]:
 
 
 def _read(value: Any, name: str) -> Iterator[str]:
-    """The keys that a field may be read from."""
+    """Yield the keys that a field may be read from."""
     yield name
     info = _infos(value).get(name)
     alias = None if info is None else info.validation_alias
@@ -486,7 +486,7 @@ def _read(value: Any, name: str) -> Iterator[str]:
 
 
 def _reads_its_own_way(kind: type) -> bool:
-    """Whether a class turns what it is given into its fields itself."""
+    """Return whether a class converts its input with a validator of its own."""
     decorators = getattr(kind, "__pydantic_decorators__", None)
     found = decorators.model_validators.values() if decorators is not None else ()
     return any(one.info.mode in ("before", "wrap") for one in found)

@@ -1,7 +1,7 @@
-"""A tool's schema in the strict form of OpenAI: closed, and every property required.
+"""Convert a tool's schema to OpenAI's strict form: closed, and every property required.
 
-An optional property becomes one that may be null, and ``without_nulls`` takes such a null to mean
-"use the default". Open dicts, tuples and untyped values do not exist in that form.
+An optional property becomes nullable, and ``without_nulls`` removes such a null, so that the
+default applies. Open dicts, tuples and untyped values have no strict form.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def nodes(schema: Node, definitions: Node) -> Iterator[Node]:
 
 
 def is_open(node: Node) -> bool:
-    """Say whether the schema lets an object have keys that it does not name."""
+    """Return whether the schema lets an object have keys that it does not name."""
     if node.get("type") != "object":
         return False
     return node.get("additionalProperties", "properties" not in node) is not False
 
 
 def strict(parameters: Node) -> Node:
-    """Return the strict form of a parameters schema, or InvalidCall naming what has none."""
+    """Return the strict form of a parameters schema. Raise ``InvalidCall`` if it has none."""
     definitions = parameters.get("$defs", {})
     for name, schema in parameters["properties"].items():
         for node in nodes(schema, definitions):
@@ -58,7 +58,7 @@ def strict(parameters: Node) -> Node:
 
 
 def without_nulls(schema: Node, value: Any, definitions: Node) -> Any:
-    """Drop each null that stands for the default of a property which cannot itself be null."""
+    """Drop each null that means the default of a property which cannot itself be null."""
     node = only_branch(schema, definitions)
     if isinstance(value, list) and "items" in node:
         return [without_nulls(node["items"], item, definitions) for item in value]

@@ -1,9 +1,9 @@
-"""Check JSON values against stored JSON Schemas (Draft 2020-12), never leaving the machine.
+"""Check JSON values against stored JSON Schemas (Draft 2020-12), without network access.
 
-Depth is bounded before the stack is full: where the interpreter's own limit strikes inside a
-library written in Rust (jsonschema keeps references in one), that library panics, and a panic is no
-``Exception``. Time is bounded as well, since schemas come from agents on other machines: patterns
-are searched for by an engine that never goes back, and the rest is given up after a while.
+Depth is limited before the stack is full: if the interpreter's limit is reached inside a library
+written in Rust (jsonschema uses one for references), that library panics, and a panic is not an
+``Exception``. Time is limited as well, since schemas come from agents on other machines: patterns
+are matched by an engine that never backtracks, and everything else stops after ``MAX_SECONDS``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=512)
 def linear(pattern: str) -> SchemaValidator | None:
-    """Something that finds a pattern in a text without ever going back; None where it must."""
+    """Return a matcher for a pattern that never backtracks, or None if there is none."""
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
     try:
@@ -39,7 +39,7 @@ def linear(pattern: str) -> SchemaValidator | None:
 
 
 def found(pattern: str, text: str) -> bool:
-    """Whether a text has something in it that matches."""
+    """Return whether a text contains a match."""
     quick = linear(pattern)
     if quick is None:
         return re.search(pattern, text) is not None
@@ -107,7 +107,7 @@ MAX_SECONDS = 5.0
 _DATA = frozenset({"const", "default", "enum", "examples"})
 # From urllib and re, on addresses and patterns that jsonschema passes on to them unchecked.
 _UNEXPECTED = (ValueError, OverflowError)
-#: When the check that goes on in this thread has to end.
+#: When the check that runs in this OS thread has to end.
 _clock = threading.local()
 
 
@@ -118,7 +118,7 @@ class _TooLong(Exception):
 def errors(
     schema: Mapping[str, Any], value: Any, *, limit: int = MAX_ERRORS
 ) -> list[tuple[str, str]]:
-    """Return what is wrong with the value as (path, message) pairs; empty when it is valid."""
+    """Return the errors of the value as (path, message) pairs; an empty list if it is valid."""
     from referencing.exceptions import Unresolvable
 
     validator = _validator(_bytes(schema))
@@ -137,7 +137,7 @@ def errors(
 
 
 def _placed(item: Any) -> list[tuple[str, str]]:
-    """What is wrong, at the very field: also one that is missing, or should not be there."""
+    """Return (path, message) pairs at the exact field, also if it is missing or unknown."""
     path, rules = list(item.absolute_path), item.schema
     names: list[str] = []
     said = _short(item.message)
@@ -155,26 +155,27 @@ def _placed(item: Any) -> list[tuple[str, str]]:
 
 
 def matches(schema: Mapping[str, Any], value: Any) -> bool:
-    """Say whether the value is valid under the schema."""
+    """Return whether the value is valid under the schema."""
     return not errors(schema, value, limit=1)
 
 
 def check_schema(schema: object) -> None:
-    """Raise InvalidCall unless this is a JSON Schema that can be stored and checked against."""
+    """Raise ``InvalidCall`` unless this is a JSON Schema that can be stored and used."""
     if not isinstance(schema, Mapping):
         raise InvalidCall("a schema is a JSON object, such as {'type': 'string'}")
     _validator(_bytes(schema))
 
 
 def foreign_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an agent on another machine, checked, without patterns that may take for ever.
+    """Check a schema from another machine, and remove patterns that may take forever.
 
-    Those look around or back, as in ``^(?!x)``; they are left to the agent, which runs the call.
+    Those are patterns with look-around or back-references, as in ``^(?!x)``. The agent, which runs
+    the call, checks them itself.
     """
     check_schema(schema)
     if {"patternProperties", "unevaluatedProperties"} <= set(_names(schema)):
         raise InvalidCall("patternProperties and unevaluatedProperties: use one of them")
-    kept: dict[str, Any] = _in_time(dict(schema))
+    kept: dict[str, Any] = _without_slow_patterns(dict(schema))
     return kept
 
 
@@ -184,20 +185,20 @@ def remote_tool(
     returns: Mapping[str, Any] | None,
     description: str,
 ) -> Tool:
-    """The stored face of a tool that an agent on another machine describes.
+    """Return the tool row for a tool that an agent on another machine describes.
 
     Both sides make it the same way: the server when a request is opened, the agent when it claims.
     """
-    face = {
+    schema = {
         "parameters": foreign_schema(parameters),
         "returns": foreign_schema(returns) if returns else None,
     }
-    return Tool.of(name, codec.dumps(face), description, version="remote")
+    return Tool.of(name, codec.dumps(schema), description, version="remote")
 
 
-def _in_time(node: Any) -> Any:
+def _without_slow_patterns(node: Any) -> Any:
     if isinstance(node, list):
-        return [_in_time(item) for item in node]
+        return [_without_slow_patterns(item) for item in node]
     if not isinstance(node, dict):
         return node
     for pattern in node.get("patternProperties", ()):
@@ -208,7 +209,7 @@ def _in_time(node: Any) -> Any:
             )
     slow = isinstance(node.get("pattern"), str) and linear(node["pattern"]) is None
     return {
-        name: item if name in _DATA else _in_time(item)
+        name: item if name in _DATA else _without_slow_patterns(item)
         for name, item in node.items()
         if not (slow and name == "pattern")
     }
@@ -234,7 +235,7 @@ def _validator(data: bytes) -> Validator:
 
 @functools.cache
 def _validator_class() -> type[Validator]:
-    """Return the validator of Draft 2020-12, but stopping in time where references go round."""
+    """Return a validator of Draft 2020-12 that limits time, and depth if references are cyclic."""
     from jsonschema import Draft202012Validator, validators
 
     def bounded(keyword: str, follow: Callable[..., Any]) -> Callable[..., Any]:
@@ -264,7 +265,7 @@ def _leave_room() -> None:
 
 
 def _check(schema: dict[str, Any]) -> None:
-    """Raise InvalidCall for a schema that is too deep, malformed or refers to another document."""
+    """Raise ``InvalidCall`` if a schema is too deep, malformed or refers to another document."""
     from jsonschema import Draft202012Validator, SchemaError
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -329,7 +330,7 @@ def _unknown_ref(ref: str) -> InvalidCall:
 
 
 def _short(text: str) -> str:
-    """Cut out the middle: jsonschema puts the value first and what is wrong with it last."""
+    """Cut out the middle: jsonschema puts the value first and the error last."""
     if len(text) <= MAX_MESSAGE:
         return text
     tail = MAX_MESSAGE // 2

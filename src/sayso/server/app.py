@@ -72,10 +72,11 @@ def create_app(
     named = _by_name(agents, opened)
     metrics = Metrics()
     gate = Gate(opened, policy=policy, agent="remote", wait=0)
-    door = Inbox(opened, judge=policy_judge(named.values(), gate))
+    judge = policy_judge(named.values(), gate)
     service = Service(
         store=opened,
-        inbox=door,
+        inbox=Inbox(opened, judge=judge),
+        judge=judge,
         request_lists=RequestListCache(opened),
         gate=gate,
         agents=named,

@@ -20,7 +20,7 @@ from sayso.inbox.people import Audience
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.audiences import EventAudiences
 from sayso.stores.base import Store
-from sayso.sync import News, to_thread
+from sayso.sync import CommitWaiter, to_thread
 from sayso.types import Reviewer, moment
 
 log = logging.getLogger("sayso.server")
@@ -117,13 +117,13 @@ class Feed:
         while True:
             await self._wanted.wait()
             try:
-                with contextlib.closing(News(self._store, None)) as news:
-                    await self._follow_store(news)
+                with contextlib.closing(CommitWaiter(self._store, None)) as commits:
+                    await self._follow_store(commits)
             except SaysoError as error:
                 log.warning("the live feed cannot read the store, retrying: %s", error)
                 await asyncio.sleep(1)
 
-    async def _follow_store(self, news: News) -> None:
+    async def _follow_store(self, commits: CommitWaiter) -> None:
         if not self._awake.is_set():
             self._cursor = await to_thread(self._store.tail)
             self._awake.set()
@@ -132,7 +132,7 @@ class Feed:
             batch = await to_thread(self._read, self._cursor)
             if not batch:
                 busy = False
-                await news.wait(_POLL)
+                await commits.wait(_POLL)
                 continue
             self._cursor = batch[-1].cursor
             self._ring.extend(batch)

@@ -22,13 +22,13 @@ from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
+from sayso.gate.gate import run_judging, run_judging_sync
 from sayso.gate.options import checked_words, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
-from sayso.gate.policies import judge, judge_sync
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
-from sayso.policy import Judging, tightened, tightened_by_agent
+from sayso.policy import Judging, tighten, tighten_by_agent
 from sayso.rows import LIVE, Call, CallStatus, Run, Tool
 from sayso.server.schemas import (
     ClaimBody,
@@ -40,7 +40,7 @@ from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import expire, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.sync import News, read, to_thread, write
+from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import (
     Json,
     Micros,
@@ -52,7 +52,7 @@ from sayso.types import (
     Verdict,
     moment,
 )
-from sayso.views import kept_question
+from sayso.views import stored_question
 
 _TERM_FIELDS = (
     *("allowed", "reviewers", "quorum", "requester_decides", "assurance"),
@@ -183,7 +183,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
             f"{given[0]} does not make a request of kind {body.kind!r}: omit kind", "kind"
         )
     if body.question is not None:
-        return "question", kept_question(_question(body.question))
+        return "question", stored_question(_question(body.question))
     if body.text is not None:
         if not body.text.strip():
             raise InvalidCall("text is empty: say what is to be approved", "text")
@@ -239,9 +239,9 @@ async def _terms(
         # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
         base = Terms(rule="agent", allowed=possible, effect=body.effect or "idempotent")
         sent = _sent_terms(given)
-        return replace(tightened_by_agent(base, sent), description=_description(body))
+        return replace(tighten_by_agent(base, sent), description=_description(body))
     sent = _sent_terms(given)
-    said = await judge(
+    said = await run_judging(
         service.gate.policy.judge(
             ToolCall(body.tool, args),
             agent=agent,
@@ -252,7 +252,7 @@ async def _terms(
     )
     if said.verdict is not Verdict.ASK:  # nobody is asked
         sent = {name: value for name, value in sent.items() if name in _TERMS_WITHOUT_ASKING}
-    return tightened_by_agent(said, sent)
+    return tighten_by_agent(said, sent)
 
 
 def _sent_terms(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,8 +275,8 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
     """
     ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
     with (
-        closing(News(service.store, call.thread)) as news,
-        service.feed.calling_on_close(news.wake),
+        closing(CommitWaiter(service.store, call.thread)) as commits,
+        service.feed.calling_on_close(commits.wake),
     ):
         while True:
             call = await to_thread(apply_due, service, call.id)
@@ -287,7 +287,7 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
             due = [left]
             if call.status is CallStatus.ASKED and call.expires_at is not None:
                 due.append((call.expires_at - service.store.now()) / _MICROS + 0.001)
-            await news.wait(max(min(due), 0.001))
+            await commits.wait(max(min(due), 0.001))
 
 
 def apply_due(service: Service, call_id: str) -> Call:
@@ -338,15 +338,15 @@ def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Pl
     bound = call.binds if body.binds is None else remote_binds(facts["body"], body.binds)
     own = call.terms
     if body.terms is not None:
-        own = tightened_by_agent(own, _sent_terms(body.terms.model_dump()))
+        own = tighten_by_agent(own, _sent_terms(body.terms.model_dump()))
     if body.effect_key is not None:
         own = replace(own, effect_key=terms_from({"effect_key": body.effect_key}).effect_key)
 
     async def terms(args: dict[str, Any]) -> Terms:
         if not call.tool:
             return own
-        said = await judge(judge_remote(service.gate, call._replace(terms=own), args))
-        return tightened(own, said) if said.verdict is not Verdict.DENY else said
+        said = await run_judging(judge_remote(service.gate, call._replace(terms=own), args))
+        return tighten(own, said) if said.verdict is not Verdict.DENY else said
 
     return Plan(
         key=call.key,
@@ -449,7 +449,7 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
             return agent.judge(call, args)
         if not call.tool or not is_remote_call(call):
             return call.terms
-        return judge_sync(judge_remote(gate, call, args))
+        return run_judging_sync(judge_remote(gate, call, args))
 
     return judge
 

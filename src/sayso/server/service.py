@@ -14,6 +14,7 @@ from sayso.agent.agent import Resumable
 from sayso.errors import NotFound, TooMany
 from sayso.gate import Gate
 from sayso.inbox import Inbox
+from sayso.inbox.inbox import Judge
 from sayso.server.feed import Feed
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.request_views import RequestListCache
@@ -103,6 +104,8 @@ class Service:
 
     store: Store
     inbox: Inbox
+    #: Applies the right policy to edited arguments.
+    judge: Judge
     #: Renders lists of requests.
     request_lists: RequestListCache
     #: The gate of agents on other machines.

@@ -28,7 +28,7 @@ from sayso.errors import InvalidCall, SaysoError
 from sayso.server.connections import limited_protocol
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.service import Service
-from sayso.threads import leave_soon
+from sayso.sync import exit_soon
 from sayso.worker import Worker
 
 #: Seconds that open streams get to end on shutdown.
@@ -132,7 +132,7 @@ class _Server(uvicorn.Server):
         if self.force_exit:
             # uvicorn skips the lifespan now; nothing in it takes long once calls are cut short.
             await self.lifespan.shutdown()
-            leave_soon()
+            exit_soon()
 
 
 # -- a worker's metrics

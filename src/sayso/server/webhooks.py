@@ -36,7 +36,7 @@ from sayso.server.monitoring import Metrics
 from sayso.server.request_views import inert
 from sayso.stores.base import Cursor, Store
 from sayso.stores.row_checks import if_readable
-from sayso.sync import News, to_thread
+from sayso.sync import CommitWaiter, to_thread
 from sayso.types import Json, Micros, moment
 from sayso.views import is_request
 
@@ -430,11 +430,11 @@ class EndpointReader:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Follow the events until ``stopping`` is set."""
-        with contextlib.closing(News(self._store, None)) as news:
+        with contextlib.closing(CommitWaiter(self._store, None)) as commits:
             while not stopping.is_set():
                 seconds, listening = await self._step_or_retry()
                 if seconds > 0:
-                    rest = news.wait(seconds) if listening else asyncio.sleep(seconds)
+                    rest = commits.wait(seconds) if listening else asyncio.sleep(seconds)
                     await _wait_for_either(rest, stopping)
 
     async def _step_or_retry(self) -> tuple[float, bool]:

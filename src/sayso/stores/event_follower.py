@@ -9,7 +9,7 @@ from contextlib import closing
 
 from sayso.rows import Event
 from sayso.stores.base import Cursor, Store
-from sayso.sync import News, to_thread
+from sayso.sync import CommitWaiter, to_thread
 from sayso.types import Micros
 
 log = logging.getLogger("sayso.stores")
@@ -51,7 +51,7 @@ class EventFollower:
 
     async def run(self) -> None:
         """Deliver events until cancelled."""
-        with closing(News(self._store, None)) as news:
+        with closing(CommitWaiter(self._store, None)) as commits:
             while True:
                 try:
                     rest = await self._step()
@@ -64,7 +64,7 @@ class EventFollower:
                     await asyncio.sleep(rest)
                     continue
                 if rest is None:
-                    await news.wait(_POLL_SECONDS)
+                    await commits.wait(_POLL_SECONDS)
                 elif rest > 0:
                     await asyncio.sleep(rest)
 

@@ -29,7 +29,7 @@ from sayso.agent.events import (
     ToolPaused,
     ToolStarted,
 )
-from sayso.gate.reentrancy import due_here
+from sayso.gate.lease import due_here
 from sayso.rows import LIVE, Call, CallStatus, Event, Run
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable

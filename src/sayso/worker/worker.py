@@ -26,7 +26,7 @@ from sayso.agent.agent import store_mismatch
 from sayso.agent.events import Ended
 from sayso.engine.commands import Note
 from sayso.errors import SaysoError
-from sayso.gate.reentrancy import Due, unless_taken
+from sayso.gate.lease import Due, unless_taken
 from sayso.rows import LIVE, Event, Run
 from sayso.stores.base import Query, Store
 from sayso.stores.event_follower import EventFollower

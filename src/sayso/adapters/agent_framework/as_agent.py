@@ -24,8 +24,7 @@ from agent_framework import (
 
 from sayso import codec
 from sayso.errors import InvalidDecision
-from sayso.gate.parse_decisions import decision_from
-from sayso.gate.run_result import RunResult
+from sayso.gate.run_result import RunResult, decision_from
 from sayso.inbox import Inbox
 from sayso.types import Decision, Edit, Json, Reject, Request, Reviewer
 from sayso.views import question_json

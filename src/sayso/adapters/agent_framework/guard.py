@@ -39,8 +39,15 @@ from sayso.adapters.agent_framework.middleware import (
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
-from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, within
+from sayso.gate.framework import (
+    FrameworkAgent,
+    FrameworkCall,
+    FrameworkThread,
+    FrameworkTool,
+    Within,
+    check_gate,
+    within,
+)
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox

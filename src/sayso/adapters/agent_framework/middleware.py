@@ -56,12 +56,12 @@ from sayso.gate.framework import (
     FrameworkTool,
     Outcome,
 )
-from sayso.gate.recheck import called_off
+from sayso.gate.plan import cancel_call
 from sayso.gate.scope import open_scopes
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import Call, CallStatus
-from sayso.sync import in_thread, read, run_sync, write
+from sayso.sync import call_in_new_thread, read, run_sync, write
 from sayso.types import Json, Terms, Verdict
 
 #: The call that an outer ``Gated`` has asked about already.
@@ -138,7 +138,7 @@ class Gated(FunctionMiddleware):
         for response in responses:
             made = response.function_call
             key = f"{apart}{made.id if made is not None and made.id else response.id}"
-            in_thread(partial(_record_refusal, thread, key, self.by))
+            call_in_new_thread(partial(_record_refusal, thread, key, self.by))
 
     def _place(self, session: str, inside: SubAgentRun | None) -> tuple[FrameworkThread, str]:
         """Return the thread of a call, and the prefix that its key needs there."""
@@ -703,4 +703,4 @@ async def record_refusal(calls: FrameworkThread, key: str, by: str) -> None:
 
 async def _call_off(calls: FrameworkThread, row: Call | None, by: str) -> None:
     if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
-        await write(calls.store, called_off(row, f"{by} refused it in the framework"))
+        await write(calls.store, cancel_call(row, f"{by} refused it in the framework"))

@@ -42,8 +42,7 @@ from sayso.adapters.agent_framework.middleware import (
 )
 from sayso.errors import Paused, Refused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
-from sayso.gate.framework_agent import FrameworkAgent
+from sayso.gate.framework import FrameworkAgent, FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import CallStatus

@@ -26,12 +26,21 @@ from sayso.adapters.conversation import Body, ReplayLog
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
-from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, kept, within
+from sayso.gate.framework import (
+    FrameworkAgent,
+    FrameworkCall,
+    FrameworkThread,
+    FrameworkTool,
+    Outcome,
+    Within,
+    check_gate,
+    kept,
+    within,
+)
 from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox
 from sayso.policy import Policy, Predicate
-from sayso.threads import off_loop
+from sayso.sync import run_user_function
 from sayso.types import Json, Reviewer
 
 
@@ -294,7 +303,7 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
     async def run(args: dict[str, Json]) -> Any:
         if inspect.iscoroutinefunction(tool.func):
             return await tool.acall(**args)
-        value = await off_loop(lambda: tool.func(**tool._validate_and_parse_args(**args)))
+        value = await run_user_function(lambda: tool.func(**tool._validate_and_parse_args(**args)))
         return await value if inspect.isawaitable(value) else value
 
     return run

@@ -20,13 +20,11 @@ from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_o
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkTool, run_of
-from sayso.gate.framework_agent import FrameworkAgent, check_gate
+from sayso.gate.framework import FrameworkAgent, FrameworkTool, check_gate, run_of
 from sayso.gate.run_result import RunResult, RunState
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.sync import read
-from sayso.threads import off_loop
+from sayso.sync import read, run_user_function
 from sayso.types import Reviewer
 
 
@@ -198,12 +196,12 @@ class GuardedAgent(FrameworkAgent):
             else:
                 self._async = True
                 return state
-        return await off_loop(self.graph.get_state, config, subgraphs=subgraphs)
+        return await run_user_function(self.graph.get_state, config, subgraphs=subgraphs)
 
     async def _invoke(self, input: Any, thread: str) -> Any:
         if self._async:
             return await self.graph.ainvoke(input, self.config(thread))
-        return await off_loop(self.graph.invoke, input, self.config(thread))
+        return await run_user_function(self.graph.invoke, input, self.config(thread))
 
 
 def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:

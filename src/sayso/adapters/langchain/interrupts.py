@@ -29,8 +29,8 @@ from sayso import codec, schema
 from sayso.errors import InvalidCall, InvalidDecision, Paused, Refused, Rejected, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import MOST_WAITING, FrameworkThread
-from sayso.gate.parse_decisions import decision_from, decisions_from
-from sayso.gate.recheck import called_off
+from sayso.gate.plan import cancel_call
+from sayso.gate.run_result import decision_from, decisions_from
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
@@ -260,7 +260,7 @@ class InterruptQuestions:
         query = Query(status="pending", run=self.thread.run, limit=MOST_WAITING)
         for _, row in await read(store, store.page, query):
             if row.key.startswith(ours) and row.key.partition("#")[0] not in waits:
-                await write(store, called_off(row, "the graph has continued without it"))
+                await write(store, cancel_call(row, "the graph has continued without it"))
 
     def _row(self, subject: str, key: str) -> Call | None:
         """Return the row of what was asked under this key."""

@@ -29,11 +29,11 @@ from sayso.adapters.langchain.interrupts import InterruptAnswers, read_one, show
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
+from sayso.gate.lease import runs_here
 from sayso.gate.options import MAX_WORDS
-from sayso.gate.reentrancy import runs_here
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
-from sayso.sync import in_thread, on_loop, read, run_sync
+from sayso.sync import call_in_new_thread, on_loop, read, run_sync
 from sayso.types import Json, Request, Terms
 
 T = TypeVar("T")
@@ -275,7 +275,7 @@ def reviewer_of(config: Mapping[str, Any]) -> str:
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end, in a worker thread if an event loop runs here."""
     if on_loop():
-        return in_thread(lambda: run_sync(make()))
+        return call_in_new_thread(lambda: run_sync(make()))
     return run_sync(make())
 
 

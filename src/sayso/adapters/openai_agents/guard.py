@@ -56,8 +56,14 @@ from sayso.adapters.openai_agents.tools import (
 )
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkThread, FrameworkTool
-from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, within
+from sayso.gate.framework import (
+    FrameworkAgent,
+    FrameworkThread,
+    FrameworkTool,
+    Within,
+    check_gate,
+    within,
+)
 from sayso.gate.options import check_known
 from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox

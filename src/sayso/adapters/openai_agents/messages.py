@@ -193,7 +193,7 @@ class ItemLog(ReplayLog):
             return {
                 "type": "mcp_approval_response",
                 "approval_request_id": item["id"],
-                "approve": row is not None and outcomes.went_well(row),
+                "approve": row is not None and outcomes.has_result(row),
             }
         output = closing_text(row)
         return {"type": "function_call_output", "call_id": item["call_id"], "output": output}

@@ -15,8 +15,7 @@ from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key
 from sayso.adapters.pydantic_ai.tools import GatedToolset, StopSignal, thread_of
 from sayso.errors import Paused
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkThread
-from sayso.gate.framework_agent import Within, kept, within
+from sayso.gate.framework import FrameworkThread, Within, kept, within
 from sayso.policy import Policy
 from sayso.sync import read
 from sayso.types import Json

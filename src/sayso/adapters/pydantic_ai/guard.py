@@ -19,11 +19,9 @@ from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkTool
-from sayso.gate.framework_agent import FrameworkAgent, Within, check_gate, within
+from sayso.gate.framework import FrameworkAgent, FrameworkTool, Within, check_gate, within
 from sayso.gate.options import check_taken
-from sayso.gate.parse_decisions import decision_from
-from sayso.gate.run_result import RunResult, RunState
+from sayso.gate.run_result import RunResult, RunState, decision_from
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import CallStatus

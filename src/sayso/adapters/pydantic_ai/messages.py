@@ -117,7 +117,7 @@ class MessageLog(ConversationLog):
                 tool_name=call.tool_name,
                 content=text,
                 tool_call_id=call.tool_call_id,
-                outcome="success" if row is not None and outcomes.went_well(row) else "denied",
+                outcome="success" if row is not None and outcomes.has_result(row) else "denied",
             )
             for call, (row, text) in zip(calls, texts, strict=True)
         ]

@@ -40,7 +40,7 @@ from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
 from sayso.policy import Policy
-from sayso.policy.policy import OWN
+from sayso.policy.policy import NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
 from sayso.sync import read, write
 from sayso.types import Json, Terms, Verdict
@@ -259,7 +259,7 @@ def _informed(ctx: RunContext[D], row: Call) -> RunContext[D]:
     """Tell the tool through its context that it was approved, and by whom."""
     decision = row.decision
     assert decision is not None
-    by_rule = decision.type == "allow" and row.terms.rule != OWN
+    by_rule = decision.type == "allow" and row.terms.rule != NEEDS_APPROVAL
     about = {
         "request": row.id,
         "by": decision.by,

@@ -32,14 +32,21 @@ from sayso.adapters.temporal.wire import (
     workflow_of,
 )
 from sayso.codec import loads
-from sayso.errors import InvalidCall, Leased, NotFound, Paused, SaysoError, StoreError, told
+from sayso.errors import (
+    InvalidCall,
+    Leased,
+    NotFound,
+    Paused,
+    SaysoError,
+    StoreError,
+    describe_error,
+)
 from sayso.gate import Gate
 from sayso.gate.guard import Guard
 from sayso.gate.options import terms_from
 from sayso.rows import CallStatus, Event
 from sayso.stores.event_follower import EventFollower
-from sayso.sync import read, to_thread
-from sayso.threads import off_loop
+from sayso.sync import read, run_user_function, to_thread
 from sayso.types import Risk
 from sayso.views import question_from
 
@@ -123,7 +130,7 @@ class ApprovalActivities:
             # The gate validates, stores and runs the call, and records what the tool raises.
             args = wanted["content"]
             awaits = inspect.iscoroutinefunction(tool)
-            value = await tool(**args) if awaits else await off_loop(tool, **args)
+            value = await tool(**args) if awaits else await run_user_function(tool, **args)
             return codec.loads(guard.signature.dump_result(value))
 
         @activity.defn(name=activity_of(guard.tool.name))
@@ -140,7 +147,7 @@ class ApprovalActivities:
         except StoreError:
             raise
         except Exception as error:
-            return {"error": "CallFailed", "message": told(error)}
+            return {"error": "CallFailed", "message": describe_error(error)}
 
     async def _outliving(self, work: Coroutine[Any, Any, ActivityOutput]) -> ActivityOutput:
         """Wait with heartbeats. If Temporal cancels the activity, the tool continues, and its

@@ -29,7 +29,7 @@ from sayso.adapters.temporal.wire import (
 )
 from sayso.errors import InvalidCall, InvalidPolicy, NotFound
 from sayso.gate.options import AskOptions, check_known
-from sayso.policy.rule import seconds
+from sayso.policy.rule import parse_duration
 from sayso.types import Json, Question, Risk
 from sayso.views import question_json
 
@@ -227,7 +227,7 @@ def _wanted(requester: str, content: dict[str, Any], options: AskOptions) -> Act
 
 def _length(timeout: timedelta | float | str) -> timedelta:
     try:
-        length = seconds(timeout, "timeout")
+        length = parse_duration(timeout, "timeout")
     except InvalidPolicy as error:
         raise InvalidCall(str(error), "timeout") from None
     if length is None:

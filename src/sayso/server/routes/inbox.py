@@ -21,7 +21,7 @@ from sayso.errors import (
 from sayso.inbox import DecisionResult
 from sayso.inbox.decisions import displayed_scope
 from sayso.inbox.people import names_of
-from sayso.policy import tightened
+from sayso.policy import tighten
 from sayso.redaction import redact
 from sayso.server import remote_agents
 from sayso.server.audiences import grant_audience
@@ -380,8 +380,8 @@ def _check_edit(
         "shown": {"before": text.lines(before), "after": text.lines(after)},
         "diff": _diff(before, after),
     }
-    if not problems and service.inbox.judge is not None:
-        terms = tightened(call.terms, service.inbox.judge(call, args))
+    if not problems:
+        terms = tighten(call.terms, service.judge(call, args))
         body |= {
             "verdict": str(terms.verdict),
             "risk": {"level": terms.risk.level, "reasons": list(terms.risk.reasons)},

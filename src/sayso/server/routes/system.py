@@ -14,8 +14,7 @@ from sayso.agent import Agent
 from sayso.agent.agent import Resumable
 from sayso.agent.tool import Tool
 from sayso.errors import NotAllowed
-from sayso.gate.framework import FrameworkTool
-from sayso.gate.framework_agent import FrameworkAgent
+from sayso.gate.framework import FrameworkAgent, FrameworkTool
 from sayso.policy import Policy
 from sayso.server import sessions
 from sayso.server.auth import AnyPrincipal
@@ -156,7 +155,7 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
     else:
         always = tool.possible is not None
         allowed = tool.possible or tool.own.allowed
-    needs = policy.foresee(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
+    needs = policy.how_often_asks(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
     return {
         "name": tool.name,
         "description": inert(tool.stored.description),

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from sayso.threads import Threads, off_loop
+from sayso.sync import ThreadPool, run_user_function
 
 
 async def test_gives_what_the_function_gives_or_raises() -> None:
-    threads = Threads(2)
+    threads = ThreadPool(2)
     assert await threads.run(lambda: 3) == 3
     with pytest.raises(KeyError):
         await threads.run(lambda: {}["gone"])
@@ -25,7 +25,7 @@ async def test_gives_what_the_function_gives_or_raises() -> None:
 
 
 async def test_runs_at_once_what_fits_and_the_rest_in_turn() -> None:
-    threads, gate, busy = Threads(3), threading.Event(), threading.Semaphore(0)
+    threads, gate, busy = ThreadPool(3), threading.Event(), threading.Semaphore(0)
 
     def work() -> str:
         busy.release()
@@ -41,13 +41,13 @@ async def test_runs_at_once_what_fits_and_the_rest_in_turn() -> None:
 
 
 async def test_a_thread_that_is_free_is_used_again() -> None:
-    threads = Threads(8)
+    threads = ThreadPool(8)
     seen = {await threads.run(lambda: threading.current_thread().name) for _ in range(50)}
     assert len(seen) == 1
 
 
 async def test_what_is_cancelled_in_time_never_begins() -> None:
-    threads, gate, ran = Threads(1), threading.Event(), []
+    threads, gate, ran = ThreadPool(1), threading.Event(), []
     first = threads.run(lambda: gate.wait(60))
     second = threads.run(lambda: ran.append("second"))
     second.cancel()
@@ -58,7 +58,7 @@ async def test_what_is_cancelled_in_time_never_begins() -> None:
 
 
 async def test_who_stops_waiting_does_not_stop_the_work() -> None:
-    threads, began, done = Threads(1), threading.Event(), threading.Event()
+    threads, began, done = ThreadPool(1), threading.Event(), threading.Event()
 
     def work() -> None:
         began.set()
@@ -72,7 +72,7 @@ async def test_who_stops_waiting_does_not_stop_the_work() -> None:
 
 
 def test_a_loop_that_is_gone_takes_nobody_along() -> None:
-    threads, gate = Threads(1), threading.Event()
+    threads, gate = ThreadPool(1), threading.Event()
 
     async def leave() -> None:
         threads.run(lambda: gate.wait(60))
@@ -90,8 +90,8 @@ def test_what_was_begun_is_done_before_the_interpreter_goes(tmp_path: Path) -> N
     code = """
 import asyncio, sys, threading, time
 from pathlib import Path
-from sayso.threads import Threads, off_loop
-threads, began = Threads(2), threading.Event()
+from sayso.sync import ThreadPool, run_user_function
+threads, began = ThreadPool(2), threading.Event()
 
 def work():
     began.set()
@@ -110,7 +110,7 @@ asyncio.run(main())
 
 
 async def test_one_that_waits_for_another_does_not_count() -> None:
-    threads = Threads(1)
+    threads = ThreadPool(1)
 
     def outer(depth: int) -> int:
         async def inner() -> int:
@@ -125,12 +125,12 @@ async def test_one_that_waits_for_another_does_not_count() -> None:
 async def test_a_function_sees_the_context_that_called_it() -> None:
     mark = contextvars.ContextVar("mark", default="none")
     mark.set("ours")
-    assert await off_loop(mark.get) == "ours"
+    assert await run_user_function(mark.get) == "ours"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own() -> None:
-    threads, begun, over = Threads(1), threading.Event(), threading.Event()
+    threads, begun, over = ThreadPool(1), threading.Event(), threading.Event()
 
     async def blocked() -> None:
         answer = threads.run(lambda: (begun.set(), over.wait(60)))
@@ -148,6 +148,6 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
     async def in_child() -> None:
         assert await threads.run(lambda: 3) == 3
-        assert await off_loop(lambda: 4) == 4
+        assert await run_user_function(lambda: 4) == 4
 
     asyncio.run(blocked())

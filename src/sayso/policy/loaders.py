@@ -1,0 +1,263 @@
+"""Read rules from a policy file in TOML, and from LangChain's ``interrupt_on``.
+
+A policy file consists of ``[[rule]]`` tables. An unknown key, or a value of the wrong type, makes
+the whole file invalid: a condition that was ignored would make its rule match more. Every error
+names the rule, the key, and what to write.
+
+The shapes of ``interrupt_on`` follow ``langchain/agents/middleware/human_in_the_loop.py`` 1.4:
+``True`` asks with all four decisions, ``False`` runs, a mapping has ``allowed_decisions`` and may
+have ``description``, ``when`` and ``args_schema`` (which LangChain accepts and does not use; nor do
+we). Names are exact. Its functions are called as LangChain calls them: ``when(request)`` with
+``request.tool_call``, ``description(tool_call, state, runtime)`` or ``description(tool_call)``. A
+policy knows no graph: the state has no messages, and ``tool`` and ``runtime`` are None.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from sayso.errors import InvalidPolicy
+from sayso.policy.rule import Args, Describe, Predicate, Rule
+from sayso.types import DECISIONS, Json, ToolCall
+
+# --- TOML ---
+
+_TEXT = "a string"
+_TEXTS = "a string or a list of strings"
+_LENGTH = 'a number of seconds, or a string such as "15m", "24h" or "7d"'
+
+#: Every key of a rule, and what it takes.
+KEYS = {
+    "name": _TEXT,
+    "tool": _TEXTS,
+    "agent": _TEXTS,
+    "where": 'a condition such as "amount > 100"',
+    "hours": 'a string such as "09:00-17:30"',
+    "days": 'a list such as ["mon", "fri"]',
+    "timezone": 'a string such as "Europe/Berlin"',
+    "verdict": '"allow", "ask" or "deny"',
+    "allowed": 'a list such as ["approve", "reject"]',
+    "description": _TEXT,
+    "reviewers": 'a list such as ["ana", "group:finance"]',
+    "quorum": "a whole number",
+    "requester_decides": "true or false",
+    "assurance": '"code", "os-user", "token" or "session"',
+    "risk": '"low", "medium", "high" or "critical"',
+    "reasons": _TEXTS,
+    "expires_in": _LENGTH,
+    "on_expiry": '"reject" or "cancel"',
+    "valid_for": _LENGTH,
+    "effect": '"once", "idempotent" or "read"',
+    "record": '"all" or "asked"',
+    "effect_key": 'a string such as "refund:{order}"',
+    "on_duplicate": '"raise" or "result"',
+}
+_TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='policy.toml')"
+_LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}
+_LENGTHS = {"expires_in", "valid_for"}
+_INSTEAD = {
+    "when": 'where, with a condition such as "amount > 100"',
+    "tools": "tool",
+    "decision": "verdict",
+    "action": "verdict",
+    "condition": "where",
+}
+
+
+def rules_from_toml(text: str) -> list[Rule]:
+    """Return the rules of a policy file in order."""
+    rules = [_toml_rule(number, table) for number, table in enumerate(_tables(text), start=1)]
+    named: dict[str, int] = {}
+    for number, rule in enumerate(rules, start=1):
+        first = named.setdefault(rule.name, number)
+        if rule.name and first != number:
+            raise InvalidPolicy(f"rules {first} and {number} are both named {rule.name!r}")
+    return rules
+
+
+def _tables(text: str) -> list[object]:
+    document = _parsed(text)
+    unknown = sorted(set(document) - {"rule"})
+    if unknown:
+        raise InvalidPolicy(f"unknown key {unknown[0]!r} outside a rule: begin each with [[rule]]")
+    tables = document.get("rule", [])
+    if not isinstance(tables, list):
+        raise InvalidPolicy("rule: begin each rule with [[rule]], in double brackets")
+    if not tables:
+        # Probably not an empty policy but a file that is being written right now.
+        raise InvalidPolicy("there is no [[rule]] in the file: write one, or use no file")
+    return tables
+
+
+def _parsed(text: object) -> dict[str, Any]:
+    if not isinstance(text, str):
+        raise InvalidPolicy(f"pass the file's text, read as UTF-8{_TO_A_GATE}")
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        more = _TO_A_GATE if text.strip().endswith(".toml") else ""
+        raise InvalidPolicy(f"this is not TOML: {error}{more}") from None
+    except RecursionError:
+        raise InvalidPolicy("this is not a policy: it is nested too deeply") from None
+
+
+def _toml_rule(number: int, table: object) -> Rule:
+    if not isinstance(table, dict):
+        raise InvalidPolicy(f"rule {number}: begin each rule with [[rule]], in double brackets")
+    name = table.get("name")
+    label = f"rule {number} ({name!r})" if isinstance(name, str) and name else f"rule {number}"
+    for key, value in table.items():
+        _check_key(label, key, value)
+    try:
+        return Rule(**table)
+    except InvalidPolicy as error:
+        raise InvalidPolicy(f"{label}: {error}") from None
+
+
+def _check_key(label: str, key: str, value: object) -> None:
+    if key not in KEYS:
+        close = difflib.get_close_matches(key, KEYS, n=1)
+        instead = _INSTEAD.get(key) or (close[0] if close else f"one of {', '.join(KEYS)}")
+        raise InvalidPolicy(f"{label}: unknown key {key!r}; write {instead}")
+    if not _has_right_type(key, value):
+        raise InvalidPolicy(f"{label}: {key} = {_shown(value)}: write {KEYS[key]}")
+
+
+def _has_right_type(key: str, value: object) -> bool:
+    """Return whether the value has the key's type. ``Rule`` checks the value itself."""
+    if key == "requester_decides":
+        return isinstance(value, bool)
+    if key == "quorum":
+        return _is_number(value) and isinstance(value, int)
+    if key in _LENGTHS and _is_number(value):
+        return True
+    if key in _LISTS and isinstance(value, list):
+        return bool(value) and all(isinstance(item, str) for item in value)
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"
+
+
+# --- LangChain's interrupt_on ---
+
+_INTERRUPT_KEYS = {"allowed_decisions", "description", "when", "args_schema"}
+
+
+def _no_messages() -> dict[str, Any]:
+    return {"messages": []}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRequest:
+    """The argument of LangChain's ``when``, as far as a policy knows it."""
+
+    tool_call: dict[str, Json]
+    tool: None = None
+    state: dict[str, Any] = field(default_factory=_no_messages)
+    runtime: None = None
+
+
+def rules_from_interrupt_on(interrupt_on: Mapping[str, bool | Mapping[str, Any]]) -> list[Rule]:
+    """Return one rule for each tool that the mapping names."""
+    if not isinstance(interrupt_on, Mapping):
+        raise InvalidPolicy("interrupt_on: map a tool's name to True, False or a dict")
+    return [_interrupt_rule(tool, config) for tool, config in interrupt_on.items()]
+
+
+def _interrupt_rule(tool: object, config: object) -> Rule:
+    where = f"interrupt_on[{tool!r}]"
+    if not isinstance(tool, str) or not tool or set(tool) & set("*?["):
+        raise InvalidPolicy(f"{where}: use a tool's exact name; for a glob write a Rule(...)")
+    if isinstance(config, bool):
+        return Rule(tool, verdict="ask" if config else "allow", name=f"interrupt_on {tool}")
+    if not isinstance(config, Mapping):
+        raise InvalidPolicy(f"{where}: use True, False or a mapping with allowed_decisions")
+    _check_interrupt(where, config)
+    when, description = config.get("when"), config.get("description")
+    return Rule(
+        tool,
+        name=f"interrupt_on {tool}",
+        allowed=config["allowed_decisions"],
+        when=None if when is None else _when(tool, when),
+        description=_describe(where, description) if callable(description) else description,
+    )
+
+
+def _check_interrupt(where: str, config: Mapping[str, Any]) -> None:
+    unknown = sorted(str(key) for key in set(config) - _INTERRUPT_KEYS)
+    if unknown:
+        known = ", ".join(sorted(_INTERRUPT_KEYS))
+        raise InvalidPolicy(f"{where}: unknown {', '.join(unknown)}; use {known}")
+    allowed = config.get("allowed_decisions")
+    if (
+        not isinstance(allowed, list | tuple | set | frozenset)
+        or not allowed
+        or not all(name in DECISIONS for name in allowed)
+    ):
+        raise InvalidPolicy(f"{where}: allowed_decisions is a list of {', '.join(DECISIONS)}")
+    when, description = config.get("when"), config.get("description")
+    if when is not None and not callable(when):
+        raise InvalidPolicy(f"{where}: when is a function of the request")
+    if description is not None and not isinstance(description, str) and not callable(description):
+        raise InvalidPolicy(f"{where}: description is a string or a function")
+
+
+def _tool_call(name: str, args: Args, id: str | None) -> dict[str, Json]:
+    return {"name": name, "args": args, "id": id, "type": "tool_call"}
+
+
+def _when(tool: str, when: Callable[[Any], bool | Awaitable[bool]]) -> Predicate:
+    @functools.wraps(when)
+    def predicate(args: Args) -> bool | Awaitable[bool]:
+        return when(ToolCallRequest(_tool_call(tool, args, None)))
+
+    @functools.wraps(when)
+    async def async_predicate(args: Args) -> bool:
+        said = predicate(args)
+        return await said if inspect.isawaitable(said) else said
+
+    return async_predicate if inspect.iscoroutinefunction(when) else predicate
+
+
+def _describe(where: str, description: Callable[..., str]) -> Describe:
+    arguments = _positional_arguments(description)
+    if arguments not in (1, 3):
+        raise InvalidPolicy(
+            f"{where}: description takes (tool_call, state, runtime) or (tool_call)"
+        )
+    more: tuple[Any, ...] = (_no_messages(), None) if arguments == 3 else ()
+
+    @functools.wraps(description)
+    def describe(call: ToolCall) -> str:
+        return description(_tool_call(call.name, dict(call.args), call.id or None), *more)
+
+    return describe
+
+
+def _positional_arguments(function: Callable[..., Any]) -> int:
+    """Return 3 if the function takes three arguments by position, 1 if it takes one, else 0."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return 1
+    for count in (3, 1):
+        try:
+            signature.bind(*range(count))
+        except TypeError:
+            continue
+        return count
+    return 0
