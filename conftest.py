@@ -12,6 +12,7 @@ counts those, and refuses hidden blocks and fences with an unknown language.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -47,6 +48,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadline, because the machine may be busy. Everything else is hypothesis's default.
 hypothesis.settings.register_profile("sayso", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("sayso")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector off what was imported and collected: there is a lot of it, and
+    every full collection would look through all of it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -70,7 +70,13 @@ from sayso.stores.postgres.transaction import (
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.maintenance import find_unsealed, prune, seal_moved
+from sayso.stores.sql.maintenance import (
+    find_unsealed,
+    prunable,
+    prune,
+    prune_in_batches,
+    seal_moved,
+)
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.rowcodec import event_from
 from sayso.stores.sql.statements import POSTGRES, Reply
@@ -669,19 +675,22 @@ class PostgresStore(SqlReads):
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Delete the contents of runs that ended before then."""
 
-        def body(attempt: Attempt) -> dict[str, int]:
-            attempt.lock(SYSTEM_THREAD)
-            counts, note = prune(attempt.execute, self._deps, self._decode, before, by, POSTGRES)
-            transaction = self._transaction(attempt)
-            _, work = run_commands(transaction, (note,))
-            attempt.probe = probe_of(work)
+        def one(runs: list[str]) -> dict[str, int]:
+            def body(attempt: Attempt) -> dict[str, int]:
+                attempt.lock(SYSTEM_THREAD)
+                execute, deps, decode = attempt.execute, self._deps, self._decode
+                counts, note = prune(execute, deps, decode, runs, before, by, POSTGRES)
+                _, work = run_commands(self._transaction(attempt), (note,))
+                attempt.probe = probe_of(work)
+                return counts
+
+            counts = self._write("prune", body)
+            self._tool_cache.forget()
+            self._hub.publish({SYSTEM_THREAD})
+            self.seal()
             return counts
 
-        counts = self._write("prune", body)
-        self._tool_cache.forget()
-        self._hub.publish({SYSTEM_THREAD})
-        self.seal()
-        return counts
+        return prune_in_batches(lambda last: prunable(self._rows, before, last), one)
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``."""

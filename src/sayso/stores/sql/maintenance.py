@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,11 +70,15 @@ def seal_moved(
 # A run can be pruned when it ended, its thread had no event since the limit, and no open call waits
 # for its end: that call would start the run again.
 _OVER = (
-    "SELECT thread, id FROM run WHERE status IN ('done', 'failed', 'cancelled') "
+    "SELECT thread, id FROM run WHERE {} AND status IN ('done', 'failed', 'cancelled') "
     "AND NOT EXISTS (SELECT 1 FROM event WHERE event.thread = run.thread AND event.at >= ?) "
     "AND NOT EXISTS (SELECT 1 FROM call WHERE call.id = run.parent_call "
-    "AND call.status IN ('asked', 'ready', 'running', 'in_doubt'))"
+    "AND call.status IN ('asked', 'ready', 'running', 'in_doubt')) ORDER BY id"
 )
+_OVER_AFTER = _OVER.format("id > ?") + " LIMIT ?"
+_OVER_AMONG = _OVER.format("id IN ({})")
+#: How many runs one transaction prunes. Other writers wait for it, so it must be short.
+PRUNE_RUNS = 100
 _SAID = "SELECT seq FROM message WHERE thread = ? AND run = ?"
 _UNSAY = "DELETE FROM message WHERE thread = ? AND run = ?"
 _FORGET = {
@@ -90,10 +95,18 @@ _ORPHANS = (
 )
 
 
+def prunable(
+    rows: Callable[[str, Sequence[Any]], list[Any]], before: Micros, after: str
+) -> list[str]:
+    """Return the next runs that can be pruned, in the order of their ids."""
+    return [row[1] for row in rows(_OVER_AFTER, (after, before, PRUNE_RUNS))]
+
+
 def prune(
     execute: Execute,
     deps: EngineDeps,
     decode: RowDecoder,
+    runs: Sequence[str],
     before: Micros,
     by: str,
     dialect: Dialect = SQLITE,
@@ -105,11 +118,17 @@ def prune(
     """
     counts = dict.fromkeys((*_FORGET, "messages"), 0)
     threads: dict[str, Thread] = {}
-    for name in sorted({thread for thread, _ in _over(execute, before)}):
+
+    def over() -> list[tuple[str, str]]:
+        among = _OVER_AMONG.format(dialect.strings)
+        found = execute(among, (codec.dumps(list(runs)), before)).fetchall()
+        return [(row[0], row[1]) for row in found]
+
+    for name in sorted({thread for thread, _ in over()}):
         rows = execute(sql.LOAD_THREAD + dialect.lock_free, (name,)).fetchall()
         threads.update({row.id: row for row in decode.listed(thread_from, rows)})
     # Look again now that the threads are locked.
-    forgotten = [pair for pair in _over(execute, before) if pair[0] in threads]
+    forgotten = [pair for pair in over() if pair[0] in threads]
     for pair in forgotten:
         said = [row[0] for row in execute(_SAID, pair).fetchall()]
         if said:
@@ -120,10 +139,23 @@ def prune(
     for name in sorted({thread for thread, _ in forgotten}):
         mac = row_mac(threads[name], deps.mac)
         execute(sql.SAVE_PRUNED, (threads[name].messages_pruned, mac, name))
-    for statement in _ORPHANS:
-        execute(statement, ())
+    if len(runs) < PRUNE_RUNS:  # the last batch
+        for statement in _ORPHANS:
+            execute(statement, ())
     return counts, pruned_note(before, by, forgotten, counts)
 
 
-def _over(execute: Execute, before: Micros) -> list[tuple[str, str]]:
-    return [(row[0], row[1]) for row in execute(_OVER, (before,)).fetchall()]
+def prune_in_batches(
+    next_runs: Callable[[str], list[str]], one: Callable[[list[str]], dict[str, int]]
+) -> dict[str, int]:
+    """Prune a batch of runs after the other, and let other writers in between."""
+    counts: dict[str, int] = {}
+    last = ""
+    while True:
+        runs, began = next_runs(last), time.monotonic()
+        for name, count in one(runs).items():
+            counts[name] = counts.get(name, 0) + count
+        if len(runs) < PRUNE_RUNS:
+            return counts
+        last = runs[-1]
+        time.sleep(time.monotonic() - began)

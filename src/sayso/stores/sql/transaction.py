@@ -248,6 +248,13 @@ class SqlTransaction:
             self._save_run(work.run, work.new_run)
         for call in work.touched_calls.values():
             self._save_call(call, work)
+        for event in work.events:
+            self._write(sql.ADD_EVENT, event[:-1])
+        for message in work.messages:
+            self._write(sql.ADD_MESSAGE, message)
+        self._save_rest(work)
+
+    def _save_rest(self, work: UnitOfWork) -> None:
         for grant in work.touched_grants.values():
             self._write(sql.SAVE_GRANT, grant_values(grant))
         if self._held or work.freed_effects or work.taken_effects:
@@ -258,12 +265,8 @@ class SqlTransaction:
             add_tools(self._write, work.tools, self._tool_cache)
         if self.search_keys:
             add_search_keys(self._write, self.search_keys, self._tool_cache)
-        for message in work.messages:
-            self._write(sql.ADD_MESSAGE, message)
         for principal in work.principals:
             self._write(sql.SAVE_PRINCIPAL, principal_values(principal))
-        for event in work.events:
-            self._write(sql.ADD_EVENT, event[:-1])
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""

@@ -41,7 +41,13 @@ from sayso.stores.base import (
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
 from sayso.stores.seals import Seal, SealSchedule, is_full
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.maintenance import find_unsealed, prune, seal_moved
+from sayso.stores.sql.maintenance import (
+    find_unsealed,
+    prunable,
+    prune,
+    prune_in_batches,
+    seal_moved,
+)
 from sayso.stores.sql.migrate import another, read_meta
 from sayso.stores.sql.reads import SqlReads, move_cursor
 from sayso.stores.sql.rowcodec import event_from, principal_from
@@ -648,18 +654,22 @@ class SqliteStore(SqlReads):
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Delete the contents of runs that ended before then."""
 
-        def body(transaction: SqlTransaction) -> dict[str, int]:
-            self._row_cache.forget()
-            counts, note = prune(self._ready().execute, self._deps, self._decode, before, by)
-            _, work = run_commands(transaction, (note,))
-            self._added += len(work.events)
-            self._tool_cache.forget()
-            self._threads_moved.add(SYSTEM_THREAD)
-            self._seal(self._ready())
+        def one(runs: list[str]) -> dict[str, int]:
+            def body(transaction: SqlTransaction) -> dict[str, int]:
+                execute = self._ready().execute
+                self._row_cache.forget()
+                counts, note = prune(execute, self._deps, self._decode, runs, before, by)
+                _, work = run_commands(transaction, (note,))
+                self._added += len(work.events)
+                self._tool_cache.forget()
+                self._threads_moved.add(SYSTEM_THREAD)
+                self._seal(self._ready())
+                return counts
+
+            counts: dict[str, int] = self._submit(Operation(["prune"], body))
             return counts
 
-        counts: dict[str, int] = self._submit(Operation(["prune"], body))
-        return counts
+        return prune_in_batches(lambda last: prunable(self._rows, before, last), one)
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``."""

@@ -226,6 +226,19 @@ class Recording:
         assert world.store.prune(world.clock(), "ops")["runs"] == 3
         assert world.body("pruned")["runs"] == ["a", "b", "c"]
 
+    def test_pruning_many_runs_is_many_small_transactions(self, world: World) -> None:
+        names = sorted(f"run-{number}" for number in range(250))
+        for name in names:
+            world.propose(world.new(), run=name, thread=f"t-{name}")
+            world.cancel(run=name, thread=f"t-{name}")
+        world.clock.advance(1)
+        assert world.store.prune(world.clock(), "ops")["runs"] == 250
+        notes = [codec.loads(event.body or "") for event in world.store.chain(SYSTEM_THREAD)]
+        assert sorted(run for note in notes for run in note["runs"]) == names
+        if not world.store.url.startswith("memory:"):
+            assert [len(note["runs"]) for note in notes] == [100, 100, 50]
+        world.check()
+
     def test_a_thread_goes_on_after_its_past_was_forgotten(self, world: World) -> None:
         world.propose(says=("one", "two"))
         world.ask(key="k")
