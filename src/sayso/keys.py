@@ -1,4 +1,4 @@
-"""Keys: they prove that a decision was made by one who may, and that the record was not rewritten.
+"""Keys prove that an authorized process made a decision, and that the record was not rewritten.
 
 A key is a line of text, in one of three forms::
 
@@ -10,21 +10,21 @@ A key is a line of text, in one of three forms::
 and its public half. Text of 32 or more ASCII characters without a colon, as secret managers make
 it, is taken as an HMAC secret too; it must be random, because nothing slows down guessing.
 
-A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. What
-was made with a key that is not in the keyring raises ``UnknownKey``: it may be genuine. Forged is
-what names a key that is here, and was not made with it. ``docs/deployment.md`` has the order in
-which to rotate keys on several machines.
+A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. A
+signature by a key that is not in the keyring raises ``UnknownKey``, because it may be genuine. It
+is forged if it names a key of the keyring and was not made with it. ``docs/deployment.md`` has the
+order in which to rotate keys on several machines.
 
-Three things are made with keys, under separate domains, so that none passes for another:
+Three things are made with keys, under separate domains, so that one cannot be used as another:
 
 - a *signature*, ``<key id>.<base64url>``, over one decision or seal;
 - a *row MAC*, ``<row key id>.<base64url>``, over one row of the store. Every process that may write
-  the store holds the row key: ``SAYSO_ROW_KEY``, or what is derived from an HMAC key or an Ed25519
-  seed where that variable is not set. It proves that a row was written by such a process, and never
-  that a person decided something;
+  the store has the row key: ``SAYSO_ROW_KEY``, or one derived from the HMAC key or the Ed25519 seed
+  if that variable is not set. It proves that such a process wrote a row, and never that a person
+  decided something;
 - a *link*, the hash that joins one event of an audit chain to the next. An HMAC keyring makes keyed
-  links, ``<key id>.<hex>``: whoever can write the database but has no key cannot recompute the
-  chain. With Ed25519 every process appends but only the server signs, so links are plain
+  links, ``<key id>.<hex>``: an attacker who can write the database but has no key cannot recompute
+  the chain. With Ed25519 every process appends but only the server signs, so links are plain
   ``sha256.<hex>`` and the signed seals protect them. A keyring that starts with an HMAC key never
   accepts a plain link, or an attacker could swap the keyed links for plain ones.
 """
@@ -99,7 +99,7 @@ class RowKey:
     def derived(cls, secret: bytes, key_id: str) -> RowKey:
         """Derive the row key that goes with a decision key.
 
-        It has the id of that key, which is what somebody who misses it has to look for.
+        It has the id of that key, so that a message about a missing key names the one to look for.
         """
         return cls.from_secret(hmac.digest(secret, _ROW, "sha256"), key_id)
 
@@ -110,7 +110,7 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HmacKey:
-    """A shared secret: whoever can check its signatures can also make them."""
+    """A shared secret: every process that can check its signatures can also make them."""
 
     id: str
     row: RowKey = field(repr=False)
@@ -126,15 +126,15 @@ class HmacKey:
         return cls(key_id, RowKey.derived(secret, key_id), _Hmac(sign), _Hmac(link))
 
     def sign(self, data: bytes) -> str:
-        """Give the signature of ``data``."""
+        """Return the signature of ``data``."""
         return f"{self.id}.{_encode(self._sign.digest(data))}"
 
     def verify(self, data: bytes, signature: str) -> bool:
-        """Say whether this key made ``signature`` over ``data``."""
+        """Return whether this key made ``signature`` over ``data``."""
         return _equal(self.sign(data), signature)
 
     def link(self, data: bytes) -> str:
-        """Give the keyed hash of ``data``."""
+        """Return the keyed hash of ``data``."""
         return f"{self.id}.{self._link.digest(data).hex()}"
 
 
@@ -175,11 +175,11 @@ class Ed25519Key:
 
     @property
     def public_text(self) -> str:
-        """The public half as text, to hand to agents."""
+        """The public half as text, for agents."""
         return f"ed25519-public:{_encode(self._public.public_bytes_raw())}"
 
     def sign(self, data: bytes) -> str:
-        """Give the signature of ``data``; only the private half can."""
+        """Return the signature of ``data``. Raise ``KeyMissing`` without the private half."""
         if self._private is None:
             raise KeyMissing(
                 f"this process has only the public half of key {self.id}: decisions are signed by "
@@ -188,7 +188,7 @@ class Ed25519Key:
         return f"{self.id}.{_encode(self._private.sign(_SIGN + data))}"
 
     def verify(self, data: bytes, signature: str) -> bool:
-        """Say whether this key made ``signature`` over ``data``."""
+        """Return whether this key made ``signature`` over ``data``."""
         from cryptography.exceptions import InvalidSignature
 
         key_id, _, text = signature.partition(".")
@@ -202,7 +202,7 @@ class Ed25519Key:
         return True
 
     def link(self, data: bytes) -> str:
-        """Give the plain hash of ``data``, the same in every process."""
+        """Return the plain hash of ``data``, the same in every process."""
         return f"sha256.{hashlib.sha256(_LINK + data).hexdigest()}"
 
 
@@ -230,7 +230,7 @@ class Keyring:
 
     @classmethod
     def parse(cls, text: str, source: str = "the keyring", *, rows: str | None = None) -> Keyring:
-        """Read keys separated by commas or whitespace; ``source`` names them in errors.
+        """Parse keys separated by commas or whitespace. ``source`` names them in errors.
 
         ``rows`` are row keys, written the same way (``SAYSO_ROW_KEY``).
         """
@@ -246,12 +246,12 @@ class Keyring:
 
     @classmethod
     def ephemeral(cls) -> Keyring:
-        """Make a random key that ends with the process."""
+        """Return a random key that lasts as long as the process."""
         return cls((HmacKey.from_secret(os.urandom(_MINIMUM)),), is_ephemeral=True)
 
     @classmethod
     def beside(cls, path: Path, *, rows: str | None = None) -> Keyring:
-        """Read the file ``<path>.key``, which is made on first use, for this user alone."""
+        """Read the file ``<path>.key``. It is created on first use, readable by this user only."""
         # SQLite resolves links too: one database must have one key, whatever name it is opened by.
         real = os.path.realpath(path)
         file = f"{real}.key"
@@ -274,7 +274,7 @@ class Keyring:
 
     @classmethod
     def for_store(cls, path: Path | None, environ: Mapping[str, str] = os.environ) -> Keyring:
-        """Take ``SAYSO_KEY``, else the file beside the store's file; and ``SAYSO_ROW_KEY``."""
+        """Read ``SAYSO_KEY``, or the file beside the store's file; and ``SAYSO_ROW_KEY``."""
         text, rows = environ.get(ENVIRONMENT), environ.get(ROW_ENVIRONMENT)
         if text is not None:
             return cls.parse(text, source=ENVIRONMENT, rows=rows)
@@ -309,13 +309,13 @@ class Keyring:
         return self.rows[0]
 
     def row_mac(self, data: bytes) -> str:
-        """Return the MAC of a row; ``KeyMissing`` where only the public half of a key is."""
+        """Return the MAC of a row. Raise ``KeyMissing`` with only the public half of a key."""
         return self.row_key.mac(data)
 
     def check_row(self, data: bytes, mac: str) -> bool:
         """Return whether the row key that ``mac`` names made it over ``data``.
 
-        Raises ``UnknownKey`` if that key is not here.
+        Raises ``UnknownKey`` if that key is not in the keyring.
         """
         text = str(mac)
         key = _named(self.rows, text)
@@ -330,7 +330,8 @@ class Keyring:
     def verify(self, data: bytes, signature: str) -> bool:
         """Return whether the key that ``signature`` names made it over ``data``.
 
-        Raises ``UnknownKey`` if that key is not here. Garbage names no key, and is just false.
+        Raises ``UnknownKey`` if that key is not in the keyring. Garbage names no key, so it is
+        false.
         """
         text = str(signature)  # a forged row may hold NULL or a blob
         key = _named(self.keys, text)
@@ -345,7 +346,7 @@ class Keyring:
     def check_link(self, data: bytes, link: str) -> bool:
         """Return whether ``link`` is the hash of ``data`` that this keyring, or an old key, made.
 
-        Raises ``UnknownKey`` if it names a key that is not here.
+        Raises ``UnknownKey`` if it names a key that is not in the keyring.
         """
         text = str(link)
         if _equal(self.link(data), text):
@@ -357,9 +358,9 @@ class Keyring:
         return isinstance(key, HmacKey) and _equal(key.link(data), text)
 
     def _unknown(self, text: str, is_whole: Callable[[str], bool], where: str) -> Literal[False]:
-        """Raise ``UnknownKey`` if ``text`` is well formed and names a key that is not here.
+        """Raise ``UnknownKey`` if ``text`` is well formed and names a key that we do not have.
 
-        One that is here for something else was put in this place by hand: that is a forgery.
+        If it names a key that we have for another purpose, it is a forgery: return False.
         """
         key_id, _, rest = text.partition(".")
         ours = any(key.id == key_id for key in (*self.keys, *self.rows))
@@ -393,12 +394,12 @@ def _is_hex(text: str) -> bool:
 
 
 def new_key(kind: Literal["hmac", "ed25519"] = "hmac") -> str:
-    """Make a random key, as text."""
+    """Return a random key as text."""
     return f"{kind}:{_encode(os.urandom(32))}"
 
 
 def public_key(text: str) -> str:
-    """Give the public half of an ``ed25519:`` key, for the processes that only verify."""
+    """Return the public half of an ``ed25519:`` key, for processes that only verify."""
     key = Keyring.parse(text).keys[0]
     if isinstance(key, HmacKey):
         raise KeyMissing(
@@ -410,7 +411,7 @@ def public_key(text: str) -> str:
 def row_key(text: str | None = None) -> str:
     """Return the row key that goes with a decision key, or a new one, as text.
 
-    Give it to the processes that hold only the public half, as ``SAYSO_ROW_KEY``.
+    Set it as ``SAYSO_ROW_KEY`` in processes that have only the public half.
     """
     if text is None:
         return RowKey.from_secret(os.urandom(_MINIMUM)).text
@@ -473,7 +474,7 @@ def _encode(raw: bytes) -> str:
 
 
 def _decode(text: str) -> bytes | None:
-    """Undo ``_encode``; no other spelling counts, so that a signature has one text only."""
+    """Undo ``_encode``. Other spellings are refused, so that a signature has only one text."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
@@ -482,7 +483,7 @@ def _decode(text: str) -> bytes | None:
 
 
 def _create(file: str, text: str) -> None:
-    """Put ``text`` at ``file``, whole and on disk, unless somebody else was first."""
+    """Write ``text`` to ``file``, complete and on disk, unless the file exists."""
     draft = f"{file}.{os.urandom(8).hex()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -519,7 +520,7 @@ def _read(file: str) -> str:
 
 
 def _open_plain(file: str, flags: int) -> int:
-    # A link put there since the look is refused; a pipe does not make us wait.
+    # Refuse a link that was put there since the check, and do not wait for a pipe.
     return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

@@ -1,8 +1,8 @@
-"""The rows that remember: one per call, run, thread, tool, token and fact.
+"""The rows of the store: one per call, run, thread, tool, token, message and event.
 
-Pure values like ``sayso.types``; a store writes them, the engine changes them, nobody else does.
-They are named tuples rather than dataclasses because one transaction makes dozens of them, and a
-tuple is made and changed (``_replace``) in a fifth of the time.
+Pure values like ``sayso.types``. Only the engine changes them, and only stores write them. They are
+named tuples, not dataclasses, because one transaction makes dozens of them, and a tuple is created
+and changed (``_replace``) in a fifth of the time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from sayso.types import Decided, Micros, Risk, Terms, Verdict, Vote
 
-#: The thread whose chain holds what belongs to no conversation: grants, tokens, recoveries.
+#: The thread for events that belong to no conversation: grants, tokens, recoveries.
 SYSTEM_THREAD = "@system"
 
 
 class CallStatus(StrEnum):
-    """Where one call stands; the legal moves between these are in ``sayso.engine.moves``."""
+    """The status of a call. The legal moves are in ``sayso.engine.moves``."""
 
     ASKED = "asked"
     READY = "ready"
@@ -37,12 +37,12 @@ class CallStatus(StrEnum):
     SUPERSEDED = "superseded"
 
 
-#: The states that a call can still leave.
+#: The statuses that a call can still leave.
 OPEN = frozenset({CallStatus.ASKED, CallStatus.READY, CallStatus.RUNNING, CallStatus.IN_DOUBT})
 
 
 class RunStatus(StrEnum):
-    """Where one run stands."""
+    """The status of a run."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -54,19 +54,19 @@ class RunStatus(StrEnum):
 LIVE = frozenset({RunStatus.RUNNING, RunStatus.PAUSED})
 
 
-#: What the other side says of a call in doubt.
+#: The possible answers of ``settle=`` about a call in doubt.
 SETTLEMENTS: tuple[str, ...] = ("ran", "did_not_run", "unknown")
 
 
 class Doubt(NamedTuple):
-    """What is known of the last doubt about a call, beside its result.
+    """What is known about the last doubt of a call, besides its result.
 
-    A tool with ``settle=`` may look on the other side whether its effect happened: from ``ask_at``
-    on, when the process that ran it has certainly lost its lease, and once.
+    ``settle=`` of its tool may be called once, from ``ask_at`` on, when the process that ran the
+    call has certainly lost its lease.
     """
 
     ask_at: Micros
-    #: One of ``SETTLEMENTS``, once the other side was asked.
+    #: One of ``SETTLEMENTS``, once ``settle=`` was called.
     answer: str = ""
     #: The evidence, or why there is no answer.
     said: str = ""
@@ -74,7 +74,7 @@ class Doubt(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One row: a call that an agent made, and all that became of it."""
+    """A call that an agent made, from its proposal to its result."""
 
     id: str
     run: str
@@ -89,12 +89,12 @@ class Call(NamedTuple):
     nonce: str
     terms: Terms
     created: Micros
-    #: Who wanted the run, kept here too, so that a list of requests reads one table.
+    #: The requester of the run, here too, so that a list of requests reads one table.
     requester: str = ""
     digest: str = ""
     rev: int = 1
     binds: str = ""
-    #: What heads the request; made by the tool's template, or given by the code that asks.
+    #: The title of the request, made by the tool's template or by the code that asks.
     title: str = ""
     note: str = ""
     preview: str = ""
@@ -109,9 +109,9 @@ class Call(NamedTuple):
     attempt: int = 0
     token: int = 0
     result: str | None = None
-    #: What makes its effect unique in the store; see ``sayso.engine.effects``.
+    #: Makes its effect unique in the store; see ``sayso.engine.effects``.
     effect_key: str = ""
-    #: Its tool can ask the other side whether the effect happened, so that a doubt makes it due.
+    #: Its tool has ``settle=``, so that a doubt makes the run due.
     settles: bool = False
     doubt: Doubt | None = None
     #: The number of the thread's last event when this row was written.
@@ -120,26 +120,26 @@ class Call(NamedTuple):
 
     @property
     def is_read(self) -> bool:
-        """Whether running it changes nothing, so that it may run as often as it takes."""
+        """Whether running it changes nothing, so that it may run any number of times."""
         return self.terms.effect == "read"
 
     @property
     def under_way(self) -> bool:
         """Whether an attempt was started, and neither recorded nor settled since.
 
-        A read may be under way in several processes at once, and is ready all the while.
+        A read may be under way in several processes at once, while its status is ready.
         """
         reads = self.is_read and self.status is CallStatus.READY and self.attempt > 0
         return reads or self.status is CallStatus.RUNNING
 
     @property
     def unsettled(self) -> Doubt | None:
-        """The doubt that this call is in, if the other side was not asked about it yet."""
+        """The doubt of this call, if ``settle=`` was not called about it yet."""
         doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
         return None if doubt is None or doubt.answer else doubt
 
     def askable(self, now: Micros) -> bool:
-        """Whether the other side may be asked about this call now, and was not yet."""
+        """Return whether ``settle=`` may be called about this call now, and was not yet."""
         doubt = self.unsettled
         return doubt is not None and doubt.ask_at <= now
 
@@ -157,8 +157,8 @@ class Call(NamedTuple):
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.
 
-    ``ready_at`` is when somebody may take it; while ``owner`` works on it, that is the end of the
-    lease. The four counters say how many of its calls are open, so that no command needs to count
+    ``ready_at`` is when a process may take it; while ``owner`` works on it, that is the end of the
+    lease. The four counters are the numbers of its open calls, so that no command has to count
     rows.
     """
 
@@ -195,20 +195,20 @@ class Run(NamedTuple):
         return Run._make((*self[:-2], seq, mac))
 
     def leased(self, now: Micros) -> bool:
-        """Whether a process holds the run right now."""
+        """Return whether a process holds the run right now."""
         return self.owner is not None and self.ready_at is not None and self.ready_at > now
 
     def lapsed(self, now: Micros) -> bool:
-        """Whether a process held the run, and its lease is over."""
+        """Return whether a process held the run, and its lease is over."""
         return self.owner is not None and not self.leased(now)
 
     def due(self, now: Micros) -> bool:
-        """Whether the run can be claimed: its time has come, and no lease is live."""
+        """Return whether the run can be claimed: it is ready, and no lease is live."""
         return self.ready_at is not None and self.ready_at <= now
 
 
 class EffectKey(NamedTuple):
-    """An effect that has happened, or may have: no other call with its key starts."""
+    """An effect that has happened, or may have. No other call with its key starts."""
 
     key: str
     call: str
@@ -225,7 +225,7 @@ class Thread(NamedTuple):
 
     id: str
     owner: str = ""
-    #: The number of the last message, and which of them pruning took, as in ``1-4,9-12``.
+    #: The number of the last message, and the numbers of pruned messages, as in ``1-4,9-12``.
     messages: int = 0
     messages_pruned: str = ""
     seq: int = 0
@@ -236,7 +236,7 @@ class Thread(NamedTuple):
     sealed: int = 0
 
     def kept_messages(self, first: int, last: int) -> list[int]:
-        """Return the numbers of the messages that must be there, between two numbers."""
+        """Return the numbers of the messages between two numbers that were not pruned."""
         numbers: list[int] = []
         first = max(first, 1)
         for gone, until in _ranges(self.messages_pruned):
@@ -261,12 +261,12 @@ def _ranges(text: str) -> list[tuple[int, int]]:
     return [(int(first), int(last)) for first, last in pairs]
 
 
-#: Begins the digest of a tool that the model's provider hosts: there is no row to go with it.
+#: The prefix of the digest of a tool that the model's provider hosts. Such a tool has no row.
 HOSTED = "hosted:"
 
 
 class Tool(NamedTuple):
-    """What a tool is to people and models, as it was when a call was made; stored once per digest.
+    """A tool as it was when a call was made; stored once per digest.
 
     It has no MAC: its digest, which calls name and people approve, covers all of it.
     """
@@ -276,7 +276,7 @@ class Tool(NamedTuple):
     schema: str
     description: str = ""
     version: str = ""
-    #: What heads its requests: a text with argument names in braces, or nothing.
+    #: The title of its requests: a text with argument names in braces, or empty.
     title: str = ""
 
     @classmethod
@@ -296,7 +296,7 @@ ROLES: tuple[str, ...] = ("agent", "chat", "reviewer", "admin")
 
 
 class Principal(NamedTuple):
-    """Somebody with a token; only the token's hash is kept."""
+    """The person or agent behind a token. Only the token's hash is stored."""
 
     id: str
     token_hash: str
@@ -306,17 +306,17 @@ class Principal(NamedTuple):
     groups: tuple[str, ...] = ()
     ends: Micros | None = None
     revoked: Micros | None = None
-    #: Made with the decision key when the token was given: a row key alone gives no token.
+    #: Made with the decision key: the row key alone cannot create a token.
     signature: str = ""
     mac: str = ""
 
     def live(self, now: Micros) -> bool:
-        """Whether the token is still good at that time."""
+        """Return whether the token is still valid at that time."""
         return self.revoked is None and (self.ends is None or now < self.ends)
 
 
 class Event(NamedTuple):
-    """A fact that is only ever added: one link of its thread's chain."""
+    """A fact that is only added, never changed: one link of its thread's chain."""
 
     thread: str
     seq: int
@@ -339,7 +339,7 @@ class Message(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A message in its place."""
+    """A message with its thread and number."""
 
     thread: str
     seq: int
@@ -385,13 +385,13 @@ _dumps = json_encoder()
 
 
 def groups_text(groups: tuple[str, ...]) -> str:
-    """The groups of a person as text."""
+    """Return the groups of a person as text."""
     return _dumps(groups)
 
 
 @lru_cache(maxsize=1024)
 def terms_text(terms: Terms) -> str:
-    """Terms as text; what equals the default is left out, because most of them do."""
+    """Return terms as text, without those that have their default value."""
     changed: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(terms, name)
@@ -404,7 +404,7 @@ def terms_text(terms: Terms) -> str:
 
 @lru_cache(maxsize=1024)
 def terms_from(text: str) -> Terms:
-    """Text as terms."""
+    """Return terms from their text."""
     values = json.loads(text)
     for name in ("allowed", "reviewers"):
         if name in values:
@@ -422,7 +422,7 @@ def terms_from(text: str) -> Terms:
 
 @lru_cache(maxsize=256)
 def votes_text(votes: tuple[Vote, ...]) -> str:
-    """Votes as text."""
+    """Return votes as text."""
     if not votes:
         return ""
     return _dumps(
@@ -435,7 +435,7 @@ def votes_text(votes: tuple[Vote, ...]) -> str:
 
 @lru_cache(maxsize=256)
 def votes_from(text: str) -> tuple[Vote, ...]:
-    """Text as votes."""
+    """Return votes from their text."""
     if not text:
         return ()
     return tuple(
@@ -446,7 +446,7 @@ def votes_from(text: str) -> tuple[Vote, ...]:
 
 @lru_cache(maxsize=256)
 def decision_text(decision: Decided | None) -> str | None:
-    """A decision as text."""
+    """Return a decision as text."""
     if decision is None:
         return None
     d = decision
@@ -457,7 +457,7 @@ def decision_text(decision: Decided | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def decision_from(text: str | None) -> Decided | None:
-    """Text as a decision."""
+    """Return a decision from its text."""
     if text is None:
         return None
     type, by, at, channel, assurance, digest, signature, message, value = json.loads(text)
@@ -475,10 +475,10 @@ def decision_from(text: str | None) -> Decided | None:
 
 
 def doubt_text(doubt: Doubt | None) -> str | None:
-    """A doubt as text."""
+    """Return a doubt as text."""
     return None if doubt is None else _dumps(list(doubt))
 
 
 def doubt_from(text: str | None) -> Doubt | None:
-    """Text as a doubt."""
+    """Return a doubt from its text."""
     return None if text is None else Doubt(*json.loads(text))

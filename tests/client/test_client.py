@@ -45,7 +45,7 @@ async def test_the_same_on_a_loop(server: Server, people: People) -> None:
         assert (failed.execution.status, failed.execution.result) == ("failed", "no petrol")
         assert (await client.result(claim, error="no petrol")).execution == failed.execution
         asked = await client.ask("Where to?")
-        assert (await client.cancel(asked.id, "never mind")).status == "cancelled"
+        assert (await client.cancel(asked.id, reason="never mind")).status == "cancelled"
 
 
 def test_the_same_key_is_the_same_request_and_another_body_is_a_conflict(

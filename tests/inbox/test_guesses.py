@@ -82,7 +82,9 @@ def test_every_public_method_has_its_sync_twin() -> None:
 
 def test_the_face_of_an_inbox_holds_no_internals(case: Case) -> None:
     public = {name for name in dir(case.inbox) if not name.startswith("_")}
-    assert not public & {"rows", "events_of", "request_of"}
+    assert not public & {"rows", "events_of", "request_of", "judge"}
+    gate = {name for name in dir(case.gate) if not name.startswith("_")}
+    assert not gate & {"judge", "tell"}
 
 
 def test_events_are_watched_without_a_loop(case: Case) -> None:

@@ -9,15 +9,15 @@ rename, split or add columns, and rows that were written before it still count. 
 never changed in place. To cover a new field, add a list under the next version: new rows are
 written with the newest, old rows are checked with the one that their MAC names.
 
-Texts and numbers are in lists of their own, so that each place has one type: a column that holds
-another one has no MAC at all. The lengths of the texts come before them, so that nothing can move
-from one field to the next. A text that may be missing ends in a point where it is not, because
-``None`` and an empty text are two things.
+Texts and numbers are in separate lists, so that each place has one type: a column with a value of
+another type has no MAC at all. The lengths of the texts come before them, so that nothing can move
+from one field to the next. An optional text ends in a point if it is set, because ``None`` and an
+empty text are different.
 
 Two fields deserve a word. ``seq`` is the number of the thread's last event at this write: it ties a
-call to a place in the chain of events, so that an old row which is put back is found out
-(``engine.history``). ``sealed`` of a thread is left out, because sealing writes it without taking
-the thread's lock; a changed one only makes the next seal cover more or less.
+call to a place in the chain of events, so that an old row that was put back is detected
+(``unit_of_work.check_not_put_back``). ``sealed`` of a thread is left out, because sealing writes it
+without the thread's lock; a changed one only makes the next seal cover more or less.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Fields(NamedTuple):
 
     noun: str
     version: int
-    #: What keeps rows of two kinds, or under two lists, apart.
+    #: Distinguishes rows of different kinds, and of different lists of fields.
     prefix: bytes
     values: Callable[[Any], Values]
     #: Packs the lengths of the texts and the numbers.
@@ -168,14 +168,14 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
 
 
 def _covered(fields: Fields, row: AuthenticRow, seq: int | None = None) -> bytes:
-    """Return the bytes that a MAC is made of: one row has one form, and no other row has it."""
+    """Return the bytes that a MAC covers: each row has exactly one form, shared by no other."""
     texts, numbers = fields.values(row)
     if fields.chained:
         numbers = (*numbers, row.seq if seq is None else seq)  # type: ignore[union-attr]
     try:
         places = fields.places.pack(*map(len, texts), *numbers)
     except struct.error as error:
-        raise ValueError(f"no whole number of 64 bits: {error}") from None
+        raise ValueError(f"not a whole number of 64 bits: {error}") from None
     return fields.prefix + places + "".join(texts).encode()
 
 
@@ -191,7 +191,7 @@ def row_mac(row: AuthenticRow, mac: Callable[[bytes], str], seq: int | None = No
 def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:
     """Return what the MAC of a stored row must cover, and the MAC without its version.
 
-    None if the row names no list of fields that this version of Sayso knows.
+    None if this version of Sayso does not know the list of fields that the MAC names.
     """
     fields = FIELDS[type(row)]
     named, _, mac = str(row.mac).partition(".")

@@ -2,7 +2,7 @@
 
 A store fills a ``UnitOfWork`` with the rows that a command needs, the engine changes rows and adds
 events, and the store writes what changed. Nothing here reads a clock or a disk: the time is a
-field, and hashing, signing and schema matching come in as ``EngineDeps``.
+field, and hashing, signing and schema matching are passed in as ``EngineDeps``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sayso.types import Grant, Micros
 _body = json_encoder(sort_keys=True, separators=(", ", ": "))
 _parts = json_encoder(separators=(", ", ": "))
 
-#: Which counter of a run follows which open status of its calls.
+#: The counter of a run for each open status of its calls.
 COUNTERS = {
     CallStatus.ASKED: "asked",
     CallStatus.READY: "ready",
@@ -47,11 +47,11 @@ COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class EngineDeps:
-    """What the engine is handed instead of doing it itself."""
+    """What the engine needs, and must not do itself."""
 
     digest: Callable[[Mapping[str, object]], str]
     sign: Callable[[bytes], str]
-    #: Whether one of the keys signed this; old keys count too.
+    #: Returns whether one of the keys signed this; old keys count too.
     verify: Callable[[bytes, str], bool]
     link: Callable[[bytes], str]
     check_link: Callable[[bytes, str], bool]
@@ -62,7 +62,7 @@ class EngineDeps:
 
 
 class Fact(NamedTuple):
-    """An event before it is chained: only at the end of a transaction is it known what is in it."""
+    """An event before it is chained: its content is complete only at the end of a transaction."""
 
     type: str
     actor: str
@@ -74,7 +74,7 @@ class Fact(NamedTuple):
 
 @dataclass(slots=True)
 class UnitOfWork:
-    """One transaction's rows, and what became of them."""
+    """The rows of one transaction, and the changes to write."""
 
     now: Micros
     deps: EngineDeps
@@ -82,10 +82,10 @@ class UnitOfWork:
     run: Run | None = None
     calls: dict[str, Call] = field(default_factory=dict)
     grants: dict[str, Grant] = field(default_factory=dict)
-    #: The tokens of whoever decides; their groups count.
+    #: The tokens of the person who decides; their groups count.
     people: tuple[Principal, ...] = ()
-    #: The effects whose keys the calls that may start want, as far as some call has them; and those
-    #: calls, if they are of other runs.
+    #: The taken effect keys among those of the calls that may start; and the calls of other runs
+    #: that have them.
     effects: dict[str, EffectKey] = field(default_factory=dict)
     firsts: dict[str, Call] = field(default_factory=dict)
     principal: Principal | None = None
@@ -95,7 +95,7 @@ class UnitOfWork:
     new_calls: set[str] = field(default_factory=set)
     touched_grants: dict[str, Grant] = field(default_factory=dict)
     taken_effects: dict[str, EffectKey] = field(default_factory=dict)
-    #: Keys that are given back, with the call that had each.
+    #: Released keys, with the call that had each.
     freed_effects: dict[str, str] = field(default_factory=dict)
     new_run: bool = False
     run_touched: bool = False
@@ -103,31 +103,31 @@ class UnitOfWork:
     tools: list[Tool] = field(default_factory=list)
     messages: list[StoredMessage] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
-    #: What the chain has to tell of rows that have no events of their own (``_tell_of_rows``).
+    #: Changes of rows without events of their own, for the chain (``_tell_of_rows``).
     writes: dict[str, Any] = field(default_factory=dict)
     #: The facts as they are written, once the work is closed.
     events: list[Event] = field(default_factory=list)
 
     @property
     def moves_thread(self) -> bool:
-        """Whether the thread's row is to be written."""
+        """Whether the thread's row has to be written."""
         return bool(self.events or self.messages or self.new_run)
 
     def the_run(self) -> Run:
-        """The run of the command; it must be there."""
+        """Return the run of the command. Raise ``NotFound`` if there is none."""
         if self.run is None:
             raise NotFound("no such run in this store")
         return self.run
 
     def the_call(self, call_id: str) -> Call:
-        """A loaded call; it must be there."""
+        """Return a loaded call. Raise ``NotFound`` if there is none."""
         try:
             return self.calls[call_id]
         except KeyError:
             raise NotFound(f"no request {call_id} in this store") from None
 
     def by_key(self, key: str) -> Call | None:
-        """The call that was made before under this natural key."""
+        """Return the call that was made before under this key, or None."""
         return next((call for call in self.calls.values() if call.key == key), None)
 
     def put_run(self, run: Run) -> Run:
@@ -153,13 +153,13 @@ class UnitOfWork:
         return call
 
     def add_call(self, call: Call) -> Call:
-        """A call that was not there before."""
+        """Add a new call."""
         self.new_calls.add(call.id)
         self._count(call.status, +1)
         return self.put_call(call)
 
     def move(self, call: Call, to: CallStatus, **changes: Any) -> Call:
-        """Move a call along the table, keeping the run's counters in step."""
+        """Move a call along the table, and update the run's counters."""
         self._count(call.status, -1, to)
         return self.put_call(moved(call, to, **changes))
 
@@ -205,7 +205,7 @@ class UnitOfWork:
     def _tell_of_rows(self) -> None:
         """Put messages, runs and owners into the chain: they change without events of their own.
 
-        They go with the first fact of the transaction. Where there is none, they are one.
+        They are added to the first fact of the transaction, or to a new one if there is none.
         """
         run = self.run
         if self.new_run and run is not None:
@@ -237,9 +237,9 @@ class UnitOfWork:
         return thread._replace(seq=seq, head=link)
 
     def close(self) -> None:
-        """Chain the facts and authenticate every row to be written; called once, at the end.
+        """Chain the facts and authenticate every row to be written. Call this once, at the end.
 
-        Only here is it known where the chain ends, and each row says how far it had come.
+        Each row contains the number of the chain's last event, which is known only here.
         """
         self._tell_of_rows()
         self._check_told()
@@ -267,7 +267,7 @@ class UnitOfWork:
         self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
 
     def _check_told(self) -> None:
-        """Every change of a call is a fact, or a row that was put back could not be told."""
+        """Check that every change of a call has an event; otherwise old rows go undetected."""
         silent = self.touched_calls.keys() - {fact.call for fact in self.facts}
         if silent:
             raise IllegalMove(f"call {min(silent)} changed, and no event says so; report it")
@@ -278,7 +278,7 @@ class UnitOfWork:
         return thread._replace(mac=row_mac(thread, self.deps.mac))
 
     def as_written(self, value: Any) -> Any:
-        """Return what a command gave as its row was written, with its place and its MAC."""
+        """Return the result of a command as its row was written, with ``seq`` and MAC."""
         kind = type(value)
         if kind is Call:
             return self.touched_calls.get(value.id, value)
@@ -324,13 +324,13 @@ def check_not_put_back(
         where = oldest if last is None else last.seq + 1
         raise Tampered(
             f"{rows[0].id} was not used: the events of thread {thread.id} were changed or deleted "
-            f"from {where} on, so that nobody can say what became of it. Run `sayso audit verify`, "
-            "then bring them back from a backup, or ask again in a new run"
+            f"from {where} on, so its state is unknown. Run `sayso audit verify`, then bring them "
+            "back from a backup, or ask again in a new run"
         )
 
 
 def messages_hash(messages: Iterable[StoredMessage]) -> str:
-    """What the chain holds of messages: a hash over their numbers, runs and bodies."""
+    """Return what the chain stores of messages: a hash over their numbers, runs and bodies."""
     return _sha256(_parts([[said.seq, said.run, said.body] for said in messages]))
 
 
@@ -339,7 +339,7 @@ def _sha256(text: str) -> str:
 
 
 def link_bytes(previous: str, event: Event) -> bytes:
-    """What the hash of an event covers: itself and the hash before it."""
+    """Return what the hash of an event covers: the event and the hash before it."""
     e = event
     return _link_bytes(previous, e.thread, e.seq, e.at, e.type, e.run, e.call, e.actor, e.digest)
 
