@@ -17,10 +17,9 @@ import pytest
 import sayso.engine
 from sayso.engine import COMMANDS, EngineDeps, UnitOfWork, apply, commands
 from sayso.engine.asking import doubt_envelope, envelope, terms_bound
-from sayso.engine.command import Command
-from sayso.engine.commands import Look, NewCall, Propose, Record, Start
+from sayso.engine.commands import Command, Look, NewCall, Propose, Record, Start
 from sayso.engine.moves import MOVES, RUN_MOVES, IllegalMove, moved, run_moved
-from sayso.engine.running import settle, wake
+from sayso.engine.running import refresh_run, wake
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import NotFound, SaysoError
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Thread
@@ -348,7 +347,7 @@ def test_settle(
     lease = LEASE_ENDS if owner else None
     run = a_run(stop=stop, owner=owner, ready_at=lease, ready=ready, running=active, **waiting)
     work = a_work(run=run)
-    settle(work, hold=hold)
+    refresh_run(work, hold=hold)
     after = work.the_run()
     got = (after.status, after.owner, after.ready_at)
     if active or (hold and owner):
@@ -367,14 +366,14 @@ def test_settle(
 @pytest.mark.parametrize("status", sorted(set(RunStatus) - LIVE))
 def test_a_run_that_is_over_is_not_settled_again(status: RunStatus) -> None:
     work = a_work(run=a_run(status=status, in_doubt=1))
-    settle(work)
+    refresh_run(work)
     assert work.the_run() == a_run(status=status, in_doubt=1)
 
 
 @pytest.mark.parametrize(("seen", "due"), [(None, None), (3, None), (2, NOW)])
 def test_a_wake_that_was_not_seen_leaves_the_run_due(seen: int | None, due: int | None) -> None:
     work = a_work(run=a_run(wake=3, asked=1))
-    settle(work, wake_seen=seen)
+    refresh_run(work, wake_seen=seen)
     assert work.the_run().ready_at == due
 
 

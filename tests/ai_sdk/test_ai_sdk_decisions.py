@@ -127,7 +127,7 @@ async def test_an_edit_that_the_policy_forbids(store: Store, effects: Effects) -
     await browser.say("go")
     card = browser.open_cards[0]["approval"]["id"]
     await browser.decide(edits={card: {"euros": 700}})
-    assert "forbids these arguments" in browser.card(browser.open_cards[0])["problem"]
+    assert "denies these arguments" in browser.card(browser.open_cards[0])["problem"]
     await browser.decide(edits={card: {"euros": 70}})
     assert ran(effects) == [("pay", {"euros": 70})]
 
@@ -311,7 +311,7 @@ async def test_who_asked_may_be_the_wrong_one_to_decide(store: Store, effects: E
     browser = Browser(sayso.Agent("a", model=model, tools=[fire], store=store))
     await browser.say("go")
     await browser.decide()
-    assert "somebody else has to decide" in browser.card(browser.open_cards[0])["problem"]
+    assert "another person has to decide" in browser.card(browser.open_cards[0])["problem"]
     assert ran(effects) == []
 
 

@@ -265,5 +265,5 @@ def test_always_any_arguments(world: World) -> None:
 def test_no_standing_yes_with_a_quorum(world: World) -> None:
     request = world.mail(quorum=2)
     args = ("approve", request, "--digest", digest(world, request), "--always", "any")
-    assert "standing yes" in world.cli(*args, token=world.token("ana"), code=1)
+    assert "a grant needs" in world.cli(*args, token=world.token("ana"), code=1)
     assert world.get(request).votes == ()

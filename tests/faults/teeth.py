@@ -29,7 +29,7 @@ def no_token() -> None:
 
 def no_wake() -> None:
     """A decision is stored, and its run is left to be woken by somebody later."""
-    deciding.resume = lambda work: None
+    deciding.wake_or_end = lambda work: None
 
 
 def no_start_row() -> None:

@@ -169,14 +169,14 @@ def test_it_is_worth_as_much_as_we_were_sure_of_who_gave_it(case: Case) -> None:
 def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     for decision in (request.reject(), request.respond("x"), request.edit({"amount": 2})):
-        with pytest.raises(InvalidDecision, match="a standing yes goes with the approval"):
+        with pytest.raises(InvalidDecision, match="a grant needs the approval"):
             case.decide(decision, grant={"scope": "any"})
     assert case.pending() == request
     two = case.paused(lambda: case.paying(quorum=2)("cy"))
-    with pytest.raises(InvalidDecision, match="a standing yes"):
+    with pytest.raises(InvalidDecision, match="a grant needs"):
         case.decide(two.approve(), person("ana"), grant={"scope": "any"})
     text = case.paused(lambda: case.gate.confirm_sync("Publish?"))
-    with pytest.raises(InvalidDecision, match="a standing yes"):
+    with pytest.raises(InvalidDecision, match="a grant needs"):
         case.decide(text.approve(), grant={"scope": "any"})
     assert case.inbox.grants_sync() == []
 

@@ -252,7 +252,7 @@ def test_who_asked_may_not_decide_what_is_of_high_risk(case: Case) -> None:
     risky = case.paying(risk=Risk("high", ("moves money",)))
     request = case.paused(lambda: risky("bo"), requester="ana")
     assert request.requester == "ana"
-    with pytest.raises(NotAllowed, match="somebody else has to decide it"):
+    with pytest.raises(NotAllowed, match="another person has to decide it"):
         case.decide(request.approve(), ANA)
     assert case.decide(request.approve(), BEA).status == "approved"
     said = case.paying(risk="high", requester_decides=True)

@@ -25,7 +25,7 @@ def edit(case: Case, inbox: Inbox, **options: Any) -> Request:
 
 
 def test_an_edit_that_the_policy_forbids_is_refused_at_once(case: Case) -> None:
-    with pytest.raises(NotAllowed, match="forbids these arguments"):
+    with pytest.raises(NotAllowed, match="denies these arguments"):
         edit(case, judged(case, verdict=Verdict.DENY, rule="never"))
     assert case.pending().args == {"to": "bo", "amount": 3}
 

@@ -1,7 +1,11 @@
-"""The state machine: one table of legal moves, and the functions around it.
+"""The state machine: one table of legal moves, and what each command does to the rows.
 
 ``apply(work, command)`` changes the rows of one transaction and nothing else: no clock, no I/O.
-Time, hashing and signing come in with ``UnitOfWork.deps``; stores load, write and commit.
+Time, hashing and signing are passed in with ``UnitOfWork.deps``; stores load, write and commit.
+
+Read ``moves`` (every legal move), ``commands`` and ``unit_of_work`` (the rows and the chain). Then
+follow a call: ``proposing`` and ``asking``, ``deciding``, ``running``. ``grants`` and ``effects``
+(unique keys) are what a start also checks; ``row_macs`` is what authenticates each row.
 """
 
 from __future__ import annotations
@@ -9,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sayso.engine import closing, commands, deciding, grants, proposing, running
-from sayso.engine.command import Command
-from sayso.engine.commands import COMMANDS
+from sayso.engine import commands, deciding, grants, proposing, running
+from sayso.engine.commands import COMMANDS, Command
 from sayso.engine.unit_of_work import EngineDeps, UnitOfWork
 
 __all__ = ["COMMANDS", "Command", "EngineDeps", "UnitOfWork", "apply"]
@@ -32,11 +35,11 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Park: running.park,
     commands.Renew: running.renew,
     commands.Finish: running.finish,
-    commands.Wake: running.woken,
-    commands.Look: running.seen,
-    commands.Expire: closing.expire,
-    commands.Cancel: closing.cancel,
-    commands.Recover: closing.recover,
+    commands.Wake: running.wake_run,
+    commands.Look: running.read_run,
+    commands.Expire: deciding.expire,
+    commands.Cancel: deciding.cancel,
+    commands.Recover: deciding.recover,
     commands.AddGrant: grants.add_grant,
     commands.RevokeGrant: grants.revoke_grant,
     commands.AddPrincipal: grants.add_principal,
@@ -46,5 +49,5 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
 
 
 def apply(work: UnitOfWork, command: Command) -> Any:
-    """Carry out one command on the loaded rows; what it raises undoes everything."""
+    """Apply one command to the loaded rows. If it raises, the store undoes everything."""
     return _HANDLERS[type(command)](work, command)

@@ -1,4 +1,4 @@
-"""What a person is asked to bind themselves to, and how a call is put to them."""
+"""The envelope: what a decision binds, and how people are asked about a call."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _signed = json_encoder(ensure_ascii=True, separators=(", ", ": "))
 
 
 def envelope(call: Call) -> dict[str, object]:
-    """Everything that a person is shown, and so binds; its RFC 8785 hash is the request's digest.
+    """Return everything that a person is shown. Its RFC 8785 hash is the request's digest.
 
-    The tool's digest covers its name, schema, description, title and version; the question of a
-    request is its arguments. Texts of any length are there by their hash.
+    The tool's digest covers its name, schema, description, title and version; a question is in the
+    arguments. Texts of any length are included as hashes.
     """
     return {
         "version": ENVELOPE_VERSION,
@@ -49,7 +49,7 @@ def _hashed(text: str) -> str:
 
 
 def terms_bound(terms: Terms) -> dict[str, object]:
-    """The part of the terms that a person relies on, and nobody may change behind their back."""
+    """Return the part of the terms that a decision relies on."""
     return {
         "policy": terms.policy,
         "rule": terms.rule,
@@ -67,12 +67,12 @@ def terms_bound(terms: Terms) -> dict[str, object]:
 
 
 def doubt_envelope(call: Call) -> dict[str, object]:
-    """What "run it again" binds: this doubt of this attempt, so that no older yes can mean it."""
+    """Return what "run it again" binds: this attempt, so that no older approval can mean it."""
     return {"version": ENVELOPE_VERSION, "in_doubt": call.digest, "attempt": call.attempt}
 
 
 def signed_bytes(decided: Decided | Vote) -> bytes:
-    """What the signature of a decision covers: all of it, long texts by their hash."""
+    """Return what the signature of a decision covers: all of it, long texts as hashes."""
     words = _signed([decided.message, decided.value])
     content = hashlib.sha256(words.encode()).hexdigest()
     parts = (decided.digest, decided.type, decided.by, decided.assurance, decided.channel)
@@ -87,7 +87,7 @@ def signed(work: UnitOfWork, decided: Decided) -> Decided:
 def ask(
     work: UnitOfWork, call: Call, event: str, *, until: Micros | None = None, **why: object
 ) -> Call:
-    """Give an asked call its end, ``until`` at the latest, and its digest; add the fact."""
+    """Give an asked call its expiry, ``until`` at the latest, and its digest; add the event."""
     terms = call.terms
     ends = None if terms.expires_in is None else work.now + round(terms.expires_in * 1_000_000)
     if until is not None:

@@ -1,23 +1,76 @@
-"""What can be asked of the engine: one frozen value per command, with the rows that it touches.
+"""The commands of the engine: one frozen value each, with the rows that it needs.
 
-A store runs a command in one transaction: it takes the thread's lock, loads the rows named by
-``needs``, lets the engine change them, writes what changed, and commits. The name of a command is
-the name of its commit boundary; ``COMMANDS`` lists them all, so that a fault test can visit each.
+A store runs a command in one transaction: it locks the thread, loads the rows named by ``needs``,
+lets the engine change them, writes what changed, and commits. The name of a command is the name of
+its commit boundary; ``COMMANDS`` lists them all, so that a fault test can stop at each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from sayso.engine.command import Command, Needs
 from sayso.rows import OPEN, SYSTEM_THREAD, CallStatus, Message, Principal, Tool
 from sayso.types import Grant, Micros, Reviewer, Terms
+
+T = TypeVar("T")
+
+
+class Needs(NamedTuple):
+    """The rows that a store must load before the engine applies a command."""
+
+    run: str | None = None
+    calls: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    statuses: frozenset[CallStatus] = frozenset()
+    grants_for: tuple[tuple[str, str], ...] = ()
+    grants: tuple[str, ...] = ()
+    #: Also the grants and the effect keys of these calls, because they may start.
+    spends: bool = False
+    #: The effect keys of new calls.
+    effects: tuple[str, ...] = ()
+    system: bool = False
+    person: str | None = None
+    principal: str | None = None
+
+    def joined(self, more: Needs) -> Needs:
+        """Return what both need. At most one run may be named."""
+        if more == Needs(run=self.run):
+            return self
+        return Needs(
+            run=more.run if self.run is None else self.run,
+            calls=_each(self.calls, more.calls),
+            keys=_each(self.keys, more.keys),
+            statuses=self.statuses | more.statuses,
+            grants_for=_each(self.grants_for, more.grants_for),
+            grants=_each(self.grants, more.grants),
+            spends=self.spends or more.spends,
+            effects=_each(self.effects, more.effects),
+            system=self.system or more.system,
+            person=more.person if self.person is None else self.person,
+            principal=more.principal if self.principal is None else self.principal,
+        )
+
+
+def _each(some: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys((*some, *others))) if some and others else some or others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One change to one thread."""
+
+    name: ClassVar[str] = ""
+    thread: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCall:
-    """A call as it is first proposed; the engine gives it its digest and status."""
+    """A call as it is first proposed. The engine adds its digest and status."""
 
     id: str
     key: str
@@ -34,14 +87,14 @@ class NewCall:
     preview: str = ""
     effect_key: str = ""
     settles: bool = False
-    #: What came of a read that needed nobody and has run already: whether it succeeded, and its
-    #: result or error. It is recorded in the commit that proposes it.
+    #: For a read without approval that has already run: whether it succeeded, and its result or
+    #: error. It is recorded in the commit that proposes it.
     outcome: tuple[bool, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Propose(Command):
-    """Open the run if need be, append messages, and put calls to people, policy or execution."""
+    """Open the run if necessary, append messages, and add calls: asked, allowed or denied."""
 
     name: ClassVar[str] = "propose"
     run: str
@@ -53,15 +106,15 @@ class Propose(Command):
     agent_digest: str = ""
     parent_call: str | None = None
     snapshot: str | None = None
-    #: Start what needs nobody at once, in the same commit, under this owner's lease.
+    #: Start allowed calls in the same commit, under this owner's lease.
     owner: str | None = None
     lease: Micros = 0
-    #: Keep the run's lease although only people can go on.
+    #: Keep the run's lease even if only people can advance the run.
     hold: bool = False
     #: ``run.wake`` when the work began: a decision since then keeps the run due.
     wake_seen: int | None = None
-    #: The lease that the proposal is made under, and the number of messages it answers. Raise
-    #: Conflict if either is stale.
+    #: The token of the lease, and the number of messages that the proposal answers. ``Conflict``
+    #: if either is stale.
     token: int | None = None
     after: int | None = None
 
@@ -79,10 +132,10 @@ class Propose(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reopen(Command):
-    """Open a finished run again, for an explicit new entry: never sent by a worker or a resume.
+    """Reopen a finished run, for an explicit new entry; never sent by a worker or a resume.
 
-    The token moves on, so that everything read before the reopening is stale. A run that is still
-    live, or not there yet, stays as it is.
+    The token grows, so that everything read before the reopening is stale. A run that is still
+    live, or does not exist yet, stays as it is.
     """
 
     name: ClassVar[str] = "reopen"
@@ -96,16 +149,17 @@ class Reopen(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Park(Command):
-    """Give the lease back because only people can move the run on.
+    """Release the lease because only people can advance the run.
 
-    The run stays due if a decision came after ``wake_seen``. Raises Conflict if the token is stale.
+    The run stays due if a decision was made after ``wake_seen``. ``Conflict`` if the token is
+    stale.
     """
 
     name: ClassVar[str] = "park"
     run: str
     token: int
     wake_seen: int | None = None
-    #: When to resume the run although no person has moved it: the other side can be asked then.
+    #: When to resume the run without a decision: ``settle=`` can be called then.
     due_at: Micros | None = None
 
     @property
@@ -125,15 +179,15 @@ class Decide(Command):
     channel: str
     seen_digest: str | None
     message: str = ""
-    #: The answer or result, as JSON text, already checked in front of the person.
+    #: The answer or result as JSON text; the caller has checked it.
     value: str | None = None
-    #: An edit's whole arguments: canonical JSON, its hash, the title that they make, and the
-    #: policy's second look.
+    #: The complete arguments of an edit as canonical JSON, with their hash, the title made from
+    #: them, and their terms under the policy.
     args: str | None = None
     args_hash: str = ""
     title: str = ""
     terms: Terms | None = None
-    #: A standing yes to store together with an approval.
+    #: A grant to store together with an approval.
     grant: Grant | None = None
 
     @property
@@ -148,13 +202,13 @@ class Decide(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(Command):
-    """Take a due run: its lease, a fresh token, and the doubts that its last owner left."""
+    """Take a due run: its lease and a new token. Calls that its last owner left are in doubt."""
 
     name: ClassVar[str] = "claim"
     run: str
     owner: str
     lease: Micros
-    #: Take it although it is not due, as long as nobody holds it: somebody asked for it.
+    #: Take the run even if it is not due, unless another process holds it.
     force: bool = False
 
     @property
@@ -164,20 +218,20 @@ class Claim(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Command):
-    """Begin verified calls: from here on each is either recorded or in doubt.
+    """Start verified calls: from here on, each is either recorded or in doubt.
 
-    A read needs no lease and stays ready: the start counts its attempt and spends its grant.
+    A read needs no lease and stays ready: the start counts its attempt and uses its grant.
     """
 
     name: ClassVar[str] = "start"
     run: str
     calls: tuple[str, ...]
-    #: ``Call.mac`` of each row as it was checked. A ready call with another one was written since,
-    #: and is a ``Conflict``: look at it again, check it, and start that.
+    #: ``Call.mac`` of each row as it was checked. ``Conflict`` if a ready call was written since:
+    #: read it, check it and start again.
     seen: tuple[str, ...]
     owner: str
     lease: Micros
-    #: Raise Conflict unless all are ready, so that what comes back running was started here.
+    #: ``Conflict`` unless all are ready, so that every call returned as running was started here.
     exactly: bool = False
 
     @property
@@ -187,7 +241,7 @@ class Start(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Command):
-    """The outcome of one started attempt."""
+    """Record the outcome of one started attempt."""
 
     name: ClassVar[str] = "record"
     run: str
@@ -195,13 +249,13 @@ class Record(Command):
     token: int
     attempt: int
     ok: bool
-    #: JSON, or the text of the error. Nothing if the call ran and its result could not be stored;
-    #: ``why`` says so in the record.
+    #: JSON, or the text of the error. None if the call ran and its result could not be stored;
+    #: ``why`` is the reason.
     result: str | None
     why: str = ""
     messages: tuple[Message, ...] = ()
     hold: bool = False
-    #: Of a read that failed: it may be tried again, under the same approval.
+    #: A read that failed may be retried under the same approval.
     retry: bool = False
 
     @property
@@ -211,7 +265,7 @@ class Record(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete(Command):
-    """Start and record at once: what was approved has no effect of its own to wait for."""
+    """Start and record at once, for an approval that has no effect of its own."""
 
     name: ClassVar[str] = "complete"
     run: str
@@ -229,14 +283,14 @@ class Complete(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend(Command):
-    """A started call paused to ask a person; it will start again at its top."""
+    """Make a started call ready again that paused to ask a person; it will start from the top."""
 
     name: ClassVar[str] = "suspend"
     run: str
     call: str
     token: int
     attempt: int
-    #: It waits for the run of another agent, which is woken in this one's place.
+    #: It waits for the run of another agent, which is woken instead of this one.
     elsewhere: bool = False
 
     @property
@@ -246,7 +300,7 @@ class Suspend(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkInDoubt(Command):
-    """One attempt was cut short, and nobody knows whether it took effect."""
+    """Mark an interrupted attempt: it is unknown whether it took effect."""
 
     name: ClassVar[str] = "mark_in_doubt"
     run: str
@@ -262,7 +316,7 @@ class MarkInDoubt(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle(Command):
-    """What the other side says of a doubt: that it ran closes it, all else is evidence."""
+    """Record the answer of ``settle=`` about a doubt: "it ran" closes it, others are evidence."""
 
     name: ClassVar[str] = "settle"
     run: str
@@ -282,7 +336,7 @@ class Settle(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseLapsed(Command):
-    """Free a run whose lease has lapsed; what its process left running is in doubt."""
+    """Release a run whose lease has expired. Calls that its process left running are in doubt."""
 
     name: ClassVar[str] = "release_lapsed"
     run: str
@@ -294,7 +348,7 @@ class ReleaseLapsed(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reask(Command):
-    """Put an approved call to people again: it is no longer, or not quite, what they approved."""
+    """Ask about a call again, because it is no longer what people saw."""
 
     name: ClassVar[str] = "reask"
     run: str
@@ -306,7 +360,7 @@ class Reask(Command):
     title: str | None = None
     preview: str | None = None
     effect_key: str | None = None
-    #: The arguments in full, with their hash, where an edit left out what the tool fills in.
+    #: The complete arguments and their hash, if an edit left out what the tool fills in.
     args: str | None = None
     args_hash: str = ""
 
@@ -317,7 +371,7 @@ class Reask(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renew(Command):
-    """Keep the lease of a run that is still being worked on."""
+    """Extend the lease of a run that is still being worked on."""
 
     name: ClassVar[str] = "renew"
     run: str
@@ -331,7 +385,7 @@ class Renew(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(Command):
-    """The run is over. Raise Conflict if another process has taken it since ``token``.
+    """End the run. ``Conflict`` if another process has taken it since ``token``.
 
     No token is needed in the transaction that records a call of the run: the attempt's own token
     fences both.
@@ -347,14 +401,14 @@ class Finish(Command):
 
     @property
     def needs(self) -> Needs:
-        # A run that is done leaves no read to be tried again; one that failed may come back.
+        # The reads of a run that is done are not retried; those of a failed run may be.
         reads = frozenset({CallStatus.READY} if self.status == "done" else ())
         return Needs(run=self.run, statuses=reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire(Command):
-    """Close a request whose time is over."""
+    """Close an expired request."""
 
     name: ClassVar[str] = "expire"
     run: str
@@ -367,7 +421,7 @@ class Expire(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel(Command):
-    """Call off one request, or a whole run; what is running finishes and is recorded."""
+    """Cancel one request or a whole run. Calls that have started finish and are recorded."""
 
     name: ClassVar[str] = "cancel"
     run: str
@@ -385,7 +439,7 @@ class Cancel(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover(Command):
-    """After a restore: what was ready or running may have run since; nobody knows."""
+    """After a restore, mark calls that were ready or running as in doubt: they may have run."""
 
     name: ClassVar[str] = "recover"
     run: str
@@ -398,7 +452,7 @@ class Recover(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddGrant(Command):
-    """Store a standing yes."""
+    """Store a grant."""
 
     name: ClassVar[str] = "grant"
     thread: str = SYSTEM_THREAD
@@ -411,7 +465,7 @@ class AddGrant(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeGrant(Command):
-    """End a standing yes."""
+    """Revoke a grant."""
 
     name: ClassVar[str] = "revoke_grant"
     thread: str = SYSTEM_THREAD
@@ -439,7 +493,7 @@ class AddPrincipal(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokePrincipal(Command):
-    """End a token."""
+    """Revoke a token."""
 
     name: ClassVar[str] = "revoke_token"
     thread: str = SYSTEM_THREAD
@@ -453,9 +507,9 @@ class RevokePrincipal(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note(Command):
-    """A fact that changes no row: a policy was loaded, a secret was revealed, rows were pruned.
+    """Add an event that changes no row: a policy was loaded, a secret revealed, rows pruned.
 
-    With ``run``, it belongs to that run and is forgotten with it.
+    With ``run``, it belongs to that run and is pruned with it.
     """
 
     name: ClassVar[str] = "note"
@@ -472,7 +526,7 @@ class Note(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake(Command):
-    """Something that the run waits for elsewhere is there: it is due, whoever holds it now."""
+    """Make a run due, because a run that it waits for has ended or paused."""
 
     name: ClassVar[str] = "wake"
     run: str
@@ -484,7 +538,7 @@ class Wake(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Command):
-    """Give the run as this transaction leaves it, which saves its writer a read. No boundary."""
+    """Return the run as this transaction leaves it, which saves a read. Not a commit boundary."""
 
     run: str
 

@@ -1,8 +1,8 @@
-"""How a person's answer counts: who may give it, on what, and what it changes.
+"""How requests are closed: by a person's decision, by time, by cancellation, or by a restore.
 
-The order of the checks is the order in which their refusals help: first whether there is anything
-left to decide, then whether the person saw what is there, then whether the answer fits, then
-whether this person may give it. Every refusal leaves the request as it was.
+``decide`` checks in the order in which the errors help most: whether there is anything left to
+decide, whether the person saw what is stored, whether the decision is allowed, and whether this
+person may make it. An error leaves the request as it was.
 """
 
 from __future__ import annotations
@@ -10,21 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sayso.engine.asking import doubt_envelope, envelope, signed
-from sayso.engine.closing import overdue
-from sayso.engine.commands import Decide
-from sayso.engine.effects import free_key, is_remote, key_of
+from sayso.engine.commands import Cancel, Decide, Expire, Recover
+from sayso.engine.effects import free_key, is_remote, key_of, take_key
 from sayso.engine.grants import known_people, store_grant
-from sayso.engine.running import resume
+from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
 from sayso.engine.unit_of_work import UnitOfWork
-from sayso.errors import (
-    AlreadyDecided,
-    Cancelled,
-    Conflict,
-    Expired,
-    InvalidDecision,
-    NotAllowed,
-)
-from sayso.rows import Call, CallStatus
+from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
+from sayso.rows import LIVE, Call, CallStatus, Run
 from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment, plain_name
 
 _STEP_UP = {
@@ -37,7 +29,7 @@ _DOUBT_ANSWERS = ("approve", "respond", "reject")
 
 
 def decide(work: UnitOfWork, command: Decide) -> Call:
-    """Record one answer, or say why it does not count."""
+    """Record one person's decision, or raise why it is refused."""
     call = work.the_call(command.call)
     if call.status not in (CallStatus.ASKED, CallStatus.IN_DOUBT):
         return _echo(work, call, command)
@@ -56,7 +48,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
     elif command.type == "respond":
         call = _close(work, call, CallStatus.DONE if in_doubt else CallStatus.RESPONDED, decided)
     else:
-        call = _yes(work, call, command, decided)
+        call = _approve(work, call, command, decided)
     if command.grant is not None:
         _check_grant(call, command)
         store_grant(work, command.grant)
@@ -68,15 +60,15 @@ def _when(at: int | None) -> str:
 
 
 def _echo(work: UnitOfWork, call: Call, command: Decide) -> Call:
-    """A second answer: the same one by the same person is an echo, any other has lost."""
+    """Return the call if the same person repeats the same decision; otherwise raise."""
     won = call.decision
     if command.type == "approve" and any(
         (vote.type, vote.by, vote.digest) == ("approve", command.by.name, command.seen_digest)
         for vote in call.votes
     ):
-        return call  # one of a quorum that came to pass
+        return call  # one of the votes of a quorum that was reached
     if won is not None and won.same_as(_unsigned(work, command, won.digest)):
-        # An edit made a new digest, so that its repeat still names the one before.
+        # An edit made a new digest, and its repetition still names the one before.
         seen = command.type == "edit" or command.seen_digest in (None, won.digest)
         if seen and command.args in (None, call.args):
             return call
@@ -98,8 +90,8 @@ def _check_seen(call: Call, command: Decide, digest: str) -> None:
             )
     elif seen != digest:
         raise Conflict(
-            f"request {call.id} is not what you saw, it is at revision {call.rev}: "
-            "read it again and decide on that"
+            f"request {call.id} is not what you saw: it is at revision {call.rev} now. Read it "
+            "again and decide on that"
         )
 
 
@@ -114,29 +106,29 @@ def _check_runs(work: UnitOfWork, call: Call) -> None:
     run = work.the_run()
     if run.stop:
         raise Cancelled(
-            f"{call.id} cannot run again, its run was cancelled ({run.stop}): "
-            "give its result (respond), or give it up (reject)"
+            f"{call.id} cannot run again, because its run was cancelled ({run.stop}): "
+            "enter its result (respond), or give up (reject)"
         )
 
 
 def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
-    """Whether this person may decide this request; the one place that says so."""
+    """Raise ``NotAllowed`` unless this person may decide this request. Checked only here."""
     by, terms = command.by, call.terms
     known = known_people(work)
     if by.role == "agent" or any(person.role == "agent" for person in known):
         raise NotAllowed("an agent cannot decide; ask a person")
     if by.name == plain_name(call.agent):
         raise NotAllowed(
-            f"{by.name} is the agent that asks for {call.id}, and an agent cannot decide: give the "
-            "person or the agent another name"
+            f"{by.name} is the agent that requested {call.id}, and an agent cannot decide: use "
+            "another name for the person or the agent"
         )
     asked_here = not is_remote(call.binds) and by.name == plain_name(call.requester)
     if by.role == "chat" and not asked_here:
         raise NotAllowed(
-            f"{by.name} may not decide {call.id}: with the role 'chat' they decide only what they "
-            "asked for in a chat of this server"
+            f"{by.name} may not decide {call.id}: the role 'chat' may decide only what they asked "
+            "for in a chat of this server"
         )
-    # What somebody says of themselves in code counts only where the store knows nothing of them.
+    # Groups that were named in code count only for people whom the store does not know.
     said = by.groups if not known or by.assurance not in ("code", "os-user") else ()
     stored = (name for person in known for name in person.groups)
     groups = {f"group:{name}" for name in (*said, *stored)}
@@ -145,14 +137,14 @@ def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
             f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"
         )
     if not terms.requester_decides and by.name == plain_name(call.requester):
-        raise NotAllowed(f"{by.name} asked for {call.id}; somebody else has to decide it")
-    # A quorum is of people who proved who they are: a name in code, or a login, could be anybody's.
+        raise NotAllowed(f"{by.name} asked for {call.id}: another person has to decide it")
+    # A quorum counts people who proved who they are: names in code and OS users could be anyone.
     least = terms.assurance
     if terms.quorum > 1:
         least = max(least, "token", key=ASSURANCE.index)
     if ASSURANCE.index(by.assurance) < ASSURANCE.index(least):
         raise NotAllowed(
-            f"{call.id} needs a decision with assurance {least!r} or better, this one has "
+            f"{call.id} needs a decision with assurance {least!r} or better, and this one has "
             f"{by.assurance!r}: {_STEP_UP[least]}"
         )
 
@@ -172,19 +164,20 @@ def _unsigned(work: UnitOfWork, command: Decide, digest: str) -> Decided:
 
 
 def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided) -> Call:
-    """A no, or an answer in place of the run: one is enough, whatever the quorum."""
+    """Close a call by a rejection or an answer: one is enough, whatever the quorum."""
     result = decided.value if decided.type == "respond" else call.result
     if to is CallStatus.FAILED:
         result = decided.message or "given up"
         if call.doubt is not None and call.doubt.answer == "did_not_run":
             free_key(work, call)
     call = work.move(call, to, decision=decided, result=result)
-    _tell(work, call, decided)
-    resume(work)  # in the same transaction
+    _emit(work, call, decided)
+    wake_or_end(work)  # in the same transaction
     return call
 
 
-def _yes(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
+def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
+    """Count an approval or an edit, and make the call ready if the quorum is reached."""
     if command.type == "edit":
         call, decided = _revise(work, call, command, decided)
         if not _may_vote(work, call, command):
@@ -203,7 +196,7 @@ def _yes(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Cal
     )
     call = work.put_call(call._replace(votes=(*call.votes, vote)))
     if len(call.votes) < call.terms.quorum:
-        _tell(work, call, decided, event="voted", votes=len(call.votes))
+        _emit(work, call, decided, event="voted", votes=len(call.votes))
         return call
     call = work.move(
         call,
@@ -212,20 +205,20 @@ def _yes(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Cal
         valid_until=work.now + round(call.terms.valid_for * 1_000_000),
         grant=None,
     )
-    _tell(work, call, decided)
-    resume(work)  # in the same transaction
+    _emit(work, call, decided)
+    wake_or_end(work)  # in the same transaction
     return call
 
 
 def _revise(
     work: UnitOfWork, call: Call, command: Decide, decided: Decided
 ) -> tuple[Call, Decided]:
-    """An edit is a new revision: new digest, earlier votes void, the editor's vote its first."""
+    """Make an edit a new revision with a new digest; earlier votes are void."""
     if command.args is None:
         raise InvalidDecision("an edit needs the new arguments", "args")
     terms = command.terms or call.terms
     if terms.verdict is Verdict.DENY:
-        raise NotAllowed(f"the policy ({terms.rule}) forbids these arguments")
+        raise NotAllowed(f"the policy ({terms.rule}) denies these arguments")
     ends = [call.expires_at] if call.expires_at is not None else []
     if terms.expires_in is not None:
         ends.append(work.now + round(terms.expires_in * 1_000_000))
@@ -237,8 +230,8 @@ def _revise(
         votes=(),
         terms=terms,
         title=command.title,
-        preview="",  # of the arguments before
-        # Where code makes the key, it does so again before the start, and people see the new one.
+        preview="",  # it was of the old arguments
+        # If a function makes the key, it is called before the start, and people see the new key.
         effect_key=key_of(call.agent, call.binds, terms, command.args),
         expires_at=min(ends, default=None),
     )
@@ -255,7 +248,7 @@ def _revise(
 
 
 def _may_vote(work: UnitOfWork, call: Call, command: Decide) -> bool:
-    """Whether the editor may also approve: the new arguments may belong to other people."""
+    """Return whether the editor may also approve: the new arguments may need other reviewers."""
     try:
         check_reviewer(work, call, command)
     except NotAllowed:
@@ -263,7 +256,7 @@ def _may_vote(work: UnitOfWork, call: Call, command: Decide) -> bool:
     return "approve" in call.terms.allowed or "edit" in call.terms.allowed
 
 
-def _tell(
+def _emit(
     work: UnitOfWork, call: Call, decided: Decided, event: str = "decided", **more: object
 ) -> None:
     work.emit(
@@ -284,11 +277,87 @@ def _tell(
 def _check_grant(call: Call, command: Decide) -> None:
     if command.by.role == "chat":
         raise NotAllowed(
-            "a standing yes would count in the chats of others, too: approve this one call, or ask "
-            "a reviewer for it"
+            "a grant would also apply to the chats of others: approve this one call, or ask a "
+            "reviewer for a grant"
         )
     if command.type != "approve" or call.terms.quorum > 1 or not call.tool:
         raise InvalidDecision(
-            "a standing yes goes with the approval of a tool call that one person may decide",
+            "a grant needs the approval of a tool call that one person may decide",
             "grant",
         )
+
+
+# --- closing without a decision ---
+
+_CLOSABLE = (CallStatus.ASKED, CallStatus.READY)
+
+
+def overdue(work: UnitOfWork, call: Call) -> bool:
+    """Return whether a request has expired, by the store's clock."""
+    return (
+        call.status is CallStatus.ASKED
+        and call.expires_at is not None
+        and call.expires_at <= work.now
+    )
+
+
+def expire(work: UnitOfWork, command: Expire) -> Call:
+    """Close an expired request. Its rule says whether the run continues or is cancelled."""
+    call = work.the_call(command.call)
+    if not overdue(work, call):
+        return call
+    call = work.move(call, CallStatus.EXPIRED)
+    work.emit("expired", actor="clock", call=call, outcome=call.terms.on_expiry)
+    if call.terms.on_expiry == "cancel":
+        stop_run(work, f"{call.id} expired", CallStatus.CANCELLED, "clock")
+    else:
+        wake(work)
+    return call
+
+
+def cancel(work: UnitOfWork, command: Cancel) -> Run:
+    """Cancel one request, or the whole run with all of them."""
+    to = CallStatus.SUPERSEDED if command.superseded else CallStatus.CANCELLED
+    if command.call is not None:
+        call = work.the_call(command.call)
+        if call.status in _CLOSABLE:
+            _close_unstarted(work, call, to, command.by, command.reason)
+            wake(work)
+        return work.the_run()
+    if work.the_run().status in LIVE:
+        stop_run(work, command.reason or str(to), to, command.by)
+    return work.the_run()
+
+
+def stop_run(work: UnitOfWork, reason: str, to: CallStatus, by: str) -> None:
+    """Close the calls that have not started, and stop the run. Others finish and are recorded."""
+    work.put_run(work.the_run()._replace(stop=reason))
+    for call in list(work.calls.values()):
+        if call.status in _CLOSABLE:
+            _close_unstarted(work, call, to, by, reason)
+    refresh_run(work)
+    if work.the_run().status in LIVE:
+        work.emit("stopping", actor=by, reason=reason)
+
+
+def _close_unstarted(work: UnitOfWork, call: Call, to: CallStatus, by: str, reason: str) -> None:
+    # A cancelled call has the reason in place of a result.
+    said = reason if to is CallStatus.CANCELLED and reason else None
+    call = work.move(call, to, result=said)
+    work.emit(str(to), actor=by, call=call, reason=reason)
+
+
+def recover(work: UnitOfWork, command: Recover) -> tuple[Call, ...]:
+    """Mark every call that may have run since the backup as in doubt, idempotent or not.
+
+    A read that ran changed nothing, so it stays ready.
+    """
+    doubted = []
+    for call in list(work.calls.values()):
+        if call.status in (CallStatus.READY, CallStatus.RUNNING) and not call.is_read:
+            reason = "the store was restored from a backup"
+            take_key(work, call)  # its effect may have happened since
+            doubted.append(doubt_call(work, call, reason, retry=False))
+    work.put_run(work.the_run()._replace(owner=None, ready_at=None))
+    refresh_run(work)
+    return tuple(doubted)

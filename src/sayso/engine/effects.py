@@ -1,19 +1,19 @@
-"""Effects that must be unique in the whole store, by their key.
+"""Effect keys: they make an effect unique in the whole store.
 
 A call with an effect key takes the key when it starts, in the same transaction: the row of the key
-is locked, and a row that another call has written keeps this one from starting. The key belongs to
-its call while the call runs, when it is done, and for as long as nobody knows whether it ran. So it
-is given back in three cases only:
+is locked, and if another call has it, this one does not start. The key belongs to its call while
+the call runs, when it is done, and as long as it is unknown whether it ran. So it is released in
+three cases only:
 
-* the call failed for certain: it raised, and that was recorded;
-* the call paused by itself, or never got to run: it takes the key again when it starts again;
-* the other side was asked, said that the effect did not happen, and a person gave the call up.
+* the call certainly failed: it raised, and that was recorded;
+* the call paused, or did not get to run: it takes the key again when it starts again;
+* ``settle=`` found that the effect did not happen, and a person gave up on the call.
 
-A person who only gives up a call in doubt does not free the key: nobody has said that it did not
-run. Nor does ``prune``, which forgets the call, but not that the effect has happened.
+A person who gives up on a call in doubt does not release the key by that alone: it may have run.
+Nor does ``prune``, which deletes the call, but not the fact that the effect has happened.
 
-The keys of an agent on another machine live under its name (``bot/refund:17``), all others under
-none (``/refund:17``), so that no agent can take a key from another one.
+The keys of an agent on another machine are under its name (``bot/refund:17``), all others under
+none (``/refund:17``), so that no agent can take a key of another one.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from sayso.policy.template import effect_key
 from sayso.rows import Call, CallStatus, EffectKey
 from sayso.types import Terms
 
-#: How a stored failure tells that an effect belongs to another call; see ``first_request``.
+#: The text of a failure because an effect belongs to another call; see ``first_request``.
 _DUPLICATE, _BELONGS = "DuplicateEffect: the effect ", " belongs to "
 
 
 def is_remote(binds: str) -> bool:
-    """Whether an agent on another machine opened a call: it is bound to the body that it sent."""
+    """Return whether an agent on another machine opened a call, which is bound to its body."""
     bound = json.loads(binds) if binds else None
     return isinstance(bound, dict) and "body" in bound and bound.keys() <= {"body", "facts"}
 
 
 def key_of(agent: str, binds: str, terms: Terms, args: str, given: str = "") -> str:
-    """The key of a call's effect, in its space; "" if its effect need not be unique.
+    """Return the effect key of a call with its prefix, or "" if its effect need not be unique.
 
-    ``given`` is what code has made of the arguments, where the terms have no template.
+    ``given`` is the key that a function made, if the terms have no template.
     """
     if terms.effect == "read":
         return ""
@@ -48,12 +48,12 @@ def key_of(agent: str, binds: str, terms: Terms, args: str, given: str = "") -> 
 
 
 def shown_key(key: str) -> str:
-    """A key as people and code know it."""
+    """Return a key as people and code know it."""
     return key.removeprefix("/")
 
 
 def take_key(work: UnitOfWork, call: Call) -> EffectKey | None:
-    """Take the key of a call that is about to start; the row of another call that has it."""
+    """Take the key of a call that is about to start, or return the row of the call that has it."""
     if not call.effect_key or call.is_read:
         return None
     held = work.effects.get(call.effect_key)
@@ -74,7 +74,7 @@ def take_key(work: UnitOfWork, call: Call) -> EffectKey | None:
 
 
 def free_key(work: UnitOfWork, call: Call) -> None:
-    """Give the key of a call back: its effect has certainly not happened."""
+    """Release the key of a call whose effect has certainly not happened."""
     if call.effect_key:
         work.freed_effects[call.effect_key] = call.id
         held = work.effects.get(call.effect_key)
@@ -84,7 +84,7 @@ def free_key(work: UnitOfWork, call: Call) -> None:
 
 
 def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
-    """Close a call whose effect belongs to another one, with the other's result if it may be."""
+    """Close a call whose effect belongs to another one, with that one's result if allowed."""
     found = work.calls.get(first.call) or work.firsts.get(first.call)
     known = found is not None and found.status is CallStatus.DONE and found.result is not None
     same = (first.agent, first.requester) == (call.agent, call.requester)
@@ -92,7 +92,7 @@ def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
     if wants and known and same and found is not None and found.tool == call.tool:
         to, result = CallStatus.DONE, found.result
     else:
-        status = "was forgotten since" if found is None else f"is {found.status}"
+        status = "was pruned" if found is None else f"is {found.status}"
         to, result = CallStatus.FAILED, _taken_text(call.effect_key, first.call, status)
     call = work.move(call, to, result=result)
     work.emit(
@@ -109,11 +109,11 @@ def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
 
 def _taken_text(key: str, first: str, status: str) -> str:
     named = f"{_DUPLICATE}{shown_key(key)!r}{_BELONGS}{first}"
-    return f"{named}, which {status}: it is not carried out again"
+    return f"{named}, which {status}: it does not run again"
 
 
 def first_request(call: Call) -> str:
-    """The request that has the effect of a call which failed for that; nothing of any other."""
+    """Return the request that has the effect, if this call failed because of that; else ""."""
     result = (call.result or "") if call.status is CallStatus.FAILED and call.effect_key else ""
     if not result.startswith(_DUPLICATE):
         return ""

@@ -1,4 +1,4 @@
-"""What stands beside the conversations: grants, tokens, and bare facts."""
+"""Rows that belong to no conversation: grants and tokens. And events without a row."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sayso.errors import Conflict, NotFound
 from sayso.rows import Call, Principal
 from sayso.types import ASSURANCE, Grant, Terms, plain_name
 
-#: Beside a grant's scope, which is a schema: whom the rule asked when it was given, and how sure we
-#: were of who gave it.
-UNDER = "x-given-under"
+#: A key in a grant's scope, which is a schema: the reviewers, facts and assurance of the request
+#: with which it was given.
+GIVEN_UNDER = "x-given-under"
 
 
 def grant_bytes(grant: Grant) -> bytes:
-    """What the signature of a grant covers: all that the person said, but not the uses left.
+    """Return what the signature of a grant covers: everything but the uses left.
 
-    Those are spent by workers, which hold the row key only; the row's MAC covers them.
+    Workers count those down, and have only the row key; the row's MAC covers them.
     """
     parts = (
         *(grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by),
@@ -29,28 +29,28 @@ def grant_bytes(grant: Grant) -> bytes:
     return json.dumps(["grant", *parts]).encode()
 
 
-def genuine(work: UnitOfWork, grant: Grant) -> bool:
-    """Say whether a process that may sign decisions gave this grant."""
+def is_genuine(work: UnitOfWork, grant: Grant) -> bool:
+    """Return whether a process that may sign decisions made this grant."""
     return work.deps.verify(grant_bytes(grant), grant.signature)
 
 
-def surroundings(call: Call) -> object:
-    """The facts that ``binds=`` gave for a call, for a grant to be compared by.
+def facts_of(call: Call) -> object:
+    """Return the facts that ``binds=`` returned for a call, to compare with those of a grant.
 
-    A call from another machine is also bound to the body that opened it, which is not one of them.
+    A call from another machine is also bound to the body that opened it, which is not a fact.
     """
     bound: dict[str, object] | None = json.loads(call.binds) if call.binds else None
     return bound.get("facts") if bound is not None and is_remote(call.binds) else bound
 
 
-def speaks_for(grant: Grant, call: Call) -> bool:
-    """Whether whoever gave it could say yes to this call, too, and as surely as its rule wants."""
+def covers(grant: Grant, call: Call) -> bool:
+    """Return whether the person who gave the grant could approve this call with that assurance."""
     terms, by = call.terms, grant.by
     if not terms.requester_decides and by == plain_name(call.requester):
         return False
-    under = json.loads(grant.scope).get(UNDER, {})
-    if under.get("binds") != surroundings(call):
-        return False  # it was given elsewhere
+    under = json.loads(grant.scope).get(GIVEN_UNDER, {})
+    if under.get("binds") != facts_of(call):
+        return False  # it was given under other facts
     given, least = under.get("reviewers", ()), under.get("assurance", Terms().assurance)
     theirs = not terms.reviewers or by in terms.reviewers
     if not theirs and not (given and set(given) <= set(terms.reviewers)):
@@ -59,7 +59,7 @@ def speaks_for(grant: Grant, call: Call) -> bool:
 
 
 def sign_grant(work: UnitOfWork, grant: Grant) -> Grant:
-    """Write a grant that was given or revoked now."""
+    """Sign and write a grant that is new or was just revoked."""
     return put_grant(work, replace(grant, signature=work.deps.sign(grant_bytes(grant))))
 
 
@@ -70,7 +70,7 @@ def put_grant(work: UnitOfWork, grant: Grant) -> Grant:
 
 
 def store_grant(work: UnitOfWork, grant: Grant) -> Grant:
-    """Keep a standing yes, and tell."""
+    """Store a grant, and add its event."""
     grant = sign_grant(work, grant)
     work.emit_system(
         "granted",
@@ -87,14 +87,14 @@ def store_grant(work: UnitOfWork, grant: Grant) -> Grant:
 
 
 def add_grant(work: UnitOfWork, command: AddGrant) -> Grant:
-    """Store a standing yes."""
+    """Store a grant."""
     if command.grant.id in work.grants:
-        raise Conflict(f"grant {command.grant.id} is there already: give another id")
+        raise Conflict(f"grant {command.grant.id} already exists: use another id")
     return store_grant(work, replace(command.grant, created=work.now))
 
 
 def revoke_grant(work: UnitOfWork, command: RevokeGrant) -> Grant:
-    """End a standing yes; ending it twice changes nothing."""
+    """Revoke a grant. Idempotent."""
     grant = work.grants.get(command.grant)
     if grant is None:
         raise NotFound(f"no grant {command.grant}: see `sayso grants`")
@@ -105,7 +105,7 @@ def revoke_grant(work: UnitOfWork, command: RevokeGrant) -> Grant:
 
 
 def principal_bytes(principal: Principal) -> bytes:
-    """What the signature of a token's row covers: all of it, as it stands now."""
+    """Return what the signature of a token's row covers: all of it."""
     parts = (
         *(principal.id, principal.token_hash, principal.person, principal.role),
         *(list(principal.groups), principal.created, principal.ends, principal.revoked),
@@ -114,7 +114,7 @@ def principal_bytes(principal: Principal) -> bytes:
 
 
 def known_people(work: UnitOfWork) -> list[Principal]:
-    """What the store knows of who decides: their live tokens. A row not ours counts for none."""
+    """Return the live tokens of the person who decides. A row that is not genuine is ignored."""
     return [
         person
         for person in work.people
@@ -132,7 +132,7 @@ def _keep_principal(work: UnitOfWork, principal: Principal) -> Principal:
 def add_principal(work: UnitOfWork, command: AddPrincipal) -> Principal:
     """Store a token's hash with the person behind it."""
     if work.principal is not None:
-        raise Conflict(f"token {work.principal.id} is there already: give another id")
+        raise Conflict(f"token {work.principal.id} already exists: use another id")
     principal = command.principal._replace(created=work.now)
     principal = _keep_principal(work, principal)
     work.emit_system(
@@ -148,7 +148,7 @@ def add_principal(work: UnitOfWork, command: AddPrincipal) -> Principal:
 
 
 def revoke_principal(work: UnitOfWork, command: RevokePrincipal) -> Principal:
-    """End a token; ending it twice changes nothing."""
+    """Revoke a token. Idempotent."""
     principal = work.principal
     if principal is None:
         raise NotFound(f"no token {command.principal}: see `sayso token list`")
@@ -160,5 +160,5 @@ def revoke_principal(work: UnitOfWork, command: RevokePrincipal) -> Principal:
 
 
 def note(work: UnitOfWork, command: Note) -> None:
-    """Add a fact that changes no row."""
+    """Add an event that changes no row."""
     work.emit(command.type, actor=command.actor, **command.body)

@@ -7,11 +7,11 @@ here. The chart in ``docs/state-machine.md`` is drawn from them.
 
 Four moves deserve a word:
 
-* ``running → ready``: the call itself asked a person something and paused. It has not failed and
-  is not in doubt; it starts again at its top when the answer is there.
+* ``running → ready``: the call itself asked a person and paused. It has not failed and is not in
+  doubt; it starts from the top when the answer is there.
 * ``in_doubt → ready``: a person said "run it again". It is not ``running`` yet: a process that dies
   before the new start must not leave a second doubt behind.
-* ``ready → in_doubt``: after a restore from backup nobody knows whether it ran since the backup.
+* ``ready → in_doubt``: after a restore from a backup, it is unknown whether it ran since.
 * ``ready → done`` and ``ready → failed``: a read. It changes nothing, so it is never ``running``
   and never in doubt: it stays ``ready``, through as many attempts as it takes, until its result is
   recorded. A process that dies in the middle leaves it as it was. The same moves close a call

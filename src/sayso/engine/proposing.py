@@ -1,17 +1,17 @@
-"""How a call comes to be: put to a person, allowed at once, or refused."""
+"""New calls: each is asked about, allowed, or denied. And asking again."""
 
 from __future__ import annotations
 
 from sayso.engine.asking import ask, ask_again, envelope
 from sayso.engine.commands import NewCall, Propose, Reask
-from sayso.engine.grants import genuine, speaks_for
+from sayso.engine.grants import covers, is_genuine
 from sayso.engine.running import (
     begin,
     check_token,
     close_read,
     lease_run,
     reads_under_lease,
-    settle,
+    refresh_run,
 )
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall
@@ -20,10 +20,10 @@ from sayso.types import Decided, Grant, Verdict
 
 
 def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
-    """Open the run, append what was said, and take in each call once."""
+    """Open the run, append messages, and add each call once."""
     run = work.run or _open_run(work, command)
     if run.status is RunStatus.CANCELLED or run.stop:
-        raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
+        raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
     if run.status not in LIVE:
         return _known_calls(work, command, run)
     if command.token is not None:
@@ -37,12 +37,12 @@ def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
     work.tools.extend(command.tools)
     calls = tuple(_take_in(work, command, new) for new in command.calls)
     reads = any(reads_under_lease(work, call) for call in calls)
-    settle(work, hold=command.hold or reads, wake_seen=command.wake_seen)
+    refresh_run(work, hold=command.hold or reads, wake_seen=command.wake_seen)
     return calls
 
 
 def _known_calls(work: UnitOfWork, command: Propose, run: Run) -> tuple[Call, ...]:
-    """The calls of a finished run, if all were made before. Nothing is ever added to one."""
+    """Return the calls of a finished run if all exist. Nothing is ever added to such a run."""
     known = [work.by_key(new.key) for new in command.calls]
     if command.messages or not known or None in known:
         raise Conflict(f"run {run.id} is {run.status}: reopen it, or start another run")
@@ -51,7 +51,7 @@ def _known_calls(work: UnitOfWork, command: Propose, run: Run) -> tuple[Call, ..
 
 def _open_run(work: UnitOfWork, command: Propose) -> Run:
     if command.thread == SYSTEM_THREAD:
-        raise InvalidCall("names that begin with @ are kept for the store itself", "thread")
+        raise InvalidCall("names that begin with @ are reserved: use another name", "thread")
     work.new_run = True
     if not work.thread.owner:
         work.own(command.requester)
@@ -162,7 +162,7 @@ def _allowed(
         assurance="code",
         digest=call.digest,
         # No person decided this. The row's MAC covers it, and the policy, or the grant with its
-        # own signature, is asked again before the start.
+        # own signature, is checked again before the start.
         signature="",
     )
     call = work.add_call(
@@ -184,25 +184,25 @@ def _allowed(
 
 
 def _read_already(work: UnitOfWork, call: Call, outcome: tuple[bool, str | None]) -> Call:
-    """Record what a read gave that ran before it was proposed."""
+    """Record the outcome of a read that ran before it was proposed."""
     if not call.is_read:
-        raise InvalidCall(f"{call.tool} is no read: it is proposed before it runs", "outcome")
+        raise InvalidCall(f"{call.tool} is not a read: propose it before it runs", "outcome")
     return close_read(work, call, 0, *outcome)
 
 
 def _granted(work: UnitOfWork, call: Call) -> Grant | None:
-    # A grant never beats a quorum: two people cannot be replaced by one standing yes.
+    # A grant never replaces a quorum: it is the approval of one person.
     if call.terms.quorum > 1 or call.kind != "approval":
         return None
     for grant in work.grants.values():
         fits = grant.agent == call.agent and grant.tool_digest == call.tool_digest
-        fits = fits and grant.live(work.now) and genuine(work, grant)
-        if fits and speaks_for(grant, call) and work.deps.matches(grant.scope, call.args):
+        fits = fits and grant.live(work.now) and is_genuine(work, grant)
+        if fits and covers(grant, call) and work.deps.matches(grant.scope, call.args):
             return grant
     return None
 
 
-def _shown_anew(work: UnitOfWork, call: Call, preview: str, title: str) -> Call:
+def _new_revision(work: UnitOfWork, call: Call, preview: str, title: str) -> Call:
     call = call._replace(preview=preview, title=title, rev=call.rev + 1, votes=())
     call = work.put_call(_digested(work, call))
     work.emit(
@@ -217,17 +217,17 @@ def _shown_anew(work: UnitOfWork, call: Call, preview: str, title: str) -> Call:
 
 
 def reask(work: UnitOfWork, command: Reask) -> Call:
-    """Put a call to people again, under what holds now; what was approved so far is void.
+    """Ask about a call again with its current terms; approvals so far are void.
 
-    A pending request becomes a new revision of itself, and does not live longer by that. So it does
-    where only its preview is made anew: people would be shown something else.
+    A pending request becomes a new revision, and keeps its expiry. That is also so if only its
+    preview or title changed, because people would be shown something else.
     """
     call = work.the_call(command.call)
     if call.status is CallStatus.ASKED and not command.reason:
         preview = call.preview if command.preview is None else command.preview
         title = call.title if command.title is None else command.title
         same = (preview, title) == (call.preview, call.title)
-        return call if same else _shown_anew(work, call, preview, title)
+        return call if same else _new_revision(work, call, preview, title)
     if call.status not in (CallStatus.READY, CallStatus.ASKED):
         return call
     if command.tool is not None:
@@ -243,5 +243,5 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
     else:
         again = call._replace(rev=call.rev + 1, votes=(), decision=None)
         call = ask(work, again, "tightened", until=call.expires_at, reason=command.reason)
-    settle(work)
+    refresh_run(work)
     return call

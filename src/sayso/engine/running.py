@@ -1,4 +1,8 @@
-"""How a call runs: who may work on the run, what has started, what it gave, what is in doubt."""
+"""Running calls: leases, starts, results and doubts.
+
+``refresh_run`` is at the center: after each command it derives the run's status from the counts of
+its open calls, and releases the lease unless it is held.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from sayso.engine.commands import (
     Wake,
 )
 from sayso.engine.effects import close_duplicate, free_key, take_key
-from sayso.engine.grants import genuine, put_grant, speaks_for
+from sayso.engine.grants import covers, is_genuine, put_grant
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
 from sayso.rows import LIVE, Call, CallStatus, Doubt, Run, RunStatus
@@ -31,7 +35,7 @@ from sayso.types import Micros
 
 
 def lease_run(work: UnitOfWork, owner: str, lease: Micros) -> bool:
-    """Take or renew the run's lease; no if another owner holds it or left something running."""
+    """Take or renew the run's lease. Return False if another owner holds it or left a call."""
     run = work.the_run()
     if run.owner != owner and (run.leased(work.now) or run.running):
         return False
@@ -40,14 +44,14 @@ def lease_run(work: UnitOfWork, owner: str, lease: Micros) -> bool:
     return True
 
 
-def settle(
+def refresh_run(
     work: UnitOfWork, *, hold: bool = False, wake_seen: int | None = None, waits: bool = False
 ) -> None:
-    """Let the run's status follow from its open calls; release its lease unless it is held.
+    """Set the run's status from its open calls, and release its lease unless it is held.
 
-    A decision made while somebody held the lease did not shorten it (it only raised ``wake``), so
-    whoever lets go looks at ``wake`` and leaves the run due. With ``waits``, what is ready has
-    paused by itself, and does not make the run due.
+    A decision that was made while a process held the lease did not shorten it (it only raised
+    ``wake``), so the process that releases it compares ``wake`` and leaves the run due. With
+    ``waits``, the ready calls have paused to ask, and do not make the run due.
     """
     run = work.the_run()
     if run.status not in LIVE:
@@ -60,76 +64,76 @@ def settle(
     elif (run.ready and not waits) or (wake_seen is not None and run.wake != wake_seen):
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=work.now)
     elif run.asked or run.in_doubt or waits:
-        work.set_run(RunStatus.PAUSED, owner=None, ready_at=_asks_at(work))
+        work.set_run(RunStatus.PAUSED, owner=None, ready_at=_settle_at(work))
     else:
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=None)
 
 
-def _asks_at(work: UnitOfWork) -> Micros | None:
-    """When a process that has the tool can ask the other side about a call that is in doubt."""
+def _settle_at(work: UnitOfWork) -> Micros | None:
+    """Return when a process that has the tool can call ``settle=`` about a doubt."""
     doubts = (call.unsettled for call in work.calls.values() if call.settles)
     return min((doubt.ask_at for doubt in doubts if doubt is not None), default=None)
 
 
 def wake(work: UnitOfWork) -> None:
-    """A person has settled something: make the run due, without shortening anybody's lease."""
+    """Make the run due after a decision, without shortening a lease."""
     run = work.the_run()
     asleep = run.status in LIVE and not run.leased(work.now)
     work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
 
 
-def woken(work: UnitOfWork, command: Wake) -> None:
-    """Wake a run up for somebody who is no person; one that has ended stays as it is."""
+def wake_run(work: UnitOfWork, command: Wake) -> None:
+    """Make a run due without a decision. A run that has ended stays as it is."""
     if work.the_run().status in LIVE:
         wake(work)
         work.emit("woken", actor="engine")
 
 
-def seen(work: UnitOfWork, command: Look) -> Run:
-    """The run after the commands before this one."""
+def read_run(work: UnitOfWork, command: Look) -> Run:
+    """Return the run after the commands before this one."""
     return work.the_run()
 
 
-def resume(work: UnitOfWork) -> None:
-    """A person, the clock or a late result has settled a call: its run goes on, or ends."""
+def wake_or_end(work: UnitOfWork) -> None:
+    """Make the run due after a decision or a late result, or end it if it was cancelled."""
     wake(work)
     if work.the_run().stop:
-        settle(work)
+        refresh_run(work)
 
 
 def check_token(run: Run, token: int) -> None:
-    """Raise Conflict if another process has taken the run since this token was read."""
+    """Raise ``Conflict`` if another process has taken the run since this token was read."""
     if run.token != token:
-        raise Conflict(f"run {run.id} was taken over by another process; its outcome counts")
+        raise Conflict(f"run {run.id} was taken over by another process: use its outcome")
 
 
 def reopen(work: UnitOfWork, command: Reopen) -> Run | None:
-    """Open a finished run again: the one move that may follow ``finished``."""
+    """Reopen a finished run: the only move that may follow ``finished``."""
     run = work.run
     if run is None or run.status in LIVE:
         return run
     if run.status is RunStatus.CANCELLED or run.stop:
-        raise Cancelled(f"run {run.id} was cancelled: {run.stop}; start another run")
+        raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
     run = work.set_run(RunStatus.RUNNING, output=None, token=run.token + 1)
     work.emit("reopened", actor=command.by or f"agent:{run.agent}", token=run.token)
     return run
 
 
 def park(work: UnitOfWork, command: Park) -> Run:
-    """Give the lease back; the run stays due if a decision came meanwhile."""
+    """Release the lease. The run stays due if a decision was made meanwhile."""
     run = work.the_run()
     check_token(run, command.token)
-    settle(work, wake_seen=command.wake_seen, waits=True)
+    refresh_run(work, wake_seen=command.wake_seen, waits=True)
     if work.the_run().status is RunStatus.PAUSED:
         work.put_run(work.the_run()._replace(ready_at=command.due_at))
     return work.the_run()
 
 
 def claim(work: UnitOfWork, command: Claim) -> Run | None:
-    """Take a due run; nothing if another process was faster.
+    """Take a due run. Return None if another process was faster.
 
-    The process that holds the run gets it again, with the same token. Were it refused, a ``Start``
-    in the same transaction would begin calls that nobody runs.
+    The process that holds the run gets it again, with the same token. If it were refused, a
+    ``Start`` in the same transaction would start calls that no process runs.
     """
     run = work.the_run()
     if run.status in LIVE and run.owner == command.owner and run.leased(work.now):
@@ -139,7 +143,7 @@ def claim(work: UnitOfWork, command: Claim) -> Run | None:
         run.due(work.now) or (command.force and not run.leased(work.now))
     ):
         return None
-    _doubt_running(work, "its process went away")
+    _doubt_running(work, "its process died")
     run = work.set_run(
         RunStatus.RUNNING,
         owner=command.owner,
@@ -151,7 +155,7 @@ def claim(work: UnitOfWork, command: Claim) -> Run | None:
 
 
 def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
-    """Begin the calls that are ready; what may no longer run is asked about again."""
+    """Start the calls that are ready. Those that may no longer run are asked about again."""
     calls = [work.the_call(call_id) for call_id in command.calls]
     ready = [call for call in calls if call.status is CallStatus.READY]
     _check_not_stopped(work.the_run())
@@ -164,7 +168,7 @@ def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
     started = tuple(
         begin(work, c, command.owner) if c.status is CallStatus.READY else c for c in calls
     )
-    settle(work, hold=only_reads)
+    refresh_run(work, hold=only_reads)
     return started
 
 
@@ -174,25 +178,27 @@ def _check_not_stopped(run: Run) -> None:
 
 
 def _check_seen(calls: Sequence[Call], seen: Sequence[str]) -> None:
-    """Refuse to start a row that is not the one which was checked."""
+    """Raise ``Conflict`` if a row is not the one that was checked."""
     for call, mac in zip(calls, seen, strict=True):
         if call.status is CallStatus.READY and call.mac != mac:
             raise Conflict(f"{call.id} changed after it was checked: read it again")
 
 
 def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
-    """Start a ready call, or ask about it again if its yes has ended."""
-    stale = _stale(work, call)
-    if stale:
-        return ask_again(work, call, stale)
+    """Start a ready call, or ask about it again if its approval is no longer valid."""
+    why_not = _use_approval(work, call)
+    if why_not:
+        return ask_again(work, call, why_not)
     taken = take_key(work, call)
     if taken is not None:
         return close_duplicate(work, call, taken)
     return start_read(work, call, owner) if call.is_read else start_call(work, call)
 
 
-def _stale(work: UnitOfWork, call: Call) -> str:
-    # What a rule let begin in time goes on, however long people take for what it asks in its body.
+def _use_approval(work: UnitOfWork, call: Call) -> str:
+    """Use up one use of the grant, if any. Return why the approval is not valid, or ""."""
+    # A call that a rule allowed, and that began in time, may start again later: people may have
+    # taken long to answer what it asks in its body.
     by_rule = call.decision is not None and call.decision.type in ("allow", "grant")
     begun = by_rule and call.attempt > 0
     if call.valid_until is not None and call.valid_until <= work.now and not begun:
@@ -200,13 +206,13 @@ def _stale(work: UnitOfWork, call: Call) -> str:
     if call.grant is None:
         return ""
     grant = work.grants.get(call.grant)
-    if grant is not None and not genuine(work, grant):
-        return "the grant was changed behind our back"
+    if grant is not None and not is_genuine(work, grant):
+        return "the grant was tampered with"
     if grant is not None and not (
-        speaks_for(grant, call) and work.deps.matches(grant.scope, call.args)
+        covers(grant, call) and work.deps.matches(grant.scope, call.args)
     ):
         return "the grant does not cover it any more"
-    # One call spends one use, however often it pauses and starts again.
+    # One call takes one use, however often it pauses and starts again.
     spends = grant is not None and grant.uses_left is not None and call.attempt == 0
     if grant is None or not (grant if spends else replace(grant, uses_left=None)).live(work.now):
         return "the grant ended before the start"
@@ -216,7 +222,7 @@ def _stale(work: UnitOfWork, call: Call) -> str:
 
 
 def start_call(work: UnitOfWork, call: Call) -> Call:
-    """Mark one call as begun under the run's token."""
+    """Mark one call as started under the run's token."""
     run = work.the_run()
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
     work.emit(
@@ -232,14 +238,13 @@ def start_call(work: UnitOfWork, call: Call) -> Call:
     return call
 
 
-# -- reads: they change nothing, so they take no lease, and stay ready until they are recorded
+# -- reads: they change nothing, so they take no lease, and stay ready until recorded
 
 
 def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
     """Count an attempt of a read. It stays ready, and several may run at once.
 
-    Its token is that of the lease that its process holds anyway, for the run as a whole; none if
-    it holds none.
+    Its token is that of the run's lease if its process holds it, and otherwise 0.
     """
     run = work.the_run()
     token = run.token if run.owner == owner and run.leased(work.now) else 0
@@ -257,14 +262,14 @@ def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
 
 
 def reads_under_lease(work: UnitOfWork, call: Call) -> bool:
-    """Whether a read was started by the process that holds the run."""
+    """Return whether the process that holds the run started this read."""
     run = work.the_run()
     ours = call.token != 0 and call.token == run.token and run.leased(work.now)
     return call.is_read and call.status is CallStatus.READY and ours
 
 
 def record_read(work: UnitOfWork, call: Call, command: Record) -> Call:
-    """Store what a read gave; the first result counts. A failure may leave it ready."""
+    """Record the outcome of a read. The first result counts; a failure may leave it ready."""
     if call.status is not CallStatus.READY:
         return call
     if command.retry and not command.ok:
@@ -273,12 +278,12 @@ def record_read(work: UnitOfWork, call: Call, command: Record) -> Call:
     call = close_read(work, call, command.attempt, command.ok, command.result)
     for message in command.messages:
         work.say(message)
-    settle(work, hold=command.hold or not ours)  # never ends the lease of another process
+    refresh_run(work, hold=command.hold or not ours)  # never ends the lease of another process
     return call
 
 
 def close_read(work: UnitOfWork, call: Call, attempt: int, ok: bool, result: str | None) -> Call:
-    """Record what a read gave, or that it failed for good."""
+    """Record the result of a read, or its final failure."""
     call = work.move(call, CallStatus.DONE if ok else CallStatus.FAILED, result=result)
     work.emit("read_recorded", actor=f"attempt:{attempt}", call=call, ok=ok, result=result)
     return call
@@ -292,7 +297,7 @@ def _stop_read(work: UnitOfWork, call: Call, attempt: int, error: str | None) ->
 
 
 def record(work: UnitOfWork, command: Record) -> Call:
-    """Store an outcome by the attempt's own token; a late one closes a doubt nobody settled."""
+    """Record an outcome under the attempt's own token. A late one closes a doubt that is open."""
     call = work.the_call(command.call)
     if call.is_read:
         return record_read(work, call, command)
@@ -330,9 +335,9 @@ def _record(
     actor = actor or f"attempt:{call.attempt}"
     work.emit("recorded", actor=actor, call=call, ok=ok, result=result, late=late, **more)
     if late:
-        resume(work)  # another process may hold the run by now, and keeps it
+        wake_or_end(work)  # another process may hold the run by now, and keeps it
     else:
-        settle(work, hold=hold)
+        refresh_run(work, hold=hold)
     return call
 
 
@@ -346,16 +351,16 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
     call = begin(work, call, command.owner)
     if call.is_read and call.status is CallStatus.READY:
         call = close_read(work, call, call.attempt, True, command.result)
-        settle(work)
+        refresh_run(work)
         return call
     if call.status is not CallStatus.RUNNING:
-        settle(work)
+        refresh_run(work)
         return call
     return _record(work, call, True, command.result)
 
 
 def suspend(work: UnitOfWork, command: Suspend) -> Call:
-    """Put a started call back: it paused by itself, so nothing is in doubt."""
+    """Make a started call ready again: it paused to ask, so nothing is in doubt."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     reads = call.is_read and call.status is CallStatus.READY
@@ -364,7 +369,7 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
             held = work.the_run().leased(work.now) and not reads_under_lease(work, call)
             call = _stop_read(work, call, command.attempt, call.result)
             if held:
-                return call  # another process works on the run, and lets go of it itself
+                return call  # another process works on the run, and will release it
         else:
             free_key(work, call)
             call = work.move(call, CallStatus.READY)
@@ -373,9 +378,9 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
         if run.stop:
             call = work.move(call, CallStatus.CANCELLED)
             work.emit("cancelled", actor="engine", call=call, reason=run.stop)
-            settle(work)
+            refresh_run(work)
         elif run.running == 0:
-            # It waits for the answer to its own question, so it is not due before that.
+            # It waits for the answer to its own request, so it is not due before that.
             waits = run.asked or run.in_doubt or command.elsewhere
             idle = RunStatus.PAUSED if waits else RunStatus.RUNNING
             work.set_run(idle, owner=None, ready_at=None if idle is RunStatus.PAUSED else work.now)
@@ -383,21 +388,21 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
 
 
 def mark_in_doubt(work: UnitOfWork, command: MarkInDoubt) -> Call:
-    """Mark one running attempt as in doubt; an attempt that has ended stays as it is."""
+    """Mark a running attempt as in doubt. An attempt that has ended stays as it is."""
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if call.status is CallStatus.RUNNING and ours:
         call = doubt_call(work, call, command.reason)
-        settle(work)
+        refresh_run(work)
     return call
 
 
 def settle_doubt(work: UnitOfWork, command: Settle) -> Call:
-    """Take in what the other side says of a doubt, once; a person who was faster has settled it.
+    """Record the answer of ``settle=`` about a doubt, unless a person has closed it.
 
-    That it ran closes the doubt with the result. Anything else is kept for the person who decides,
-    and starts nothing. Of two processes that asked at the same time the first one counts, unless
-    it got no answer.
+    "It ran" closes the doubt with the result. Any other answer is evidence for the person who
+    decides, and starts nothing. If two processes asked at the same time, the first answer counts,
+    unless it was "unknown".
     """
     call = work.the_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -417,15 +422,15 @@ def settle_doubt(work: UnitOfWork, command: Settle) -> Call:
 
 
 def release_lapsed(work: UnitOfWork, command: ReleaseLapsed) -> tuple[Call, ...]:
-    """Free a run whose lease has lapsed, and mark what it left running as in doubt."""
+    """Release a run whose lease has expired, and mark its running calls as in doubt."""
     run = work.the_run()
     if run.status not in LIVE or not run.lapsed(work.now):
         return ()
-    doubted = _doubt_running(work, "its process went away")
+    doubted = _doubt_running(work, "its process died")
     work.put_run(work.the_run()._replace(owner=None, ready_at=None))
-    settle(work)
+    refresh_run(work)
     if work.the_run().status is RunStatus.RUNNING:
-        # No person is waited for, so any process may resume it.
+        # It does not wait for people, so any process may resume it.
         work.put_run(work.the_run()._replace(ready_at=work.now))
     return doubted
 
@@ -436,12 +441,12 @@ def _doubt_running(work: UnitOfWork, reason: str) -> tuple[Call, ...]:
 
 
 def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True) -> Call:
-    """One call whose end is unknown; an idempotent one simply gets ready to run again."""
+    """Mark a call whose outcome is unknown as in doubt. An idempotent one becomes ready again."""
     retry = retry and call.terms.effect == "idempotent" and not work.the_run().stop
     shown = call.asked or not retry
-    # Its end is not looked at any more, but stays: the digest of the approval covers it.
+    # Its expiry no longer applies, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()
-    # Until its lease ends, the process that was cut short may still be at it.
+    # Until its lease ends, the interrupted process may still be running it.
     run, more = work.the_run(), dict[str, object]()
     ask_at = (run.ready_at or work.now) if run.leased(work.now) else work.now
     call = work.move(call, CallStatus.IN_DOUBT, votes=votes, asked=shown)
@@ -455,18 +460,18 @@ def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True)
 
 
 def renew(work: UnitOfWork, command: Renew) -> bool:
-    """Push the end of a lease out, or let go of it; no if it is not ours any more."""
+    """Extend a lease, or release it. Return False if it is not ours any more."""
     run = work.the_run()
     if run.token != command.token or run.owner is None:
         return False
     work.put_run(run._replace(ready_at=work.now + command.lease))
-    if command.lease <= 0:  # somebody may be waiting for it, and hears of events only
+    if command.lease <= 0:  # a waiting process is woken by events only
         work.emit("released", actor=f"worker:{run.owner}", token=run.token)
     return True
 
 
 def finish(work: UnitOfWork, command: Finish) -> Run:
-    """End the run, unless calls of it are still open."""
+    """End the run, unless some of its calls are still open."""
     run = work.the_run()
     if command.token is not None:
         check_token(run, command.token)
@@ -480,7 +485,7 @@ def finish(work: UnitOfWork, command: Finish) -> Run:
         _close_reads(work)
         run = work.the_run()
     if run.asked or run.ready or run.running or run.in_doubt:
-        settle(work, wake_seen=command.wake_seen)
+        refresh_run(work, wake_seen=command.wake_seen)
         return work.the_run()
     run = work.set_run(RunStatus(command.status), owner=None, ready_at=None, output=command.output)
     work.emit("finished", actor=f"agent:{run.agent}", status=command.status)
@@ -488,7 +493,7 @@ def finish(work: UnitOfWork, command: Finish) -> Run:
 
 
 def _close_reads(work: UnitOfWork) -> None:
-    """Give up the reads that were tried and gave nothing: no caller will try them again."""
+    """Close the reads that ran without a result: no caller will retry them."""
     for call in list(work.calls.values()):
         if call.status is CallStatus.READY and call.is_read and call.attempt:
-            close_read(work, call, call.attempt, False, call.result or "it gave no result")
+            close_read(work, call, call.attempt, False, call.result or "it has no result")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sayso import codec
-from sayso.engine.grants import UNDER, surroundings
+from sayso.engine.grants import GIVEN_UNDER, facts_of
 from sayso.errors import Conflict, InvalidCall, InvalidDecision
 from sayso.redaction import find_placeholder, redact_declared
 from sayso.rows import Call, CallStatus, Tool
@@ -186,20 +186,20 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
             "grant: ends_in must be a number of seconds, at most a year", "grant.ends_in"
         )
     scope = dict(_scope(call, wanted.get("scope", "exact")))
-    scope.pop(UNDER, None)
+    scope.pop(GIVEN_UNDER, None)
     under: dict[str, Json] = {}
     # A grant covers no call that needs other reviewers, a higher assurance, or other binds than
     # those it was given under.
     if call.terms.reviewers or by.assurance != Terms().assurance:
         under |= {"reviewers": list(call.terms.reviewers), "assurance": by.assurance}
-    if (facts := surroundings(call)) is not None:
+    if (facts := facts_of(call)) is not None:
         under["binds"] = facts
     return Grant(
         id="grt_" + secrets.token_hex(6),
         agent=call.agent,
         tool=call.tool,
         tool_digest=call.tool_digest,
-        scope=codec.dumps({**scope, UNDER: under} if under else scope),
+        scope=codec.dumps({**scope, GIVEN_UNDER: under} if under else scope),
         by=by.name,
         created=now,
         uses_left=uses,
@@ -228,7 +228,7 @@ def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
 
 def grant_scope(grant: Grant) -> dict[str, Json]:
     """Return the arguments that a grant covers, as a schema."""
-    return {name: value for name, value in codec.loads(grant.scope).items() if name != UNDER}
+    return {name: value for name, value in codec.loads(grant.scope).items() if name != GIVEN_UNDER}
 
 
 def displayed_scope(store: Store, grant: Grant) -> dict[str, Json]:

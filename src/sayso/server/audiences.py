@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from sayso import codec
-from sayso.engine.grants import UNDER
+from sayso.engine.grants import GIVEN_UNDER
 from sayso.errors import Tampered, UnknownKey
 from sayso.forking import fork_safe_lock
 from sayso.inbox.people import Audience, audience_of, audience_of_run
@@ -104,5 +104,5 @@ def _of_system(event: Event) -> Audience:
 
 def grant_audience(scope: str, by: str) -> Audience:
     """Return who may see a grant: who gave it, and everyone who could have given it."""
-    reviewers = frozenset(codec.loads(scope).get(UNDER, {}).get("reviewers", ()))
+    reviewers = frozenset(codec.loads(scope).get(GIVEN_UNDER, {}).get("reviewers", ()))
     return Audience(not reviewers, reviewers | {by})

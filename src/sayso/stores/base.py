@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sayso import codec
 from sayso.engine import Command, EngineDeps, UnitOfWork, apply
-from sayso.engine.command import Needs
-from sayso.engine.commands import Note
+from sayso.engine.commands import Needs, Note
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring

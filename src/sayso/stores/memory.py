@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sayso.engine import Command, UnitOfWork
-from sayso.engine.command import Needs
+from sayso.engine.commands import Needs
 from sayso.engine.row_macs import row_mac
 from sayso.errors import Conflict
 from sayso.forking import no_fork, renew_in_child

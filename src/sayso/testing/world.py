@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
-from sayso.engine.command import Command
 from sayso.engine.commands import (
     AddGrant,
     AddPrincipal,
     Cancel,
     Claim,
+    Command,
     Complete,
     Decide,
     Expire,

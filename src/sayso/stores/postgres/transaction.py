@@ -22,7 +22,7 @@ from typing import Any
 from psycopg import errors
 
 from sayso.engine import EngineDeps, UnitOfWork
-from sayso.engine.command import Needs
+from sayso.engine.commands import Needs
 from sayso.errors import StoreError
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.postgres.connections import Answer, Connection, Pipeline, Translate

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from sayso.engine import EngineDeps, UnitOfWork
-from sayso.engine.command import Needs
+from sayso.engine.commands import Needs
 from sayso.engine.unit_of_work import check_not_put_back
 from sayso.rows import SYSTEM_THREAD, Call, Run, Thread, Tool
 from sayso.stores.listing import SearchKey, list_status_of, search_key_of

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sayso.engine import Command, EngineDeps, UnitOfWork
-from sayso.engine.command import Needs
+from sayso.engine.commands import Needs
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sayso.engine.command import Command
 from sayso.engine.commands import (
     COMMANDS,
     AddGrant,
     Cancel,
+    Command,
     Decide,
     Expire,
     Finish,
