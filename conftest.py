@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -39,6 +40,10 @@ _ENOUGH = 4 << 30
 _free = shutil.disk_usage(_MEMORY).free if os.access(_MEMORY, os.W_OK) else 0
 if "TMPDIR" not in os.environ and _free > _ENOUGH:
     os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
+
+# Tests start thousands of processes, and each would compile everything that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A process started in the background of a script ignores Ctrl-C, and so do its children. Some tests
 # need it.

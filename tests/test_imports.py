@@ -159,3 +159,11 @@ def test_the_terminal_is_found_among_the_channels() -> None:
     assert channels.TerminalChannel is TerminalChannel
     with pytest.raises(AttributeError, match="no_such_name"):
         channels.no_such_name  # noqa: B018
+
+
+def test_the_version_loads_no_command() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "sayso", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"sayso {sayso.__version__}\n"
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert not loaded & {"typer", "pydantic", "asyncio", "sqlite3", "sayso.gate"}

@@ -7,6 +7,7 @@ function of a module beside this one in a child, and ``wait`` says how the child
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -94,6 +95,7 @@ def _serve() -> None:
     sys.path.append(str(Path(__file__).parents[1]))  # what several folders of tests share
     for module in (*MODULES, *(path.stem for path in more)):
         importlib.import_module(module)
+    gc.freeze()  # so that collections in the children do not copy all that was imported
     store.PATIENCE = PATIENCE  # other tests keep transactions open on the same server
     children: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:

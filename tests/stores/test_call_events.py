@@ -53,3 +53,18 @@ def test_the_events_of_a_call_are_read_from_an_index(tmp_path: Path, keys: Keyri
     plan = store._rows(f"EXPLAIN QUERY PLAN {query}", ("c",))
     assert [row[-1] for row in plan] == ["SEARCH event USING INDEX event_call (call=?)"]
     store.close()
+
+
+@pytest.mark.parametrize("status", ["running", "done"])
+def test_the_runs_of_one_agent_in_one_status_are_read_from_an_index(
+    tmp_path: Path, keys: Keyring, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "store.db", keys=keys)
+    asked: list[tuple[str, Any]] = []
+    rows = store._rows
+    monkeypatch.setattr(store, "_rows", lambda *query: asked.append(query) or rows(*query))
+    assert store.runs(status=status, agent="clerk") == []
+    ((statement, values),) = asked
+    plan = [row[-1] for row in rows(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert any("INDEX run_agent (agent=? AND status=? AND created<?)" in step for step in plan)
+    store.close()

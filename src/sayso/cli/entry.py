@@ -1,7 +1,7 @@
 """Where the ``sayso`` script starts.
 
 Servers and workers restart often, after a crash or an update, and something waits for them. So they
-load only their own commands.
+load only their own commands. Scripts ask for the version often, and that loads nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from sayso.cli.common import new_app, run
+from sayso import __version__
 
 #: Packages of the extra ``server``, which ``serve``, ``demo`` and a worker's metrics need.
 _SERVER = {"fastapi", "httptools", "prometheus_client", "standardwebhooks", "starlette", "uvicorn"}
@@ -18,6 +18,11 @@ _SERVER = {"fastapi", "httptools", "prometheus_client", "standardwebhooks", "sta
 def main() -> None:
     """Run the command line."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if sys.argv[1:] == ["--version"]:
+        print(f"sayso {__version__}")
+        return
+    from sayso.cli.common import new_app, run
+
     try:
         if name in ("serve", "worker"):
             gc.disable()  # until it is up: nothing that is loaded now becomes garbage

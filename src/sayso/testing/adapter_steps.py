@@ -7,6 +7,7 @@ interpreter that has imported the framework. ``Scenario`` is what a test works w
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import json
 import os
@@ -205,6 +206,7 @@ def serve(harness: str) -> None:
     speak = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # stdout carries answers only
     harness_class(harness)
+    gc.freeze()  # so that collections in the children do not copy all that was imported
     children: dict[int, Path] = {}
     for line in sys.stdin:
         request = json.loads(line)
