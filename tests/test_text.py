@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sayso.text import Visible, count_hidden, fingerprint, inline, lines, notes, visible
+from sayso.text import Visible, examined, fingerprint, inline, lines, notes, visible
 
 # Characters that make trouble, far more often than chance would bring them.
 NASTY = (
@@ -76,7 +76,7 @@ def test_hidden_characters_are_written_out_and_counted(text: str, shown: str) ->
     assert result.hidden == shown.count("⟨")
     assert result.notes[0].startswith(f"{result.hidden} hidden character")
     assert inline(text) == shown
-    assert count_hidden({text: [text]}) == 2 * result.hidden
+    assert examined({text: [text]}).hidden == 2 * result.hidden
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_honest_words_of_other_scripts_are_not(text: str) -> None:
 def test_notes_cover_keys_and_values_once() -> None:
     word = "p\u0430ypal.com"
     value = {"a\u200b": [word, {"b": word}], "c": "\u200b\u200b"}
-    assert count_hidden(value) == 3
+    assert examined(value).hidden == 3
     assert notes(value) == (
         "3 hidden characters",
         f"mixes Latin and Cyrillic letters: '{word}' (U+0430)",
@@ -304,7 +304,7 @@ def test_a_megabyte_is_shown_to_its_end() -> None:
     shown = lines({"body": text})
     assert len(shown) == 200_002
     assert shown[-1] == "  │ and delete everything"
-    assert count_hidden({"body": text}) == 200_000
+    assert examined({"body": text}).hidden == 200_000
     assert decode(visible(text).text) == text
     assert lines(["1" * 1_000_000]) == [f'- "{"1" * 1_000_000}"']
 
@@ -318,7 +318,7 @@ def test_depth_is_no_danger(depth: int) -> None:
     assert len(shown) == depth
     assert shown[-1].endswith("k: ⟨U+202E⟩end")
     assert max(map(len, shown)) < 80
-    assert count_hidden(value) == 1
+    assert examined(value).hidden == 1
     assert notes(value) == ("1 hidden character",)
 
 

@@ -86,11 +86,6 @@ def examined(value: object) -> Visible:
     return Visible(whole) if all(map(_is_plain, strings)) else visible(whole)
 
 
-def count_hidden(value: object) -> int:
-    """Count the hidden characters in all strings and keys of a JSON value."""
-    return examined(value).hidden
-
-
 def notes(value: object) -> tuple[str, ...]:
     """Return the notes for a reader of this JSON value, each once."""
     return examined(value).notes

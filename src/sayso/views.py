@@ -20,7 +20,6 @@ from sayso.types import (
     Request,
     RequestKind,
     RequestStatus,
-    Vote,
     VoteMade,
     moment,
 )
@@ -107,7 +106,10 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         allowed=_DOUBT_ANSWERS if in_doubt else terms.allowed,
         reviewers=terms.reviewers,
         quorum=terms.quorum,
-        votes=tuple(_vote_made(vote) for vote in call.votes),
+        votes=tuple(
+            VoteMade(type=vote.type, by=vote.by, at=moment(vote.at), assurance=vote.assurance)
+            for vote in call.votes
+        ),
         risk=terms.risk,
         rule=terms.rule,
         requester=call.requester,
@@ -136,10 +138,6 @@ def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dic
     """Put the arguments in the order of the tool's parameters; stored JSON is sorted."""
     declared = [name for name in (schema or {}).get("properties", ()) if name in args]
     return {name: args[name] for name in (*declared, *args)}
-
-
-def _vote_made(vote: Vote) -> VoteMade:
-    return VoteMade(type=vote.type, by=vote.by, at=moment(vote.at), assurance=vote.assurance)
 
 
 def decision_made(call: Call) -> DecisionMade | None:

@@ -93,7 +93,8 @@ def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
         to, result = CallStatus.DONE, found.result
     else:
         status = "was pruned" if found is None else f"is {found.status}"
-        to, result = CallStatus.FAILED, _taken_text(call.effect_key, first.call, status)
+        named = f"{_DUPLICATE}{shown_key(call.effect_key)!r}{_BELONGS}{first.call}"
+        to, result = CallStatus.FAILED, f"{named}, which {status}: it does not run again"
     call = work.move(call, to, result=result)
     work.emit(
         "duplicate",
@@ -105,11 +106,6 @@ def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
         result=result,
     )
     return call
-
-
-def _taken_text(key: str, first: str, status: str) -> str:
-    named = f"{_DUPLICATE}{shown_key(key)!r}{_BELONGS}{first}"
-    return f"{named}, which {status}: it does not run again"
 
 
 def first_request(call: Call) -> str:

@@ -177,17 +177,12 @@ def _allowed(
         "allowed", actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash
     )
     if outcome is not None:
-        return _read_already(work, call, outcome)
+        if not call.is_read:
+            raise InvalidCall(f"{call.tool} is not a read: propose it before it runs", "outcome")
+        return close_read(work, call, 0, *outcome)
     if command.owner is None or not lease_run(work, command.owner, command.lease):
         return call
     return begin(work, call, command.owner)
-
-
-def _read_already(work: UnitOfWork, call: Call, outcome: tuple[bool, str | None]) -> Call:
-    """Record the outcome of a read that ran before it was proposed."""
-    if not call.is_read:
-        raise InvalidCall(f"{call.tool} is not a read: propose it before it runs", "outcome")
-    return close_read(work, call, 0, *outcome)
 
 
 def _granted(work: UnitOfWork, call: Call) -> Grant | None:

@@ -298,7 +298,8 @@ class StoreBackend:
         if terms is None:
             return call
         reason = f"there is a stricter rule: {terms.rule}"
-        return await self.send(call, _reask(call, reason, terms=terms))
+        reask = Reask(thread=call.thread, run=call.run, call=call.id, reason=reason, terms=terms)
+        return await self.send(call, reask)
 
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
         new = await judged_call(plan)
@@ -578,7 +579,3 @@ def _attempt(call: Call) -> dict[str, Any]:
         "token": call.token,
         "attempt": call.attempt,
     }
-
-
-def _reask(call: Call, reason: str, **changes: Any) -> Reask:
-    return Reask(thread=call.thread, run=call.run, call=call.id, reason=reason, **changes)

@@ -150,7 +150,7 @@ MOST_WAITING = 500
 _REUSED = "Nothing was run: an earlier call has the id of this one. Make the call again."
 
 
-async def _nowhere(args: dict[str, Json]) -> Any:
+async def _no_effect(args: dict[str, Json]) -> Any:
     raise InvalidCall("this call has no effect of its own")
 
 
@@ -163,7 +163,7 @@ class FrameworkCall:
     tool: FrameworkTool
     args: Mapping[str, Json]
     #: Runs the tool in the framework's way, with exactly the arguments passed.
-    run: Callable[[dict[str, Json]], Awaitable[Any]] = _nowhere
+    run: Callable[[dict[str, Json]], Awaitable[Any]] = _no_effect
     #: Converts a result to JSON, and back.
     dump: Callable[[Any], Json] = lambda value: value
     load: Callable[[Json], Any] = lambda stored: stored

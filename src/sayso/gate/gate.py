@@ -99,7 +99,8 @@ class Gate:
         self._defined: dict[str, str] = {}
         self._has_policy = policy is not None
         self._policy = PolicyInForce(policy, self.store)
-        self._wait = _default_wait() if wait is UNSET else checked_wait(wait)
+        default = None if _in_terminal() else 0.0
+        self._wait = default if wait is UNSET else checked_wait(wait)
         #: How long a framework's call waits for a decision: only if the user set ``wait``.
         self.framework_wait = 0.0 if wait is UNSET else self._wait
 
@@ -410,10 +411,6 @@ def _in_terminal() -> bool:
         return sys.stdin.isatty() and sys.stderr.isatty()
     except (AttributeError, ValueError):
         return False
-
-
-def _default_wait() -> float | None:
-    return None if _in_terminal() else 0.0
 
 
 def _hint(request: Request, *, store: str) -> None:

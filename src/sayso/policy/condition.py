@@ -80,7 +80,8 @@ class Condition:
         found = self._find(args)
         if isinstance(found, _Missing):
             return f"where {self.text}: there is no {self.target}"
-        return f"where {self.text}: {self.target} is {_shown(found)}"
+        # ASCII JSON on one line, cut: it came from an agent, and is only a hint.
+        return f"where {self.text}: {self.target} is {_cut(json.dumps(found))}"
 
     @property
     def target(self) -> str:
@@ -212,10 +213,6 @@ def _less(one: Json, other: Json) -> bool:
     raise TypeError(f"{_kind(one)} cannot be compared with {_kind(other)}")
 
 
-def _among(one: Json, listed: Json) -> bool:
-    return any(same(one, item) for item in listed)
-
-
 def _matches(one: Json, pattern: Json) -> bool:
     if not isinstance(one, str):
         raise TypeError(f"{_kind(one)} cannot be matched with a glob")
@@ -227,7 +224,7 @@ _COMPARE: Mapping[str, Callable[[Json, Json], bool]] = {
     "!=": lambda one, other: not same(one, other),
     "<": _less,
     ">": lambda one, other: _less(other, one),
-    "in": _among,
+    "in": lambda one, listed: any(same(one, item) for item in listed),
     "matches": _matches,
 }
 
@@ -254,11 +251,6 @@ def _written(path: tuple[str | int, ...]) -> str:
         else:
             shown += f"[{json.dumps(step)}]"
     return shown
-
-
-def _shown(value: Json) -> str:
-    """Return a value as short ASCII JSON on one line: it came from an agent, and is only a hint."""
-    return _cut(json.dumps(value))
 
 
 def _cut(text: str) -> str:

@@ -18,7 +18,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -257,15 +257,11 @@ def _digest(rules: tuple[Rule, ...]) -> str:
         {
             field.name: _named(getattr(rule, field.name))
             for field in fields(rule)
-            if field.init and not _is_default(getattr(rule, field.name), field.default)
+            if field.init and getattr(rule, field.name) not in (field.default, (field.default,))
         }
         for rule in rules
     ]
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
-
-
-def _is_default(value: object, default: object) -> bool:
-    return default is not MISSING and value in (default, (default,))
 
 
 def _named(value: object) -> object:

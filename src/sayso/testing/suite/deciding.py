@@ -261,7 +261,7 @@ class Deciding:
         assert world.events("@system") == ["granted"]
 
     def test_who_only_chats_gives_no_grant(self, world: World) -> None:
-        call = world.ask()
+        (call,) = world.propose(world.new(), requester="cleo")
         with pytest.raises(NotAllowed, match="reviewer"):
             world.decide(call, by=Reviewer("cleo", role="chat"), grant=_grant(world))
         assert world.store.grants() == []

@@ -262,7 +262,7 @@ class EffectKeys:
         second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
         (refused,) = world.start(second)
         assert refused.status is CallStatus.FAILED
-        assert f"{call.id}, which was forgotten" in (refused.result or "")
+        assert f"{call.id}, which was pruned" in (refused.result or "")
 
     def test_a_key_is_new_after_an_edit(self, world: World) -> None:
         call = world.ask(args={"order": 17}, effect_key="/refund:17", template="refund:{order}")
