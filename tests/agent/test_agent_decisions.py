@@ -88,7 +88,7 @@ async def test_an_edit_that_the_policy_forbids_is_refused_in_front_of_the_person
     agent = world.agent(PAY, say("Done."), policy=policy)
     result = await agent.run("pay ana", thread="t")
     result.state.edit(result.interruptions[0], {"amount": 1000}, by="bea")
-    with pytest.raises(sayso.NotAllowed, match="forbids"):
+    with pytest.raises(sayso.NotAllowed, match="denies"):
         await agent.resume(result.state)
     # One that was made where nobody knows the policy is called off before it runs.
     request = result.interruptions[0]

@@ -22,7 +22,7 @@ from sayso.gate.lease import RunLease
 from sayso.gate.options import title_maker
 from sayso.gate.plan import Plan, cancel_call
 from sayso.gate.scope import RunScope
-from sayso.rows import Call
+from sayso.rows import Call, Run
 from sayso.views import decision_made
 
 
@@ -93,20 +93,23 @@ class Execution:
         self._left = len(self.slots)
         #: Exceptions from sub-agents, whose calls can be resumed.
         self._errors: list[BaseException] = []
+        #: The run after our record, if it was the only one.
+        self.recorded: Run | None = None
         #: Whether the turn waits for people, whatever the running calls do.
         self._waits = any(slot.open and not slot.started_here for slot in turn.slots)
 
     async def run(self) -> None:
         """Run all of them to the end. A pause or failure of one does not affect another."""
         if len(self.slots) == 1:
-            await self._run(self.slots[0])
+            self.recorded = await self._run(self.slots[0])
         else:
             outcomes = await asyncio.gather(*map(self._run, self.slots), return_exceptions=True)
             self._errors += [o for o in outcomes if isinstance(o, BaseException)]
         for error in self._errors:
             raise error
 
-    async def _run(self, slot: Slot) -> None:
+    async def _run(self, slot: Slot) -> Run | None:
+        """Run one call to its end. Return the run after its record."""
         call = slot.call
         assert call is not None
         slot.started_here = False
@@ -120,6 +123,7 @@ class Execution:
             raise
         slot.call = ended.call
         self._tell(slot, ended)
+        return scope.recorded
 
     def _tell(self, slot: Slot, ended: Ended) -> None:
         call = ended.call

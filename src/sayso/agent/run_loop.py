@@ -234,6 +234,8 @@ class RunLoop:
                 else:
                     await self._tell(news)
                     await execution.run()
+                if turn.settled:
+                    self._seen = execution.recorded
             elif news and self.ctx.has_channels:
                 await self._tell(news)
             else:

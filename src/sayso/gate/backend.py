@@ -20,6 +20,7 @@ from sayso.engine.commands import (
     Cancel,
     Complete,
     Finish,
+    Look,
     MarkInDoubt,
     NewCall,
     Propose,
@@ -34,7 +35,7 @@ from sayso.errors import Cancelled, Conflict, Denied, InvalidCall, Leased, Store
 from sayso.gate.lease import RunLease, leased, refuse_own_run
 from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, Settler, judged_call, raised_terms, recheck, verify
-from sayso.rows import LIVE, Call, CallStatus, RunStatus
+from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
@@ -58,6 +59,8 @@ class RunEntry(Protocol):
     alone: bool
     #: Just made, so that nothing of it is stored yet.
     fresh: bool
+    #: The run as the last record left it, which saves reading it again.
+    recorded: Run | None
 
     @property
     def owner(self) -> str:
@@ -496,8 +499,10 @@ class StoreBackend:
     ) -> Call:
         record = self.record(call, ok, result, why=why, hold=entry.hold, retry=retry)
         ends = self._ends(entry, "done" if ok else "failed")
-        recorded: Call = (await write_shielded(self.store, record, *ends))[0]
-        return recorded
+        look = Look(thread=call.thread, run=call.run)
+        recorded, *_, entry.recorded = await write_shielded(self.store, record, *ends, look)
+        row: Call = recorded
+        return row
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
         if not entry.alone:

@@ -33,7 +33,7 @@ from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_e
 from sayso.forking import call_in_child, generation
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_words
-from sayso.rows import Call
+from sayso.rows import Call, Run
 from sayso.sync import on_loop, run_sync
 
 _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
@@ -104,6 +104,8 @@ class RunScope:
         self._waiting: dict[str, list[int]] = {}
         #: How many new calls were made in this entry.
         self._opened = itertools.count()
+        #: The run as the last record left it.
+        self.recorded: Run | None = None
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
         self._open: _Open | None = None
         #: The process that entered it.
