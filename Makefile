@@ -19,7 +19,7 @@ demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARG
 test: $(READY) ## run all tests, and every snippet of the documentation
 	@$(BIN)/python scripts/programs.py chromium >/dev/null || [ -z "$$CI" ]
 	@[ -z "$$CI" ] || $(BIN)/python scripts/programs.py pgbouncer >/dev/null || true
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint types imports pages site ## lint, types, imports, the web app, the documentation site, and whether generated pages are up to date
 	$(BIN)/python scripts/state_chart.py --check

@@ -55,6 +55,34 @@ hypothesis.settings.register_profile("sayso", hypothesis.settings(), deadline=No
 hypothesis.settings.load_profile("sayso")
 
 
+#: The files that take longest, longest first. They start first, because a worker that started one
+#: last would leave the others idle. `make test` keeps this order.
+SLOWEST = (
+    "audit/test_tamper_matrix.py",
+    "temporal/test_workflows.py",
+    "pages/test_pages_inbox.py",
+    "stores/test_conformance.py",
+    "pages/test_pages_people.py",
+    "cli/test_chat.py",
+    "cli/test_serving.py",
+    "e2e/test_kill.py",
+    "adapters/test_one_system.py",
+    "cli/test_cli_prompt.py",
+    "adapters/test_story_pydantic_ai.py",
+    "adapters/test_story_langchain.py",
+    "adapters/test_story_openai_agents.py",
+    "gate/test_settle.py",
+    "temporal/test_server_dies.py",
+    "server/test_openapi.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tests = config.rootpath / "tests"
+    rank = {tests / name: number for number, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector off what was imported and collected: there is a lot of it, and
     every full collection would look through all of it again."""

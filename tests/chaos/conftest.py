@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
-from fault_fixtures import patient, server, tell, zygote
+from fault_fixtures import fork_server, patient, server, tell
 
-__all__ = ["patient", "server", "tell", "zygote"]
+__all__ = ["fork_server", "patient", "server", "tell"]

@@ -12,21 +12,21 @@ import pytest
 from blackout import cut_power
 from blackout_postgres import cut_server_power
 from faults import SEED, Tell
+from fork_server import ForkServer
 from load import Load, check_load, run_load
 from places import KINDS, drop, make
 from postgres_server import PostgresServer, why_not
 from record import Tally
 from rounds import kill_server, kill_workers, lose_primary, stop_workers
 from shim import needs_compiler
-from zygote import Zygote
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(7200)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_workers_are_killed(kind: str, zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
+def test_workers_are_killed(kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell) -> None:
     folder = make(tmp_path / "place", kind)
-    counts = kill_workers(zygote, folder, SEED, kills=1000, runs=5000)
+    counts = kill_workers(fork_server, folder, SEED, kills=1000, runs=5000)
     tell(test="kills", store=kind, **counts)
     assert counts["kills"] >= 1000
     assert counts["decisions"] >= 10_000
@@ -35,37 +35,37 @@ def test_workers_are_killed(kind: str, zygote: Zygote, tmp_path: Path, tell: Tel
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_sleep_through_their_leases(
-    kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+    kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)
-    counts = stop_workers(zygote, folder, SEED, stops=200, runs=50)
+    counts = stop_workers(fork_server, folder, SEED, stops=200, runs=50)
     tell(test="stops", store=kind, **counts)
     assert counts["stops"] >= 200
     drop(folder)
 
 
 def test_no_acknowledged_decision_is_lost(
-    zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+    fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", "postgres", server.url)
-    counts = kill_server(zygote, server, folder, SEED, kills=50, runs=20)
+    counts = kill_server(fork_server, server, folder, SEED, kills=50, runs=20)
     tell(test="server kills", store="postgres", **counts)
     assert counts["server_kills"] >= 50
 
 
 @pytest.mark.parametrize("turn", range(10))
 def test_a_standby_takes_over(
-    turn: int, zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+    turn: int, fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
-    counts = lose_primary(zygote, server, tmp_path / "place", SEED + turn, runs=40)
+    counts = lose_primary(fork_server, server, tmp_path / "place", SEED + turn, runs=40)
     tell(test="takeover", store="postgres", **counts)
 
 
 @needs_compiler
 def test_a_power_cut_forgets_nothing_that_was_acknowledged(
-    zygote: Zygote, tmp_path: Path, tell: Tell
+    fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
-    counts = cut_power(zygote, tmp_path, SEED, runs=100, cuts=400, ends=20)
+    counts = cut_power(fork_server, tmp_path, SEED, runs=100, cuts=400, ends=20)
     tell(test="power loss", store="sqlite", **counts)
     assert {name: counts[name] for name in Tally.WRONGS if counts[name]} == {}
     assert counts["decisions_checked"] > 0

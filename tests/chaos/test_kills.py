@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from faults import SEED, Tell
+from fork_server import ForkServer
 from places import KINDS, make, open_at
 from sweep import LATER, check_acknowledged, check_effects, die, events_of, plot_of, sweep
 from tales import TALES
-from zygote import Zygote
 
 from sayso.audit import verify
 
@@ -37,7 +37,7 @@ def check_all(folder: Path, runs: list[str]) -> dict[str, int]:
     return {kind: sum(e.type == kind for e in events) for kind in ("started", "in_doubt", "late")}
 
 
-def test_deaths_at_random_moments(zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
+def test_deaths_at_random_moments(fork_server: ForkServer, tmp_path: Path, tell: Tell) -> None:
     dice = random.Random(SEED)
     kills, least = 0, 1_000
     runs: list[str] = []
@@ -48,29 +48,33 @@ def test_deaths_at_random_moments(zygote: Zygote, tmp_path: Path, tell: Tell) ->
         while len(pids) < WORKERS:
             seed = dice.randrange(10**9)
             pids.append(
-                zygote.spawn("actors:work", folder=str(tmp_path), runs=runs, seed=seed, lease=0.4)
+                fork_server.spawn(
+                    "actors:work", folder=str(tmp_path), runs=runs, seed=seed, lease=0.4
+                )
             )
         time.sleep(dice.random() * 0.06)
         pid = pids.pop(dice.randrange(len(pids)))
         os.kill(pid, signal.SIGKILL)
-        ended = zygote.wait(pid)
+        ended = fork_server.wait(pid)
         assert not ended.error, ended.error
         kills += ended.killed
         if not ended.killed:  # it was done: give them more to do
             runs += [f"run {len(runs) + n}" for n in range(60)]
     for pid in pids:
-        zygote.wait(pid)
-    zygote.value("actors:work", folder=str(tmp_path), runs=runs, seed=1, lease=0.4)
+        fork_server.wait(pid)
+    fork_server.value("actors:work", folder=str(tmp_path), runs=runs, seed=1, lease=0.4)
     tell(
         test="guard kills", store="sqlite", kills=kills, runs=len(runs), **check_all(tmp_path, runs)
     )
 
 
-def test_sleeping_through_leases(zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
+def test_sleeping_through_leases(fork_server: ForkServer, tmp_path: Path, tell: Tell) -> None:
     dice = random.Random(SEED)
     runs = [f"run {n}" for n in range(400)]
     pids = [
-        zygote.spawn("actors:work", folder=str(tmp_path), runs=runs, seed=n, lease=0.3, nap=0.1)
+        fork_server.spawn(
+            "actors:work", folder=str(tmp_path), runs=runs, seed=n, lease=0.3, nap=0.1
+        )
         for n in range(WORKERS)
     ]
     stops = 0
@@ -82,16 +86,18 @@ def test_sleeping_through_leases(zygote: Zygote, tmp_path: Path, tell: Tell) -> 
         time.sleep(dice.random() * 0.05)
         stops += 1
     for pid in pids:
-        ended = zygote.wait(pid)
+        ended = fork_server.wait(pid)
         assert (ended.signal, ended.error) == (0, ""), ended.error
     tell(test="guard stops", store="sqlite", stops=stops, **check_all(tmp_path, runs))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("story", TALES)
-def test_every_death(story: str, kind: str, zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
-    plot = plot_of(zygote, story, make(tmp_path / "plot", kind))
-    deaths = sweep(zygote, plot, tmp_path, kind=kind)
+def test_every_death(
+    story: str, kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
+) -> None:
+    plot = plot_of(fork_server, story, make(tmp_path / "plot", kind))
+    deaths = sweep(fork_server, plot, tmp_path, kind=kind)
     assert deaths >= len(plot.kills()) > 0
     tell(test="sweep", store=kind, story=story, deaths=deaths)
 
@@ -99,15 +105,17 @@ def test_every_death(story: str, kind: str, zygote: Zygote, tmp_path: Path, tell
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("story", [name for name in TALES if not TALES[name].only])
 def test_every_second_death_after_every_first(
-    story: str, kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+    story: str, kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     deaths = 0
-    for number, point in enumerate(plot_of(zygote, story, make(tmp_path / "plot", kind)).kills()):
+    for number, point in enumerate(
+        plot_of(fork_server, story, make(tmp_path / "plot", kind)).kills()
+    ):
         whole = make(tmp_path / f"whole {number}", kind)
-        die(zygote, story, whole, point.kill)
-        plot = plot_of(zygote, story, whole, later=LATER)
+        die(fork_server, story, whole, point.kill)
+        plot = plot_of(fork_server, story, whole, later=LATER)
         place = tmp_path / f"second {number}"
         place.mkdir()
-        deaths += sweep(zygote, plot, place, point.kill, kind)
+        deaths += sweep(fork_server, plot, place, point.kill, kind)
         assert deaths >= len(plot.kills())
     tell(test="second deaths", store=kind, story=story, deaths=deaths)

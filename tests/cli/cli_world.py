@@ -153,7 +153,7 @@ class Person:
             env=whole,
             dimensions=(rows, columns),
             encoding="utf-8",
-            timeout=30,
+            timeout=60,
         )
         self.said = ""
 
@@ -178,6 +178,8 @@ class Person:
         """Wait for the end; gives everything that was on the screen, without its controls."""
         self.process.expect(pexpect.EOF)
         self.said += self.process.before
+        self.process.wait()
+        self.process.ptyproc.delayafterclose = 0  # for processes that have not ended yet
         self.process.close()
         screen = CONTROLS.sub("", self.said)
         assert self.process.exitstatus == code, (self.process.exitstatus, screen)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from zygote import PATIENCE, Zygote
+from fork_server import PATIENCE, ForkServer
 
 from sayso.stores.postgres import store
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    warm = Zygote()
+def fork_server() -> Iterator[ForkServer]:
+    warm = ForkServer()
     yield warm
     warm.close()
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fork_server import ForkServer
 from places import drop, make, open_at
 from stories import BY_HAND, lines
 from tales import TALES
-from zygote import Zygote
 
 from sayso import codec
 from sayso.audit import verify
@@ -80,8 +80,8 @@ class Plot:
         return raised + hanging + coming, len(waiting) + asked + coming
 
 
-def plot_of(zygote: Zygote, story: str, folder: Path, later: float = 0.0) -> Plot:
-    told = zygote.value("stories:play", folder=str(folder), story=story, later=later)
+def plot_of(fork_server: ForkServer, story: str, folder: Path, later: float = 0.0) -> Plot:
+    told = fork_server.value("stories:play", folder=str(folder), story=story, later=later)
     assert told["value"] == value_of(story)
     return Plot(
         story,
@@ -177,7 +177,7 @@ def check_effects(events: list[Event], folder: Path) -> None:
 
 
 def sweep(
-    zygote: Zygote,
+    fork_server: ForkServer,
     plot: Plot,
     tmp_path: Path,
     first: tuple[str, int, str] | None = None,
@@ -193,28 +193,32 @@ def sweep(
         for answer in ANSWERS if every else (ANSWERS[number % 3],):
             folder = make(tmp_path / f"{number} {answer}", kind)
             if first is not None:
-                die(zygote, plot.story, folder, first)
+                die(fork_server, plot.story, folder, first)
             later = 0.0 if first is None else LATER
-            die(zygote, plot.story, folder, point.kill, later)
+            die(fork_server, plot.story, folder, point.kill, later)
             deaths += 1
             check_prefix(plot, point, folder)
-            finish(zygote, plot, point, folder, answer, later + LATER)
+            finish(fork_server, plot, point, folder, answer, later + LATER)
     return deaths
 
 
 def die(
-    zygote: Zygote, story: str, folder: Path, kill: tuple[str, int, str], later: float = 0.0
+    fork_server: ForkServer,
+    story: str,
+    folder: Path,
+    kill: tuple[str, int, str],
+    later: float = 0.0,
 ) -> None:
     """Play a story to a death."""
-    died = zygote.run("stories:play", folder=str(folder), story=story, kill=kill, later=later)
+    died = fork_server.run("stories:play", folder=str(folder), story=story, kill=kill, later=later)
     assert died.killed, f"{kill} of {story} was not reached: {died}"
 
 
 def finish(
-    zygote: Zygote, plot: Plot, point: Point, folder: Path, answer: str, later: float
+    fork_server: ForkServer, plot: Plot, point: Point, folder: Path, answer: str, later: float
 ) -> None:
     """Take the story to its end from what the dead left behind, an hour later."""
-    told = zygote.value(
+    told = fork_server.value(
         "stories:play", folder=str(folder), story=plot.story, later=later, doubt=answer
     )
     check_end(plot, point, told, answer, folder)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from actors import many_deciders, open_at, paying
+from fork_server import ForkServer
 from stories import lines
 from waiting import until
-from zygote import Zygote
 
 from sayso import Gate, Inbox, Paused
 from sayso.audit import verify
@@ -40,20 +40,20 @@ def all_there(folder: Path, number: int) -> None:
 
 
 def test_a_hundred_threads_and_twenty_processes_decide_the_same(
-    zygote: Zygote, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     runs = ask_many(tmp_path, REQUESTS)
     store = open_at(str(tmp_path))
     requests = list(Inbox(store).pending_sync(limit=500).items)
     folder = str(tmp_path)
     pids = [
-        zygote.spawn("actors:deciders", folder=folder, people=[f"p{n}a", f"p{n}b"])
+        fork_server.spawn("actors:deciders", folder=folder, people=[f"p{n}a", f"p{n}b"])
         for n in range(PROCESSES)
     ]
     all_there(tmp_path, PROCESSES)
     told = many_deciders(store, requests, [f"t{n}" for n in range(THREADS)])
     for pid in pids:
-        ended = zygote.wait(pid)
+        ended = fork_server.wait(pid)
         assert not ended.error, ended.error
         told += ended.value
     check_one_outcome_each(store, told)
@@ -81,14 +81,14 @@ def check_one_outcome_each(store: Any, told: list[Any]) -> None:
         assert decision.by == by
 
 
-def test_no_process_starves(zygote: Zygote, tmp_path: Path) -> None:
+def test_no_process_starves(fork_server: ForkServer, tmp_path: Path) -> None:
     open_at(str(tmp_path)).close()
     pids = [
-        zygote.spawn("actors:write_for", folder=str(tmp_path), name=f"p{n}", seconds=3.0)
+        fork_server.spawn("actors:write_for", folder=str(tmp_path), name=f"p{n}", seconds=3.0)
         for n in range(PROCESSES)
     ]
     all_there(tmp_path, PROCESSES)
-    told = [zygote.wait(pid) for pid in pids]
+    told = [fork_server.wait(pid) for pid in pids]
     assert [ended.error for ended in told if ended.error] == []
     counts = sorted(ended.value["count"] for ended in told)
     fair = sum(counts) / PROCESSES
@@ -100,7 +100,7 @@ def test_no_process_starves(zygote: Zygote, tmp_path: Path) -> None:
     store.close()
 
 
-def test_several_processes_resume_the_same_runs(zygote: Zygote, tmp_path: Path) -> None:
+def test_several_processes_resume_the_same_runs(fork_server: ForkServer, tmp_path: Path) -> None:
     runs = ask_many(tmp_path, REQUESTS)
     store = open_at(str(tmp_path))
     inbox = Inbox(store)
@@ -108,11 +108,11 @@ def test_several_processes_resume_the_same_runs(zygote: Zygote, tmp_path: Path) 
         decision = request.reject() if number % 5 == 0 else request.approve()
         inbox.decide_sync(request.id, decision, by="ana")
     pids = [
-        zygote.spawn("actors:resume_all", folder=str(tmp_path), runs=runs, seed=seed)
+        fork_server.spawn("actors:resume_all", folder=str(tmp_path), runs=runs, seed=seed)
         for seed in range(8)
     ]
     all_there(tmp_path, 8)
-    told = [zygote.wait(pid) for pid in pids]
+    told = [fork_server.wait(pid) for pid in pids]
     assert [ended.error for ended in told if ended.error] == []
     approved = [run for number, run in enumerate(runs) if number % 5]
     for ended in told:

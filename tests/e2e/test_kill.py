@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 from sweep import LATER, Plot, die, plot_of, sweep
 from tales import TALES
-from zygote import Zygote
 
 from sayso.engine import COMMANDS
 from sayso.stores.sqlite import store as sqlite
 
 #: The store's own commits, beside those of the engine's commands.
-OWN = set(re.findall(r'_submit\(\["(\w+)"\]', inspect.getsource(sqlite)))
+OWN = set(re.findall(r'Operation\(\["(\w+)"\]', inspect.getsource(sqlite)))
 BOUNDARIES = {command.name for command in COMMANDS} | OWN
 #: Crossed by the next process, after the first one died.
 LATER_ONLY = {"release_lapsed"}
@@ -33,13 +33,15 @@ SECOND_DEATHS = {
 
 
 @pytest.fixture(scope="module")
-def plots(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Plot]:
+def plots(
+    fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Plot]:
     """Each story as it goes when nobody dies, played on first use."""
     known: dict[str, Plot] = {}
 
     def plot(story: str) -> Plot:
         if story not in known:
-            known[story] = plot_of(zygote, story, tmp_path_factory.mktemp("plot"))
+            known[story] = plot_of(fork_server, story, tmp_path_factory.mktemp("plot"))
         return known[story]
 
     return plot
@@ -56,19 +58,19 @@ def test_every_boundary_of_the_store_has_a_story(plots: Callable[[str], Plot]) -
 
 @pytest.mark.parametrize("story", TALES)
 def test_a_process_dies_at_every_point_of(
-    story: str, plots: Callable[[str], Plot], zygote: Zygote, tmp_path: Path
+    story: str, plots: Callable[[str], Plot], fork_server: ForkServer, tmp_path: Path
 ) -> None:
     plot = plots(story)
-    assert sweep(zygote, plot, tmp_path) >= len(plot.kills()) > 0
+    assert sweep(fork_server, plot, tmp_path) >= len(plot.kills()) > 0
 
 
 @pytest.mark.parametrize("story", SECOND_DEATHS)
-def test_the_next_process_dies_too(story: str, zygote: Zygote, tmp_path: Path) -> None:
+def test_the_next_process_dies_too(story: str, fork_server: ForkServer, tmp_path: Path) -> None:
     first = SECOND_DEATHS[story]
     whole = tmp_path / "whole"
     whole.mkdir()
-    die(zygote, story, whole, first)
-    plot = plot_of(zygote, story, whole, later=LATER)
+    die(fork_server, story, whole, first)
+    plot = plot_of(fork_server, story, whole, later=LATER)
     names = {part for point in plot.points for part in point.name.split("+")}
     assert "release_lapsed" in names
-    assert sweep(zygote, plot, tmp_path, first) >= len(plot.kills()) > 0
+    assert sweep(fork_server, plot, tmp_path, first) >= len(plot.kills()) > 0

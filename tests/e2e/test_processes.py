@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from actors import open_at
+from fork_server import ForkServer
 from stories import lines
 from waiting import until
-from zygote import Zygote
 
 from sayso import Inbox, Request
 from sayso.engine.commands import Recover
@@ -45,9 +45,9 @@ def approve(inbox: Inbox, kind: str = "approval") -> Request:
     return inbox.decide_sync(request.id, request.approve(), by="ana")
 
 
-def ready(zygote: Zygote, inbox: Inbox, folder: Path) -> None:
+def ready(fork_server: ForkServer, inbox: Inbox, folder: Path) -> None:
     """A call that was asked about in one process and approved in another."""
-    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "Paused"
+    assert fork_server.value("actors:call", folder=str(folder), run=RUN) == "Paused"
     approve(inbox)
 
 
@@ -57,43 +57,43 @@ def effects(folder: Path) -> list[list[object]]:
 
 @pytest.mark.parametrize("task", ["actors:call", "actors:call_async"])
 def test_who_waits_is_woken_by_a_decision_elsewhere(
-    task: str, zygote: Zygote, inbox: Inbox, tmp_path: Path
+    task: str, fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     options = {"wait": None} if task == "actors:call" else {}
-    pid = zygote.spawn(task, folder=str(tmp_path), run=RUN, **options)
+    pid = fork_server.spawn(task, folder=str(tmp_path), run=RUN, **options)
     approve(inbox)
     began = time.monotonic()
-    assert zygote.wait(pid).value == "paid bo by attempt 1"
+    assert fork_server.wait(pid).value == "paid bo by attempt 1"
     assert time.monotonic() - began < 5
     assert effects(tmp_path) == [[1, "bo"]]
 
 
 def test_who_came_back_later_gets_the_stored_result(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
-    ready(zygote, inbox, tmp_path)
+    ready(fork_server, inbox, tmp_path)
     for _ in range(3):
-        got = zygote.value("actors:call", folder=str(tmp_path), run=RUN)
+        got = fork_server.value("actors:call", folder=str(tmp_path), run=RUN)
         assert got == "paid bo by attempt 1"
     assert effects(tmp_path) == [[1, "bo"]]
     assert inbox.store.run(RUN).status is RunStatus.DONE
 
 
 def test_two_processes_in_one_run_go_one_at_a_time(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
-    ready(zygote, inbox, tmp_path)
+    ready(fork_server, inbox, tmp_path)
     folder = str(tmp_path)
-    assert zygote.value("actors:call", folder=folder, run=RUN, to="cy") == "Paused"
+    assert fork_server.value("actors:call", folder=folder, run=RUN, to="cy") == "Paused"
     approve(inbox)
-    first = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go")
+    first = fork_server.spawn("actors:call", folder=folder, run=RUN, hold="go")
     until(lambda: effects(tmp_path))
-    same = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go")
-    other = zygote.spawn("actors:call", folder=folder, run=RUN, to="cy")
+    same = fork_server.spawn("actors:call", folder=folder, run=RUN, hold="go")
+    other = fork_server.spawn("actors:call", folder=folder, run=RUN, to="cy")
     time.sleep(0.4)
     assert effects(tmp_path) == [[1, "bo"]]
     (tmp_path / "go").touch()
-    assert [zygote.wait(pid).value for pid in (first, same, other)] == [
+    assert [fork_server.wait(pid).value for pid in (first, same, other)] == [
         "paid bo by attempt 1",
         "paid bo by attempt 1",
         "paid cy by attempt 1",
@@ -101,55 +101,57 @@ def test_two_processes_in_one_run_go_one_at_a_time(
     assert effects(tmp_path) == [[1, "bo"], [1, "cy"]]
 
 
-def test_a_heartbeat_keeps_a_long_call(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
-    ready(zygote, inbox, tmp_path)
+def test_a_heartbeat_keeps_a_long_call(
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
+) -> None:
+    ready(fork_server, inbox, tmp_path)
     folder = str(tmp_path)
-    pid = zygote.spawn("actors:call", folder=folder, run=RUN, hold="go", lease=1.0)
+    pid = fork_server.spawn("actors:call", folder=folder, run=RUN, hold="go", lease=1.0)
     until(lambda: effects(tmp_path))
-    attached = zygote.spawn("actors:call", folder=folder, run=RUN, lease=1.0)
+    attached = fork_server.spawn("actors:call", folder=folder, run=RUN, lease=1.0)
     end = time.monotonic() + 2.5
     while time.monotonic() < end:
         assert inbox.pending_sync().items == ()
         time.sleep(0.05)
     (tmp_path / "go").touch()
-    assert zygote.wait(pid).value == "paid bo by attempt 1"
-    assert zygote.wait(attached).value == "Leased"  # it does not wait, and hears so at once
+    assert fork_server.wait(pid).value == "paid bo by attempt 1"
+    assert fork_server.wait(attached).value == "Leased"  # it does not wait, and hears so at once
     assert effects(tmp_path) == [[1, "bo"]]
 
 
 # -- a process that slept through its lease
 
 
-def asleep(zygote: Zygote, inbox: Inbox, folder: Path, stop: str) -> int:
+def asleep(fork_server: ForkServer, inbox: Inbox, folder: Path, stop: str) -> int:
     """A process that stopped at a point of an approved call, and whose lease has lapsed since."""
-    ready(zygote, inbox, folder)
-    pid = zygote.spawn("actors:call", folder=str(folder), run=RUN, lease=0.5, stop=stop)
+    ready(fork_server, inbox, folder)
+    pid = fork_server.spawn("actors:call", folder=str(folder), run=RUN, lease=0.5, stop=stop)
     until((folder / "stopped").exists)
     return pid
 
 
 def test_a_late_result_closes_a_doubt_that_nobody_settled(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
-    pid = asleep(zygote, inbox, tmp_path, "effect")
+    pid = asleep(fork_server, inbox, tmp_path, "effect")
     request = pending(inbox, "in_doubt")
     os.kill(pid, signal.SIGCONT)
-    assert zygote.wait(pid).value == "paid bo by attempt 1"
+    assert fork_server.wait(pid).value == "paid bo by attempt 1"
     late = inbox.get_sync(request.id)
     assert (late.status, late.execution.status) == ("approved", "done")
-    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 1"
+    assert fork_server.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 1"
     assert effects(tmp_path) == [[1, "bo"]]
 
 
 def test_a_result_after_the_decision_is_kept_as_a_fact(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
-    pid = asleep(zygote, inbox, tmp_path, "effect")
+    pid = asleep(fork_server, inbox, tmp_path, "effect")
     request = pending(inbox, "in_doubt")
     inbox.decide_sync(request.id, request.respond("it did, I looked"), by="ana")
     os.kill(pid, signal.SIGCONT)
-    zygote.wait(pid)
-    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "it did, I looked"
+    fork_server.wait(pid)
+    assert fork_server.value("actors:call", folder=str(tmp_path), run=RUN) == "it did, I looked"
     events = inbox.events_sync(request.id)
     assert [event.type for event in events][-3:] == ["in_doubt", "decided", "late"]
     assert "paid bo by attempt 1" in (events[-1].body or "")
@@ -157,82 +159,87 @@ def test_a_result_after_the_decision_is_kept_as_a_fact(
 
 
 def test_a_result_after_run_it_again_belongs_to_no_attempt(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
-    pid = asleep(zygote, inbox, tmp_path, "effect")
+    pid = asleep(fork_server, inbox, tmp_path, "effect")
     request = approve(inbox, "in_doubt")
-    again = zygote.value("actors:call", folder=str(tmp_path), run=RUN)
+    again = fork_server.value("actors:call", folder=str(tmp_path), run=RUN)
     os.kill(pid, signal.SIGCONT)
-    zygote.wait(pid)
+    fork_server.wait(pid)
     assert again == "paid bo by attempt 2"
-    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == again
+    assert fork_server.value("actors:call", folder=str(tmp_path), run=RUN) == again
     assert effects(tmp_path) == [[1, "bo"], [2, "bo"]]
     assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"
 
 
 def test_a_late_result_does_not_pass_for_that_of_the_next_attempt(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
-    pid = asleep(zygote, inbox, tmp_path, "effect")
+    pid = asleep(fork_server, inbox, tmp_path, "effect")
     request = approve(inbox, "in_doubt")
-    again = zygote.spawn("actors:call", folder=str(tmp_path), run=RUN, hold="go", held=2)
+    again = fork_server.spawn("actors:call", folder=str(tmp_path), run=RUN, hold="go", held=2)
     until(lambda: len(effects(tmp_path)) == 2)
     os.kill(pid, signal.SIGCONT)
-    zygote.wait(pid)
+    fork_server.wait(pid)
     assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"
     assert inbox.get_sync(request.id).execution.status == "running"
     (tmp_path / "go").touch()
-    assert zygote.wait(again).value == "paid bo by attempt 2"
-    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 2"
+    assert fork_server.wait(again).value == "paid bo by attempt 2"
+    assert fork_server.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 2"
 
 
 def test_a_process_that_slept_before_the_effect_does_not_run_it(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
-    pid = asleep(zygote, inbox, tmp_path, "start after")
+    pid = asleep(fork_server, inbox, tmp_path, "start after")
     time.sleep(0.6)
     os.kill(pid, signal.SIGCONT)
-    assert zygote.wait(pid).value == "Paused"
+    assert fork_server.wait(pid).value == "Paused"
     assert effects(tmp_path) == []
     approve(inbox, "in_doubt")
-    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 2"
+    assert fork_server.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 2"
     assert effects(tmp_path) == [[2, "bo"]]
 
 
-def test_ctrl_c_in_the_effect_is_in_doubt(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
-    ready(zygote, inbox, tmp_path)
-    assert zygote.value("actors:interrupted", folder=str(tmp_path), run=RUN) == "KeyboardInterrupt"
+def test_ctrl_c_in_the_effect_is_in_doubt(
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
+) -> None:
+    ready(fork_server, inbox, tmp_path)
+    assert (
+        fork_server.value("actors:interrupted", folder=str(tmp_path), run=RUN)
+        == "KeyboardInterrupt"
+    )
     request = pending(inbox, "in_doubt")
     reason = inbox.events_sync(request.id)[-1].body or ""
     assert "interrupted by KeyboardInterrupt" in reason
     inbox.decide_sync(request.id, request.reject("let it be"), by="ana")
-    assert zygote.value("actors:call", folder=str(tmp_path), run=RUN) == "InDoubt"
+    assert fork_server.value("actors:call", folder=str(tmp_path), run=RUN) == "InDoubt"
     assert effects(tmp_path) == [[1, "bo"]]
 
 
 def test_what_ran_since_the_backup_is_in_doubt(
-    zygote: Zygote, inbox: Inbox, tmp_path: Path
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     people = Inbox(open_at(str(folder)))
-    ready(zygote, people, folder)
+    ready(fork_server, people, folder)
     people.close()
     shutil.copytree(folder, tmp_path / "backup")
-    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "paid bo by attempt 1"
+    assert fork_server.value("actors:call", folder=str(folder), run=RUN) == "paid bo by attempt 1"
     for name in ("sayso.db", "sayso.db-wal"):
         (folder / name).unlink(missing_ok=True)
     shutil.copy(tmp_path / "backup" / "sayso.db", folder)
-    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "StoreError"
+    assert fork_server.value("actors:call", folder=str(folder), run=RUN) == "StoreError"
     people = Inbox(open_at(str(folder)))
     assert people.store.restored()
     for run in people.store.open_runs():
         people.store.transact(Recover(thread=run.thread, run=run.id, by="ops"))
     people.store.mark_recovered()
-    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "Paused"
+    assert fork_server.value("actors:call", folder=str(folder), run=RUN) == "Paused"
     request = pending(people, "in_doubt")
     people.decide_sync(request.id, request.respond("it had run"), by="ana")
-    assert zygote.value("actors:call", folder=str(folder), run=RUN) == "it had run"
+    assert fork_server.value("actors:call", folder=str(folder), run=RUN) == "it had run"
     assert effects(folder) == [[1, "bo"]]
     people.close()
 
@@ -240,7 +247,9 @@ def test_what_ran_since_the_backup_is_in_doubt(
 # -- the rest
 
 
-async def test_watch_hears_of_other_processes(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
+async def test_watch_hears_of_other_processes(
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
+) -> None:
     heard: list[str] = []
 
     async def listen() -> None:
@@ -251,21 +260,23 @@ async def test_watch_hears_of_other_processes(zygote: Zygote, inbox: Inbox, tmp_
 
     listening = asyncio.create_task(listen())
     await asyncio.sleep(0.05)
-    await asyncio.to_thread(ready, zygote, inbox, tmp_path)
-    await asyncio.to_thread(zygote.value, "actors:call", folder=str(tmp_path), run=RUN)
+    await asyncio.to_thread(ready, fork_server, inbox, tmp_path)
+    await asyncio.to_thread(fork_server.value, "actors:call", folder=str(tmp_path), run=RUN)
     await asyncio.wait_for(listening, ENOUGH)
     assert heard == ["asked", "decided", "started", "recorded", "finished"]
 
 
-async def test_watch_replays_from_a_cursor(zygote: Zygote, inbox: Inbox, tmp_path: Path) -> None:
-    await asyncio.to_thread(ready, zygote, inbox, tmp_path)
+async def test_watch_replays_from_a_cursor(
+    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(ready, fork_server, inbox, tmp_path)
     events = inbox.watch(after="")
     assert [(await anext(events)).type, (await anext(events)).type] == ["asked", "decided"]
     await events.aclose()
 
 
-def test_a_store_survives_a_fork(zygote: Zygote, tmp_path: Path) -> None:
-    told = zygote.value("actors:forked", folder=str(tmp_path))
+def test_a_store_survives_a_fork(fork_server: ForkServer, tmp_path: Path) -> None:
+    told = fork_server.value("actors:forked", folder=str(tmp_path))
     assert told == {
         "before": ["before", "before async"],
         "parent": ["parent", "parent async"],

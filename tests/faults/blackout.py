@@ -10,13 +10,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from fork_server import ForkServer
 from places import open_at
 from power import Disk, read_log
 from record import Tally, take_stock
 from rounds import at_work
 from shim import Shim
 from stories import lines
-from zygote import Zygote
 
 CHILD = Path(__file__).with_name("power_child.py")
 PATH = os.pathsep.join(p for p in sys.path if p)
@@ -26,7 +26,13 @@ _LATER = 3600.0
 
 
 def cut_power(
-    zygote: Zygote, home: Path, seed: int, runs: int, cuts: int, ends: int, careless: bool = False
+    fork_server: ForkServer,
+    home: Path,
+    seed: int,
+    runs: int,
+    cuts: int,
+    ends: int,
+    careless: bool = False,
 ) -> dict[str, int]:
     """Cut at so many moments, and take the story to its end after some of them.
 
@@ -56,7 +62,7 @@ def cut_power(
             counts.update({name: found[name] for name in Tally.WRONGS})
             counts["cuts"] += 1
             if moment in goes_on and some is not None:
-                counts["in_doubt"] += _gone_on(zygote, folder, seed)["in_doubt"]
+                counts["in_doubt"] += _gone_on(fork_server, folder, seed)["in_doubt"]
                 counts["ended"] += 1
             shutil.rmtree(folder)
     return dict(counts)
@@ -74,8 +80,8 @@ def _looked_at(folder: Path) -> Tally:
         store.close()
 
 
-def _gone_on(zygote: Zygote, folder: Path, seed: int) -> dict[str, int]:
-    with at_work(zygote, folder, seed) as desk:
+def _gone_on(fork_server: ForkServer, folder: Path, seed: int) -> dict[str, int]:
+    with at_work(fork_server, folder, seed) as desk:
         desk.adopt([run for (run,) in lines(folder / "begun")])
         for _ in range(2):
             desk.hire(skew=_LATER)

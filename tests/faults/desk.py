@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from crew import PAYMENTS, Fault, payer
+from fork_server import Ended, ForkServer
 from places import open_at
 from record import check_record
 from stories import append
-from zygote import Ended, Zygote
 
 from sayso import Inbox, SaysoError
 from sayso.types import Decision, Request
@@ -42,7 +42,9 @@ POINTS = [
 class Desk:
     """People and their crew on one store."""
 
-    def __init__(self, folder: Path, zygote: Zygote, seed: int, lease: float = 0.5) -> None:
+    def __init__(
+        self, folder: Path, fork_server: ForkServer, seed: int, lease: float = 0.5
+    ) -> None:
         self.folder = folder
         self.lease = lease
         self.dice = random.Random(seed)
@@ -55,7 +57,7 @@ class Desk:
         self.pids: list[int] = []
         #: Held while a signal is sent, or a process is taken off the list.
         self.hands_off = threading.Lock()
-        self._zygote = zygote
+        self._fork_server = fork_server
         self._agent = payer(self.store)
         self._end = 0.0
         self._people = ThreadPoolExecutor(PEOPLE)
@@ -119,7 +121,7 @@ class Desk:
     def hire(self, fault: Fault | None = None, **options: Any) -> int:
         """One more worker."""
         options |= {"folder": str(self.folder), "lease": self.lease, "fault": fault}
-        pid = self._zygote.spawn("crew:work", **options)
+        pid = self._fork_server.spawn("crew:work", **options)
         self.pids.append(pid)
         return pid
 
@@ -183,7 +185,7 @@ class Desk:
             time.sleep(0.002)
         with self.hands_off:
             self.pids.remove(pid)
-        return self._zygote.wait(pid)
+        return self._fork_server.wait(pid)
 
     def close(self) -> None:
         """Let go of everything; who is still there is killed."""

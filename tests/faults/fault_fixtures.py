@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from faults import SEED, Tell
+from fork_server import PATIENCE, ForkServer
 from postgres_server import PostgresServer, why_not
-from zygote import PATIENCE, Zygote
 
 from sayso.stores.postgres import store as postgres
 
@@ -22,8 +22,8 @@ HERE = Path(__file__).resolve().parent
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    warm = Zygote(*(HERE / f"{name}.py" for name in ("crew", "teeth", "disk")))
+def fork_server() -> Iterator[ForkServer]:
+    warm = ForkServer(*(HERE / f"{name}.py" for name in ("crew", "teeth", "disk")))
     yield warm
     warm.close()
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from crew import PAYMENTS
 from desk import CREW, Desk
+from fork_server import ForkServer
 from places import address_of, make
 from postgres_server import PostgresServer
 from sandman import Sandman
 from standby import Standby, either
 from stories import lines
-from zygote import Zygote
 
 _BATCH = 200
 _CROWD = 20
@@ -29,18 +29,20 @@ LAG = 0.02
 
 
 @contextlib.contextmanager
-def at_work(zygote: Zygote, folder: Path, seed: int, lease: float = 0.5) -> Iterator[Desk]:
+def at_work(fork_server: ForkServer, folder: Path, seed: int, lease: float = 0.5) -> Iterator[Desk]:
     """A desk, which is left in order also where a test fails."""
-    desk = Desk(folder, zygote, seed, lease)
+    desk = Desk(folder, fork_server, seed, lease)
     try:
         yield desk
     finally:
         desk.close()
 
 
-def kill_workers(zygote: Zygote, folder: Path, seed: int, kills: int, runs: int) -> dict[str, int]:
+def kill_workers(
+    fork_server: ForkServer, folder: Path, seed: int, kills: int, runs: int
+) -> dict[str, int]:
     """SIGKILL of workers, half of them at named points, while people decide."""
-    with at_work(zygote, folder, seed) as desk:
+    with at_work(fork_server, folder, seed) as desk:
         pace = runs * PAYMENTS / kills
         told = 0
         while (desk.kills < kills or len(desk.runs) < runs) and not desk.stuck:
@@ -59,9 +61,11 @@ def kill_workers(zygote: Zygote, folder: Path, seed: int, kills: int, runs: int)
         return {"kills": desk.kills, **desk.finish()}
 
 
-def stop_workers(zygote: Zygote, folder: Path, seed: int, stops: int, runs: int) -> dict[str, int]:
+def stop_workers(
+    fork_server: ForkServer, folder: Path, seed: int, stops: int, runs: int
+) -> dict[str, int]:
     """SIGSTOP of workers for longer than their lease, at random and at named points."""
-    with at_work(zygote, folder, seed, lease=0.3) as desk:
+    with at_work(fork_server, folder, seed, lease=0.3) as desk:
         desk.begin(runs)
         desk.fill(signal.SIGSTOP)
         with Sandman(desk, seed, stops) as sandman:
@@ -77,9 +81,9 @@ def stop_workers(zygote: Zygote, folder: Path, seed: int, stops: int, runs: int)
             return {"stops": sandman.stops, "named": sandman.named, **counts}
 
 
-def crowd_workers(zygote: Zygote, folder: Path, seed: int, runs: int) -> dict[str, int]:
+def crowd_workers(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
     """Workers that are all told of the same runs, some of them always a little behind."""
-    with at_work(zygote, folder, seed, lease=30.0) as desk:
+    with at_work(fork_server, folder, seed, lease=30.0) as desk:
         for lag in (0.0, 0.0, LAG, LAG):
             desk.hire(lag=lag)
         for _ in range(0, runs, _CROWD):
@@ -88,24 +92,24 @@ def crowd_workers(zygote: Zygote, folder: Path, seed: int, runs: int) -> dict[st
         return desk.finish(crew=False)
 
 
-def crowd_threads(zygote: Zygote, folder: Path, seed: int, runs: int) -> dict[str, int]:
+def crowd_threads(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
     """OS threads that resume one run at once, each a little behind the others."""
-    with at_work(zygote, folder, seed) as desk:
+    with at_work(fork_server, folder, seed) as desk:
         desk.begin(runs)
         for _ in range(PAYMENTS):
             while desk.decide():
                 pass
             begun = {"folder": str(folder), "runs": desk.runs}
-            raised = zygote.value("crew:resume_at_once", **begun, threads=3, lag=LAG)
+            raised = fork_server.value("crew:resume_at_once", **begun, threads=3, lag=LAG)
             assert raised == []
         return desk.finish(crew=False)
 
 
 def kill_server(
-    zygote: Zygote, server: PostgresServer, folder: Path, seed: int, kills: int, runs: int
+    fork_server: ForkServer, server: PostgresServer, folder: Path, seed: int, kills: int, runs: int
 ) -> dict[str, int]:
     """kill -9 of PostgreSQL and all its processes while workers work and people decide."""
-    with at_work(zygote, folder, seed, lease=2.0) as desk:
+    with at_work(fork_server, folder, seed, lease=2.0) as desk:
         for _ in range(kills):
             assert not desk.stuck, "nothing goes on any more"
             if len(desk.live) < runs:
@@ -121,13 +125,13 @@ def kill_server(
 
 
 def lose_primary(
-    zygote: Zygote, primary: PostgresServer, folder: Path, seed: int, runs: int
+    fork_server: ForkServer, primary: PostgresServer, folder: Path, seed: int, runs: int
 ) -> dict[str, int]:
     """kill -9 of a PostgreSQL for good while workers work and people decide: its standby, which had
     every commit before it counted, takes over."""
     with (
         Standby.of(primary) as standby,
-        at_work(zygote, make(folder, "postgres", either(primary, standby)), seed, 2.0) as desk,
+        at_work(fork_server, make(folder, "postgres", either(primary, standby)), seed, 2.0) as desk,
     ):
         desk.begin(runs)
         desk.fill()

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 from faults import SEED, Tell
+from fork_server import ForkServer
 from places import make
 from postgres_server import PostgresServer
 from rounds import kill_server, lose_primary
-from zygote import Zygote
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 
 def test_no_acknowledged_decision_is_lost(
-    zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+    fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", "postgres", server.url)
-    counts = kill_server(zygote, server, folder, SEED, kills=1, runs=10)
+    counts = kill_server(fork_server, server, folder, SEED, kills=1, runs=10)
     tell(test="server kills", store="postgres", **counts)
 
 
 def test_a_standby_takes_over_and_no_acknowledged_decision_is_lost(
-    zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+    fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
-    counts = lose_primary(zygote, server, tmp_path / "place", SEED, runs=10)
+    counts = lose_primary(fork_server, server, tmp_path / "place", SEED, runs=10)
     tell(test="takeover", store="postgres", **counts)

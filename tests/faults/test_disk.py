@@ -16,12 +16,12 @@ import pytest
 from desk import Desk
 from fault_fixtures import HERE
 from faults import SEED, Tell
+from fork_server import ForkServer
 from places import KINDS, make
 from postgres_server import PostgresServer, why_not
 from rounds import at_work
 from shim import Shim, needs_compiler
 from waiting import until
-from zygote import Zygote
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -35,7 +35,7 @@ class Setting:
     kind: str
     desk: Desk
     shim: Shim
-    zygote: Zygote
+    fork_server: ForkServer
     server: PostgresServer | None
 
     @property
@@ -45,12 +45,12 @@ class Setting:
     @contextlib.contextmanager
     def told_later(self, **options: int) -> Iterator[Callable[[], dict[str, Any]]]:
         """Somebody who has opened the store, and decides when the given function is called."""
-        pid = self.zygote.spawn("disk:decide", folder=self.folder, after="go", **options)
+        pid = self.fork_server.spawn("disk:decide", folder=self.folder, after="go", **options)
         until((self.desk.folder / "there").exists)
 
         def decide() -> dict[str, Any]:
             (self.desk.folder / "go").touch()
-            ended = self.zygote.wait(pid)
+            ended = self.fork_server.wait(pid)
             assert (ended.signal, ended.error) == (0, ""), ended.error or ended
             told: dict[str, Any] = ended.value
             return told
@@ -85,17 +85,17 @@ def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
             if server is not None:
                 stack.callback(server.stop, signal.SIGQUIT)
                 server.start()
-            zygote = Zygote(*(HERE / f"{name}.py" for name in ("crew", "disk")))
-            stack.callback(zygote.close)
+            fork_server = ForkServer(*(HERE / f"{name}.py" for name in ("crew", "disk")))
+            stack.callback(fork_server.close)
         folder = make(home / "place", request.param, server.url if server is not None else "")
-        desk = stack.enter_context(at_work(zygote, folder, SEED))
+        desk = stack.enter_context(at_work(fork_server, folder, SEED))
         desk.begin(RUNS)
-        yield Setting(request.param, desk, shim, zygote, server)
+        yield Setting(request.param, desk, shim, fork_server, server)
 
 
 @needs_compiler
 def test_a_full_disk_refuses_and_loses_nothing(setting: Setting, tell: Tell) -> None:
-    before = setting.zygote.value("disk:decide", folder=setting.folder, most=5)
+    before = setting.fork_server.value("disk:decide", folder=setting.folder, most=5)
     assert before == {"acks": 5, "refused": []}
     with setting.told_later() as later, setting.shim.full():
         told = later()
@@ -109,7 +109,7 @@ def test_a_full_disk_refuses_and_loses_nothing(setting: Setting, tell: Tell) -> 
 def test_a_disk_that_turns_read_only_refuses_and_loses_nothing(
     setting: Setting, tell: Tell
 ) -> None:
-    before = setting.zygote.value("disk:decide", folder=setting.folder, most=5)
+    before = setting.fork_server.value("disk:decide", folder=setting.folder, most=5)
     assert before == {"acks": 5, "refused": []}
     with setting.told_later(most=3) as later, setting.shim.read_only():
         told = later()
@@ -121,13 +121,13 @@ def test_a_disk_that_turns_read_only_refuses_and_loses_nothing(
 
 
 def test_a_server_that_only_reads_refuses_and_loses_nothing(
-    zygote: Zygote, server: PostgresServer, tmp_path: Path, tell: Tell
+    fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
     """As a standby does after a switch that our address did not follow."""
-    with at_work(zygote, make(tmp_path / "place", "postgres", server.url), SEED) as desk:
+    with at_work(fork_server, make(tmp_path / "place", "postgres", server.url), SEED) as desk:
         desk.begin(4)
         only_reads(server, "on")
-        told = zygote.value("disk:decide", folder=str(desk.folder), most=2)
+        told = fork_server.value("disk:decide", folder=str(desk.folder), most=2)
         assert told["acks"] == 0
         assert len(told["refused"]) >= 2
         assert all("read-only" in text for text in told["refused"])
@@ -143,13 +143,13 @@ def only_reads(server: PostgresServer, state: str) -> None:
         connection.execute("SELECT pg_reload_conf()")
 
 
-def test_files_that_may_not_be_written_are_refused(zygote: Zygote) -> None:
+def test_files_that_may_not_be_written_are_refused(fork_server: ForkServer) -> None:
     folder = Path(tempfile.mkdtemp(prefix="sayso-locked-"))
     try:
-        with at_work(zygote, make(folder, "sqlite"), SEED) as desk:
+        with at_work(fork_server, make(folder, "sqlite"), SEED) as desk:
             desk.begin(1)
             mode(folder, 0o444, 0o555)
-            assert "cannot open" in zygote.value("disk:locked_out", folder=str(folder))
+            assert "cannot open" in fork_server.value("disk:locked_out", folder=str(folder))
             mode(folder, 0o600, 0o755)
             desk.finish()
     finally:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from blackout import cut_power
 from faults import SEED, Tell
+from fork_server import ForkServer
 from record import Tally
 from shim import needs_compiler
-from zygote import Zygote
 
 pytestmark = [
     needs_compiler,
@@ -18,15 +18,15 @@ pytestmark = [
 
 
 def test_a_power_cut_forgets_nothing_that_was_acknowledged(
-    zygote: Zygote, tmp_path: Path, tell: Tell
+    fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
-    counts = cut_power(zygote, tmp_path, SEED, runs=12, cuts=15, ends=1)
+    counts = cut_power(fork_server, tmp_path, SEED, runs=12, cuts=15, ends=1)
     tell(test="power loss", store="sqlite", **counts)
     assert {name: counts[name] for name in Tally.WRONGS if counts[name]} == {}
     assert counts["decisions_checked"] > 0
 
 
-def test_without_syncs_a_power_cut_would_forget(zygote: Zygote, tmp_path: Path) -> None:
-    counts = cut_power(zygote, tmp_path, SEED, runs=6, cuts=10, ends=0, careless=True)
+def test_without_syncs_a_power_cut_would_forget(fork_server: ForkServer, tmp_path: Path) -> None:
+    counts = cut_power(fork_server, tmp_path, SEED, runs=6, cuts=10, ends=0, careless=True)
     assert counts["lost"] > 0
     assert counts["unknown"] > 0, "no start was forgotten whose effect had happened"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from crew import silence
 from faults import SEED, Tell
+from fork_server import ForkServer
 from places import KINDS, drop, make
 from rounds import at_work
-from zygote import Zygote
 
 from sayso.stores.postgres import store as postgres
 
@@ -20,10 +20,10 @@ TEN_MINUTES = 600.0
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_clocks_that_are_ten_minutes_off(
-    kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+    kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)
-    with at_work(zygote, folder, SEED, lease=5.0) as desk:
+    with at_work(fork_server, folder, SEED, lease=5.0) as desk:
         desk.begin(10)
         for skew in (0.0, TEN_MINUTES, -TEN_MINUTES):
             desk.hire(skew=skew)
@@ -32,12 +32,12 @@ def test_clocks_that_are_ten_minutes_off(
 
 
 def test_lost_notifications_delay_and_lose_nothing(
-    zygote: Zygote, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    fork_server: ForkServer, tmp_path: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "notify", postgres.notify)  # put back in the end
     silence()
     folder = make(tmp_path / "place", "postgres")
-    with at_work(zygote, folder, SEED) as desk:
+    with at_work(fork_server, folder, SEED) as desk:
         desk.begin(5)
         for _ in range(2):
             desk.hire(deaf=True)

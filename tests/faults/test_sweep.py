@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from faults import Tell
+from fork_server import ForkServer
 from places import make
 from sweep import plot_of, sweep
-from zygote import Zygote
 
 #: Between them: ask, decide, start, record, finish, and a claim.
 SHORT = ("claimed",)
@@ -16,11 +16,11 @@ SHORT = ("claimed",)
 
 @pytest.mark.parametrize("story", SHORT)
 def test_a_process_dies_at_every_point_on_postgresql(
-    story: str, zygote: Zygote, tmp_path: Path, tell: Tell
+    story: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
-    plot = plot_of(zygote, story, make(tmp_path / "plot", "postgres"))
+    plot = plot_of(fork_server, story, make(tmp_path / "plot", "postgres"))
     names = {name for point in plot.kills() for name in point.name.split("+")}
     assert {"propose", "decide", "claim", "start", "effect", "record", "finish"} <= names
-    deaths = sweep(zygote, plot, tmp_path, kind="postgres")
+    deaths = sweep(fork_server, plot, tmp_path, kind="postgres")
     assert deaths >= len(plot.kills())
     tell(test="sweep", store="postgres", story=story, deaths=deaths)

@@ -11,12 +11,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 from places import KINDS, drop, make, open_at
 from record import take_stock
 from stories import RUN
 from sweep import LATER
 from waiting import until
-from zygote import Zygote
 
 from sayso import Inbox
 from sayso.stores.base import Store
@@ -38,13 +38,13 @@ def bites(store: Store, place: Path, wrong: str, without: bool) -> None:
 
 @BOTH
 def test_without_the_start_row_a_call_runs_twice(
-    without: bool, place: Path, zygote: Zygote
+    without: bool, place: Path, fork_server: ForkServer
 ) -> None:
     lacks = "start" if without else ""
     story = {"folder": str(place), "story": "approved", "without": lacks}
-    died = zygote.run("teeth:play", **story, kill=("effect", 1, "after"))
+    died = fork_server.run("teeth:play", **story, kill=("effect", 1, "after"))
     assert died.killed
-    zygote.value("teeth:play", **story, later=LATER)
+    fork_server.value("teeth:play", **story, later=LATER)
     store = open_at(place)
     bites(store, place, "double", without)
     store.close()
@@ -53,9 +53,9 @@ def test_without_the_start_row_a_call_runs_twice(
 
 @BOTH
 def test_without_the_wake_up_in_its_transaction_a_decision_is_lost(
-    without: bool, place: Path, zygote: Zygote
+    without: bool, place: Path, fork_server: ForkServer
 ) -> None:
-    died = zygote.run(
+    died = fork_server.run(
         "teeth:play",
         folder=str(place),
         story="approved",
@@ -71,13 +71,13 @@ def test_without_the_wake_up_in_its_transaction_a_decision_is_lost(
 
 @BOTH
 def test_without_the_token_a_sleeper_records_for_another_attempt(
-    without: bool, place: Path, zygote: Zygote
+    without: bool, place: Path, fork_server: ForkServer
 ) -> None:
     folder, store = str(place), open_at(place)
     inbox = Inbox(store)
-    assert zygote.value("teeth:call", folder=folder, run=RUN) == "Paused"
+    assert fork_server.value("teeth:call", folder=folder, run=RUN) == "Paused"
     _approve(inbox)
-    sleeper = zygote.spawn(
+    sleeper = fork_server.spawn(
         "teeth:call",
         folder=folder,
         run=RUN,
@@ -87,12 +87,12 @@ def test_without_the_token_a_sleeper_records_for_another_attempt(
     )
     until((place / "stopped").exists)
     _approve(inbox)  # in doubt: run it again
-    again = zygote.spawn("teeth:call", folder=folder, run=RUN, hold="go", held=2)
+    again = fork_server.spawn("teeth:call", folder=folder, run=RUN, hold="go", held=2)
     until(lambda: len((place / "effects").read_text().splitlines()) == 2)
     os.kill(sleeper, signal.SIGCONT)
-    zygote.wait(sleeper)
+    fork_server.wait(sleeper)
     (place / "go").touch()
-    zygote.wait(again)
+    fork_server.wait(again)
     bites(store, place, "stale", without)
     inbox.close()
     drop(place)

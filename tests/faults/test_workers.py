@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 from faults import SEED, Tell
+from fork_server import ForkServer
 from places import KINDS, drop, make
 from rounds import crowd_threads, crowd_workers, kill_workers, stop_workers
-from zygote import Zygote
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_workers_are_killed(kind: str, zygote: Zygote, tmp_path: Path, tell: Tell) -> None:
+def test_workers_are_killed(kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell) -> None:
     folder = make(tmp_path / "place", kind)
-    counts = kill_workers(zygote, folder, SEED, kills=30, runs=50)
+    counts = kill_workers(fork_server, folder, SEED, kills=30, runs=50)
     tell(test="kills", store=kind, **counts)
     assert counts["kills"] >= 30
     assert counts["decisions"] >= 100
@@ -25,10 +25,10 @@ def test_workers_are_killed(kind: str, zygote: Zygote, tmp_path: Path, tell: Tel
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_sleep_through_their_leases(
-    kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+    kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)
-    counts = stop_workers(zygote, folder, SEED, stops=10, runs=15)
+    counts = stop_workers(fork_server, folder, SEED, stops=10, runs=15)
     tell(test="stops", store=kind, **counts)
     assert counts["stops"] >= 10
     drop(folder)
@@ -36,12 +36,12 @@ def test_workers_sleep_through_their_leases(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_workers_finish_each_run_once(
-    kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+    kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     """Four processes, two of which write by what they read up to 20 ms ago: every tool runs once,
     nothing is asked for twice, and nothing moves in a run that has finished."""
     folder = make(tmp_path / "place", kind)
-    counts = crowd_workers(zygote, folder, SEED, runs=100)
+    counts = crowd_workers(fork_server, folder, SEED, runs=100)
     tell(test="crowd", store=kind, **counts)
     assert counts["runs"] == counts["effects"] / 2 == counts["decisions"] / 2 == 100
     assert counts["in_doubt"] == 0
@@ -50,10 +50,10 @@ def test_many_workers_finish_each_run_once(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_is_resumed_from_many_threads_finishes_once(
-    kind: str, zygote: Zygote, tmp_path: Path, tell: Tell
+    kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)
-    counts = crowd_threads(zygote, folder, SEED, runs=40)
+    counts = crowd_threads(fork_server, folder, SEED, runs=40)
     tell(test="threads", store=kind, **counts)
     assert counts["runs"] == counts["effects"] / 2 == 40
     drop(folder)

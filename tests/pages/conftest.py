@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from windows import Open
 
 #: CI machines are slow; what is expected is waited for, so this costs nothing where they are not.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 FLAGS = [
     "--no-sandbox",
@@ -67,7 +67,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         if not quiet:
             page.on("pageerror", lambda error: troubles.append(str(error)))
             page.on(

@@ -206,6 +206,7 @@ def serve(harness: str) -> None:
     speak = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # stdout carries answers only
     harness_class(harness)
+    importlib.import_module("jsonschema")  # Sayso imports it on first use, in every child
     gc.freeze()  # so that collections in the children do not copy all that was imported
     children: dict[int, Path] = {}
     for line in sys.stdin:

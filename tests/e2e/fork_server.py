@@ -1,8 +1,8 @@
-"""Processes to kill by the hundred: one interpreter imports everything and forks a child per task.
+"""Start and kill hundreds of processes: one interpreter imports everything and forks children.
 
-A ``Zygote`` is that interpreter. It has one thread and opens no store, so that a fork of it is as
-good as a fresh process, at a hundredth of the price. ``spawn("actors:decide", folder=…)`` calls a
-function of a module beside this one in a child, and ``wait`` says how the child ended.
+``ForkServer`` starts that interpreter. It has one OS thread and opens no store, so a fork of it is
+as good as a new process, at a hundredth of the cost. ``spawn("actors:decide", folder=…)`` calls a
+function of a module in this folder in a child, and ``wait`` returns how the child ended.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Ended:
         return self.signal == signal.SIGKILL
 
 
-class Zygote:
+class ForkServer:
     """The warm interpreter, as the tests see it."""
 
     def __init__(self, *more: Path) -> None:
@@ -76,7 +76,7 @@ class Zygote:
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         answer = process.stdout.readline()
-        assert answer, "the zygote is gone"
+        assert answer, "the fork_server is gone"
         return json.loads(answer)
 
     def close(self) -> None:
