@@ -310,7 +310,7 @@ https://app.example.com:8443/orders/A-17/items?sku=SKU-2024-11
 postgresql://db.internal:5432/shop?sslmode=require
 s3://bucket/prefix/2026/11/16/part-00017.snappy.parquet
 /var/lib/app/secrets/README.md
-/home/ana/.ssh/known_hosts
+~/.ssh/known_hosts
 arn:aws:iam::123456789012:role/deploy
 docker run --rm -e TOKEN=$TOKEN -e PASSWORD=${PASSWORD} app:1.2.3
 kubectl get secret db-credentials -n prod -o yaml

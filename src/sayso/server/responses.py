@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
@@ -145,7 +146,7 @@ async def handle_sayso_error(request: HttpRequest, error: Exception) -> Response
         shown = 400 if status == 422 else status
         return PlainTextResponse(str(error), shown, _error_headers(error))
     if error_status(error) >= 500:
-        log.warning("%s %s: %s", request.method, request.url.path, error)
+        log.warning("%s %s: %s", request.method, quote(request.url.path), error)
     return error_response(error)
 
 
@@ -168,7 +169,7 @@ async def handle_http_error(request: HttpRequest, error: Exception) -> Response:
 
 async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Response:
     """Respond to a bug without revealing details; they are in the log."""
-    log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    log.exception("%s %s failed", request.method, quote(request.url.path), exc_info=error)
     message = "internal error: see the server's log"
     return JsonResponse({"error": "InternalError", "message": message}, 500)
 
