@@ -146,15 +146,15 @@ def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
         seen = {}
         for name, reader in (("ana", hers), ("fin", his), ("boss", all_of_it)):
             found: list[dict[str, Any]] = []
-            while not found or found[-1]["run"] != "open-run":
+            while not found or found[-1]["run"] != "bot/open-run":
                 found.append(reader.next())
             seen[name] = found
-    assert {event["run"] for event in seen["ana"]} == {"open-run"}
+    assert {event["run"] for event in seen["ana"]} == {"bot/open-run"}
     assert {"asked", "decided", "finished"} <= {e["type"] for e in seen["fin"]}
     assert "token_created" not in {event["type"] for event in seen["fin"]}
     assert "token_created" in {event["type"] for event in seen["boss"]}
     listed = {run["id"] for run in ana.get("/api/runs").json()["items"]}
-    assert listed == {"open-run"}
+    assert listed == {"bot/open-run"}
 
 
 def test_what_an_agent_behind_a_call_says_is_for_whom_the_call_was_for(serve: Serve) -> None:
