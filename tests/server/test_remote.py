@@ -282,11 +282,12 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     said = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
     assert cleo.post("/api/chat", json={"id": "c1", "messages": [said]}).status_code == 200
     opened(other, key="o", thread="theirs")
-    for named in ({"thread": "c1"}, {"thread": "theirs"}, {"run": "c1"}, {"run": "theirs"}):
+    taken = ({"thread": "c1"}, {"thread": "theirs"}, {"run": "c1"}, {"run": "theirs"})
+    for n, named in enumerate(taken):
         # Each agent has names of its own, so it learns nothing of those of others.
-        made = opened(bot, key=str(named), **named)
-        assert made["run"].startswith("bot/")
-        assert made["thread"].startswith("bot/")
+        made = opened(server.client(server.token(f"bot{n}", "agent")), **named)
+        assert made["run"].startswith(f"bot{n}/")
+        assert made["thread"].startswith(f"bot{n}/")
     assert ana.get("/api/chat/c1/messages").status_code == 404
     mine = opened(bot, key="k1", thread="mine", run="r1")
     refused = bot.post("/api/requests", json={"tool": "refund", "thread": "mine"})

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sayso import errors
@@ -162,9 +162,21 @@ async def handle_http_error(request: HttpRequest, error: Exception) -> Response:
     """Respond to an unknown route, or to a method that a route does not have."""
     assert isinstance(error, HTTPException)
     kind = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "HttpError")
+    page = "text/html" in request.headers.get("accept", "")
+    if page and request.method in ("GET", "HEAD") and not request.url.path.startswith("/api"):
+        return HTMLResponse(_NO_PAGE, error.status_code)
     message = f"{request.method} {request.url.path}: {error.detail}; see /api/openapi.json"
     headers = dict(error.headers or {})
     return JsonResponse({"error": kind, "message": message}, error.status_code, headers)
+
+
+_NO_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Page not found - Sayso</title>
+<h1>Page not found</h1>
+<p>There is no page at this address. <a href="/inbox">Go to the inbox</a></p>
+</html>
+"""
 
 
 async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Response:

@@ -185,9 +185,18 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
     openapi_extra=NO_AUTH,
 )
 async def get_health(request: Request) -> JsonResponse:
-    """Return 200 while the store can be read; otherwise 503 and the reason, within two seconds."""
+    """Return 200 while the store can be read and the app's lifespan runs; otherwise 503 and why.
+
+    The response comes within two seconds.
+    """
     service = service_of(request)
     status, body = await service.health.check()
+    if not service.feed.running:
+        status = 503
+        body["status"] = (
+            "not running: the app is mounted without its lifespan, so nothing resumes runs; see "
+            "docs/server.md"
+        )
     return JsonResponse({**body, "busy": service.worker.busy}, status)
 
 
