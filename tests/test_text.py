@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import string
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -332,7 +335,15 @@ def test_depth_past_twenty_is_a_number() -> None:
 # --- secrets ---
 
 
-def test_a_fingerprint_tells_length_and_hash_but_not_the_secret() -> None:
-    assert fingerprint("x" * 32) == "•••• (32 chars, sha256:c62e4615…)"
-    assert fingerprint("\ud800").startswith("•••• (1 char, sha256:")
-    assert fingerprint("hunter2") != fingerprint("hunter3")
+def test_a_mask_tells_no_hash_that_a_guess_could_have() -> None:
+    assert fingerprint("4821") == fingerprint("4822") == "•••• (4 chars)"
+    assert fingerprint("\ud800") == "•••• (1 char)"
+    long, other = fingerprint("x" * 32), fingerprint("y" * 32)
+    assert re.fullmatch(r"•••• \(32 chars, fingerprint [0-9a-f]{8}\)", long)
+    assert long != other
+    assert long == fingerprint("x" * 32)
+    for name in hashlib.algorithms_guaranteed - {"shake_128", "shake_256"}:
+        assert hashlib.new(name, b"x" * 32).hexdigest()[:8] not in long
+    code = "from sayso.text import fingerprint; print(fingerprint('x' * 32))"
+    elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert elsewhere.stdout.strip() not in ("", long)

@@ -2,14 +2,28 @@
 
 The store and the digest keep the real value. A redacted view carries no digest, so nobody can
 approve from it; `reveal` shows the value and records who saw it. A field that the tool declares
-secret (``writeOnly`` or ``format: password``) is always shown as its length and fingerprint, and
-that counts as shown: the tool's author said that reviewers do not need to read it.
+secret (``writeOnly`` or ``format: password``) is always shown as a mask, and that counts as shown:
+the tool's author said that reviewers do not need to read it.
+
+A value is taken for a secret if one of these holds:
+
+- its field has a name such as ``password``, or it is assigned to such a name in a text
+  (``--password=x``, ``AccountKey=x``, ``Authorization: Bearer x``, ``{"pin": "1234"}``);
+- it has the format of a well-known service's token. ``secret_formats.json`` holds the formats of
+  gitleaks; ``scripts/secret_formats.py`` updates them.
+
+A mask says how long the value is, and for long values also carries a fingerprint, so that two can
+be told apart. The fingerprint is keyed with a secret of this process: nobody can compute it for a
+guess. Short values have none, because someone who can have guesses masked could compare.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sayso import codec, text
@@ -18,32 +32,184 @@ from sayso.policy.template import BadTemplate
 from sayso.policy.template import parts as template_parts
 from sayso.types import Json
 
-_SECRET_NAMES = re.compile(
-    r"(?i)(^|[_\-. ])(pass(word|wd|phrase|code)?|pwd|secrets?|tokens?|api[_\- ]?keys?|"
-    r"(private|access|secret|signing|encryption)[_\- ]?keys?|credentials?|authorization|bearer|"
-    r"cookies?|session_?id|client_?secret|pin|otp)$"
+# -- masks
+
+_PLACEHOLDER = re.compile(r"•••• \([\d,]+ chars?(, [^()\n]{1,40})?\)")
+
+
+# -- names of secrets
+
+_NAMES = (
+    r"(?:pass(?:word|wd|phrase|code)?|pwd|secrets?|tokens?|api[_\- ]?keys?|"
+    r"(?:private|access|secret|signing|encryption|account|shared|storage|master|auth|client|"
+    r"service|subscription)[_\- ]?keys?|credentials?|authorization|bearer|cookies?|session_?id|"
+    r"client_?secret|access_?signature|pin|otp)"
 )
+_SECRET_NAMES = re.compile(rf"(?i)(^|[_\-. ]){_NAMES}$")
 #: Under these names, numbers of four digits or more are secrets too; smaller ones are counts.
 _SECRET_NUMBER_NAMES = re.compile(r"(?i)(^|[_\-. ])(pass(word|wd|code)?|pwd|secret|pin|otp)$")
-_PLACEHOLDER = re.compile(r"•••• \([\d,]+ chars?, sha256:[0-9a-f]{8}…\)")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-#: An unanchored pattern needs an upper bound, or matching a long text takes quadratic time.
-_SECRET_SHAPES = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
-    r"|\bsk-[A-Za-z0-9_\-]{20,}|\b[sr]k_(live|test)_[A-Za-z0-9]{10,}"
-    r"|\bAKIA[0-9A-Z]{16}\b|\bASIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_\-]{30,}"
-    r"|\bxox[abprs]-[A-Za-z0-9\-]{10,}|\bglpat-[A-Za-z0-9_\-]{20,}|\bnpm_[A-Za-z0-9]{30,}"
-    r"|\beyJ[A-Za-z0-9_\-]{10,400}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}"
-    r"|\bsayso_[A-Za-z0-9_\-]{40,}"
-    r"|://[^/\s:@]+:[^/\s:@]{3,}@"
-)
 
-#: Every secret shape contains one of these; checking them first costs a hundredth of the regex.
-_SHAPE_MARKERS = (
-    *("-----BEGIN ", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "sk-", "k_live_"),
-    *("k_test_", "AKIA", "ASIA", "AIza", "xox", "glpat-", "npm_", "eyJ", "sayso_", "://"),
+
+def _is_secret_name(name: str) -> bool:
+    return bool(_SECRET_NAMES.search(_CAMEL.sub("_", name)))
+
+
+# -- secrets within a text
+#
+# Every pattern captures the secret as its first group. An unanchored pattern needs an upper bound,
+# or searching a long text takes quadratic time; `_spans` extends what was found to the end of the
+# token.
+
+_WORD = r"[^\s\"'`<>;,&|(){}\[\]\\]"
+#: The end of a name like a secret's: PGPASSWORD, aws_secret_access_key, AccountKey.
+_ASSIGNED = (
+    r"(?i)(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credentials?|authorization|"
+    r"(?:api|access|account|secret|private|signing|encryption|shared|master|auth|client)[_\-]?key|"
+    r"(?<![A-Za-z0-9])(?:sig|pin|otp))"
 )
+#: A variable, a placeholder, or an expression such as get_token(user) is no secret.
+_NOT_CODE = r"(?![$<%{*./]|[A-Za-z_][\w.]{0,80}[(\[])"
+_OWN_PATTERNS: tuple[tuple[tuple[str, ...], str], ...] = (
+    # name=value, as in environments, connection strings, queries and options
+    (("=",), _ASSIGNED + rf"""["']?=["']?{_NOT_CODE}({_WORD}{{4,1000}})"""),
+    # name = value, "name": value and name: value; in a sentence a word may follow instead of a
+    # secret, so this needs a digit
+    (
+        ("=", ":"),
+        _ASSIGNED
+        + r"""(?:\\?["'])?(?:[ ]{1,3}=|[ ]{0,3}:)[ ]{0,3}(?:\\?["'])?"""
+        + rf"{_NOT_CODE}(?=[^\s\"',;]{{0,60}}[0-9])({_WORD}{{4,1000}})",
+    ),
+    # --password value
+    (
+        ("--",),
+        r"(?i)(?<![\w-])--(?:[a-z]{1,20}-){0,3}"
+        r"(?:password|passwd|passphrase|secret|token|api-?key|access-?key|secret-?key|pin|otp)"
+        rf"""[ ]{{1,3}}["']?(?![-$<%{{*])({_WORD}{{3,1000}})""",
+    ),
+    (
+        ("bearer", "basic", "token", "digest", "apikey"),
+        r"(?i)\b(?:bearer|basic|token|apikey)[ ]{1,3}(?=[A-Za-z._~+/=\-]{0,60}[0-9])"
+        r"([A-Za-z0-9._~+/=\-]{12,1000})",
+    ),
+    (("://",), r"://[^/\s:@]{0,200}:([^/\s:@]{3,200})@"),
+    (("/api/webhooks/",), r"(discord(?:app)?\.com/api/webhooks/\d{5,25}/[\w\-]{20,100})"),
+    (("sharedaccesssignature",), r"(?i)(SharedAccessSignature [^\s\"']{20,1000})"),
+    # laxer than gitleaks, whose rules have to be quiet about examples in source files
+    (("gh", "_"), r"\b(gh[pousr]_[A-Za-z0-9]{20,1000}|github_pat_[A-Za-z0-9_]{20,1000})"),
+    (("sk-",), r"\b(sk-[A-Za-z0-9_\-]{20,1000})"),
+    (("k_live_", "k_test_"), r"\b([sr]k_(?:live|test)_[A-Za-z0-9]{10,1000})"),
+    (("akia", "asia"), r"\b((?:AKIA|ASIA)[0-9A-Z]{16})\b"),
+    (("aiza",), r"\b(AIza[0-9A-Za-z_\-]{30,100})"),
+    (("xox",), r"\b(xox[abeoprs]-[A-Za-z0-9\-]{10,1000})"),
+    (("glpat-", "npm_", "hf_"), r"\b((?:glpat-|npm_|hf_)[A-Za-z0-9_\-]{20,1000})"),
+    (
+        ("eyj",),
+        r"\b(eyJ[A-Za-z0-9_\-]{10,400}\.eyJ[A-Za-z0-9_\-]{10,1000}\.[A-Za-z0-9_\-]{10,1000})",
+    ),
+    (("sayso_",), r"\b(sayso_[A-Za-z0-9_\-]{40,100})"),
+)
+_TOKEN_TAIL = re.compile(r"[A-Za-z0-9_\-+/=~]*")
+_KEY_BLOCK = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_END = re.compile(r"-----END [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
+#: Words that follow a name like ``password=`` without being one.
+_NO_SECRETS = frozenset(("none", "null", "true", "false", "undefined", "required", "optional"))
+_FLAG = re.compile(rf"(?i)--?(?:[a-z]{{1,20}}-){{0,3}}{_NAMES}")
+
+
+#: No text shorter than this assigns a secret, and no key shorter than that is one.
+_SHORTEST, _SHORTEST_KEY = 8, 16
+
+
+@cache
+def _formats() -> dict[str, tuple[str, ...]]:
+    """Return the patterns to search for in a text that contains a keyword, by keyword.
+
+    Looking for all keywords first takes a fraction of the time of the patterns.
+    """
+    known = json.loads(Path(__file__).with_name("secret_formats.json").read_text("utf-8"))
+    found: dict[str, tuple[str, ...]] = {}
+    for words, pattern in (*_OWN_PATTERNS, *((r["keywords"], r["regex"]) for r in known.values())):
+        for word in words:
+            found[word] = (*found.get(word, ()), pattern)
+    return found
+
+
+_compiled = cache(re.compile)
+
+
+def _spans(value: str) -> list[tuple[int, int]]:
+    """Return where the secrets in a text begin and end, in order and without overlaps."""
+    lowered, formats = value.lower(), _formats()
+    patterns = {p: None for word in formats if word in lowered for p in formats[word]}
+    found = list(_key_blocks(value)) if "-----begin " in lowered else []
+    for pattern in patterns:
+        for match in _compiled(pattern).finditer(value):
+            group = 1 if match.re.groups and match[1] else 0
+            if match[group].lower() not in _NO_SECRETS:
+                tail = _TOKEN_TAIL.match(value, match.end(group))
+                assert tail is not None
+                found.append((match.start(group), tail.end()))
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _key_blocks(value: str) -> Iterator[tuple[int, int]]:
+    """Yield where private keys begin and end. One that was cut off takes the rest of the text."""
+    place = 0
+    while begin := _KEY_BLOCK.search(value, place):
+        end = _KEY_END.search(value, begin.end())
+        place = end.end() if end else len(value)
+        yield begin.start(), place
+
+
+def _redact_text(value: str, found: list[bool]) -> str:
+    """Return a text with its secrets masked. Text that is JSON is read like any other value."""
+    if len(value) < _SHORTEST:
+        return value
+    inner = _parsed(value)
+    if inner is not None:
+        inside: list[bool] = []
+        shown = _walk(inner, "", [], {}, inside)
+        if any(inside):
+            found.append(True)
+            return json.dumps(shown, ensure_ascii=False)
+    spans = _spans(value)
+    if not spans:
+        return value
+    found.append(True)
+    pieces, place = [], 0
+    for start, end in spans:
+        pieces += [value[place:start], text.fingerprint(value[start:end])]
+        place = end
+    return "".join((*pieces, value[place:]))
+
+
+def _parsed(value: str) -> Any:
+    """Return the object or list that a text is the JSON of, or ``None``."""
+    if value[:1] not in "{[ \n" or value.rstrip()[-1:] not in ("}", "]"):
+        return None
+    try:
+        inner = json.loads(value, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError):
+        return None
+    return inner if isinstance(inner, dict | list) else None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise ValueError("a repeated name would hide a value")
+    return whole
+
+
+# -- values
 
 
 class Redacted(NamedTuple):
@@ -61,11 +227,18 @@ def redact(value: Json, schema: Mapping[str, Any] | None = None) -> Redacted:
     return Redacted(shown, any(found))
 
 
-def redact_declared(value: Mapping[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
-    """Replace only the arguments that their tool's schema declares secret."""
+def redact_declared(
+    value: Mapping[str, Json],
+    schema: Mapping[str, Any] | None,
+    was: Mapping[str, Json] | None = None,
+) -> dict[str, Json]:
+    """Replace only the arguments that their tool's schema declares secret.
+
+    With ``was``, the arguments before an edit, masks of changed values say so.
+    """
     root = schema or {}
     shown: dict[str, Json] = _walk(dict(value), "", [root] if root else [], root, None)
-    return shown
+    return shown if was is None else mark_changed(was, value, shown)
 
 
 def find_placeholder(value: Json, path: str) -> str | None:
@@ -92,15 +265,23 @@ def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool] 
         if value is None or value == "":
             return value
         return text.fingerprint(value if isinstance(value, str) else codec.dumps(value))
-    looks_secret = found is not None and bool(_SECRET_NAMES.search(_CAMEL.sub("_", name)))
+    looks_secret = found is not None and _is_secret_name(name)
     if isinstance(value, dict):
         # A secret-looking name covers everything nested below it.
+        named = _name_beside(value) if found is not None else ""
         return {
-            k: _walk(v, name if looks_secret else k, _fields(forms, k), root, found)
+            k if found is None or len(k) < _SHORTEST_KEY else _redact_text(k, found): _walk(
+                v,
+                name if looks_secret else named if k == "value" and named else k,
+                _fields(forms, k),
+                root,
+                found,
+            )
             for k, v in value.items()
         }
     if isinstance(value, list):
-        return [_walk(v, name, _items(forms, n), root, found) for n, v in enumerate(value)]
+        names = [name] * len(value) if found is None else _names_in_list(value, name)
+        return [_walk(v, names[n], _items(forms, n), root, found) for n, v in enumerate(value)]
     return value if found is None else _redact_scalar(value, name, looks_secret, found)
 
 
@@ -116,10 +297,41 @@ def _redact_scalar(value: Json, name: str, looks_secret: bool, found: list[bool]
     if looks_secret:
         found.append(True)
         return text.fingerprint(value)
-    if any(mark in value for mark in _SHAPE_MARKERS) and _SECRET_SHAPES.search(value):
-        found.append(True)
-        return _SECRET_SHAPES.sub(lambda match: text.fingerprint(match[0]), value)
-    return value
+    return _redact_text(value, found)
+
+
+def _name_beside(value: Mapping[str, Json]) -> str:
+    """Return the name that an object gives its value, as in {"name": "Cookie", "value": ...}."""
+    name = value.get("name", value.get("key"))
+    return name if isinstance(name, str) and _is_secret_name(name) else ""
+
+
+def _names_in_list(value: list[Json], name: str) -> list[str]:
+    """Return the name of each item: the list's own, or the option that stands before the item."""
+    before = ["", *(item if isinstance(item, str) else "" for item in value[:-1])]
+    return [
+        flag.lstrip("-") if flag.startswith("-") and _FLAG.fullmatch(flag) else name
+        for flag in before
+    ]
+
+
+def mark_changed(before: Json, after: Json, shown: Json) -> Json:
+    """Return ``shown``, the redacted ``after``, with a note in masks of values that changed.
+
+    Short values that differ have the same mask, and a change must not go unseen.
+    """
+    if isinstance(shown, dict) and isinstance(before, Mapping) and isinstance(after, Mapping):
+        keys = dict(zip(shown, after, strict=True))  # a name may be masked, too
+        return {
+            k: mark_changed(before.get(keys[k]), after[keys[k]], item) for k, item in shown.items()
+        }
+    if isinstance(shown, list) and isinstance(before, list) and isinstance(after, list):
+        olds = [*before, *[None] * len(after)]
+        return [mark_changed(*each) for each in zip(olds, after, shown, strict=False)]
+    masked = isinstance(shown, str) and shown != after and _PLACEHOLDER.search(shown)
+    if not masked or before == after:
+        return shown
+    return _PLACEHOLDER.sub(lambda found: f"{found[0][:-1]}, changed)", shown)
 
 
 def _forms(said: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -50,6 +51,10 @@ _LASTBLANK = re.compile(r"[ \t]$", re.MULTILINE)
 _PLAIN_KEY = re.compile(r"\w[\w.\-]*")
 _NOT_STRINGS = frozenset(("true", "false", "null", "none", "{}", "[]"))
 _WIDEST_LABEL, _DEEPEST_INDENT = 24, 20
+
+_FINGERPRINT_KEY = os.urandom(32)
+#: Values shorter than this get no fingerprint.
+_SHORT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,17 @@ def notes(value: object) -> tuple[str, ...]:
 
 
 def fingerprint(value: str) -> str:
-    """Return a placeholder for a secret: its length, and the start of its hash."""
-    digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"•••• ({many(len(value), 'char')}, sha256:{digest[:8]}…)"
+    """Return what stands for a secret: its length and, if it is long, a keyed fingerprint.
+
+    The key is a secret of this process, so nobody can compute the fingerprint of a guess. Short
+    values have none, because someone who can have guesses masked could compare.
+    """
+    size = many(len(value), "char")
+    if len(value) < _SHORT:
+        return f"•••• ({size})"
+    data = value.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(data, key=_FINGERPRINT_KEY, digest_size=4).hexdigest()
+    return f"•••• ({size}, fingerprint {digest})"
 
 
 def lines(value: object) -> list[str]:

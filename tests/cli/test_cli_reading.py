@@ -235,8 +235,8 @@ def test_what_a_tool_declares_secret_is_shown_by_its_fingerprint(world: World) -
     first, second = ask("r1"), ask("r2")
     seen = world.json("show", first)
     assert (seen["args"]["user"], seen["digest"]) == ("ana", world.get(first).digest)
-    assert "4 chars, sha256:" in seen["args"]["code"]
-    assert "sha256:" in world.json("inbox")["items"][0]["args"]["code"]
+    assert "•••• (4 chars)" in seen["args"]["code"]
+    assert "••••" in world.json("inbox")["items"][0]["args"]["code"]
     back = json.dumps({**seen["args"], "user": "bo"})
     refused = world.cli("edit", first, "--args", back, "--digest", seen["digest"], code=1)
     assert "args.code: this is the mask shown in place of a secret" in refused
@@ -247,4 +247,4 @@ def test_what_a_tool_declares_secret_is_shown_by_its_fingerprint(world: World) -
     told += [world.cli(*yes, "--json"), world.cli("grants"), world.cli("grants", "--json")]
     for text in told:
         assert "hush" not in text
-        assert "4 chars, sha256:" in text
+        assert "(4 chars)" in text

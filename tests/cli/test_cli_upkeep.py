@@ -20,6 +20,11 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
     said = world.cli("policy", "check", str(file)).replace("┆", "")  # a long path breaks the line
     assert "2 rules" in " ".join(said.split())
     assert world.json("policy", "check", str(file))["rules"] == ["large mails", "never"]
+    # A requester may approve their own call below high risk, and the check says where.
+    assert "requester may approve their own call: no, high risk" in said
+    assert "requester may approve their own call: yes, below high risk" in said  # without a rule
+    own = world.json("policy", "check", str(file))["requester_may_approve"]
+    assert own == {"large mails": "no, high risk"}
     check = ("policy", "check", str(file), "--tool")
     asked = world.json(*check, "send_mail", "--args", '{"count": 500}')
     assert (asked["verdict"], asked["rule"], asked["terms"]["quorum"]) == ("ask", "large mails", 2)

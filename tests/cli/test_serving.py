@@ -302,6 +302,31 @@ def test_a_worker_tells_each_step(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        (["--host", "0.0.0.0"], True),
+        (["--host", "::"], True),
+        (["--host", "0.0.0.0", "--host-name", "https://approvals.example.com"], False),
+        (["--host", "0.0.0.0", "--page-url", "https://approvals.example.com"], False),
+        ([], False),
+    ],
+)
+def test_plain_http_for_other_machines_is_warned_of(
+    place: Place, options: list[str], warns: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sayso.cli.main", "serve", *options, "--policy", "no-such-file"],
+        cwd=place.folder,
+        env=place.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ("plain HTTP" in done.stderr) == warns, done.stderr
+
+
+@pytest.mark.parametrize(
     ("command", "says"),
     [
         (["serve", "--no-auth", "--host", "0.0.0.0"], "listen on 127.0.0.1"),

@@ -227,4 +227,4 @@ def test_a_forked_child_has_connections_of_its_own(
         ask(f"parent {n}")
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
     for run in ("first", *names):
-        assert len(people.inbox.pending_sync(run=run).items) == 1
+        assert len(people.inbox.pending_sync(run=f"bot/{run}").items) == 1

@@ -49,7 +49,7 @@ def test_nothing_runs_before_a_yes_and_it_runs_once(
             assert pay("ana") == "paid 5 to ana"
     assert ran == [("ana", 5)]
     (run,) = [run for _, run in people.inbox.store.runs()]
-    assert (run.id, run.status) == ("order-17", "done")
+    assert (run.id, run.status) == ("bot/order-17", "done")
 
 
 def test_the_approved_arguments_run_and_not_those_of_the_caller(
@@ -369,4 +369,4 @@ def test_a_thread_that_knows_nothing_of_the_run_is_refused(
         with gate.run("order-17"), ThreadPoolExecutor() as pool:
             assert len(list(pool.map(gate.carry(pay), ["ana", "bo"]))) == 2
     assert sorted(ran) == [("ana", 5), ("bo", 5)]
-    assert len(people.inbox.store.calls_of("order-17")) == 2
+    assert len(people.inbox.store.calls_of("bot/order-17")) == 2

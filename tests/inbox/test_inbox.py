@@ -116,7 +116,7 @@ def test_filters(case: Case) -> None:
     ids=str,
 )
 def test_a_filter_that_means_nothing_is_refused(case: Case, filters: dict[str, Any]) -> None:
-    with pytest.raises(InvalidDecision):
+    with pytest.raises(InvalidCall):
         case.inbox.history_sync(**filters)
 
 

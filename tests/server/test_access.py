@@ -9,7 +9,7 @@ import httpx
 import pytest
 from served import Serve, Served, mailer, opened
 
-from sayso import Policy, Rule
+from sayso import Approve, Inbox, NotAllowed, Policy, Rule
 from sayso.inbox import revoke_token
 from sayso.server import create_app
 from sayso.server.sessions import COOKIE, new_link
@@ -391,3 +391,63 @@ def test_a_session_is_worth_what_it_was_opened_with(serve: Serve) -> None:
     assert by_link.get("/api/me").json()["assurance"] == "session"
     decided = by_link.post(path, json=yes)
     assert (decided.status_code, decided.json()["decision"]["assurance"]) == (200, "session")
+
+
+def test_a_link_does_not_swap_who_is_signed_in_unasked(server: Served) -> None:
+    client = signed_in(server, new_link(server.store, "ana"))
+    secret = new_link(server.store, "mallory")
+    refused = client.post("/api/login", json={"token": secret})
+    assert (refused.status_code, refused.json()["error"]) == (409, "Conflict")
+    assert "'ana'" in refused.json()["message"]
+    assert client.get("/api/me").json()["name"] == "ana"
+    assert client.post("/api/login", json={"token": new_link(server.store, "ana")}).is_success
+    ana = client.cookies[COOKIE]
+    assert client.post("/api/login", json={"token": secret, "switch": True}).status_code == 204
+    assert client.get("/api/me").json()["name"] == "mallory"
+    assert server.client(Cookie=f"{COOKIE}={ana}").get("/api/me").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["an\u200ba", "an\u202ea", "an\x1b[2Ka", "an\x00a", "a" * 5000, "\u2066ana", "ana\ufeff", " "],
+)
+def test_a_name_with_something_hidden_in_it_gets_no_token(server: Served, name: str) -> None:
+    with pytest.raises(NotAllowed):
+        server.token(name)
+    with pytest.raises(NotAllowed):
+        server.token(name, "agent")
+
+
+def test_two_spellings_of_a_name_are_one_person_of_a_quorum(serve: Serve) -> None:
+    server = serve(policy=Policy([Rule("refund", quorum=2)]))
+    found = opened(server.client(server.token("bot", "agent")))
+    path = f"/api/requests/{found['id']}/decision"
+    yes = {"type": "approve", "seen_digest": found["digest"]}
+    for spelling in ("Zo\u00eb", "Zoe\u0308", "\uff3ao\u00eb"):
+        assert server.client(server.token(spelling)).post(path, json=yes).status_code == 200
+    voted = server.client(server.token("ana")).get(f"/api/requests/{found['id']}").json()
+    assert (voted["status"], [vote["by"] for vote in voted["votes"]]) == ("pending", ["Zo\u00eb"])
+
+
+@pytest.mark.parametrize("name", ["bot", "BOT", "\uff42ot"])
+def test_nobody_decides_under_the_asking_agents_name(serve: Serve, name: str) -> None:
+    server = serve(auth=False)
+    found = opened(server.client(), agent="bot")
+    with pytest.raises(NotAllowed, match="is the agent that asks"):
+        Inbox(server.store).decide_sync(
+            found["id"], Approve(), by=name, seen_digest=found["digest"]
+        )
+
+
+def test_each_agent_has_its_own_names(serve: Serve) -> None:
+    server = serve()
+    bot, eve = (server.client(server.token(name, "agent")) for name in ("bot", "eve"))
+    for named in ({"run": "order-17"}, {"thread": "t-1"}, {"run": "r", "thread": "t-2"}):
+        first, second = (opened(client, key=str(named), **named) for client in (bot, eve))
+        assert first["run"].startswith("bot/")
+        assert second["run"] == first["run"].replace("bot/", "eve/")
+        assert second["thread"] == first["thread"].replace("bot/", "eve/")
+        again = opened(bot, key=str(named), **named)
+        assert (again["id"], again["run"]) == (first["id"], first["run"])
+    with pytest.raises(NotAllowed, match="/"):
+        server.token("bot/order-17", "agent")

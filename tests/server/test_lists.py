@@ -113,3 +113,10 @@ def test_a_page_of_large_requests_is_short(
     assert len(seen) == len(set(seen))
     assert min(counts) == 1  # the largest by itself
     assert 3 <= max(counts) <= 5
+
+
+@pytest.mark.parametrize("bad", ["status=x", "kind=x", "risk=x", "sort=x", "after=x", "limit=0"])
+def test_a_bad_filter_is_named_as_one(open_server: Served, bad: str) -> None:
+    answer = open_server.client().get(f"/api/requests?{bad}")
+    assert (answer.status_code, answer.json()["error"]) == (422, "InvalidCall")
+    assert answer.json()["field"] == bad.partition("=")[0]

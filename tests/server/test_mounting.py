@@ -70,3 +70,25 @@ def test_without_its_lifespan_a_decision_is_kept_and_the_log_says_what_is_missin
         answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
         assert answer.json()["status"] == "approved"
     assert "mounted without its lifespan" in caplog.text
+
+
+def test_without_its_lifespan_it_does_not_call_itself_healthy() -> None:
+    with TestClient(mounted(living=False)) as client:
+        answer = client.get("/healthz")
+        assert (answer.status_code, "lifespan" in answer.json()["status"]) == (503, True)
+
+
+def test_a_mistyped_page_address_is_answered_with_a_page() -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    with TestClient(mounted(living=True)) as client:
+        for path in ("/inbocks", "/runs2/x", "/%3Cscript%3E"):
+            page = client.get(path, headers=browser)
+            assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (
+                404,
+                "text/html",
+            )
+            assert 'href="/inbox"' in page.text
+            assert "script" not in page.text
+        for path, headers in (("/inbocks", {}), ("/api/requets", browser)):
+            answer = client.get(path, headers=headers)
+            assert (answer.status_code, answer.json()["error"]) == (404, "NotFound")

@@ -135,7 +135,7 @@ def test_of_what_was_asked_of_others_the_record_tells_only_that_it_happened(serv
     opened(bot, key="b", run="r1")
     ana, fin = server.client(server.token("ana")), server.client(server.token("fin", "admin"))
     fin.post(f"/api/requests/{theirs['id']}/cancel", json={"message": "between us"})
-    for place, items in (("/api/audit", "items"), ("/api/runs/r1", "timeline")):
+    for place, items in (("/api/audit", "items"), ("/api/runs/bot/r1", "timeline")):
         assert "between us" in fin.get(place).text
         facts = [e for e in ana.get(place).json()[items] if e["request"] == theirs["id"]]
         assert [fact["body"] for fact in facts] == [None] * len(facts)

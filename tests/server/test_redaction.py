@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sysconfig
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from served import Serve, Served, mailer, opened
 
-from sayso.redaction import redact, redact_declared
+from sayso.redaction import _formats, redact, redact_declared
 from sayso.testing import call, say
 from sayso.text import fingerprint
 
@@ -40,7 +43,7 @@ PLAIN: list[Any] = [
 def test_what_looks_like_a_secret_is_hidden(args: dict[str, Any]) -> None:
     view = redact(args)
     assert view.masked
-    assert "sha256:" in str(view.value)
+    assert "••••" in str(view.value)
     for secret in ("hunter2", "a" * 36, "b" * 40, "AKIAAAAA", "eyJzdWIi", "Basic abc", "471147"):
         assert secret not in str(view.value)
 
@@ -77,7 +80,7 @@ def test_a_declared_secret_is_found_wherever_the_schema_declares_it(said: dict[s
     args = {"code": plain.get(said.get("type"), "hush")}
     schema = {"properties": {"code": said}, "$defs": {"Code": SECRET}}
     shown, masked = redact(args, schema)
-    assert ("sha256:" in str(shown), masked) == (True, False)
+    assert ("••••" in str(shown), masked) == (True, False)
     assert "hush" not in str(shown)
     assert "4711" not in str(shown)
 
@@ -230,3 +233,171 @@ def test_an_edit_does_not_run_with_what_stands_for_a_secret(open_server: Served)
     assert (refused.status_code, refused.json()["field"]) == (422, "args.code")
     edit["args"] = {"user": "bo", "code": "hush"}
     assert client.post(f"{path}/decision", json=edit).json()["status"] == "edited"
+
+
+AKEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+HOOK = "https://hooks.slack.com/services/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"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("curl -H 'Authorization: Bearer a1b2c3d4e5f6g7h8' https://x.example", "a1b2c3d4e5f6g7h8"),
+        ("Authorization: Basic YW5hOmh1bnRlcjI=", "YW5hOmh1bnRlcjI"),
+        ("authorization=Bearer a1b2c3d4e5f6g7h8", "a1b2c3d4e5f6g7h8"),
+        (f"aws_secret_access_key={AKEY}", AKEY),
+        (f"AWS_SECRET_ACCESS_KEY = {AKEY}", AKEY),
+        ("AccountName=a;AccountKey=Zm9vYmFyYmF6cXV4MTIzNDU2==;E=x", "Zm9vYmFyYmF6cXV4MTIzNDU2"),
+        ("mysql --user=ana --password=hunter2 shop", "hunter2"),
+        ("mysql --password hunter2 shop", "hunter2"),
+        ("PGPASSWORD=hunter2 psql", "hunter2"),
+        ("Server=db;User Id=sa;Password=hunter2;", "hunter2"),
+        ("https://x.example/cb?access_token=a1b2c3d4&state=7", "a1b2c3d4"),
+        ("hf_" + "aB3" * 12, "aB3aB3"),
+        (HOOK, "B024BE7LH"),
+        ("https://discord.com/api/webhooks/123456789/" + "aB3-" * 10, "aB3-aB3"),
+        ("redis://:hunter2@cache:6379/0", "hunter2"),
+        ('{"user": "ana", "password": "hunter2"}', "hunter2"),
+        ('{"config": "{\\"pin\\": \\"4821\\"}"}', "4821"),
+        ('log line {"password":"hunter2"} and more', "hunter2"),
+        ('{"pin": "1111", "pin": "4821"}', "4821"),
+        ("dop_v1_" + "a1" * 32, "a1a1"),
+        ("SG." + "a" * 22 + "." + "b" * 43, "aaaa"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----", "MIIEow"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEow, cut off here", "MIIEow"),
+        ("key AKIAIOSFODNN7EXAMPLE.", "AKIAIOSFODNN7EXAMPLE"),
+    ],
+)
+def test_a_secret_is_found_within_a_text(text: str, secret: str) -> None:
+    assert secret in text.replace('\\"', '"')
+    for value in (text, {"command": text}, {"a": [{"b": text}]}, f"Then: {text}"):
+        view = redact(value)
+        assert view.masked
+        assert secret not in str(view.value)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"argv": ["mysql", "--password", "hunter2", "shop"]},
+        {"headers": [{"name": "Cookie", "value": "hunter2"}]},
+        {"body": '[{"name": "Cookie", "value": "hunter2"}]'},
+        {"env": [{"key": "DB_PASSWORD", "value": "hunter2"}]},
+        {"AccountKey": "hunter2"},
+        {"ghp_" + "hunter2" * 6: True},
+    ],
+)
+def test_a_secret_is_found_by_the_name_beside_it(args: dict[str, Any]) -> None:
+    view = redact(args)
+    assert view.masked
+    assert "hunter2" not in str(view.value)
+
+
+ORDINARY = """
+Please send the password reset link to ana@example.com.
+Password: ask Ben, he knows it.
+The token of our esteem is in the post.
+Authorization: required for all users above level three.
+The secret = good preparation and fresh basil.
+SELECT id, token_count, max_tokens FROM usage WHERE key = 'region' AND secret IS NOT NULL
+UPDATE users SET password_changed_at = now() WHERE id = 4711
+DELETE FROM sessions WHERE created_at < '2026-01-01'
+git checkout 3f1c2d4e5a6b7c8d9e0f1a2b3c4d5e6f7a8b9c0d
+sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+550e8400-e29b-41d4-a716-446655440000
+https://example.com/docs/authentication?page=2&sort=name#tokens
+https://app.example.com:8443/orders/A-17/items?sku=SKU-2024-11
+postgresql://db.internal:5432/shop?sslmode=require
+s3://bucket/prefix/2026/11/16/part-00017.snappy.parquet
+/var/lib/app/secrets/README.md
+~/.ssh/known_hosts
+arn:aws:iam::123456789012:role/deploy
+docker run --rm -e TOKEN=$TOKEN -e PASSWORD=${PASSWORD} app:1.2.3
+kubectl get secret db-credentials -n prod -o yaml
+helm upgrade shop ./chart --set image.tag=v1.2.3 --set existingSecret=db-credentials
+password = os.environ["DB_PASSWORD"]
+token = get_token(user)
+api_key=None, secret=required
+def refresh(token: str, key: bytes) -> str: ...
+Meeting moved to 14:30, room 4.12; dial-in 555-0173, PIN on the invitation.
+Invoice 2026-1117 over 1.249,00 EUR to DE89370400440532013000
+Order A-17: 3 x basic token ring adapters, bearer of bad news
+The bearer of this letter is authorised to collect the parcel.
+Mixed basic knowledge of keyboards and monkeys.
+data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk
+Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor.
+{"city": "Porto", "units": "metric", "keys": ["a", "b"]}
+{"tokens": 512, "max_tokens": 4096, "temperature": 0.2}
+rm -rf build/ dist/ *.egg-info
+SK-II facial treatment essence, 230 ml
+pattern: ^[a-z0-9_-]{3,16}$
+AS-REP roasting and pass-the-hash are attacks on Kerberos.
+""".strip().splitlines()
+
+
+def test_ordinary_text_is_rarely_taken_for_a_secret() -> None:
+    wrong = [line for line in ORDINARY if redact({"text": line}).masked]
+    assert len(wrong) / len(ORDINARY) < 0.03, wrong
+    # Source code and its comments speak of keys and tokens all the time.
+    lines = []
+    for name in ("json/decoder.py", "http/cookies.py", "email/header.py", "argparse.py", "ast.py"):
+        source = Path(sysconfig.get_path("stdlib"), name).read_text("utf-8")
+        lines += [line for line in source.splitlines() if line.strip()]
+    masked = [line for line in lines if redact({"text": line}).masked]
+    assert len(masked) / len(lines) < 0.001, masked
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(
+            "password=",
+            "secret: ",
+            "--password ",
+            "a=a ",
+            "bearer ",
+            "{[",
+            '{"a":',
+            "ey",
+            "s.",
+            "sk",
+        ),
+        *("-----BEGIN PRIVATE KEY-----", "hooks.slack.com/services/", "token:0", "AKIA", "://:"),
+    ],
+)
+def test_no_text_takes_long_to_look_through(unit: str) -> None:
+    began = time.process_time()
+    for text in (unit * (400_000 // len(unit)), unit + "a" * 400_000, unit + "1" * 400_000):
+        redact({"a": text})
+    assert time.process_time() - began < 5
+
+
+def test_every_known_format_is_searched_in_linear_time() -> None:
+    for word, patterns in _formats().items():
+        for pattern in map(re.compile, patterns):
+            for fill in "aA0-":
+                for text in ((word + fill * 3) * 400, word.upper() + fill * 8000):
+                    began = time.process_time()
+                    pattern.search(text)
+                    assert time.process_time() - began < 0.5, (pattern.pattern, text[:50])
+
+
+def test_a_changed_secret_is_seen_to_have_changed(open_server: Served) -> None:
+    client = open_server.client()
+    schema = {"type": "object", "properties": {"user": {"type": "string"}, "code": SECRET}}
+    made = opened(client, args={"user": "ana", "code": "hush"}, schema=schema, quorum=2)
+    path = f"/api/requests/{made['id']}"
+    shown = redact_declared({"code": "psst"}, schema, was={"code": "hush"})
+    assert shown == {"code": "•••• (4 chars, changed)"}
+    assert redact_declared({"code": "hush"}, schema, was={"code": "hush"}) == {
+        "code": "•••• (4 chars)"
+    }
+    edit = {"type": "edit", "args": {"user": "ana", "code": "psst"}, "seen_digest": made["digest"]}
+    single = opened(client, key="k2", args={"user": "ana", "code": "hush"}, schema=schema)
+    path, edit["seen_digest"] = f"/api/requests/{single['id']}", single["digest"]
+    assert client.post(f"{path}/decision", json=edit).status_code == 200
+    seen = client.get(path).json()
+    assert (seen["args"]["code"], seen["original"]["code"]) == (
+        "•••• (4 chars, changed)",
+        "•••• (4 chars)",
+    )

@@ -282,13 +282,16 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
     said = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
     assert cleo.post("/api/chat", json={"id": "c1", "messages": [said]}).status_code == 200
     opened(other, key="o", thread="theirs")
-    for named in ({"thread": "c1"}, {"thread": "theirs"}, {"run": "c1"}, {"run": "theirs"}):
-        refused = bot.post("/api/requests", json={"tool": "refund", **named})
-        assert (refused.status_code, "another name" in refused.text) == (409, True)
+    taken = ({"thread": "c1"}, {"thread": "theirs"}, {"run": "c1"}, {"run": "theirs"})
+    for n, named in enumerate(taken):
+        # Each agent has names of its own, so it learns nothing of those of others.
+        made = opened(server.client(server.token(f"bot{n}", "agent")), **named)
+        assert made["run"].startswith(f"bot{n}/")
+        assert made["thread"].startswith(f"bot{n}/")
     assert ana.get("/api/chat/c1/messages").status_code == 404
     mine = opened(bot, key="k1", thread="mine", run="r1")
     refused = bot.post("/api/requests", json={"tool": "refund", "thread": "mine"})
-    assert (refused.status_code, "'r1' is still active" in refused.text) == (409, True)
+    assert (refused.status_code, "'bot/r1' is still active" in refused.text) == (409, True)
     assert opened(bot, key="k2", thread="mine", run="r1")["thread"] == mine["thread"]
     for named, status in (
         ({"run": "r1", "thread": "elsewhere"}, 409),
@@ -312,7 +315,7 @@ def test_a_run_is_over_when_nothing_is_left_of_it_though_its_agent_never_comes_b
             ana.post("/api/decisions", json=[{"id": request["id"], **no}])
         else:
             ana.post(f"/api/requests/{request['id']}/decision", json=no)
-        assert ana.get("/api/runs/r1").json()["status"] == status
+        assert ana.get("/api/runs/bot/r1").json()["status"] == status
     assert bot.get(f"/api/requests/{first['id']}/wait").json()["decision"]["message"] == "not today"
 
 
@@ -321,7 +324,7 @@ def test_a_run_that_was_decided_elsewhere_does_not_block_its_thread(serve: Serve
     bot = server.client(server.token("bot", "agent"))
     made = opened(bot, "k1", run="r1", thread="t")
     server.app.state.sayso.inbox.decide_sync(made["id"], Reject("no"), by="ana")
-    assert opened(bot, "k2", run="r2", thread="t")["run"] == "r2"
+    assert opened(bot, "k2", run="r2", thread="t")["run"] == "bot/r2"
 
 
 def test_the_same_post_at_the_same_moment_is_one_request(serve: Serve) -> None:

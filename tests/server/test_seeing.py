@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +13,7 @@ from served import Serve, Served, opened
 from test_events import reading
 
 import sayso
+from sayso import Policy, Rule
 from sayso.testing import ScriptedModel, call, calls, say
 from sayso.types import Reviewer
 
@@ -143,15 +146,15 @@ def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
         seen = {}
         for name, reader in (("ana", hers), ("fin", his), ("boss", all_of_it)):
             found: list[dict[str, Any]] = []
-            while not found or found[-1]["run"] != "open-run":
+            while not found or found[-1]["run"] != "bot/open-run":
                 found.append(reader.next())
             seen[name] = found
-    assert {event["run"] for event in seen["ana"]} == {"open-run"}
+    assert {event["run"] for event in seen["ana"]} == {"bot/open-run"}
     assert {"asked", "decided", "finished"} <= {e["type"] for e in seen["fin"]}
     assert "token_created" not in {event["type"] for event in seen["fin"]}
     assert "token_created" in {event["type"] for event in seen["boss"]}
     listed = {run["id"] for run in ana.get("/api/runs").json()["items"]}
-    assert listed == {"open-run"}
+    assert listed == {"bot/open-run"}
 
 
 def test_what_an_agent_behind_a_call_says_is_for_whom_the_call_was_for(serve: Serve) -> None:
@@ -309,3 +312,40 @@ async def test_calls_of_other_peoples_frameworks_are_veiled_as_well(serve: Serve
         assert "paid to DE-payee" in fin.get(place).text
         assert "DE-payee" not in ana.get(place).text
         assert "mailed bo" in ana.get(place).text
+
+
+def test_the_record_names_nothing_to_people_outside_the_audience(serve: Serve) -> None:
+    server = serve(policy=Policy([Rule("fin_*", reviewers="group:finance")]))
+    bot = server.client(server.token("payroll-bot", "agent"))
+    ana = server.client(server.token("ana", "reviewer", "ops"))
+    fin = server.client(server.token("fin", "reviewer", "finance"))
+    admin = server.client(server.token("root", "admin"))
+    made = opened(bot, tool="fin_pay", run="layoff-list", thread="merger-with-acme")
+    fin.post(
+        f"/api/requests/{made['id']}/decision",
+        json={"type": "approve", "seen_digest": made["digest"]},
+    )
+    names = ("layoff-list", "merger-with-acme", "payroll-bot", made["digest"], "fin")
+    for order in ("oldest", "newest"):
+        seen = ana.get("/api/audit", params={"order": order}).json()["items"]
+        whole = admin.get("/api/audit", params={"order": order}).json()["items"]
+        assert [e["hash"] for e in seen] == [e["hash"] for e in whole]
+        assert [e["type"] for e in seen] == [e["type"] for e in whole]
+        assert [sorted(e) for e in seen] == [sorted(e) for e in whole]
+        assert not [name for name in names if name in json.dumps(seen)]
+        assert "layoff-list" in json.dumps(whole)
+    assert "layoff-list" in fin.get("/api/audit").text
+
+
+def test_what_is_wrong_with_the_record_names_nothing_either(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    opened(bot, run="layoff-list", reviewers=["fin"])
+    with sqlite3.connect(tmp_path / "sayso.db") as database:
+        database.execute("UPDATE event SET actor = 'eve' WHERE thread LIKE '%layoff-list'")
+    ana = server.client(server.token("ana")).post("/api/audit/verify").json()
+    root = server.client(server.token("root", "admin")).post("/api/audit/verify").json()
+    assert ana["ok"] is root["ok"] is False
+    assert len(ana["problems"]) == len(root["problems"]) > 0
+    assert "layoff-list" in json.dumps(root)
+    assert "layoff-list" not in json.dumps(ana)

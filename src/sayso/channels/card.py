@@ -130,7 +130,7 @@ def _arguments(request: Request) -> Iterator[Line]:
     yield Line("")
     ran = request.execution.status in ("running", "done", "failed", "in_doubt")
     yield Line("What was started" if ran else "What will run", "bold")
-    args = redact_declared(request.args, request.schema)
+    args = redact_declared(request.args, request.schema, was=request.original)
     yield from numbered(args) if args else [_fact("", "(no arguments)")]
     if request.original is not None:
         yield Line("")

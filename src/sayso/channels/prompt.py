@@ -357,7 +357,8 @@ def _show_changes(prompt: Prompt, args: dict[str, Json]) -> tuple[str, str]:
         prompt.say("You changed nothing. To approve it as it is, type a.")
         return "b", ""
     schema = prompt.request.schema
-    before, after = redact_declared(prompt.request.args, schema), redact_declared(args, schema)
+    before = redact_declared(prompt.request.args, schema)
+    after = redact_declared(args, schema, was=prompt.request.args)
     whole = prompt.show([Line("Your changes", "bold"), *diff(before, after)])
     key = prompt.choose("[a]pprove with these changes, [e]dit again, [b]ack >", ("a", "e", "b"))
     return key, "" if whole else "you did not see all of your changes"

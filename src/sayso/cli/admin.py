@@ -21,8 +21,8 @@ from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
 from sayso.inbox import Inbox, create_token, revoke_token
-from sayso.policy import Explanation, Policy, explain
-from sayso.types import Micros, Terms, ToolCall, Verdict
+from sayso.policy import Explanation, Policy, Rule, explain
+from sayso.types import Micros, Risk, Terms, ToolCall, Verdict
 
 Role = Literal["agent", "chat", "reviewer", "admin"]
 All = Annotated[bool, typer.Option("--all", help="Include expired and revoked ones.")]
@@ -389,13 +389,31 @@ def _summary(rules: Policy, file: Path) -> Iterator[Line]:
     for number, rule in enumerate(rules.rules, 1):
         tools = ", ".join(map(name, rule.tool))
         yield Line(f"{name(rule.name or f'rule {number}')}: {rule.verdict} {tools}", "", "  ")
+        if rule.verdict is Verdict.ASK:
+            yield Line(f"requester may approve their own call: {_own_calls(rule)}", "", "    ")
+    yield Line("no rule matches: the tool's own needs_approval decides", "", "  ")
+    yield Line("requester may approve their own call: yes, below high risk", "", "    ")
     yield Line("Use --tool NAME to see which rule applies to a call.", "dim")
+
+
+def _own_calls(rule: Rule) -> str:
+    """Say whether the person who asked for a call may approve it under this rule."""
+    if rule.requester_decides is not None:
+        return "yes" if rule.requester_decides else "no"
+    if isinstance(rule.risk, Risk):
+        return "no, high risk" if rule.risk.level in ("high", "critical") else "yes"
+    return "yes, below high risk"
 
 
 def rules_json(rules: Policy) -> dict[str, Any]:
     """Return a summary of a policy for JSON output."""
     named = [rule.name or f"rule {number}" for number, rule in enumerate(rules.rules, 1)]
-    return {"digest": rules.digest, "rules": named}
+    own = {
+        title: _own_calls(rule)
+        for title, rule in zip(named, rules.rules, strict=True)
+        if rule.verdict is Verdict.ASK
+    }
+    return {"digest": rules.digest, "rules": named, "requester_may_approve": own}
 
 
 def _explanation_lines(found: Explanation, tool: str) -> Iterator[Line]:

@@ -49,7 +49,7 @@ Workers = Annotated[
 ]
 HostNames = Annotated[
     list[str] | None,
-    typer.Option("--host-name", metavar="NAME", help="A host name of this server; repeatable."),
+    typer.Option("--host-name", metavar="NAME", help="This server's name or URL; repeatable."),
 ]
 Origins = Annotated[
     list[str] | None,
@@ -117,6 +117,7 @@ def serve(
     from sayso.server.serving import run
 
     check_open(host, no_auth=no_auth)
+    _warn_of_plain_http(host, [page_url, *(host_name or ())])
     if workers < 0:
         raise Usage(f"--workers {workers}: use 0 or a positive number")
     begin_logging(Log.JSON if log_json else Log.TEXT)
@@ -175,12 +176,28 @@ def _endpoints(
 
 def check_open(host: str, *, no_auth: bool) -> None:
     """Refuse ``--no-auth`` on an address that other machines can reach."""
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost"
-    if no_auth and not loopback:
+    if no_auth and not _is_loopback(host):
         raise Usage(f"--no-auth on {host} would let anyone decide: listen on 127.0.0.1")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _warn_of_plain_http(host: str, public: Sequence[str]) -> None:
+    """Warn if other machines can send tokens here unencrypted, unless a proxy is said to do TLS."""
+    if _is_loopback(host) or any(url.startswith("https://") for url in public):
+        return
+    print(
+        f"Warning: {host} is reachable from other machines over plain HTTP, which anyone on the "
+        "way can read. Put a proxy with TLS in front, and pass its address as "
+        "--host-name https://NAME; or listen on 127.0.0.1.",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def link(app: FastAPI, url: str) -> str:

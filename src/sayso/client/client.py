@@ -456,7 +456,7 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
         status = "asked" if request.status == "pending" else request.status
     return Call(
         id=request.id,
-        run=request.run,
+        run=request.run.removeprefix(f"{request.agent}/"),  # the name that the code here gave it
         thread=request.thread,
         key=request.id,
         kind=request.kind,

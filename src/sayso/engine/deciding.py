@@ -117,7 +117,7 @@ def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
     known = known_people(work)
     if by.role == "agent" or any(person.role == "agent" for person in known):
         raise NotAllowed("an agent cannot decide; ask a person")
-    if by.name == plain_name(call.agent):
+    if by.name.casefold() == plain_name(call.agent).casefold():
         raise NotAllowed(
             f"{by.name} is the agent that requested {call.id}, and an agent cannot decide: use "
             "another name for the person or the agent"

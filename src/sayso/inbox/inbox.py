@@ -127,25 +127,23 @@ def _query(given: Mapping[str, Any]) -> Query:
     filters: dict[str, Any] = {"status": "pending", **given}
     known = set(Filters.__annotations__)
     if unknown := set(filters) - known:
-        raise InvalidDecision(
-            f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
-        )
+        raise InvalidCall(f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}")
     for name, choices in _CHOICES.items():
         value = filters.get(name, choices[0])
         if value not in choices and (value is not None or name in ("status", "sort")):
-            raise InvalidDecision(f"{name} {value!r:.40}: use {', '.join(choices)}", name)
+            raise InvalidCall(f"{name} {value!r:.40}: use {', '.join(choices)}", name)
     for name in ("kind", "agent", "tool", "thread", "run", "risk", "q"):
         if not isinstance(filters.get(name), str | None):
-            raise InvalidDecision(f"{name} must be text", name)
+            raise InvalidCall(f"{name} must be text", name)
     filters["text"] = filters.pop("q", None)
     limit = filters.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
-        raise InvalidDecision(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")
+        raise InvalidCall(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")
     if filters.get("after") is not None:
         try:
             filters["after"] = int(filters["after"])
         except (TypeError, ValueError):
-            raise InvalidDecision("after: use `next` of the previous page", "after") from None
+            raise InvalidCall("after: use `next` of the previous page", "after") from None
     return Query(**filters)
 
 

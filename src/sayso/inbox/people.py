@@ -151,6 +151,8 @@ def create_token(
         groups = tuple(checked_name(name).removeprefix(GROUP) for name in groups)
     except ValueError as error:
         raise NotAllowed(str(error)) from None
+    if role == "agent" and "/" in person:
+        raise NotAllowed(f"the name {person!r} has a / in it: an agent's runs are named agent/run")
     now = store.now()
     for known in store.principals():
         same = known.person == person and known.live(now)

@@ -1,4 +1,9 @@
-"""Logging to stderr for servers and workers, as text or as JSON lines."""
+"""Logging to stderr for servers and workers, as text or as JSON lines.
+
+A record may quote what came over the network: a path, a name, an error of somebody else's server.
+In a text log, each record is one line, its hidden characters are visible, and a traceback is
+indented below it, so that no text can pass for another record.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ import logging
 import sys
 import time
 from enum import Enum
+from typing import Any
+
+from sayso.text import inline
 
 
 class Log(Enum):
@@ -22,10 +30,31 @@ def begin_logging(form: Log, level: int = logging.INFO) -> None:
     if form is Log.JSON:
         handler.setFormatter(_Json())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    root = logging.getLogger("sayso")
-    root.handlers, root.propagate = [handler], False
-    root.setLevel(level)
+        handler.setFormatter(_Text("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    for name in ("sayso", *_OTHERS):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level if name == "sayso" else logging.WARNING)
+
+
+#: Libraries that log on behalf of the server; their records quote its clients as well.
+_OTHERS = ("uvicorn", "asyncio")
+
+
+class _Text(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = inline(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {inline(line)}" for line in text.split("\n"))
 
 
 class _Json(logging.Formatter):

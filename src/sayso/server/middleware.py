@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -167,7 +167,7 @@ class SecurityMiddleware:
         log.info(
             "%s %s %d in %.1f ms",
             scope["method"],
-            scope["path"],
+            quote(scope["path"]),  # as it was sent, so that no line break ends the record
             status,
             seconds * 1000,
             extra={"request_id": request_id, "status": status, "seconds": seconds},

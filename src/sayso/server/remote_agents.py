@@ -23,7 +23,7 @@ from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFo
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
 from sayso.gate.gate import run_judging, run_judging_sync
-from sayso.gate.options import checked_words, fixed_title, terms_from
+from sayso.gate.options import MAX_NAME, checked_words, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
@@ -80,8 +80,10 @@ async def open_call(
     # Any difference in the body makes reuse of the key an error; the digest covers this hash.
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
     name = key or secrets.token_hex(16)
-    run = body.run or (f"{agent}/thread/{body.thread}" if body.thread else f"{agent}/{name}")
-    known, call, now = await read(service.store, _existing, service, agent, body, run, name)
+    default = f"thread/{body.thread}" if body.thread else codec.sha256(name.encode())[:32]
+    run = _own_name(agent, body.run or default, "run")
+    thread = _own_name(agent, body.thread, "thread") if body.thread else None
+    known, call, now = await read(service.store, _existing, service, agent, thread, run, name)
     terms = await _terms(service, agent, body, kind, args, now)
     tool = _tool_spec(body) if kind == "approval" and body.tool is not None else None
     fresh = False
@@ -105,7 +107,7 @@ async def open_call(
         shown = "" if body.preview is None else codec.canonical(body.preview).decode()
         new = new_call(plan, terms, shown)
         reopen = Reopen(
-            thread=known.thread if known is not None else body.thread or run, run=run, by=agent
+            thread=known.thread if known is not None else thread or run, run=run, by=agent
         )
         propose = Propose(
             thread=reopen.thread,
@@ -131,25 +133,35 @@ def _row_key(name: str) -> str:
     return f"remote={name}"
 
 
+def _own_name(agent: str, name: str, field: str) -> str:
+    """Return the name of an agent's run or thread in the store: below the agent's own name.
+
+    So no agent can take, or look for, a name of another agent, of a chat or of this server's code.
+    """
+    if name.startswith("@"):
+        raise InvalidCall("names that begin with @ are reserved", field)
+    whole = name if name.startswith(f"{agent}/") else f"{agent}/{name}"
+    if len(whole) > MAX_NAME:
+        raise InvalidCall(f"{whole:.60}… has more than {MAX_NAME} characters: shorten it", field)
+    return whole
+
+
 def _existing(
-    service: Service, agent: str, body: OpenBody, run: str, key: str
+    service: Service, agent: str, thread: str | None, run: str, key: str
 ) -> tuple[Run | None, Call | None, Micros]:
     """Return the existing run and call of this key, if any, and the store's time.
 
     For a new call, check the run and the thread, and the agent's limit of open requests.
     """
     store = service.store
-    for field, given in (("run", body.run), ("thread", body.thread)):
-        if given is not None and given.startswith("@"):
-            raise InvalidCall("names that begin with @ are reserved", field)
     known = store.run(run)
-    if known is not None and known.agent != agent:
-        raise Conflict(f"run {run!r} belongs to another agent: use another name")
-    if known is not None and body.thread not in (None, known.thread):
+    if known is not None and known.agent != agent:  # code of this server named a run like this
+        raise Conflict(f"run {run!r} is not this agent's: use another name")
+    if known is not None and thread not in (None, known.thread):
         raise Conflict(f"run {run!r} is in thread {known.thread!r}: use another name")
     call = None if known is None else store.call_by_key(run, _row_key(key))
-    if known is None and (body.thread or body.run):
-        _check_thread(store, body.thread or run, run, agent)
+    if known is None:
+        _check_thread(store, thread or run, run, agent)
     if call is None:
         service.limits.count_open_request(
             agent, lambda most: len(store.page(Query(status="pending", agent=agent, limit=most)))
@@ -163,7 +175,7 @@ def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
         return  # a new thread, as nearly always
     first, last = store.chain(thread, 0, 1), store.last_run(thread)
     if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
-        raise Conflict(f"thread {thread!r} belongs to another user or agent: use another name")
+        raise Conflict(f"thread {thread!r} is not this agent's: use another name")
     live = store.live_run(thread)
     # The live run may be this one, opened by a concurrent post, or one that nobody will finish.
     if live is not None and live.id != run and not _finish_run_if_over(store, live):

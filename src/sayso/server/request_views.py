@@ -14,7 +14,7 @@ from sayso import codec, text
 from sayso.forking import fork_safe_lock
 from sayso.inbox.inbox import RequestReader
 from sayso.inbox.people import may_see, names_of
-from sayso.redaction import redact
+from sayso.redaction import mark_changed, redact
 from sayso.rows import Call
 from sayso.server.responses import to_json
 from sayso.stores.base import Store
@@ -41,6 +41,8 @@ def common_view(request: Request, *, reveal: bool = False) -> dict[str, Json]:
     """Return the part of the view that is the same for every reader."""
     body = request_json(request)
     masked = not reveal and _redact_fields(body, request.schema)
+    if not reveal and request.original is not None:
+        body["args"] = mark_changed(request.original, request.args, body["args"])
     if masked:
         body["digest"] = None  # so that nobody can approve what they have not seen
     body |= {

@@ -11,11 +11,12 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sayso import errors
@@ -145,7 +146,7 @@ async def handle_sayso_error(request: HttpRequest, error: Exception) -> Response
         shown = 400 if status == 422 else status
         return PlainTextResponse(str(error), shown, _error_headers(error))
     if error_status(error) >= 500:
-        log.warning("%s %s: %s", request.method, request.url.path, error)
+        log.warning("%s %s: %s", request.method, quote(request.url.path), error)
     return error_response(error)
 
 
@@ -161,14 +162,26 @@ async def handle_http_error(request: HttpRequest, error: Exception) -> Response:
     """Respond to an unknown route, or to a method that a route does not have."""
     assert isinstance(error, HTTPException)
     kind = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "HttpError")
+    page = "text/html" in request.headers.get("accept", "")
+    if page and request.method in ("GET", "HEAD") and not request.url.path.startswith("/api"):
+        return HTMLResponse(_NO_PAGE, error.status_code)
     message = f"{request.method} {request.url.path}: {error.detail}; see /api/openapi.json"
     headers = dict(error.headers or {})
     return JsonResponse({"error": kind, "message": message}, error.status_code, headers)
 
 
+_NO_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Page not found - Sayso</title>
+<h1>Page not found</h1>
+<p>There is no page at this address. <a href="/inbox">Go to the inbox</a></p>
+</html>
+"""
+
+
 async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Response:
     """Respond to a bug without revealing details; they are in the log."""
-    log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    log.exception("%s %s failed", request.method, quote(request.url.path), exc_info=error)
     message = "internal error: see the server's log"
     return JsonResponse({"error": "InternalError", "message": message}, 500)
 

@@ -149,6 +149,9 @@ class LoginBody(Body):
     """The secret of a one-time link (the part after ``#``), or a token."""
 
     token: str = Field(max_length=500, examples=["sayso_…"])
+    switch: bool = Field(
+        False, description="sign out whoever is signed in in this browser; without it, 409"
+    )
 
 
 class OptionBody(Body):
@@ -226,7 +229,7 @@ class OpenBody(Body):
         min_length=1,
         max_length=200,
         description="groups requests that belong together; defaults to one run per thread, or to "
-        "one run per request",
+        "one run per request. Its id is `agent/name`: each agent has its own names",
     )
     thread: str | None = Field(None, min_length=1, max_length=200)
     requester: str = Field(

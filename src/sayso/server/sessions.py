@@ -35,11 +35,13 @@ def new_link(store: Store, person: str, *, role: str = "admin") -> str:
     return _add_principal(store, LINK + secrets.token_hex(6), person, role, (), ends)
 
 
-def sign_in(store: Store, secret: str) -> str:
+def sign_in(store: Store, secret: str, *, present: str = "", switch: bool = False) -> str:
     """Exchange a token or a link's secret for a session cookie, and return it.
 
-    Raises ``Unauthenticated`` if the secret is invalid or the link was used before, and
-    ``NotAllowed`` for an agent's token.
+    ``present`` is the session cookie that the browser has. If it is another person's, that person
+    is signed out with ``switch``; without it, raises ``Conflict``: a link that you were sent must
+    not change who you are without your knowing. Raises ``Unauthenticated`` if the secret is invalid
+    or the link was used before, and ``NotAllowed`` for an agent's token.
     """
     source = _live_principal(store, secret)
     if source is None or source.id.startswith(SESSION):
@@ -48,6 +50,14 @@ def sign_in(store: Store, secret: str) -> str:
         )
     if source.role == "agent":
         raise NotAllowed("agents cannot sign in to the web app: use the token with the API")
+    other = _live_principal(store, present) if present else None
+    if other is not None and other.person != source.person:
+        if not switch:
+            raise Conflict(
+                f"you are signed in as {other.person!r}, and this signs you in as "
+                f"{source.person!r}: confirm that you want to switch, or sign out first"
+            )
+        sign_out(store, present)
     is_link = source.id.startswith(LINK)
     # The id of a link's session follows from the link, so that a second one conflicts.
     session_id = SESSION + (source.id if is_link else f"{source.id}.{secrets.token_hex(6)}")

@@ -153,10 +153,24 @@ async def allowed_addresses(url: httpx.URL, *, allow_private: bool) -> list[str]
     return [str(address) for address in addresses]
 
 
+#: Networks for special purposes that `is_global` takes for public in some versions of Python.
+_SPECIAL = [
+    ipaddress.ip_network(network)
+    for network in (
+        *("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24"),
+        *("192.175.48.0/24", "198.18.0.0/15", "100.64.0.0/10", "64:ff9b:1::/48", "100::/64"),
+        *("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20", "5f00::/16"),
+    )
+]
+
+
 def is_public(address: _Address) -> bool:
     """Return whether an address is public, including the IPv4 address that it may embed."""
     return all(
-        part.is_global and not part.is_multicast and not part.is_reserved
+        part.is_global
+        and not part.is_multicast
+        and not part.is_reserved
+        and not any(part in network for network in _SPECIAL if network.version == part.version)
         for part in _effective(address)
     )
 

@@ -14,16 +14,20 @@ export default function LoginPage(): ReactElement {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
+  /** The secret that would sign in somebody else than who is signed in: that is asked first. */
+  const [other, setOther] = useState("");
   const tried = useRef(false);
-  const enter = async (secret: string) => {
+  const enter = async (secret: string, switchUser = false) => {
     setBusy(true);
     setError("");
+    setOther("");
     const next = safeNext(new URLSearchParams(location.search).get("next"));
     try {
-      await api.login(secret.trim());
+      await api.login(secret.trim(), switchUser);
       navigate(next, { replace: true });
     } catch (problem) {
       setError(problem instanceof ApiError ? problem.message : String(problem));
+      if (problem instanceof ApiError && problem.status === 409) setOther(secret);
       setBusy(false);
     }
   };
@@ -67,6 +71,11 @@ export default function LoginPage(): ReactElement {
           <p id="login-error" className="field-error" role="alert">
             {error}
           </p>
+        )}
+        {other && (
+          <Button type="button" onClick={() => void enter(other, true)}>
+            Switch user
+          </Button>
         )}
         <Button type="submit" tone="primary" disabled={busy || !token.trim()}>
           {busy ? "Signing in…" : "Sign in"}

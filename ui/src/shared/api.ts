@@ -113,7 +113,8 @@ export interface Outcome {
 
 export const api = {
   me: (signal?: AbortSignal) => call<Me>("/api/me", { signal }),
-  login: (token: string) => post<void>("/api/login", { token }),
+  login: (token: string, switchUser = false) =>
+    post<void>("/api/login", switchUser ? { token, switch: true } : { token }),
   logout: () => post<void>("/api/logout"),
   agents: (signal?: AbortSignal) => call<{ items: Agent[] }>("/api/agents", { signal }),
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -23,8 +23,11 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.types import Json, Reviewer
+from sayso.types import Json, Reviewer, moment
 from sayso.views import is_request
+
+if TYPE_CHECKING:
+    from sayso.audit import Problem
 
 router = APIRouter(prefix="/api", tags=["record"])
 
@@ -133,8 +136,8 @@ async def list_audit_events(
 ) -> JsonResponse:
     """List every event in the store's order, with the hash that chains it to the one before.
 
-    Events about requests that you may not see have no body. With `order=newest`, `next` leads to
-    older events.
+    Of an event about requests that you may not see you learn only its type, its time and its hash.
+    With `order=newest`, `next` leads to older events.
     """
     service = service_of(request)
     read = service.store.newest if order == "newest" else service.store.events
@@ -150,8 +153,10 @@ def _audit_views(
     audiences, names = EventAudiences(service.store), names_of(by)
     subjects: dict[str, tuple[bool, str | None]] = {}
     for cursor, event in found:
-        withheld = by.role != "admin" and not audiences.of(event).holds(names)
-        subject = "" if withheld else subject_of(event)
+        if by.role != "admin" and not audiences.of(event).holds(names):
+            yield {"cursor": cursor, "seq": event.seq, "hash": event.hash, **_unnamed(event)}
+            continue
+        subject = subject_of(event)
         if subject not in subjects:
             subjects[subject] = _masked_and_tool(service, subject)
         masked, tool = subjects[subject]
@@ -161,10 +166,20 @@ def _audit_views(
             "seq": event.seq,
             "digest": event.digest,
             "hash": event.hash,
-            **event_view(event, masked=masked, withheld=withheld),
+            **event_view(event, masked=masked),
             "request": subject or event.call,
             "tool": tool,
         }
+
+
+def _unnamed(event: Event) -> dict[str, Json]:
+    """Return an event for a reader outside its audience: that it happened, and when."""
+    hidden = dict.fromkeys(("thread", "digest", "actor", "run"), "")
+    at = moment(event.at).isoformat()
+    return {
+        **hidden,
+        **{"at": at, "type": event.type, "request": event.call, "body": None, "tool": None},
+    }
 
 
 def _masked_and_tool(service: Service, call_id: str) -> tuple[bool, str | None]:
@@ -196,6 +211,13 @@ async def verify_audit_log(request: Request, who: CurrentReviewer) -> JsonRespon
             "threads": report.threads,
             "seals": report.seals,
             "unsealed": report.unsealed,
-            "problems": [inline(str(problem)) for problem in report.problems],
+            "problems": [_problem_view(problem, who.reviewer) for problem in report.problems],
         }
     )
+
+
+def _problem_view(problem: Problem, by: Reviewer) -> str:
+    """Return what is wrong; without names for people who may not see everything."""
+    if by.role == "admin":
+        return inline(str(problem))
+    return f"row {problem.pos} of the record is wrong: an admin sees which one it is"

@@ -39,7 +39,7 @@ router = APIRouter()
     summary="Sign in",
     status_code=204,
     response_class=Response,
-    responses=errors(400, 401, 403, 413, 422, 429),
+    responses=errors(400, 401, 403, 409, 413, 422, 429),
     openapi_extra=NO_AUTH,
 )
 async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBody)]) -> Response:
@@ -48,10 +48,17 @@ async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBo
     if (page := foreign_page(request.scope)) is not None:
         raise NotAllowed(f"pages of {page!r:.100} cannot sign anyone in: use the server's own page")
     service.limits.take(f"login from {request.client.host if request.client else '?'}")
-    secret = await to_thread(sessions.sign_in, service.store, body.token.strip())
+    name = sessions.cookie_name(request.url.scheme)
+    secret = await to_thread(
+        sessions.sign_in,
+        service.store,
+        body.token.strip(),
+        present=request.cookies.get(name, ""),
+        switch=body.switch,
+    )
     response = Response(status_code=204)
     response.set_cookie(
-        sessions.cookie_name(request.url.scheme),
+        name,
         secret,
         max_age=sessions.SESSION_SECONDS,
         httponly=True,
@@ -178,9 +185,18 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
     openapi_extra=NO_AUTH,
 )
 async def get_health(request: Request) -> JsonResponse:
-    """Return 200 while the store can be read; otherwise 503 and the reason, within two seconds."""
+    """Return 200 while the store can be read and the app's lifespan runs; otherwise 503 and why.
+
+    The response comes within two seconds.
+    """
     service = service_of(request)
     status, body = await service.health.check()
+    if not service.feed.running:
+        status = 503
+        body["status"] = (
+            "not running: the app is mounted without its lifespan, so nothing resumes runs; see "
+            "docs/server.md"
+        )
     return JsonResponse({**body, "busy": service.worker.busy}, status)
 
 

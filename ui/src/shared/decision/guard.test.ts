@@ -46,7 +46,7 @@ describe("hindrance", () => {
 
   it("wants choices revealed before one of them is the answer", () => {
     const choice = (value: string) => ({ label: value, value, description: "" });
-    const options = [choice("•••• (43 chars, sha256:0123abcd…)"), choice("No")];
+    const options = [choice("•••• (43 chars, fingerprint 0123abcd)"), choice("No")];
     const question = { text: "Which?", options, multiple: false, free_text: false, schema: null };
     expect(hindrance(aRequest({ masked: true, question }), "respond", now)).toMatch(/Reveal/);
   });
@@ -89,6 +89,6 @@ describe("longParts", () => {
 });
 
 it("knows a value that is only a fingerprint", () => {
-  expect(hasFingerprint({ a: { b: "•••• (32 chars, sha256:ab12cd34…)" } })).toBe(true);
+  expect(hasFingerprint({ a: { b: "•••• (32 chars, fingerprint ab12cd34)" } })).toBe(true);
   expect(hasFingerprint({ a: "••••" })).toBe(false);
 });

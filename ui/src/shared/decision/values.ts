@@ -62,7 +62,7 @@ export function longParts(args: Json): string[] {
   return entries.filter(([, value]) => lineCount(value) > LONG).map(([name]) => name);
 }
 
-const FINGERPRINT = /•••• \([\d,]+ chars?, sha256:/;
+const FINGERPRINT = /•••• \([\d,]+ chars?(, [^()\n]{1,40})?\)/;
 
 /** Whether a value stands in the arguments by its fingerprint only, so that an edit would destroy it. */
 export function hasFingerprint(value: Json): boolean {
