@@ -59,8 +59,8 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
   const me = useResource("me", api.me);
   const [help, setHelp] = useState(false);
   const out = me.error?.status === 401;
-  const there = me.data !== undefined;
-  useEffect(() => (there ? startLive() : undefined), [there]);
+  const person = me.data?.name;
+  useEffect(() => (person === undefined ? undefined : startLive(person)), [person]);
   useEffect(() => {
     if (out) navigate(`/login?next=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
   }, [out]);

@@ -9,6 +9,7 @@ import { toast } from "../shared/components/Toasts";
 import { EndMark } from "../shared/decision/LongValue";
 import { title } from "../shared/decision/values";
 import { useOffline } from "../shared/live";
+import { useMe } from "../shared/session";
 import type { Request } from "../shared/types";
 import { aloneBecause } from "./order";
 
@@ -21,22 +22,35 @@ interface Props {
 /** How many decisions the server takes at once. */
 const AT_ONCE = 100;
 
-/** All of them, part by part; what a part came to stands, whatever becomes of the next one. */
-async function decideAll(body: OneOfMany[]): Promise<Outcome[]> {
+/** Decide part by part. The outcomes of one part are kept whatever happens to the next. */
+async function decideAll(body: OneOfMany[], me: string): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
   for (let from = 0; from < body.length; from += AT_ONCE) {
+    const part = body.slice(from, from + AT_ONCE);
     try {
-      outcomes.push(...(await api.decideAll(body.slice(from, from + AT_ONCE))).items);
+      outcomes.push(...(await api.decideAll(part)).items);
     } catch (error) {
-      if (from === 0) throw error;
+      const unanswered = error instanceof ApiError && error.status === 0;
+      if (from === 0 && !unanswered) throw error;
       const message = error instanceof Error ? error.message : String(error);
-      return [...outcomes, ...body.slice(from).map(({ id }) => ({ id, error: message }))];
+      const asked = unanswered ? await Promise.all(part.map((item) => recorded(item, me, message))) : [];
+      const unsent = body.slice(from + asked.length).map(({ id }) => ({ id, error: message }));
+      return [...outcomes, ...asked, ...unsent];
     }
   }
   return outcomes;
 }
 
+/** What the server recorded of one decision whose answer was lost. */
+async function recorded({ id, type }: OneOfMany, me: string, message: string): Promise<Outcome> {
+  const found = await api.recorded(id).catch(() => null);
+  if (!found) return { id, error: `${message} It is not known whether it was recorded.` };
+  if (found.decision?.by === me && found.decision.type === type) return { id, request: found };
+  return { id, error: `${message} It is ${found.status}.` };
+}
+
 export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElement {
+  const me = useMe();
   const offline = useOffline();
   const [picked, setPicked] = useState(
     () => new Set(requests.filter((each) => !aloneBecause(each)).map((each) => each.id)),
@@ -62,7 +76,7 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
         seen_digest: digest,
         ...(type === "reject" ? { message: message.trim() } : {}),
       }));
-      const items = await decideAll(body);
+      const items = await decideAll(body, me.name);
       const failed = items.filter((item) => item.error !== undefined);
       const done = items.filter((item) => item.error === undefined).map((item) => item.id);
       if (done.length) {

@@ -138,10 +138,10 @@ function Failure({ error }: { error: ApiError | null }): ReactElement | null {
   const unknown = error.status === 0;
   return (
     <div role="alert" ref={box} data-testid="decision-error">
-      <Notice tone="bad" title={unknown ? "It is not known whether this was recorded" : "Not recorded"}>
+      <Notice tone="bad" title={unknown ? "We don't know whether this was recorded" : "Not recorded"}>
         <p className="wrap">
           {error.decision ? <DecisionLine decision={error.decision} /> : error.message}
-          {unknown && " What you wrote is still here; a second try of the same answer does no harm."}
+          {unknown && " What you wrote is still here. Sending the same answer again is safe."}
         </p>
         {error.decision?.message && <blockquote className="wrap">{error.decision.message}</blockquote>}
       </Notice>
