@@ -1,8 +1,9 @@
-"""Many tabs of one browser: a browser allows six connections to a server, and none may be wasted."""
+"""Many tabs of one browser, which allows six connections to a server: none may be wasted."""
 
 from __future__ import annotations
 
 import re
+
 from demo_process import Demo
 from playwright.sync_api import Browser, Page, expect
 

@@ -31,7 +31,7 @@ from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
-from sayso.stores.base import Query, Store
+from sayso.stores.base import Query, RequestGroup, Store, Viewer
 from sayso.stores.nested_runs import call_off, close_overdue, expire
 from sayso.stores.row_checks import if_readable, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
@@ -170,6 +170,16 @@ class RequestReader:
         following = str(shown[-1][0]) if len(found) > query.limit else None
         # Leave out requests whose tool was tampered with, like requests that were.
         return [row for row in shown if if_readable(self._has_readable_tool, row[1])], following
+
+    def groups(self, filters: Mapping[str, Any], viewer: Viewer) -> list[RequestGroup]:
+        """Count the requests that a viewer may see, in groups.
+
+        What a group has in common does not filter: kind, agent, tool and risk.
+        """
+        query = replace(_query(filters), kind=None, agent=None, tool=None, risk=None)
+        for _ in close_overdue(self.store, _SWEEP, _MAX_SWEEPS):
+            pass
+        return self.store.groups(query, viewer)
 
     def _has_readable_tool(self, call: Call) -> bool:
         self.tool(call)

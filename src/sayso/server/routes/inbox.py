@@ -43,6 +43,7 @@ from sayso.server.schemas import (
     CancelBody,
     CheckBody,
     DecisionBody,
+    GroupsView,
     Items,
     RequestPage,
     RequestView,
@@ -101,15 +102,52 @@ async def list_requests(
     ] = 50,
 ) -> JsonResponse:
     """List the requests that you may see: pending ones oldest first, others newest first."""
-    status = status or "pending"
-    filters: dict[str, Any] = {"status": status, "limit": limit, "after": after or None}
-    named = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run, "q": q}
-    named |= {"risk": risk, "sort": sort}
-    filters |= {name: value for name, value in named.items() if value not in (None, "")}
-    if status != "pending":
+    filters = _filters(
+        status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q, sort=sort
+    )
+    filters |= {"limit": limit, "after": after or None}
+    if filters["status"] != "pending":
         filters.setdefault("sort", "newest")
     render = service_of(request).request_lists.page
     return RawJsonResponse(await to_thread(render, who.reviewer, filters, mine=mine))
+
+
+def _filters(status: str, **named: str | None) -> dict[str, Any]:
+    given = {name: value for name, value in named.items() if value not in (None, "")}
+    return {"status": status or "pending", **given}
+
+
+@router.get(
+    "/requests/groups",
+    tags=["requests"],
+    summary="Count requests",
+    response_model=GroupsView,
+    responses=errors(401, 403, 422),
+)
+async def count_requests(
+    request: Request,
+    who: CurrentReviewer,
+    status: Annotated[str, Query(description=f"one of {', '.join(STATUS_FILTERS)}")] = "pending",
+    kind: Annotated[str | None, Query(description="approval, question or in_doubt")] = None,
+    agent: Agent = None,
+    tool: Tool = None,
+    thread: Thread = None,
+    run: Run = None,
+    risk: Annotated[str | None, Query(description="low, medium, high or critical")] = None,
+    q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
+    mine: Annotated[
+        bool, Query(description="only requests for you in particular, not for everyone")
+    ] = False,
+) -> JsonResponse:
+    """Count the requests that you may see by kind, agent, tool and risk.
+
+    Takes the filters of the list. The counts are exact, however many requests there are.
+    """
+    filters = _filters(
+        status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q
+    )
+    count = service_of(request).request_lists.groups
+    return JsonResponse(await to_thread(count, who.reviewer, filters, mine=mine))
 
 
 @router.get(
