@@ -55,6 +55,8 @@ class Query:
     risk: str | None = None
     #: Created at this time or later.
     created_after: Micros | None = None
+    #: Expires at this time or earlier.
+    expires_by: Micros | None = None
     #: ``oldest``, ``newest``, or ``expiring`` (soonest first; fast for open requests only).
     sort: str = "oldest"
     #: The key of the last row of the previous page, as ``page`` returned it in the same order.

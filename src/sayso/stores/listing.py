@@ -144,6 +144,10 @@ def fits(call: Call, query: Query) -> bool:
         return False
     if query.created_after is not None and call.created < query.created_after:
         return False
+    if query.expires_by is not None and not (
+        call.expires_at is not None and call.expires_at <= query.expires_by
+    ):
+        return False
     return query.risk in (None, call.terms.risk.level) and (
         query.kind in (None, "in_doubt", call.kind)
     )

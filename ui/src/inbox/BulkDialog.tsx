@@ -15,12 +15,14 @@ import { aloneBecause } from "./order";
 
 interface Props {
   requests: Request[];
+  /** How many the whole group has. */
+  count: number;
   onClose: () => void;
   onDecided: (ids: string[]) => void;
 }
 
 /** How many decisions the server takes at once. */
-const AT_ONCE = 100;
+export const AT_ONCE = 100;
 
 /** Decide part by part. The outcomes of one part are kept whatever happens to the next. */
 async function decideAll(body: OneOfMany[], me: string): Promise<Outcome[]> {
@@ -49,7 +51,7 @@ async function recorded({ id, type }: OneOfMany, me: string, message: string): P
   return { id, error: `${message} It is ${found.status}.` };
 }
 
-export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElement {
+export function BulkDialog({ requests, count, onClose, onDecided }: Props): ReactElement {
   const me = useMe();
   const offline = useOffline();
   const [picked, setPicked] = useState(
@@ -94,9 +96,13 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
     }
     setBusy(false);
   };
+  const many =
+    count > requests.length
+      ? `The first ${requests.length} of ${count.toLocaleString("en")}`
+      : String(requests.length);
   const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
   return (
-    <Dialog title={`${requests.length} requests for ${title(requests[0]!)}`} onClose={onClose} wide>
+    <Dialog title={`${many} requests for ${title(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
         {requests.map((request) => {
           const alone = aloneBecause(request);

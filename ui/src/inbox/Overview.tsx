@@ -18,12 +18,10 @@ import { clearFilters, FILTERS } from "./Filters";
 interface Props {
   /** How many are known to wait; nothing while they are being read. */
   waiting: number | null;
-  /** Whether there are more of them than that. */
-  more: boolean;
   filtered: boolean;
 }
 
-export function Overview({ waiting, more, filtered }: Props): ReactElement {
+export function Overview({ waiting, filtered }: Props): ReactElement {
   const me = useMe();
   const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
   useChanges(() => last.reload(), 400);
@@ -31,7 +29,7 @@ export function Overview({ waiting, more, filtered }: Props): ReactElement {
   const never = waiting === 0 && !filtered && last.data?.items.length === 0;
   return (
     <div className="overview">
-      <h1>{heading(waiting, more, filtered)}</h1>
+      <h1>{heading(waiting, filtered)}</h1>
       {waiting !== null && waiting > 0 && (
         <p className="muted">
           Choose one from the list, or press <kbd>j</kbd>. <kbd>?</kbd> shows all keys.
@@ -62,11 +60,10 @@ export function Overview({ waiting, more, filtered }: Props): ReactElement {
   );
 }
 
-function heading(waiting: number | null, more: boolean, filtered: boolean): string {
+function heading(waiting: number | null, filtered: boolean): string {
   if (waiting === null) return "Inbox";
   if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
-  if (more) return `More than ${waiting} requests need your review`;
-  return waiting === 1 ? "1 request needs your review" : `${waiting} requests need your review`;
+  return waiting === 1 ? "1 request needs your review" : `${waiting.toLocaleString("en")} requests need your review`;
 }
 
 const TRY: [string, string][] = [

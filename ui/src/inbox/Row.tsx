@@ -39,7 +39,7 @@ interface Props {
 export function Row({ request, to, current, reachable, onFocus }: Props): ReactElement {
   const settled = request.status !== "pending";
   return (
-    <li className={`row${settled ? " row-settled" : ""}`}>
+    <div className={`row${settled ? " row-settled" : ""}`}>
       <Link
         to={to}
         className="row-link"
@@ -72,6 +72,6 @@ export function Row({ request, to, current, reachable, onFocus }: Props): ReactE
           </span>
         </span>
       </Link>
-    </li>
+    </div>
   );
 }

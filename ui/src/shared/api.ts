@@ -9,6 +9,7 @@ import type {
   DecisionBody,
   Effect,
   Grant,
+  Groups,
   JsonObject,
   Me,
   Page,
@@ -129,6 +130,7 @@ export const api = {
   agents: (signal?: AbortSignal) => call<{ items: Agent[] }>("/api/agents", { signal }),
 
   requests: (query: Query, signal?: AbortSignal) => call<Page<Request>>(withQuery("/api/requests", query), { signal }),
+  groups: (query: Query, signal?: AbortSignal) => call<Groups>(withQuery("/api/requests/groups", query), { signal }),
   request: (id: string, signal?: AbortSignal) => call<RequestDetail>(at(id), { signal }),
   check: (id: string, args: JsonObject, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, { args }, { signal }),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),

@@ -171,6 +171,25 @@ export interface Page<T> {
   next: string | null;
 }
 
+/** Requests that have these in common, counted. */
+export interface RequestGroup {
+  kind: Kind;
+  agent: string;
+  tool: string | null;
+  risk: RiskLevel;
+  count: number;
+  expires_at: string | null;
+  oldest_at: string;
+}
+
+export type FilterValues = Record<"kind" | "agent" | "tool" | "risk", { value: string; count: number }[]>;
+
+export interface Groups {
+  count: number;
+  items: RequestGroup[];
+  values: FilterValues;
+}
+
 export interface Me {
   name: string;
   role: string;

@@ -37,7 +37,7 @@ from sayso.server.details import request_details
 from sayso.server.openapi import errors
 from sayso.server.request_views import inert, redact_args, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
-from sayso.server.routes.parameters import Agent, RequestId, Run, Thread, Tool
+from sayso.server.routes.parameters import Agent, ExpiresWithin, RequestId, Run, Thread, Tool
 from sayso.server.schemas import (
     BulkDecisionBody,
     CancelBody,
@@ -95,6 +95,7 @@ async def list_requests(
     mine: Annotated[
         bool, Query(description="only requests for you in particular, not for everyone")
     ] = False,
+    expires_within: ExpiresWithin = None,
     sort: Annotated[str | None, Query(description="oldest, newest or expiring")] = None,
     after: Annotated[str | None, Query(description="the `next` of the page before")] = None,
     limit: Annotated[
@@ -105,7 +106,7 @@ async def list_requests(
     filters = _filters(
         status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q, sort=sort
     )
-    filters |= {"limit": limit, "after": after or None}
+    filters |= {"expires_within": expires_within, "limit": limit, "after": after or None}
     if filters["status"] != "pending":
         filters.setdefault("sort", "newest")
     render = service_of(request).request_lists.page
@@ -138,6 +139,7 @@ async def count_requests(
     mine: Annotated[
         bool, Query(description="only requests for you in particular, not for everyone")
     ] = False,
+    expires_within: ExpiresWithin = None,
 ) -> JsonResponse:
     """Count the requests that you may see by kind, agent, tool and risk.
 
@@ -146,6 +148,7 @@ async def count_requests(
     filters = _filters(
         status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q
     )
+    filters["expires_within"] = expires_within
     count = service_of(request).request_lists.groups
     return JsonResponse(await to_thread(count, who.reviewer, filters, mine=mine))
 

@@ -275,6 +275,9 @@ class RequestPage:
         if query.created_after is not None:
             parts.append("created >= ?")
             values.append(query.created_after)
+        if query.expires_by is not None:
+            parts.append(f"{END} <= ?")
+            values.append(query.expires_by)
         if query.after is not None:
             end, n = page_start(query)
             if query.sort == "expiring":

@@ -10,7 +10,7 @@ import pytest
 from sayso.rows import Call
 from sayso.stores.base import Query, Viewer
 from sayso.stores.listing import is_for
-from sayso.testing.world import World
+from sayso.testing.world import World, seconds
 from sayso.types import Reviewer, Risk
 
 
@@ -214,6 +214,7 @@ class Paging:
             Query(run="r1"),
             Query(thread="t0", tool="pay"),
             Query(text="pay"),
+            Query(expires_by=world.clock() + seconds(6)),
             Query(text="req_00"),
             Query(text="req_0001", risk="low"),
             Query(text="nothing"),
