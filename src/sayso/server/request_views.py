@@ -14,7 +14,7 @@ from sayso import codec, text
 from sayso.forking import fork_safe_lock
 from sayso.inbox.inbox import RequestReader
 from sayso.inbox.people import may_see, names_of, viewer_of
-from sayso.redaction import redact
+from sayso.redaction import redact, title_of
 from sayso.rows import Call
 from sayso.server.responses import to_json
 from sayso.stores.base import RequestGroup, Store
@@ -99,7 +99,7 @@ def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
         "args": inert(args),
         "lines": text.lines(args),
         "original": None if body["original"] is None else inert(body["original"]),
-        "title": inert(body["title"]),
+        "title": title_of(request),
         "description": inert(body["description"]),
         "note": inert(body["note"]),
         "preview": inert(body["preview"]),
@@ -143,7 +143,7 @@ def _shown_question(question: dict[str, Json] | None) -> Json:
 def summarize(request: Request, args: Json) -> str:
     """Return one line about a request for lists, cut where it is long."""
     if request.title:
-        line = text.inline(redact(request.title).value)
+        line = title_of(request)
     elif request.question is not None:
         line = text.inline(redact(request.question.text).value)
     elif request.tool is None:

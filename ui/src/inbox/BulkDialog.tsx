@@ -7,7 +7,7 @@ import { Dialog } from "../shared/components/Dialog";
 import { Notice } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { EndMark } from "../shared/decision/LongValue";
-import { title } from "../shared/decision/values";
+import { toolName } from "../shared/decision/values";
 import { useOffline } from "../shared/live";
 import { useMe } from "../shared/session";
 import type { Request } from "../shared/types";
@@ -63,6 +63,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
   const [busy, setBusy] = useState(false);
   const [problems, setProblems] = useState<string[]>([]);
   const chosen = requests.filter((request) => picked.has(request.id));
+  const named = (id: string) => requests.find((request) => request.id === id)?.shown.title ?? id;
   const toggle = (id: string) => {
     const next = new Set(picked);
     if (!next.delete(id)) next.add(id);
@@ -89,7 +90,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
         onDecided(done);
       }
       if (failed.length === 0) return onClose();
-      setProblems(failed.map(({ id, error }) => `${id}: ${typeof error === "string" ? error : error!.message}`));
+      setProblems(failed.map(({ id, error }) => `${named(id)}: ${typeof error === "string" ? error : error!.message}`));
       setPicked(new Set(failed.map((item) => item.id)));
     } catch (error) {
       setProblems([error instanceof ApiError ? error.message : String(error)]);
@@ -102,7 +103,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
       : String(requests.length);
   const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
   return (
-    <Dialog title={`${many} requests for ${title(requests[0]!)}`} onClose={onClose} wide>
+    <Dialog title={`${many} requests for ${toolName(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
         {requests.map((request) => {
           const alone = aloneBecause(request);
@@ -115,7 +116,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
                   checked={picked.has(request.id)}
                   onChange={() => toggle(request.id)}
                 />
-                <span className="mono small">{request.id}</span>
+                <span className="bulk-title wrap">{request.shown.title}</span>
               </label>
               {alone ? (
                 <p className="muted small">Decide it alone: it {alone}.</p>

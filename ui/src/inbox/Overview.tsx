@@ -6,7 +6,6 @@ import { CopyButton } from "../shared/components/CopyButton";
 import { StatusBadge } from "../shared/components/Badge";
 import { Empty } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
-import { title } from "../shared/decision/values";
 import { api } from "../shared/api";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
@@ -38,8 +37,8 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
       {decided && (
         <p className="overview-last">
           <span className="muted">Last decision:</span> <StatusBadge status={decided.status} />{" "}
-          <Link to={`/inbox/${decided.id}`} className="mono">
-            {title(decided)}
+          <Link to={`/inbox/${decided.id}`}>
+            {decided.shown.title}
           </Link>{" "}
           <span className="muted">
             {decided.decision ? (

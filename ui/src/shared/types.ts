@@ -74,8 +74,8 @@ export interface Evidence {
 export interface Shown {
   args: Json;
   lines: string[];
-  /** What people read first, if the tool has a title. */
-  title?: string;
+  /** What people read first: the tool's title, or one that the server made of name and arguments. */
+  title: string;
   description: string;
   note: string;
   warnings: string[];

@@ -163,36 +163,26 @@ function Unsent({ request }: { request: Request }): ReactElement | null {
 }
 
 const ANSWERS: Record<Evidence["answer"], string> = {
-  ran: "The other side says that it ran.",
-  did_not_run: "The other side says that it did not run.",
-  unknown: "The other side was asked, and does not know.",
+  ran: "The other system says it ran.",
+  did_not_run: "The other system says it did not run.",
+  unknown: "The other system does not know whether it ran.",
 };
 
 function Doubt({ request }: { request: Request }): ReactElement {
   const tool = request.shown.tool ?? request.tool ?? "it";
   const evidence = request.shown.evidence;
   return (
-    <Notice tone="warn" title="It is not known whether this ran">
+    <Notice tone="warn" title="We don't know whether this ran">
       <p>
-        <code>{tool}</code> had started when its process went away ({request.execution.attempts}
-        {request.execution.attempts === 1 ? " attempt" : " attempts"}). Look at its effects first, then say:
+        <code>{tool}</code> started, and its process ended before it reported a result (
+        {request.execution.attempts === 1 ? "1 attempt" : `${request.execution.attempts} attempts`}). Check the other
+        system before you choose.
       </p>
       {evidence && (
         <p>
           <strong>{ANSWERS[evidence.answer]}</strong> {evidence.text}
         </p>
       )}
-      <ul className="doubt-answers">
-        <li>
-          <strong>It did run</strong>: you know its result, and the agent gets it.
-        </li>
-        <li>
-          <strong>Run it again</strong>: it did not run, or twice does no harm.
-        </li>
-        <li>
-          <strong>Give up</strong>: it is closed as failed, and the agent is told.
-        </li>
-      </ul>
     </Notice>
   );
 }

@@ -9,7 +9,6 @@ import { toast } from "../components/Toasts";
 import { useMe } from "../session";
 import type { DecisionBody, Request } from "../types";
 import { dropDraft } from "./draft";
-import { title } from "./values";
 
 export interface Deciding {
   busy: boolean;
@@ -48,7 +47,7 @@ export function useDecide(
       dropDraft(request.id);
       if (result.status === "pending") sentHere.delete(request.id);
       const waits = result.status === "pending" && (body.type === "approve" || body.type === "edit");
-      toast(waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${title(request)}`, "good");
+      toast(waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${request.shown.title}`, "good");
       setState({ id: request.id, busy: false, error: null });
       after(result);
     } catch (problem) {
