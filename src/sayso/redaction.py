@@ -224,12 +224,14 @@ def title_of(request: Request) -> str:
             size += len(part)
         if len(said) == _BRIEF_PARTS:
             break
-    words = _CAMEL.sub(" ", request.tool).replace("_", " ").replace(".", " ").replace("-", " ")
-    name = " ".join(word if word.isupper() else word.lower() for word in words.split())
+    words = re.split(r"[\W_]+", _HUMP.sub(" ", request.tool))
+    name = " ".join(word if word.isupper() else word.lower() for word in words if word)
     title = name[:1].upper() + name[1:] or request.tool
     return clean_title(f"{title}: {', '.join(said)}" if said else title)
 
 
+#: Where a word of a name in camel case begins.
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 #: A title that is made here has so many characters of arguments, of so many of them, each cut.
 _BRIEF_TITLE, _BRIEF_PARTS, _BRIEF_TEXT = 90, 3, 48
 
@@ -242,7 +244,9 @@ def _brief(name: str, value: Json) -> str:
         if len(value) == 1 and isinstance(value[0], str):
             return _brief(name, value[0])
         return f"{len(value):,} {name}" if value else ""
-    line = " ".join(_as_text(value).split())
+    line = _as_text(value).strip()
+    if "\n" in line:
+        return ""
     return line if len(line) <= _BRIEF_TEXT else f"{line[:_BRIEF_TEXT]}…"
 
 

@@ -87,7 +87,7 @@ export function TopBar({ path, onHelp }: { path: string; onHelp: () => void }): 
         </Link>
         {me.environment && <span className="tag environment">{me.environment}</span>}
       </div>
-      <nav aria-label="Pages" className="topbar-nav">
+      <nav id="pages" tabIndex={-1} aria-label="Pages" className="topbar-nav">
         {pagesOf(me).map(({ to, name }) => (
           <Link key={to} to={to} aria-current={page === to ? "page" : undefined}>
             {name}

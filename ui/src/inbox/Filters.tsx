@@ -66,21 +66,22 @@ export function Filters({ query, sort, values }: Props): ReactElement {
   const value = (name: string) => query.get(name) ?? "";
   const active = FILTERS.some((name) => value(name) !== "");
   return (
-    <div className="inbox-filters" role="group" aria-label="Filters">
+    <div className="inbox-filters">
+      <div className="filter-chips" role="group" aria-label="Filters">
       <Toggle name="mine" label="Mine" on={value("mine") !== ""} />
       <Choice name="risk" label="Risk" value={value("risk")} options={counted("risk", RISKS)} />
       <Choice name="agent" label="Agent" value={value("agent")} options={counted("agent")} />
       <Choice name="tool" label="Tool" value={value("tool")} options={counted("tool")} />
       <Choice name="kind" label="Kind" value={value("kind")} options={counted("kind", KINDS)} />
-      <Toggle name="expiring" label="Expiring" on={value("expiring") !== ""} />
+      <Toggle name="expiring" label="Soon" on={value("expiring") !== ""} />
       {active && (
         <button type="button" className="link" onClick={clearFilters}>
           Clear
         </button>
       )}
-      <span className="filter-select sort-select">
-        <Icon name="filter" size={14} />
-        <span aria-hidden="true">{SORTS.find(({ key }) => key === sort)!.label}</span>
+      </div>
+      <span className="filter-select sort-select" title={SORTS.find(({ key }) => key === sort)!.label}>
+        <Icon name="filter" size={16} />
         <select
           aria-label="Sort"
           value={sort}

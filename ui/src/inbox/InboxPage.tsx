@@ -120,7 +120,6 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
     <div className={`inbox${id ? " has-detail" : ""}`}>
       <ListTag className="inbox-list" aria-label="Inbox">
         {alone && <h1 className="sr-only">Inbox</h1>}
-        <Filters query={query} sort={sort} values={inbox.values} />
         <div className="sr-only" aria-live="polite" data-testid="arrivals">
           {inbox.arrived > 0 ? `${arrived} new ${inbox.arrived === 1 ? "request" : "requests"}` : ""}
         </div>
@@ -151,6 +150,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
             onKeyDown={arrows}
           />
         )}
+        <Filters query={query} sort={sort} values={inbox.values} />
       </ListTag>
       {id ? (
         <Detail

@@ -1,10 +1,11 @@
 /** What the inbox says when no request is open, or when there is none. */
 
-import type { ReactElement } from "react";
+import { useState, type ReactElement } from "react";
 import { Button } from "../shared/components/Button";
 import { CopyButton } from "../shared/components/CopyButton";
 import { StatusBadge } from "../shared/components/Badge";
 import { Empty } from "../shared/components/States";
+import { toast } from "../shared/components/Toasts";
 import { Age } from "../shared/components/Time";
 import { api } from "../shared/api";
 import { useChanges } from "../shared/live";
@@ -52,7 +53,7 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
         </p>
       )}
       {me.agents > 0 && !me.demo && (
-        <p className="muted">{me.agents === 1 ? "One agent runs" : `${me.agents} agents run`} beside this server.</p>
+        <p className="muted">{me.agents === 1 ? "1 agent runs" : `${me.agents} agents run`} on this server.</p>
       )}
       {me.demo ? <DemoHint /> : never && <Connect />}
     </div>
@@ -67,21 +68,27 @@ function heading(waiting: number | null, filtered: boolean): string {
 
 const TRY: [string, string][] = [
   ["What is the weather in Oslo?", "one call that needs approval"],
-  ["Do two things in Oslo", "two calls in one turn, decided one by one"],
-  ["Deploy 1.4.2 to production", "of medium risk, and staging is not asked about"],
-  ["Delete the old records", "approve or reject only, with a preview"],
-  ["Order a pizza", "questions with options, several choices and own words"],
+  ["Do two things in Oslo", "two calls in one turn, decided separately"],
+  ["Book a flight to Paris for Friday", "edit it before you approve"],
+  ["Order a pizza", "questions until the order is complete"],
 ];
 
-/** For newcomers to the demo: what to type, and where to look afterwards. */
+/** For newcomers to the demo: what to run, and where to look afterwards. */
 function DemoHint(): ReactElement {
+  const [running, setRunning] = useState("");
+  const run = (words: string) => {
+    setRunning(words);
+    api
+      .say(words)
+      .catch((error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad"))
+      .finally(() => setRunning(""));
+  };
   return (
     <section className="hint card" aria-label="What to try">
       <h2>Try it</h2>
       <p>
-        This is a demo with a scripted agent: no key, no model. Write one of these in the <Link to="/chat">chat</Link>,
-        then decide there or here. <strong>What really ran</strong>, at the foot of this page, lists every real
-        execution.
+        A scripted agent, without a key or a model. Run an example and its requests appear in the list, or{" "}
+        <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every real execution.
       </p>
       <ul className="tries">
         {TRY.map(([words, why]) => (
@@ -90,7 +97,9 @@ function DemoHint(): ReactElement {
               <q>{words}</q>
               <span className="muted"> {why}</span>
             </span>
-            <CopyButton text={words} label={`Copy “${words}”`} />
+            <Button small disabled={running !== ""} aria-label={`Run “${words}”`} onClick={() => run(words)}>
+              {running === words ? "Running…" : "Run"}
+            </Button>
           </li>
         ))}
       </ul>
@@ -102,7 +111,7 @@ function Connect(): ReactElement {
   const lines = [
     "sayso token create my-agent --role agent",
     "export SAYSO_TOKEN=   # what it printed",
-    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I go on?"}'`,
+    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I continue?"}'`,
   ];
   return (
     <section className="hint card" aria-label="Connect a first agent">

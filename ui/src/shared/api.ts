@@ -158,6 +158,21 @@ export const api = {
   },
   chats: (signal?: AbortSignal) => call<{ items: Chat[] }>("/api/chats", { signal }),
 
+  /** Say something to the default agent, in a chat of its own; resolves when it pauses or has answered. */
+  say: async (words: string) => {
+    const parts = [{ type: "text", text: words }];
+    const body = { id: crypto.randomUUID(), messages: [{ id: crypto.randomUUID(), role: "user", parts }] };
+    const response = await fetch("/api/chat", {
+      method: "POST",
+      headers: { "X-Sayso": "1", "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(READ_LIMIT),
+    });
+    if (!response.ok) throw await failure(response);
+    await response.text();
+    return body.id;
+  },
+
   effects: (signal?: AbortSignal) => call<Effect[]>("/demo/effects", { signal }),
   clearEffects: () => call<void>("/demo/effects", { method: "DELETE" }),
 };
