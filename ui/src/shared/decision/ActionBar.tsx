@@ -320,9 +320,9 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
   useShortcuts({ Escape: props.onCancel });
   const blocked =
     hindrance(request, "edit", now) ||
-    (props.editBad ? "Finish the field that is marked." : "") ||
+    (props.editBad ? "This is not valid JSON yet." : "") ||
     (!check ? "Checking the edit…" : "") ||
-    (check && !check.ok ? "Correct what does not fit." : "") ||
+    (check && !check.ok ? "Correct the fields that are marked." : "") ||
     (check && check.diff.length === 0 ? "Change something, or go back and approve." : "");
   return (
     <Bar>

@@ -46,7 +46,6 @@ export function RequestBody(props: Props): ReactElement {
   const { check, error } = useCheck(request, editing ? draft.args : undefined);
   const pending = request.status === "pending";
   const reply = request.question ? answerOf(request.question, answer) : undefined;
-  const blocked = bad && request.question ? { missing: "Finish the field that is marked." } : reply;
   const field = deciding.error?.field
     ? [{ field: fieldPath(deciding.error.field), message: deciding.error.message }]
     : [];
@@ -68,7 +67,6 @@ export function RequestBody(props: Props): ReactElement {
                 problems={field}
                 disabled={offline !== "" || !request.can.includes("respond")}
                 onChange={setAnswer}
-                onBad={setBad}
               />
             )}
           </section>
@@ -95,7 +93,7 @@ export function RequestBody(props: Props): ReactElement {
             draft={draft}
             deciding={deciding}
             now={{ offline, busy: deciding.busy, unseen: seen.unseen }}
-            answer={blocked}
+            answer={reply}
             check={check}
             editBad={bad}
             shortcuts={props.shortcuts}
