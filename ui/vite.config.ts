@@ -19,6 +19,8 @@ export default defineConfig({
           asset.names.some((name) => name.endsWith(".css")) ? "assets/app.css" : "assets/[name][extname]",
         manualChunks: (id) => {
           if (/node_modules\/(react|react-dom|scheduler)\//.test(id)) return "react";
+          // The form library is read only when something is edited, or a question has a schema.
+          if (/SchemaForm|node_modules\/(@rjsf|markdown-to-jsx|lodash)/.test(id)) return "forms";
           if (id.includes("/src/shared/")) return "shared";
           return undefined;
         },

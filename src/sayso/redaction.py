@@ -30,7 +30,7 @@ from sayso import codec, text
 from sayso.errors import InvalidCall
 from sayso.policy.template import BadTemplate
 from sayso.policy.template import parts as template_parts
-from sayso.types import Json
+from sayso.types import Json, Request
 
 # -- masks
 
@@ -413,6 +413,53 @@ def clean_title(given: str) -> str:
     """Return a text as a title: inert, on one line, and cut to ``MAX_TITLE`` characters."""
     shown = text.inline(" ".join(given.split()))
     return shown if len(shown) <= MAX_TITLE else shown[: MAX_TITLE - 1] + "…"
+
+
+def title_of(request: Request) -> str:
+    """Return what people read first about a request: its title, or one made of what it asks.
+
+    ``getWeatherInformation(city="Oslo")`` becomes "Get weather information: Oslo".
+    """
+    if request.title:
+        return clean_title(str(redact(request.title).value))
+    if request.question is not None:
+        return clean_title(str(redact(request.question.text).value))
+    shown = redact(dict(request.args), request.schema).value
+    assert isinstance(shown, dict)
+    if request.tool is None:
+        return clean_title(str(shown.get("text", "")))
+    said, size = [], 0
+    for name, value in shown.items():
+        part = _brief(name, value) if value == request.args[name] else "••••"
+        if part and size + len(part) <= _BRIEF_TITLE:
+            said.append(part)
+            size += len(part)
+        if len(said) == _BRIEF_PARTS:
+            break
+    words = re.split(r"[\W_]+", _HUMP.sub(" ", request.tool))
+    name = " ".join(word if word.isupper() else word.lower() for word in words if word)
+    title = name[:1].upper() + name[1:] or request.tool
+    return clean_title(f"{title}: {', '.join(said)}" if said else title)
+
+
+#: Where a word of a name in camel case begins.
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+#: A title that is made here has so many characters of arguments, of so many of them, each cut.
+_BRIEF_TITLE, _BRIEF_PARTS, _BRIEF_TEXT = 90, 3, 48
+
+
+def _brief(name: str, value: Json) -> str:
+    """Return one argument in a few words, or "" if it has none."""
+    if isinstance(value, bool) or value is None or isinstance(value, dict):
+        return name if value is True else ""
+    if isinstance(value, list):
+        if len(value) == 1 and isinstance(value[0], str):
+            return _brief(name, value[0])
+        return f"{len(value):,} {name}" if value else ""
+    line = _as_text(value).strip()
+    if "\n" in line:
+        return ""
+    return line if len(line) <= _BRIEF_TEXT else f"{line[:_BRIEF_TEXT]}…"
 
 
 def _as_text(value: Json) -> str:

@@ -11,9 +11,11 @@ import pytest
 
 import sayso
 from sayso import Gate, Inbox, InvalidCall, Paused
+from sayso.redaction import title_of
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
-from sayso.testing import ScriptedModel, call, say
+from sayso.testing import FakeClock, ScriptedModel, call, say
+from sayso.testing.world import World
 from sayso.views import request_json
 
 TEMPLATE = "Refund {euros} euros to order {order}"
@@ -194,3 +196,21 @@ def test_a_tool_of_an_agent_has_one(tmp_path: Path) -> None:
     assert [request.title for request in result.interruptions] == ["Refund A-1"]
     state = sayso.RunState.from_json(result.state.to_json())
     assert [request.title for request in state.interruptions] == ["Refund A-1"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "title"),
+    [
+        ("getWeatherInformation", {"city": "Oslo"}, "Get weather information: Oslo"),
+        ("send_email", {"body": "Hi,\nbye", "to": ["a", "b"]}, "Send email: 2 to"),
+        ("HTTPGet", {"follow": True, "url": "http://x"}, "HTTP get: follow, http://x"),
+        ("pay", {"api_key": "sk-" + "a" * 30, "euros": 5}, "Pay: ••••, 5"),
+        ("fin.pay", {}, "Fin pay"),
+        ("rm", {"path": "a\u202eb"}, "Rm: a⟨U+202E⟩b"),
+        ("move", {"from": {"x": 1}, "to": None}, "Move"),
+    ],
+)
+def test_without_a_title_one_is_made(tool: str, args: dict[str, Any], title: str) -> None:
+    store = MemoryStore()
+    call = World(store, FakeClock()).ask(tool, args=args)
+    assert title_of(sayso.Inbox(store).get_sync(call.id)) == title

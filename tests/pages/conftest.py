@@ -27,24 +27,32 @@ FLAGS = [
 ]
 
 
-def _chromium() -> str | None:
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of Chromium; without one the tests are skipped, or fail in CI."""
     script = Path(__file__).parents[2] / "scripts" / "programs.py"
-    found: str | None = runpy.run_path(str(script))["chromium"]()
-    return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One browser for a file; not for longer, since Playwright keeps a loop running meanwhile."""
-    path = _chromium()
+    path: str | None = runpy.run_path(str(script))["chromium"]()
     if path is None:
         if os.environ.get("CI"):
             pytest.fail("there is no Chromium: run scripts/programs.py chromium")
         pytest.skip(
             "there is no Chromium: `make test` fetches one, or run scripts/programs.py chromium"
         )
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    """One browser for a file; not for longer, since Playwright keeps a loop running meanwhile.
+
+    It keeps the pages that one leaves for the back button, as people's browsers do.
+    """
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        running = playwright.chromium.launch(
+            executable_path=chromium,
+            args=FLAGS,
+            ignore_default_args=["--disable-back-forward-cache"],
+        )
         yield running
         running.close()
 

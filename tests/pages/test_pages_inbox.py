@@ -42,10 +42,25 @@ def test_a_title_is_read_first(demo: Demo, open_page: Open) -> None:
     row = page.get_by_role("list", name="Requests").get_by_role("link", name="rollback")
     expect(row).to_contain_text("Roll production back to version 1.9")
     show(page, "rollback")
-    expect(page.locator(".detail-head")).to_contain_text("Roll production back to version 1.9")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_contain_text("Roll production back to version 1.9")
     page.get_by_role("button", name="Reject").click()
     page.get_by_role("button", name="Reject").last.click()
     expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(0)
+
+
+def test_without_a_title_one_is_made_of_name_and_arguments(demo: Demo, open_page: Open) -> None:
+    demo.say("Weather in Oslo")
+    page = open_page(f"{demo.url}/inbox")
+    row = page.get_by_role("list", name="Requests").get_by_role("link")
+    expect(row).to_contain_text("Get weather information: Oslo")
+    row.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Get weather information: Oslo")
+    # What is needed to look it up, and not to decide it, is folded.
+    digest = page.get_by_role("button", name="Copy the whole digest")
+    expect(digest).not_to_be_visible()
+    page.get_by_text("Details", exact=True).click()
+    expect(digest).to_be_visible()
 
 
 @pytest.mark.parametrize(("words", "tool"), SCRIPTS)
@@ -111,7 +126,7 @@ def test_what_was_called_off_says_why(demo: Demo, open_page: Open) -> None:
     (item,) = demo.http.get("/api/requests").json()["items"]
     demo.http.post(f"/api/requests/{item['id']}/cancel", json={"message": "the customer left"})
     page = open_page(f"{demo.url}/inbox/{item['id']}")
-    expect(page.get_by_test_id("outcome")).to_contain_text("It was called off. Nothing ran.")
+    expect(page.get_by_test_id("outcome")).to_contain_text("It was cancelled. Nothing ran.")
     expect(page.get_by_test_id("outcome")).to_contain_text("the customer left")
 
 

@@ -120,3 +120,51 @@ def test_a_bad_filter_is_named_as_one(open_server: Served, bad: str) -> None:
     answer = open_server.client().get(f"/api/requests?{bad}")
     assert (answer.status_code, answer.json()["error"]) == (422, "InvalidCall")
     assert answer.json()["field"] == bad.partition("=")[0]
+
+
+def counted(served: Served, token: str, **params: Any) -> dict[str, Any]:
+    answer = served.client(token).get("/api/requests/groups", params=params)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_groups_count_exactly_what_each_reader_may_see(serve: Serve) -> None:
+    served = serve()
+    agent = served.client(served.token("bot", "agent"))
+    ana, ben = served.token("ana"), served.token("ben", "reviewer", "money")
+    for n in range(3):
+        opened(agent, tool="pay", key=f"p{n}")
+    opened(agent, tool="pay", risk={"level": "high", "reasons": ["much"]}, key="h")
+    opened(agent, tool="send", reviewers=["group:money"], key="s")
+    seen = counted(served, ben)
+    assert seen["count"] == 5
+    assert [(g["tool"], g["risk"], g["count"]) for g in seen["items"]] == [
+        ("pay", "high", 1),
+        ("pay", "low", 3),
+        ("send", "low", 1),
+    ]
+    assert set(seen["items"][0]) == {
+        *("kind", "agent", "tool", "risk", "count", "expires_at", "oldest_at"),
+    }
+    assert seen["values"]["tool"] == [{"value": "pay", "count": 4}, {"value": "send", "count": 1}]
+    assert counted(served, ana)["count"] == 4
+    assert [v["value"] for v in counted(served, ana)["values"]["tool"]] == ["pay"]
+    assert counted(served, ben, mine=True)["count"] == 1
+    # The values of a filter do not vanish when it is on, so that another one can be chosen.
+    high = counted(served, ben, tool="pay", risk="high")
+    assert high["count"] == 1
+    assert high["values"]["risk"] == [{"value": "high", "count": 1}, {"value": "low", "count": 3}]
+    assert high["values"]["tool"] == [{"value": "pay", "count": 1}]
+
+
+def test_groups_refuse_what_the_list_refuses(serve: Serve) -> None:
+    served = serve()
+    ana = served.client(served.token("ana"))
+    for params in ({"status": "bogus"}, {"kind": "bogus"}, {"risk": "bogus"}):
+        listed_, grouped = (
+            ana.get(path, params=params) for path in ("/api/requests", "/api/requests/groups")
+        )
+        assert (grouped.status_code, grouped.json()) == (listed_.status_code, listed_.json())
+    agent = served.client(served.token("bot", "agent"))
+    assert agent.get("/api/requests/groups").status_code == 403

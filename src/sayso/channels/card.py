@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from sayso import text
 from sayso.channels.layout import Line, block, listed, name, numbered
-from sayso.redaction import redact_declared
+from sayso.redaction import redact_declared, title_of
 from sayso.rows import Event
 from sayso.types import DecisionMade, Json, Request, moment
 
@@ -33,8 +33,8 @@ _LONG = 2_000  # lines beyond which a diff is fast rather than minimal
 def card(request: Request, now: datetime) -> list[Line]:
     """Return the whole card as inert lines."""
     lines = [*title(request, now)]
-    if request.title:
-        lines.append(Line(text.inline(request.title), "bold"))
+    if request.question is None and request.tool is not None:
+        lines.append(Line(title_of(request), "bold", "  "))
     lines += [*_warnings(request), *_facts(request, now)]
     if request.question is not None:
         lines += _question(request)

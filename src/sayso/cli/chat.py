@@ -130,7 +130,7 @@ def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
     app = demo_app(url, auth=auth)
 
     def ready(address: str) -> None:
-        start = link(app, address) if auth else f"{address}/chat"
+        start = link(app, address) if auth else f"{address}/inbox"
         print("Sayso: human approval for AI agents")
         print("A scripted agent: no API key, no model, no real effects.")
         print("It asks before it acts, and you decide.")

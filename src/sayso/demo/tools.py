@@ -72,7 +72,7 @@ def _chat_tools(ran: Callable[..., str]) -> list[Any]:
         """Get the local time for a specified location."""
         return ran("getLocalTime", location=location)
 
-    @sayso.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True, title="Delete {path}")
     def deleteFile(path: str) -> Any:
         """Delete a file."""
         return ran("deleteFile", path=path)
@@ -81,7 +81,7 @@ def _chat_tools(ran: Callable[..., str]) -> list[Any]:
 
 
 def _operations_tools(ran: Callable[..., str]) -> list[Any]:
-    @sayso.tool(needs_approval=True, risk="medium")
+    @sayso.tool(needs_approval=True, risk="medium", title="Deploy version {version} to production")
     def deploy_to_production(version: str) -> Any:
         """Deploy to the production environment."""
         return ran("deploy_to_production", version=version)
@@ -113,12 +113,15 @@ def _operations_tools(ran: Callable[..., str]) -> list[Any]:
 
 
 def _office_tools(ran: Callable[..., str]) -> list[Any]:
-    @sayso.tool(needs_approval=lambda args: len(args["recipients"]) > MANY_RECIPIENTS)
+    @sayso.tool(
+        needs_approval=lambda args: len(args["recipients"]) > MANY_RECIPIENTS,
+        title=lambda args: f"Email {args['subject']!r} to {len(args['recipients'])} people",
+    )
     def send_email(recipients: list[str], subject: str, body: str) -> Any:
         """Send an email."""
         return ran("send_email", recipients=recipients, subject=subject, body=body)
 
-    @sayso.tool(needs_approval=True)
+    @sayso.tool(needs_approval=True, title="Book a flight to {destination} on {day}")
     def book_flight(destination: str, day: str) -> Any:
         """Book a flight."""
         return ran("book_flight", destination=destination, day=day)

@@ -1,4 +1,4 @@
-"""Serve the demo: the scripted agent behind a server, and the log of what really ran."""
+"""Serve the demo: the scripted agent behind a server, three requests to begin with, and the log."""
 
 from __future__ import annotations
 
@@ -8,11 +8,33 @@ from starlette.responses import Response
 from sayso.demo import agent
 from sayso.demo.tools import Effects
 from sayso.server import CurrentChatUser, JsonResponse, create_app
+from sayso.stores import open_store
+from sayso.stores.base import Query
+
+#: What the inbox opens with: threads, and the words that make the agent ask.
+WELCOME = {
+    "welcome-deploy": "Deploy version 2.5.0 to production",
+    "welcome-records": "Delete records older than 90 days",
+    "welcome-email": "Send an email to 250 customers",
+}
+
+
+def welcome(url: str, effects: Effects) -> None:
+    """Let the agent make three requests that are worth deciding, if nobody asked anything yet."""
+    store = open_store(url)
+    try:
+        if not store.page(Query(status="any", limit=1)):
+            asking = agent(store, effects)
+            for thread, words in WELCOME.items():
+                asking.run_sync(words, thread=thread)
+    finally:
+        store.close()
 
 
 def demo_app(url: str, *, auth: bool = True) -> FastAPI:
     """Return the whole server on one store, with the demo agent and its log."""
     effects = Effects.beside(url)
+    welcome(url, effects)
     app = create_app([agent(None, effects)], store=url, auth=auth, environment="demo", demo=True)
 
     @app.get("/demo/effects", tags=["demo"], summary="What really ran")

@@ -31,7 +31,7 @@ from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
-from sayso.stores.base import Query, Store
+from sayso.stores.base import Query, RequestGroup, Store, Viewer
 from sayso.stores.nested_runs import call_off, close_overdue, expire
 from sayso.stores.row_checks import if_readable, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
@@ -44,6 +44,7 @@ from sayso.types import (
     Edit,
     Grant,
     Json,
+    Micros,
     Reject,
     Request,
     RequestKind,
@@ -62,6 +63,8 @@ MAX_PAGE = 500
 _SWEEP, _MAX_SWEEPS = 100, 50
 #: Seconds that a waiter relies on the store's notifications before it reads again.
 _POLL_SECONDS = 30.0
+#: Seconds; what expires later than this counts as never.
+_LONGEST = 1e9
 
 #: Applies the policy to edited arguments. The gate checks them again before the call starts.
 Judge = Callable[[Call, Mapping[str, Any]], Terms]
@@ -113,6 +116,8 @@ class Filters(TypedDict, total=False):
     risk: RiskLevel | None
     #: Words in the tool, agent, id or description.
     q: str | None
+    #: Only requests that expire within so many seconds.
+    expires_within: float | None
     sort: Sort
     #: ``Page.next`` of the previous page.
     after: str | None
@@ -122,7 +127,7 @@ class Filters(TypedDict, total=False):
 _CHOICES = {"status": STATUS_FILTERS, "sort": SORTS, "kind": KINDS, "risk": RISKS}
 
 
-def _query(given: Mapping[str, Any]) -> Query:
+def _query(given: Mapping[str, Any], now: Callable[[], Micros]) -> Query:
     """Check filters and translate them for the store."""
     filters: dict[str, Any] = {"status": "pending", **given}
     known = set(Filters.__annotations__)
@@ -136,6 +141,7 @@ def _query(given: Mapping[str, Any]) -> Query:
         if not isinstance(filters.get(name), str | None):
             raise InvalidCall(f"{name} must be text", name)
     filters["text"] = filters.pop("q", None)
+    filters["expires_by"] = _expires_by(filters.pop("expires_within", None), now)
     limit = filters.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
         raise InvalidCall(f"limit {limit!r}: use a number from 1 to {MAX_PAGE}", "limit")
@@ -145,6 +151,16 @@ def _query(given: Mapping[str, Any]) -> Query:
         except (TypeError, ValueError):
             raise InvalidCall("after: use `next` of the previous page", "after") from None
     return Query(**filters)
+
+
+def _expires_by(within: object, now: Callable[[], Micros]) -> Micros | None:
+    if within is None:
+        return None
+    if not isinstance(within, int | float) or isinstance(within, bool) or not 0 < within < math.inf:
+        raise InvalidDecision(
+            f"expires_within {within!r:.40}: use a number of seconds", "expires_within"
+        )
+    return now() + int(min(within, _LONGEST) * 1_000_000)
 
 
 class RequestReader:
@@ -159,7 +175,7 @@ class RequestReader:
 
     def page(self, filters: Mapping[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
         """Return a page of rows, each with its position, and where the next page starts."""
-        query = _query(filters)
+        query = _query(filters, self.store.now)
         for _ in close_overdue(self.store, _SWEEP, _MAX_SWEEPS):
             pass  # requests expire and doubts appear even where no worker runs
         # One extra row tells whether there is a next page.
@@ -168,6 +184,18 @@ class RequestReader:
         following = str(shown[-1][0]) if len(found) > query.limit else None
         # Leave out requests whose tool was tampered with, like requests that were.
         return [row for row in shown if if_readable(self._has_readable_tool, row[1])], following
+
+    def groups(self, filters: Mapping[str, Any], viewer: Viewer) -> list[RequestGroup]:
+        """Count the requests that a viewer may see, in groups.
+
+        What a group has in common does not filter: kind, agent, tool and risk.
+        """
+        query = replace(
+            _query(filters, self.store.now), kind=None, agent=None, tool=None, risk=None
+        )
+        for _ in close_overdue(self.store, _SWEEP, _MAX_SWEEPS):
+            pass
+        return self.store.groups(query, viewer)
 
     def _has_readable_tool(self, call: Call) -> bool:
         self.tool(call)

@@ -19,7 +19,7 @@ from sayso.engine.effects import is_remote
 from sayso.engine.grants import principal_bytes
 from sayso.errors import InvalidDecision, NotAllowed, NotFound, Unauthenticated
 from sayso.rows import ROLES, Call, Principal, Run
-from sayso.stores.base import Query, Store
+from sayso.stores.base import Query, Store, Viewer
 from sayso.types import GROUP, Micros, Request, Reviewer, checked_name, person_name, plain_name
 from sayso.views import is_request
 
@@ -261,6 +261,13 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
         # A remote agent claims a requester; only this server knows who chats with it.
         return not _is_remote(call) and plain_name(call.requester) == by.name
     return not _reviewers(call) or audience_of((call,)).holds(names_of(by))
+
+
+def viewer_of(by: Reviewer, *, mine: bool = False) -> Viewer:
+    """Return whose requests to count: all that a reviewer may see, or those for them alone."""
+    if mine:
+        return Viewer(names=names_of(by), only_theirs=True)
+    return Viewer(names=None if by.role == "admin" else names_of(by))
 
 
 def words_for_others(by: Reviewer, turns: Iterable[Iterable[Call]]) -> Iterator[bool]:

@@ -6,19 +6,20 @@ A view has the fields of ``Request`` beside ``shown``, where every string went t
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sayso import codec, text
 from sayso.forking import fork_safe_lock
 from sayso.inbox.inbox import RequestReader
-from sayso.inbox.people import may_see, names_of
-from sayso.redaction import mark_changed, redact
+from sayso.inbox.people import may_see, names_of, viewer_of
+from sayso.redaction import mark_changed, redact, title_of
 from sayso.rows import Call
 from sayso.server.responses import to_json
-from sayso.stores.base import Store
-from sayso.types import ASSURANCE, Json, Request, Reviewer, plain_name
+from sayso.stores.base import RequestGroup, Store
+from sayso.stores.listing import is_for, short
+from sayso.types import ASSURANCE, Json, Request, Reviewer, moment, plain_name
 from sayso.views import request_json
 
 _MAX_SUMMARY = 160
@@ -100,7 +101,7 @@ def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
         "args": inert(args),
         "lines": text.lines(args),
         "original": None if body["original"] is None else inert(body["original"]),
-        "title": inert(body["title"]),
+        "title": title_of(request),
         "description": inert(body["description"]),
         "note": inert(body["note"]),
         "preview": inert(body["preview"]),
@@ -144,7 +145,7 @@ def _shown_question(question: dict[str, Json] | None) -> Json:
 def summarize(request: Request, args: Json) -> str:
     """Return one line about a request for lists, cut where it is long."""
     if request.title:
-        line = text.inline(redact(request.title).value)
+        line = title_of(request)
     elif request.question is not None:
         line = text.inline(redact(request.question.text).value)
     elif request.tool is None:
@@ -190,6 +191,8 @@ _MAX_PAGE = 8_000_000
 #: Characters of JSON to cache in all, and for one request.
 _MAX_CACHED = 4_000_000
 _MAX_ENTRY = 20_000
+#: What the requests of a group have in common; each is also a filter of the list.
+_GROUPED = ("kind", "agent", "tool", "risk")
 
 
 class CachedRequest(NamedTuple):
@@ -216,13 +219,13 @@ class RequestListCache:
 
     def page(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> str:
         """Return a page of the requests that this person may see, as JSON. Reads the store."""
-        limit, room = filters["limit"], _MAX_PAGE
+        limit, room, viewer = filters["limit"], _MAX_PAGE, viewer_of(by, mine=mine)
         found: list[CachedRequest] = []
         for _ in range(_MAX_STORE_PAGES):
             rows, following = self._reader.page({**filters, "limit": limit - len(found)})
             for cursor, call in rows:
-                entry = self._entry(call) if may_see(by, call) else None
-                if entry is not None and (not mine or _is_for(by, entry.request)):
+                if may_see(by, call) and is_for(viewer, call):
+                    entry = self._entry(call)
                     if found and len(entry.json) > room:
                         following, limit = filters["after"], len(found)  # goes on the next page
                         break
@@ -233,6 +236,34 @@ class RequestListCache:
                 break
         items = ",".join(_json_for(entry, by) for entry in found)
         return f'{{"items":[{items}],"next":{to_json(following)}}}'
+
+    def groups(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> dict[str, Json]:
+        """Count the requests that this person may see, in groups. Reads the store.
+
+        The values of a filter are counted with the other filters on, and itself off.
+        """
+        wanted = {name: short(filters[name]) for name in _GROUPED if name in filters}
+        found = self._reader.groups(filters, viewer_of(by, mine=mine))
+
+        def matches(group: RequestGroup, apart_from: str = "") -> bool:
+            return all(
+                name == apart_from or getattr(group, name) == value
+                for name, value in wanted.items()
+            )
+
+        values: dict[str, Json] = {}
+        for name in _GROUPED:
+            counts: Counter[str] = Counter()
+            for group in found:
+                if matches(group, name):
+                    counts[getattr(group, name)] += group.count
+            values[name] = [{"value": key, "count": counts[key]} for key in sorted(counts) if key]
+        groups = [group for group in found if matches(group)]
+        return {
+            "count": sum(group.count for group in groups),
+            "items": [_group_view(group) for group in groups],
+            "values": values,
+        }
 
     def _entry(self, call: Call) -> CachedRequest:
         with self._lock:
@@ -258,6 +289,13 @@ def _json_for(entry: CachedRequest, by: Reviewer) -> str:
     return f"{entry.json[:-1]},{to_json({'can': can, 'why_not': why_not})[1:]}"
 
 
-def _is_for(by: Reviewer, item: Request) -> bool:
-    """Return whether a request is for this person in particular, not for everyone."""
-    return plain_name(item.requester) == by.name or not names_of(by).isdisjoint(item.reviewers)
+def _group_view(group: RequestGroup) -> dict[str, Json]:
+    return {
+        "kind": group.kind,
+        "agent": group.agent,
+        "tool": group.tool or None,
+        "risk": group.risk,
+        "count": group.count,
+        "expires_at": None if group.expires is None else moment(group.expires).isoformat(),
+        "oldest_at": moment(group.created).isoformat(),
+    }

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.server.responses import Malformed
-from sayso.types import Assurance, Effect, OnDuplicate, OnExpiry, RequestKind
+from sayso.types import Assurance, Effect, OnDuplicate, OnExpiry, RequestKind, RiskLevel
 
 T = TypeVar("T")
 
@@ -402,6 +402,42 @@ class RequestPage(View):
 
     items: list[RequestView]
     next: str | None
+
+
+class GroupView(View):
+    """Requests with the same kind, agent, tool and risk, counted."""
+
+    kind: RequestKind
+    agent: str
+    tool: str | None
+    risk: RiskLevel
+    count: int
+    expires_at: datetime | None = Field(description="when the first of them expires")
+    oldest_at: datetime = Field(description="when the oldest of them was asked")
+
+
+class ValueCount(View):
+    """A value to filter by, and how many requests have it."""
+
+    value: str
+    count: int
+
+
+class FilterValues(View):
+    """The values that each filter finds something for, with the other filters on."""
+
+    kind: list[ValueCount]
+    agent: list[ValueCount]
+    tool: list[ValueCount]
+    risk: list[ValueCount]
+
+
+class GroupsView(View):
+    """Exact counts of the requests that match, however many there are."""
+
+    count: int
+    items: list[GroupView]
+    values: FilterValues
 
 
 class ClaimView(View):

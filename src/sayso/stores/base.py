@@ -55,11 +55,38 @@ class Query:
     risk: str | None = None
     #: Created at this time or later.
     created_after: Micros | None = None
+    #: Expires at this time or earlier.
+    expires_by: Micros | None = None
     #: ``oldest``, ``newest``, or ``expiring`` (soonest first; fast for open requests only).
     sort: str = "oldest"
     #: The key of the last row of the previous page, as ``page`` returned it in the same order.
     after: int | None = None
     limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """Whose requests to count. Without names: all of them."""
+
+    #: The names of a person and of their groups; other people's requests are left out.
+    names: frozenset[str] | None = None
+    #: With names: leave out requests for everyone, unless one of these names asked for them.
+    only_theirs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGroup:
+    """Requests that have these four in common, counted."""
+
+    kind: str
+    agent: str
+    tool: str
+    risk: str
+    count: int
+    #: When the first of them expires; ``None`` if none of them does.
+    expires: Micros | None
+    #: When the oldest of them was created.
+    created: Micros
 
 
 #: Sorts requests without an expiry after all others.
@@ -176,6 +203,10 @@ class StoreReads(Protocol):
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         """Return a page of requests, each with the key to continue after."""
+        ...
+
+    def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
+        """Count the requests of a query in groups; its order, start and limit are ignored."""
         ...
 
     def waiting(self) -> dict[str, int]:

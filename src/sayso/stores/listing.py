@@ -5,7 +5,8 @@ and a call that starts and finishes stays where it is.
 
 A search key is what many calls have in common: kind, agent, tool, risk and description. Its words
 are stored once, and each call refers to its search key. A search looks up the words, then the calls
-of those keys, so it costs the same over ten requests and a hundred thousand.
+of those keys, so it costs the same over ten requests and a hundred thousand. Groups of requests are
+counted by search key, too.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import NamedTuple, get_args
 
 from sayso import codec
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import Query
-from sayso.types import RequestStatus
+from sayso.stores.base import Query, Viewer
+from sayso.types import RequestStatus, plain_name
 from sayso.views import is_request, public_status
 
 #: The list statuses of open requests; an index names them.
@@ -143,9 +144,25 @@ def fits(call: Call, query: Query) -> bool:
         return False
     if query.created_after is not None and call.created < query.created_after:
         return False
+    if query.expires_by is not None and not (
+        call.expires_at is not None and call.expires_at <= query.expires_by
+    ):
+        return False
     return query.risk in (None, call.terms.risk.level) and (
         query.kind in (None, "in_doubt", call.kind)
     )
+
+
+def is_for(viewer: Viewer, call: Call) -> bool:
+    """Return whether a viewer's groups count a call."""
+    if viewer.names is None:
+        return True
+    if not call.terms.reviewers:
+        return not viewer.only_theirs or plain_name(call.requester) in viewer.names
+    audience = {*call.terms.reviewers, plain_name(call.requester)}
+    if call.decision is not None:
+        audience.add(call.decision.by)
+    return not viewer.names.isdisjoint(audience)
 
 
 def shows(key: SearchKey, text: str | None, call_id: str) -> bool:

@@ -35,6 +35,8 @@ from sayso.stores.base import (
     ListedCall,
     Listener,
     Query,
+    RequestGroup,
+    Viewer,
     age_key,
     age_start,
     engine_deps,
@@ -48,9 +50,11 @@ from sayso.stores.listing import (
     OPEN,
     SearchKey,
     fits,
+    is_for,
     list_status_of,
     list_statuses_of,
     search_key_of,
+    short,
     shows,
 )
 from sayso.stores.nested_runs import still_needed
@@ -321,6 +325,24 @@ class MemoryStore:
             found = [p for p in found if (p[0] < start if newest else p[0] > start)]
         found.sort(key=lambda pair: pair[0], reverse=query.sort == "newest")
         return found[: query.limit]
+
+    def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
+        found: dict[tuple[str, str, str, str], list[Call]] = {}
+        for call in list(self._calls.values()):
+            if self._fits(call, query) and is_for(viewer, call):
+                in_doubt = list_status_of(call) == "in_doubt"
+                kind = "in_doubt" if in_doubt else call.kind
+                key = (kind, short(call.agent), short(call.tool), call.terms.risk.level)
+                found.setdefault(key, []).append(call)
+        return [
+            RequestGroup(
+                *key,
+                len(calls),
+                min((call.expires_at for call in calls if call.expires_at), default=None),
+                min(calls, key=lambda call: self._order[call.id]).created,
+            )
+            for key, calls in sorted(found.items())
+        ]
 
     def _fits(self, call: Call, query: Query) -> bool:
         if list_status_of(call) not in list_statuses_of(query) or not fits(call, query):

@@ -59,8 +59,8 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
   const me = useResource("me", api.me);
   const [help, setHelp] = useState(false);
   const out = me.error?.status === 401;
-  const there = me.data !== undefined;
-  useEffect(() => (there ? startLive() : undefined), [there]);
+  const person = me.data?.name;
+  useEffect(() => (person === undefined ? undefined : startLive(person)), [person]);
   useEffect(() => {
     if (out) navigate(`/login?next=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
   }, [out]);
@@ -79,10 +79,10 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
   if (!me.data || stray) return <Skeleton label="Loading Sayso" />;
   return (
     <MeContext value={me.data}>
-      <a className="skip" href="#main">
-        Skip to content
+      {/* The page comes before the bar above it, so that Tab reaches a request at once. */}
+      <a className="skip" href="#pages">
+        Skip to navigation
       </a>
-      <TopBar path={path} onHelp={() => setHelp(true)} />
       <div id="main" className="body" tabIndex={-1}>
         <Boundary key={split(path)[0]}>
           <Suspense fallback={<Skeleton rows={6} />}>
@@ -90,6 +90,7 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
           </Suspense>
         </Boundary>
       </div>
+      <TopBar path={path} onHelp={() => setHelp(true)} />
       {help && <Shortcuts onClose={() => setHelp(false)} />}
     </MeContext>
   );

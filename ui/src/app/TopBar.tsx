@@ -11,18 +11,13 @@ import { LiveDot } from "./LiveDot";
 import { pagesOf } from "./pages";
 import { UserMenu } from "./UserMenu";
 
-const COUNTED = 100;
-
-/** How many requests wait for this person; the list is asked, so that the number means the same. */
+/** How many requests wait for this person, exactly. */
 function useOpenCount(active: boolean): string {
-  const open = useResource(active ? "count" : null, (signal) =>
-    api.requests({ status: "pending", limit: COUNTED }, signal),
-  );
+  const open = useResource(active ? "count" : null, (signal) => api.groups({ status: "pending" }, signal));
   useChanges((events) => {
     if (events.some((event) => !["started", "recorded"].includes(event.type))) open.reload();
   }, 1_000);
-  if (!open.data) return "";
-  return open.data.next ? `${open.data.items.length}+` : String(open.data.items.length);
+  return open.data ? open.data.count.toLocaleString("en") : "";
 }
 
 function Search({ inbox }: { inbox: boolean }): ReactElement {
@@ -92,7 +87,7 @@ export function TopBar({ path, onHelp }: { path: string; onHelp: () => void }): 
         </Link>
         {me.environment && <span className="tag environment">{me.environment}</span>}
       </div>
-      <nav aria-label="Pages" className="topbar-nav">
+      <nav id="pages" tabIndex={-1} aria-label="Pages" className="topbar-nav">
         {pagesOf(me).map(({ to, name }) => (
           <Link key={to} to={to} aria-current={page === to ? "page" : undefined}>
             {name}

@@ -5,8 +5,8 @@ import type { Agent } from "../shared/types";
 const EXAMPLES: [string, string][] = [
   ["What is the weather in Lisbon?", "one call that needs approval"],
   ["Deploy v2.1 to production", "needs approval; staging does not"],
-  ["Delete old records", "yes or no, and no edit"],
-  ["Order a pizza", "questions until the order is whole"],
+  ["Delete old records", "approve or reject, no editing"],
+  ["Order a pizza", "questions until the order is complete"],
   ["Ask me a question", "options, or your own words"],
   ["Do two things", "two calls, each with its own decision"],
   ["Send an email to 150 people", "needs approval above 100 recipients"],

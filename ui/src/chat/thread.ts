@@ -138,6 +138,20 @@ export function useThread({ agent, id, messages: first, known }: Start): Thread 
     return () => clearTimeout(timer);
   }, [more, watch, look]);
 
+  // A page that nobody looks at holds no connection: the run continues, and its stream is joined on return.
+  useEffect(() => {
+    const leave = () => {
+      if (now.current.chat.status === "streaming") void now.current.chat.stop();
+    };
+    const turn = () => (document.visibilityState === "hidden" ? leave() : began.current && void look());
+    document.addEventListener("visibilitychange", turn);
+    window.addEventListener("pagehide", leave);
+    return () => {
+      document.removeEventListener("visibilitychange", turn);
+      window.removeEventListener("pagehide", leave);
+    };
+  }, [look]);
+
   const send = (text: string) => {
     began.current = true;
     setStopped(false);

@@ -13,7 +13,7 @@ import { visible } from "../shared/visible";
 import { Filters } from "./Filters";
 import { CLOSED, FILTERS } from "./choices";
 
-/** Requests that are no longer open, the newest first. */
+/** Requests that are no longer open: those asked last come first. */
 export function Decisions(): ReactElement {
   const [query, setQuery] = useQuery();
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
@@ -33,7 +33,7 @@ export function Decisions(): ReactElement {
       <Listed
         what="The history"
         pages={pages}
-        heads={["Request", "Outcome", "By", "Channel", "Assurance", "When"]}
+        heads={["Request", "Outcome", "By", "Channel", "Assurance", "Asked"]}
         testid="history"
         empty={
           filtered ? (
@@ -60,10 +60,11 @@ function Row({ request }: { request: Request }): ReactElement {
     <tr data-testid="history-row">
       <td className="what">
         <Link to={`/inbox/${encodeURIComponent(request.id)}`} className="what-link">
-          <code>{request.tool ? visible(request.tool) : request.kind === "question" ? "Question" : "Approval"}</code>
+          {request.shown.title}
         </Link>
-        <span className="muted small what-agent">{visible(request.agent)}</span>
-        <span className="what-summary">{request.shown.summary}</span>
+        <span className="muted small what-agent">
+          {request.tool && request.kind !== "question" && <code>{visible(request.tool)}</code>} {visible(request.agent)}
+        </span>
       </td>
       <td>
         <StatusBadge status={request.status} />
@@ -74,8 +75,8 @@ function Row({ request }: { request: Request }): ReactElement {
       </td>
       <td data-label="Channel">{decision ? visible(decision.channel) : <span className="muted">–</span>}</td>
       <td data-label="Assurance">{decision ? <Tag>{visible(decision.assurance)}</Tag> : <span className="muted">–</span>}</td>
-      <td className="nowrap muted" data-label="When">
-        <Age at={decision?.at ?? request.created_at} />
+      <td className="nowrap muted" data-label="Asked">
+        <Age at={request.created_at} />
       </td>
     </tr>
   );

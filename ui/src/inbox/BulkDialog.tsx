@@ -7,36 +7,52 @@ import { Dialog } from "../shared/components/Dialog";
 import { Notice } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { EndMark } from "../shared/decision/LongValue";
-import { title } from "../shared/decision/values";
+import { toolName } from "../shared/decision/values";
 import { useOffline } from "../shared/live";
+import { useMe } from "../shared/session";
 import type { Request } from "../shared/types";
 import { aloneBecause } from "./order";
 
 interface Props {
   requests: Request[];
+  /** How many the whole group has. */
+  count: number;
   onClose: () => void;
   onDecided: (ids: string[]) => void;
 }
 
 /** How many decisions the server takes at once. */
-const AT_ONCE = 100;
+export const AT_ONCE = 100;
 
-/** All of them, part by part; what a part came to stands, whatever becomes of the next one. */
-async function decideAll(body: OneOfMany[]): Promise<Outcome[]> {
+/** Decide part by part. The outcomes of one part are kept whatever happens to the next. */
+async function decideAll(body: OneOfMany[], me: string): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
   for (let from = 0; from < body.length; from += AT_ONCE) {
+    const part = body.slice(from, from + AT_ONCE);
     try {
-      outcomes.push(...(await api.decideAll(body.slice(from, from + AT_ONCE))).items);
+      outcomes.push(...(await api.decideAll(part)).items);
     } catch (error) {
-      if (from === 0) throw error;
+      const unanswered = error instanceof ApiError && error.status === 0;
+      if (from === 0 && !unanswered) throw error;
       const message = error instanceof Error ? error.message : String(error);
-      return [...outcomes, ...body.slice(from).map(({ id }) => ({ id, error: message }))];
+      const asked = unanswered ? await Promise.all(part.map((item) => recorded(item, me, message))) : [];
+      const unsent = body.slice(from + asked.length).map(({ id }) => ({ id, error: message }));
+      return [...outcomes, ...asked, ...unsent];
     }
   }
   return outcomes;
 }
 
-export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElement {
+/** What the server recorded of one decision whose answer was lost. */
+async function recorded({ id, type }: OneOfMany, me: string, message: string): Promise<Outcome> {
+  const found = await api.recorded(id).catch(() => null);
+  if (!found) return { id, error: `${message} It is not known whether it was recorded.` };
+  if (found.decision?.by === me && found.decision.type === type) return { id, request: found };
+  return { id, error: `${message} It is ${found.status}.` };
+}
+
+export function BulkDialog({ requests, count, onClose, onDecided }: Props): ReactElement {
+  const me = useMe();
   const offline = useOffline();
   const [picked, setPicked] = useState(
     () => new Set(requests.filter((each) => !aloneBecause(each)).map((each) => each.id)),
@@ -47,6 +63,7 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
   const [busy, setBusy] = useState(false);
   const [problems, setProblems] = useState<string[]>([]);
   const chosen = requests.filter((request) => picked.has(request.id));
+  const named = (id: string) => requests.find((request) => request.id === id)?.shown.title ?? id;
   const toggle = (id: string) => {
     const next = new Set(picked);
     if (!next.delete(id)) next.add(id);
@@ -62,7 +79,7 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
         seen_digest: digest,
         ...(type === "reject" ? { message: message.trim() } : {}),
       }));
-      const items = await decideAll(body);
+      const items = await decideAll(body, me.name);
       const failed = items.filter((item) => item.error !== undefined);
       const done = items.filter((item) => item.error === undefined).map((item) => item.id);
       if (done.length) {
@@ -73,16 +90,20 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
         onDecided(done);
       }
       if (failed.length === 0) return onClose();
-      setProblems(failed.map(({ id, error }) => `${id}: ${typeof error === "string" ? error : error!.message}`));
+      setProblems(failed.map(({ id, error }) => `${named(id)}: ${typeof error === "string" ? error : error!.message}`));
       setPicked(new Set(failed.map((item) => item.id)));
     } catch (error) {
       setProblems([error instanceof ApiError ? error.message : String(error)]);
     }
     setBusy(false);
   };
+  const many =
+    count > requests.length
+      ? `The first ${requests.length} of ${count.toLocaleString("en")}`
+      : String(requests.length);
   const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
   return (
-    <Dialog title={`${requests.length} requests for ${title(requests[0]!)}`} onClose={onClose} wide>
+    <Dialog title={`${many} requests for ${toolName(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
         {requests.map((request) => {
           const alone = aloneBecause(request);
@@ -95,7 +116,7 @@ export function BulkDialog({ requests, onClose, onDecided }: Props): ReactElemen
                   checked={picked.has(request.id)}
                   onChange={() => toggle(request.id)}
                 />
-                <span className="mono small">{request.id}</span>
+                <span className="bulk-title wrap">{request.shown.title}</span>
               </label>
               {alone ? (
                 <p className="muted small">Decide it alone: it {alone}.</p>

@@ -9,7 +9,7 @@ import { Age, Countdown } from "../shared/components/Time";
 import { DecisionLine } from "../shared/decision/Outcome";
 import { RequestBody } from "../shared/decision/RequestBody";
 import { sentHere } from "../shared/decision/useDecide";
-import { showsRisk, title } from "../shared/decision/values";
+import { showsRisk, toolName } from "../shared/decision/values";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { Link } from "../shared/router";
@@ -114,12 +114,9 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
             </Link>
           )}
           <div className="detail-title">
-            <h1
-              ref={heading}
-              tabIndex={-1}
-              className={request.tool && request.kind !== "question" ? "mono wrap" : "wrap"}
-            >
-              {title(request)}
+            <h1 ref={heading} tabIndex={-1} className="wrap">
+              {request.kind === "question" ? "Question" : request.shown.title}
+              {request.kind !== "question" && request.tool && <code className="detail-tool">{toolName(request)}</code>}
             </h1>
             {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
             {request.kind === "in_doubt" && <KindMark kind={request.kind} />}
@@ -133,8 +130,8 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
               />
             )}
           </div>
-          {request.shown.title && <p className="detail-lead wrap">{request.shown.title}</p>}
           <Facts request={request} />
+          <Ids request={request} />
         </header>
         {elsewhere && request.decision && (
           <div className="detail-conflict" role="alert" data-testid="conflict">
@@ -176,20 +173,11 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
 }
 
 function Facts({ request }: { request: RequestDetail }): ReactElement {
-  const digest = request.digest;
   return (
     <dl className="facts">
       <div>
         <dt>Agent</dt>
         <dd>{request.shown.agent ?? request.agent}</dd>
-      </div>
-      <div>
-        <dt>Run</dt>
-        <dd>
-          <Link to={`/runs/${encodeURIComponent(request.run)}`} className="mono">
-            {request.run}
-          </Link>
-        </dd>
       </div>
       {request.requester && (
         <div>
@@ -222,24 +210,43 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
           </dd>
         </div>
       )}
-      <div>
-        <dt>Request</dt>
-        <dd>
-          <span className="mono">{request.id}</span>
-          <CopyButton text={request.id} label="Copy the request id" />
-        </dd>
-      </div>
-      {digest && (
+    </dl>
+  );
+}
+
+/** What is needed to look a request up or to prove it, and not to decide it. */
+function Ids({ request }: { request: RequestDetail }): ReactElement {
+  return (
+    <details className="ids">
+      <summary>Details</summary>
+      <dl className="facts">
         <div>
-          <dt>Digest</dt>
+          <dt>Run</dt>
           <dd>
-            <span className="mono" title={digest}>
-              {digest.slice(0, 12)}
-            </span>
-            <CopyButton text={digest} label="Copy the whole digest" />
+            <Link to={`/runs/${encodeURIComponent(request.run)}`} className="mono">
+              {request.run}
+            </Link>
           </dd>
         </div>
-      )}
-    </dl>
+        <div>
+          <dt>Request</dt>
+          <dd>
+            <span className="mono">{request.id}</span>
+            <CopyButton text={request.id} label="Copy the request id" />
+          </dd>
+        </div>
+        {request.digest && (
+          <div>
+            <dt>Digest</dt>
+            <dd>
+              <span className="mono" title={request.digest}>
+                {request.digest.slice(0, 12)}
+              </span>
+              <CopyButton text={request.digest} label="Copy the whole digest" />
+            </dd>
+          </div>
+        )}
+      </dl>
+    </details>
   );
 }

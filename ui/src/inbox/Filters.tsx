@@ -1,22 +1,12 @@
 import type { ReactElement } from "react";
-import { api } from "../shared/api";
 import { Icon } from "../shared/components/Icon";
-import { useResource } from "../shared/resource";
 import { setQuery } from "../shared/router";
+import type { FilterValues } from "../shared/types";
 import { visible } from "../shared/visible";
 import { SORTS, type Sort } from "./order";
 
-const RISKS = [
-  ["low", "Low"],
-  ["medium", "Medium"],
-  ["high", "High"],
-  ["critical", "Critical"],
-] as const;
-const KINDS = [
-  ["approval", "Approval"],
-  ["question", "Question"],
-  ["in_doubt", "In doubt"],
-] as const;
+const RISKS = { low: "Low", medium: "Medium", high: "High", critical: "Critical" };
+const KINDS = { approval: "Approval", question: "Question", in_doubt: "In doubt" };
 
 export const FILTERS = ["q", "mine", "risk", "agent", "tool", "kind", "expiring"] as const;
 
@@ -33,25 +23,29 @@ function Toggle({ name, label, on }: { name: string; label: string; on: boolean 
   );
 }
 
-function Choice(props: {
+interface Choosable {
+  value: string;
+  word: string;
+  count: number;
+}
+
+function Choice({ name, label, value, options }: {
   name: string;
   label: string;
   value: string;
-  options: readonly (readonly [string, string])[];
+  options: Choosable[];
 }): ReactElement {
-  const { name, label, value, options } = props;
-  const known = options.some(([key]) => key === value);
-  const word = options.find(([key]) => key === value)?.[1] ?? visible(value);
+  const chosen = options.find((option) => option.value === value);
   return (
     <span className={`filter-chip filter-select${value ? " filter-on" : ""}`}>
-      <span aria-hidden="true">{value ? word : label}</span>
+      <span aria-hidden="true">{value ? (chosen?.word ?? visible(value)) : label}</span>
       <Icon name="chevronDown" size={12} />
       <select aria-label={label} value={value} onChange={(event) => setQuery({ [name]: event.target.value || null })}>
         <option value="">{`${label}: any`}</option>
-        {!known && value && <option value={value}>{visible(value)}</option>}
-        {options.map(([key, text]) => (
-          <option key={key} value={key}>
-            {text}
+        {!chosen && value && <option value={value}>{visible(value)}</option>}
+        {options.map((option) => (
+          <option key={option.value} value={option.value}>
+            {`${option.word} (${option.count.toLocaleString("en")})`}
           </option>
         ))}
       </select>
@@ -62,37 +56,32 @@ function Choice(props: {
 interface Props {
   query: URLSearchParams;
   sort: Sort;
-  /** Agents and tools of the rows: remote agents are not in the server's own list. */
-  seen: { agents: string[]; tools: string[] };
+  /** What there is to choose from, counted by the server. */
+  values: FilterValues | undefined;
 }
 
-export function Filters({ query, sort, seen }: Props): ReactElement {
-  const agents = useResource("agents", api.agents);
-  const names = (all: string[]): [string, string][] => [...new Set(all)].sort().map((name) => [name, visible(name)]);
-  const known = agents.data?.items ?? [];
-  const agentNames = names([...known.map((agent) => agent.name), ...seen.agents]);
-  const toolNames = names([
-    ...known.flatMap((agent) => agent.tools.filter((tool) => tool.needs_approval !== "never").map((tool) => tool.name)),
-    ...seen.tools,
-  ]);
+export function Filters({ query, sort, values }: Props): ReactElement {
+  const counted = (name: keyof FilterValues, words: Record<string, string> = {}): Choosable[] =>
+    (values?.[name] ?? []).map(({ value, count }) => ({ value, word: words[value] ?? visible(value), count }));
   const value = (name: string) => query.get(name) ?? "";
   const active = FILTERS.some((name) => value(name) !== "");
   return (
-    <div className="inbox-filters" role="group" aria-label="Filters">
+    <div className="inbox-filters">
+      <div className="filter-chips" role="group" aria-label="Filters">
       <Toggle name="mine" label="Mine" on={value("mine") !== ""} />
-      <Choice name="risk" label="Risk" value={value("risk")} options={RISKS} />
-      <Choice name="agent" label="Agent" value={value("agent")} options={agentNames} />
-      <Choice name="tool" label="Tool" value={value("tool")} options={toolNames} />
-      <Choice name="kind" label="Kind" value={value("kind")} options={KINDS} />
-      <Toggle name="expiring" label="Expiring" on={value("expiring") !== ""} />
+      <Choice name="risk" label="Risk" value={value("risk")} options={counted("risk", RISKS)} />
+      <Choice name="agent" label="Agent" value={value("agent")} options={counted("agent")} />
+      <Choice name="tool" label="Tool" value={value("tool")} options={counted("tool")} />
+      <Choice name="kind" label="Kind" value={value("kind")} options={counted("kind", KINDS)} />
+      <Toggle name="expiring" label="Soon" on={value("expiring") !== ""} />
       {active && (
         <button type="button" className="link" onClick={clearFilters}>
           Clear
         </button>
       )}
-      <span className="filter-select sort-select">
-        <Icon name="filter" size={14} />
-        <span aria-hidden="true">{SORTS.find(({ key }) => key === sort)!.label}</span>
+      </div>
+      <span className="filter-select sort-select" title={SORTS.find(({ key }) => key === sort)!.label}>
+        <Icon name="filter" size={16} />
         <select
           aria-label="Sort"
           value={sort}

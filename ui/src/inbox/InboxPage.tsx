@@ -1,17 +1,17 @@
-/** The inbox: what waits on the left, one request in the middle, what stands around it on the right. */
+/** The inbox: the list on the left, one request in the middle, its context on the right. */
 
 import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
 import { Effects } from "../shared/components/Effects";
 import { Failed, Skeleton } from "../shared/components/States";
 import { useShortcuts } from "../shared/keys";
 import { navigate, useQuery } from "../shared/router";
-import type { Request } from "../shared/types";
-import { BulkDialog } from "./BulkDialog";
+import type { Request, RequestGroup } from "../shared/types";
+import { AT_ONCE, BulkDialog } from "./BulkDialog";
 import { Detail } from "./Detail";
 import { Filters, FILTERS } from "./Filters";
-import { List, useFolding } from "./List";
+import { List, useFolding, type Wish } from "./List";
 import { FilteredEmpty, NothingWaits, Overview } from "./Overview";
-import { expiresSoon, grouped, nextAfter, serverSort, step, type Sort } from "./order";
+import { entriesOf, keyOf, nextAfter, serverSort, SOON, step, type Sort } from "./order";
 import { useInbox } from "./useInbox";
 import { useMedia } from "./useMedia";
 
@@ -24,15 +24,10 @@ function focusHeading(): void {
   document.querySelector<HTMLElement>(".detail-title h1")?.focus({ preventScroll: true });
 }
 
-function focusRow(id: string): void {
-  requestAnimationFrame(() => document.querySelector<HTMLElement>(`[data-row="${CSS.escape(id)}"]`)?.focus());
-}
-
 export default function InboxPage({ id }: { id?: string }): ReactElement {
   const [query] = useQuery();
   const sort = sortOf(query);
   const value = (name: string) => query.get(name) ?? undefined;
-  const soon = value("expiring") !== undefined;
   const inbox = useInbox(
     {
       status: "pending",
@@ -44,117 +39,118 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
       kind: value("kind"),
       run: value("run"),
       thread: value("thread"),
-      sort: soon ? "expiring" : serverSort(sort),
+      expires_within: value("expiring") === undefined ? undefined : SOON,
+      sort: serverSort(sort),
     },
     sort,
-    (request) => !soon || expiresSoon(request, Date.now()),
   );
   const phone = useMedia("(max-width: 820px)");
   const [folded, fold] = useFolding();
   /** A row was opened with Enter, so the focus goes with it; a click or j and k leave it in the list. */
   const entering = useRef(false);
-  const [bulk, setBulk] = useState<Request[] | null>(null);
+  const [bulk, setBulk] = useState<{ requests: Request[]; count: number } | null>(null);
+  const [wish, setWish] = useState<Wish | null>(null);
   const text = query.toString();
   const search = text ? `?${text}` : "";
-  const groups = grouped(inbox.items);
-  const order = groups.flatMap((group) => group.requests);
-  const ids = groups.flatMap((group) =>
-    group.requests.length > 1 && folded(group.key, group.requests.length)
-      ? []
-      : group.requests.map((request) => request.id),
-  );
+  const entries = entriesOf(inbox.groups, inbox.rowsOf, folded);
   const filtered = [...FILTERS, "run", "thread"].some((name) => query.has(name));
   const go = (to: string | null, replace = false) =>
     navigate(to ? `/inbox/${to}${search}` : `/inbox${search}`, { replace });
+  const focusRow = (row: string) => setWish((old) => ({ id: row, turn: (old?.turn ?? 0) + 1 }));
 
-  const waiting = inbox.items.filter((request) => request.status === "pending").length;
   // On a phone the list is the page, until a request is opened.
   const alone = phone && !id;
   const ListTag = alone ? "main" : "section";
   useEffect(() => {
-    document.title = waiting ? `(${waiting}${inbox.next ? "+" : ""}) Inbox · Sayso` : "Inbox · Sayso";
-  }, [waiting, inbox.next]);
+    document.title = inbox.count ? `(${inbox.count.toLocaleString("en")}) Inbox · Sayso` : "Inbox · Sayso";
+  }, [inbox.count]);
 
-  const move = (by: 1 | -1) => {
-    const at = (document.activeElement as HTMLElement | null)?.dataset.row ?? id;
-    const next = step(ids, at, by);
+  /** Go to the next request in a direction: a folded group opens, and unread rows are read first. */
+  const move = async (by: 1 | -1) => {
+    const at = (document.activeElement as HTMLElement | null)?.dataset.row;
+    const here = entries.some((entry) => entry.type === "row" && entry.key === at) ? at : id;
+    const next = step(entries, here, by);
     if (!next) return;
-    if (!phone) go(next, id !== undefined);
-    focusRow(next);
+    if (next.type === "row") return show(next.key);
+    const key = keyOf(next.group);
+    if (next.type === "group") fold(key, false);
+    const { items, more } = inbox.rowsOf(key);
+    const unread = more && (next.type === "more" || items.length === 0);
+    const rows = unread ? await inbox.load(next.group) : items;
+    const found = next.type === "more" ? rows[items.length] : by === 1 ? rows[0] : rows.at(-1);
+    if (found) show(found.id);
+  };
+  const show = (to: string) => {
+    if (!phone) go(to, id !== undefined);
+    focusRow(to);
   };
   const back = () => {
     if (!id) return;
     if (phone) go(null);
     focusRow(id);
   };
-  useShortcuts({ j: () => move(1), k: () => move(-1), Escape: back });
+  useShortcuts({ j: () => void move(1), k: () => void move(-1), Escape: back });
   const arrows = (event: KeyboardEvent) => {
+    const row = (event.target as HTMLElement).dataset.row;
     if (event.key === "Enter") entering.current = true;
-    if (event.key === "Enter" && (event.target as HTMLElement).dataset.row === id) focusHeading();
+    if (event.key === "Enter" && row === id) focusHeading();
     const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (!by || !(event.target as HTMLElement).dataset.row) return;
+    if (!by || !row) return;
     event.preventDefault();
-    const next = step(ids, (event.target as HTMLElement).dataset.row, by);
-    if (next) document.querySelector<HTMLElement>(`[data-row="${CSS.escape(next)}"]`)?.focus();
+    const lines = entries.filter((entry) => entry.type !== "more");
+    const next = lines[lines.findIndex((entry) => entry.key === row) + by];
+    if (next) focusRow(next.key);
   };
   const decided = (request: Request) => {
     if (request.status === "pending") return inbox.update(request);
-    const next = nextAfter(order, request.id);
+    const next = nextAfter(inbox.items, request.id);
     inbox.remove([request.id]);
     go(phone ? null : next, true);
   };
+  const together = async (group: RequestGroup) => {
+    const { items, more } = inbox.rowsOf(keyOf(group));
+    const rows = more && items.length < AT_ONCE ? await inbox.load(group) : items;
+    const requests = rows.filter(({ status }) => status === "pending").slice(0, AT_ONCE);
+    if (requests.length) setBulk({ requests, count: group.count });
+  };
   const cached = inbox.items.find((request) => request.id === id);
-  const empty = inbox.items.length === 0;
+  const empty = inbox.groups.length === 0;
+  const arrived = inbox.arrived.toLocaleString("en");
   return (
     <div className={`inbox${id ? " has-detail" : ""}`}>
       <ListTag className="inbox-list" aria-label="Inbox">
         {alone && <h1 className="sr-only">Inbox</h1>}
-        <Filters
-          query={query}
-          sort={sort}
-          seen={{
-            agents: inbox.items.map((request) => request.agent),
-            tools: inbox.items.flatMap((request) => (request.tool ? [request.tool] : [])),
-          }}
-        />
         <div className="sr-only" aria-live="polite" data-testid="arrivals">
-          {inbox.arrived.length > 0
-            ? `${inbox.arrived.length} new ${inbox.arrived.length === 1 ? "request" : "requests"}`
-            : ""}
+          {inbox.arrived > 0 ? `${arrived} new ${inbox.arrived === 1 ? "request" : "requests"}` : ""}
         </div>
-        {inbox.arrived.length > 0 && (
-          <button type="button" className="new-pill" onClick={inbox.showArrived}>
-            {inbox.arrived.length} new
+        {inbox.arrived > 0 && (
+          <button type="button" className="new-pill" onClick={inbox.reload}>
+            {arrived} new
           </button>
         )}
-        <div className="inbox-rows">
-          {inbox.error ? (
-            <Failed what="The inbox" error={inbox.error} retry={inbox.reload} />
-          ) : inbox.loading && empty ? (
-            <Skeleton rows={6} label="Loading requests" />
-          ) : empty ? (
-            filtered ? (
-              <FilteredEmpty query={query} />
-            ) : (
-              <NothingWaits />
-            )
+        {inbox.error ? (
+          <Failed what="The inbox" error={inbox.error} retry={inbox.reload} />
+        ) : inbox.loading && empty ? (
+          <Skeleton rows={6} label="Loading requests" />
+        ) : empty ? (
+          filtered ? (
+            <FilteredEmpty query={query} />
           ) : (
-            <List
-              groups={groups}
-              current={id}
-              search={search}
-              folded={folded}
-              onFold={fold}
-              onBulk={setBulk}
-              onKeyDown={arrows}
-            />
-          )}
-          {inbox.next && !empty && (
-            <button type="button" className="button inbox-more" onClick={inbox.loadMore}>
-              Load more
-            </button>
-          )}
-        </div>
+            <NothingWaits />
+          )
+        ) : (
+          <List
+            entries={entries}
+            current={id}
+            wish={wish}
+            search={search}
+            onFold={fold}
+            onBulk={(group) => void together(group)}
+            onMore={(group) => void inbox.load(group)}
+            onKeyDown={arrows}
+          />
+        )}
+        <Filters query={query} sort={sort} values={inbox.values} />
       </ListTag>
       {id ? (
         <Detail
@@ -170,11 +166,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
       ) : (
         !phone && (
           <main className="inbox-detail inbox-overview">
-            <Overview
-              waiting={inbox.loading && empty ? null : waiting + inbox.arrived.length}
-              more={inbox.next !== null}
-              filtered={filtered}
-            />
+            <Overview waiting={inbox.loading && empty ? null : inbox.count} filtered={filtered} />
           </main>
         )
       )}
@@ -183,7 +175,8 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
       </div>
       {bulk && (
         <BulkDialog
-          requests={bulk}
+          requests={bulk.requests}
+          count={bulk.count}
           onClose={() => setBulk(null)}
           onDecided={(done) => {
             inbox.remove(done);

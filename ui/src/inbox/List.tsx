@@ -1,95 +1,157 @@
-import { useState, type KeyboardEvent, type ReactElement } from "react";
+/** The list, windowed: only the lines on the screen are in the page, however many there are. */
+
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
 import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
-import { RiskBadge } from "../shared/components/Badge";
-import { title } from "../shared/decision/values";
-import type { Request } from "../shared/types";
-import { riskRank } from "../shared/decision/guard";
-import type { Group } from "./order";
+import { KindMark, RiskBadge } from "../shared/components/Badge";
+import { visible } from "../shared/visible";
+import type { RequestGroup } from "../shared/types";
+import { canBulk, keyOf, OPEN, type Entry } from "./order";
 import { Row } from "./Row";
 
-/** Up to this many like requests stand open; more are folded into one row. */
-const OPEN = 4;
+const ROW = 62;
+const HEAD = 41;
+
+/** Ask for the focus on a row, wherever it is; `turn` tells two wishes for the same row apart. */
+export interface Wish {
+  id: string;
+  turn: number;
+}
 
 interface Props {
-  groups: Group[];
+  entries: Entry[];
   current: string | undefined;
+  wish: Wish | null;
   search: string;
-  folded: (key: string, size: number) => boolean;
   onFold: (key: string, folded: boolean) => void;
-  onBulk: (requests: Request[]) => void;
+  onBulk: (group: RequestGroup) => void;
+  onMore: (group: RequestGroup) => void;
   onKeyDown: (event: KeyboardEvent) => void;
 }
 
 /** Which groups are folded: as people left them, else by their size. */
-export function useFolding(): [Props["folded"], Props["onFold"]] {
+export function useFolding(): [(key: string, count: number) => boolean, Props["onFold"]] {
   const [chosen, setChosen] = useState<Record<string, boolean>>({});
-  return [(key, size) => chosen[key] ?? size > OPEN, (key, folded) => setChosen((old) => ({ ...old, [key]: folded }))];
+  return [
+    (key, count) => chosen[key] ?? count > OPEN,
+    (key, folded) => setChosen((old) => ({ ...old, [key]: folded })),
+  ];
 }
 
-export function List({ groups, current, search, folded, onFold, onBulk, onKeyDown }: Props): ReactElement {
+export function List({ entries, current, wish, search, onFold, onBulk, onMore, onKeyDown }: Props): ReactElement {
   const [focused, setFocused] = useState<string | undefined>(undefined);
-  const ids = groups.flatMap((group) =>
-    group.requests.length > 1 && folded(group.key, group.requests.length)
-      ? []
-      : group.requests.map((request) => request.id),
-  );
-  const reachable = [focused, current].find((id) => id !== undefined && ids.includes(id)) ?? ids[0];
-  const row = (request: Request) => (
-    <Row
-      key={request.id}
-      request={request}
-      to={`/inbox/${request.id}${search}`}
-      current={request.id === current}
-      reachable={request.id === reachable}
-      onFocus={() => setFocused(request.id)}
-    />
-  );
+  const box = useRef<HTMLDivElement>(null);
+  const list = useVirtualizer({
+    count: entries.length,
+    getScrollElement: () => box.current,
+    estimateSize: (index) => (entries[index]!.type === "group" ? HEAD : ROW),
+    getItemKey: (index) => entries[index]!.key,
+    overscan: 8,
+  });
+  const ids = new Set(entries.map((entry) => entry.key));
+  const first = entries.find((entry) => entry.type === "row" || entry.type === "group");
+  const reachable = [focused, current].find((id) => id !== undefined && ids.has(id)) ?? first?.key;
+
+  useEffect(() => {
+    const index = wish ? entries.findIndex((entry) => entry.key === wish.id) : -1;
+    if (index < 0) return;
+    list.scrollToIndex(index, { align: "auto" });
+    let tries = 0;
+    const focus = () => {
+      const row = box.current?.querySelector<HTMLElement>(`[data-row="${CSS.escape(wish!.id)}"]`);
+      if (row) row.focus({ preventScroll: true });
+      else if (tries++ < 20) frame = requestAnimationFrame(focus);
+    };
+    let frame = requestAnimationFrame(focus);
+    return () => cancelAnimationFrame(frame);
+  }, [wish]);
+
   return (
-    <ul className="rows" aria-label="Requests" onKeyDown={onKeyDown}>
-      {groups.map((group) => {
-        if (group.requests.length === 1) return row(group.requests[0]!);
-        const shut = folded(group.key, group.requests.length);
-        return (
-          <li key={group.key} className="group-item">
-            <GroupHead group={group} shut={shut} onFold={onFold} onBulk={onBulk} />
-            {!shut && (
-              <ul className="rows" aria-label={`${title(group.requests[0]!)} requests`}>
-                {group.requests.map(row)}
-              </ul>
-            )}
-          </li>
-        );
-      })}
-    </ul>
+    <div className="inbox-rows" ref={box}>
+      <ul className="rows" aria-label="Requests" style={{ height: list.getTotalSize() }} onKeyDown={onKeyDown}>
+        {list.getVirtualItems().map((item) => {
+          const entry = entries[item.index]!;
+          return (
+            <li
+              key={item.key}
+              ref={list.measureElement}
+              data-index={item.index}
+              className={`line${entry.type === "row" && entry.inside ? " line-inside" : ""}`}
+              style={{ transform: `translateY(${item.start}px)` }}
+              aria-setsize={entries.length}
+              aria-posinset={item.index + 1}
+            >
+              {entry.type === "row" ? (
+                <Row
+                  request={entry.request}
+                  to={`/inbox/${entry.request.id}${search}`}
+                  current={entry.request.id === current}
+                  reachable={entry.key === reachable}
+                  onFocus={() => setFocused(entry.key)}
+                />
+              ) : entry.type === "group" ? (
+                <GroupHead
+                  group={entry.group}
+                  folded={entry.folded}
+                  reachable={entry.key === reachable}
+                  onFocus={() => setFocused(entry.key)}
+                  onFold={onFold}
+                  onBulk={onBulk}
+                />
+              ) : (
+                <More group={entry.group} onMore={onMore} />
+              )}
+            </li>
+          );
+        })}
+      </ul>
+    </div>
+  );
+}
+
+/** Unread rows: read as soon as they come near the screen. */
+function More({ group, onMore }: { group: RequestGroup; onMore: Props["onMore"] }): ReactElement {
+  useEffect(() => onMore(group));
+  return (
+    <p className="line-more muted" role="status">
+      Loading…
+    </p>
   );
 }
 
 function GroupHead(props: {
-  group: Group;
-  shut: boolean;
+  group: RequestGroup;
+  folded: boolean;
+  reachable: boolean;
+  onFocus: () => void;
   onFold: Props["onFold"];
   onBulk: Props["onBulk"];
 }): ReactElement {
-  const { group, shut } = props;
-  const first = group.requests[0]!;
-  const worst = group.requests.reduce((a, b) => (riskRank(b.risk.level) > riskRank(a.risk.level) ? b : a));
+  const { group, folded } = props;
+  const name = group.kind === "question" ? "Questions" : group.tool ? visible(group.tool) : "Approvals";
   return (
     <div className="group-head" data-testid="group">
       <button
         type="button"
         className="disclosure group-toggle"
-        aria-expanded={!shut}
-        onClick={() => props.onFold(group.key, !shut)}
+        aria-expanded={!folded}
+        tabIndex={props.reachable ? 0 : -1}
+        data-row={`group ${keyOf(group)}`}
+        onFocus={props.onFocus}
+        onClick={() => props.onFold(keyOf(group), !folded)}
       >
-        <Icon name={shut ? "chevronRight" : "chevronDown"} size={14} />
-        <span className="group-count">×{group.requests.length}</span>
-        <span className="mono row-tool">{title(first)}</span>
-        {shut && <RiskBadge level={worst.risk.level} />}
+        <Icon name={folded ? "chevronRight" : "chevronDown"} size={14} />
+        <span className="group-count">×{group.count.toLocaleString("en")}</span>
+        <span className={group.tool && group.kind !== "question" ? "mono row-tool" : "row-tool"}>{name}</span>
+        {group.kind === "in_doubt" && <KindMark kind="in_doubt" />}
+        {folded && group.kind !== "question" && <RiskBadge level={group.risk} />}
       </button>
-      <Button small tone="ghost" onClick={() => props.onBulk(group.requests)}>
-        Decide together…
-      </Button>
+      {canBulk(group) && (
+        <Button small tone="ghost" tabIndex={props.reachable ? 0 : -1} onClick={() => props.onBulk(group)}>
+          Decide together…
+        </Button>
+      )}
     </div>
   );
 }

@@ -1,12 +1,12 @@
 /** What the inbox says when no request is open, or when there is none. */
 
-import type { ReactElement } from "react";
+import { useState, type ReactElement } from "react";
 import { Button } from "../shared/components/Button";
 import { CopyButton } from "../shared/components/CopyButton";
 import { StatusBadge } from "../shared/components/Badge";
 import { Empty } from "../shared/components/States";
+import { toast } from "../shared/components/Toasts";
 import { Age } from "../shared/components/Time";
-import { title } from "../shared/decision/values";
 import { api } from "../shared/api";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
@@ -18,12 +18,10 @@ import { clearFilters, FILTERS } from "./Filters";
 interface Props {
   /** How many are known to wait; nothing while they are being read. */
   waiting: number | null;
-  /** Whether there are more of them than that. */
-  more: boolean;
   filtered: boolean;
 }
 
-export function Overview({ waiting, more, filtered }: Props): ReactElement {
+export function Overview({ waiting, filtered }: Props): ReactElement {
   const me = useMe();
   const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
   useChanges(() => last.reload(), 400);
@@ -31,7 +29,7 @@ export function Overview({ waiting, more, filtered }: Props): ReactElement {
   const never = waiting === 0 && !filtered && last.data?.items.length === 0;
   return (
     <div className="overview">
-      <h1>{heading(waiting, more, filtered)}</h1>
+      <h1>{heading(waiting, filtered)}</h1>
       {waiting !== null && waiting > 0 && (
         <p className="muted">
           Choose one from the list, or press <kbd>j</kbd>. <kbd>?</kbd> shows all keys.
@@ -40,8 +38,8 @@ export function Overview({ waiting, more, filtered }: Props): ReactElement {
       {decided && (
         <p className="overview-last">
           <span className="muted">Last decision:</span> <StatusBadge status={decided.status} />{" "}
-          <Link to={`/inbox/${decided.id}`} className="mono">
-            {title(decided)}
+          <Link to={`/inbox/${decided.id}`}>
+            {decided.shown.title}
           </Link>{" "}
           <span className="muted">
             {decided.decision ? (
@@ -55,37 +53,42 @@ export function Overview({ waiting, more, filtered }: Props): ReactElement {
         </p>
       )}
       {me.agents > 0 && !me.demo && (
-        <p className="muted">{me.agents === 1 ? "One agent runs" : `${me.agents} agents run`} beside this server.</p>
+        <p className="muted">{me.agents === 1 ? "1 agent runs" : `${me.agents} agents run`} on this server.</p>
       )}
       {me.demo ? <DemoHint /> : never && <Connect />}
     </div>
   );
 }
 
-function heading(waiting: number | null, more: boolean, filtered: boolean): string {
+function heading(waiting: number | null, filtered: boolean): string {
   if (waiting === null) return "Inbox";
   if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
-  if (more) return `More than ${waiting} requests need your review`;
-  return waiting === 1 ? "1 request needs your review" : `${waiting} requests need your review`;
+  return waiting === 1 ? "1 request needs your review" : `${waiting.toLocaleString("en")} requests need your review`;
 }
 
 const TRY: [string, string][] = [
   ["What is the weather in Oslo?", "one call that needs approval"],
-  ["Do two things in Oslo", "two calls in one turn, decided one by one"],
-  ["Deploy 1.4.2 to production", "of medium risk, and staging is not asked about"],
-  ["Delete the old records", "approve or reject only, with a preview"],
-  ["Order a pizza", "questions with options, several choices and own words"],
+  ["Do two things in Oslo", "two calls in one turn, decided separately"],
+  ["Book a flight to Paris for Friday", "edit it before you approve"],
+  ["Order a pizza", "questions until the order is complete"],
 ];
 
-/** For newcomers to the demo: what to type, and where to look afterwards. */
+/** For newcomers to the demo: what to run, and where to look afterwards. */
 function DemoHint(): ReactElement {
+  const [running, setRunning] = useState("");
+  const run = (words: string) => {
+    setRunning(words);
+    api
+      .say(words)
+      .catch((error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad"))
+      .finally(() => setRunning(""));
+  };
   return (
     <section className="hint card" aria-label="What to try">
       <h2>Try it</h2>
       <p>
-        This is a demo with a scripted agent: no key, no model. Write one of these in the <Link to="/chat">chat</Link>,
-        then decide there or here. <strong>What really ran</strong>, at the foot of this page, lists every real
-        execution.
+        A scripted agent, without a key or a model. Run an example and its requests appear in the list, or{" "}
+        <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every real execution.
       </p>
       <ul className="tries">
         {TRY.map(([words, why]) => (
@@ -94,7 +97,9 @@ function DemoHint(): ReactElement {
               <q>{words}</q>
               <span className="muted"> {why}</span>
             </span>
-            <CopyButton text={words} label={`Copy “${words}”`} />
+            <Button small disabled={running !== ""} aria-label={`Run “${words}”`} onClick={() => run(words)}>
+              {running === words ? "Running…" : "Run"}
+            </Button>
           </li>
         ))}
       </ul>
@@ -106,7 +111,7 @@ function Connect(): ReactElement {
   const lines = [
     "sayso token create my-agent --role agent",
     "export SAYSO_TOKEN=   # what it printed",
-    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I go on?"}'`,
+    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I continue?"}'`,
   ];
   return (
     <section className="hint card" aria-label="Connect a first agent">

@@ -1,7 +1,7 @@
 import type { ReactElement } from "react";
 import { KindMark, RiskBadge, StatusBadge } from "../shared/components/Badge";
 import { Age, Countdown } from "../shared/components/Time";
-import { showsRisk, title } from "../shared/decision/values";
+import { showsRisk, toolName } from "../shared/decision/values";
 import { Link } from "../shared/router";
 import type { Request } from "../shared/types";
 
@@ -22,11 +22,6 @@ export function QuorumDots({ request }: { request: Request }): ReactElement | nu
   );
 }
 
-/** Ids that were made up are told apart by their beginning; names that people gave stay whole. */
-function shortRun(run: string): string {
-  return /^run_[0-9a-f]{16,}$/.test(run) ? run.slice(0, 10) : run;
-}
-
 interface Props {
   request: Request;
   to: string;
@@ -39,7 +34,7 @@ interface Props {
 export function Row({ request, to, current, reachable, onFocus }: Props): ReactElement {
   const settled = request.status !== "pending";
   return (
-    <li className={`row${settled ? " row-settled" : ""}`}>
+    <div className={`row${settled ? " row-settled" : ""}`}>
       <Link
         to={to}
         className="row-link"
@@ -50,15 +45,7 @@ export function Row({ request, to, current, reachable, onFocus }: Props): ReactE
         onFocus={onFocus}
       >
         <span className="row-top">
-          {settled ? (
-            <StatusBadge status={request.status} />
-          ) : (
-            showsRisk(request) && <RiskBadge level={request.risk.level} />
-          )}
-          {request.kind !== "question" && (
-            <span className={request.tool ? "row-tool mono" : "row-tool"}>{title(request)}</span>
-          )}
-          <KindMark kind={request.kind} />
+          <span className="row-title">{request.shown.title}</span>
           <span className="row-age muted">
             {!settled && <Countdown until={request.expires_at} />}
             <QuorumDots request={request} />
@@ -66,12 +53,18 @@ export function Row({ request, to, current, reachable, onFocus }: Props): ReactE
           </span>
         </span>
         <span className="row-bottom">
-          <span className="row-summary">{request.shown.summary || "no arguments"}</span>
+          {settled ? (
+            <StatusBadge status={request.status} />
+          ) : (
+            showsRisk(request) && <RiskBadge level={request.risk.level} />
+          )}
+          <KindMark kind={request.kind} />
           <span className="row-agent muted">
-            {request.shown.agent ?? request.agent} · <span className="mono">{shortRun(request.run)}</span>
+            {request.kind !== "question" && request.tool && <code>{toolName(request)}</code>}
+            {request.shown.agent ?? request.agent}
           </span>
         </span>
       </Link>
-    </li>
+    </div>
   );
 }

@@ -1,28 +1,39 @@
 import { describe, expect, it } from "vitest";
 import { aRequest } from "../shared/testing";
-import type { Request } from "../shared/types";
-import { aloneBecause, grouped, isBeyond, nextAfter, sorted, step } from "./order";
+import type { Request, RequestGroup } from "../shared/types";
+import { aloneBecause, entriesOf, isBeyond, keyOf, nextAfter, sorted, step, type Rows } from "./order";
 
 const at = (minute: number) => new Date(Date.UTC(2026, 0, 1, 10, minute)).toISOString();
-const ids = (requests: Request[]) => requests.map((request) => request.id).join("");
-const risk = (level: Request["risk"]["level"]) => ({ level, reasons: [] });
+
+const aGroup = (over: Partial<RequestGroup>): RequestGroup => ({
+  kind: "approval",
+  agent: "billing",
+  tool: "refund",
+  risk: "low",
+  count: 1,
+  expires_at: null,
+  oldest_at: at(1),
+  ...over,
+});
+const tools = (groups: RequestGroup[]) => groups.map((group) => group.tool).join("");
 
 describe("sorted", () => {
-  const a = aRequest({ id: "a", created_at: at(1), risk: risk("low") });
-  const b = aRequest({ id: "b", created_at: at(2), risk: risk("critical") });
-  const c = aRequest({ id: "c", created_at: at(3), risk: risk("low"), expires_at: at(50) });
-  const d = aRequest({ id: "d", created_at: at(4), risk: risk("high"), expires_at: at(40) });
-  const all = [a, b, c, d];
+  const a = aGroup({ tool: "a", oldest_at: at(1) });
+  const b = aGroup({ tool: "b", oldest_at: at(2), risk: "critical" });
+  const c = aGroup({ tool: "c", oldest_at: at(3), expires_at: at(50) });
+  const d = aGroup({ tool: "d", oldest_at: at(4), expires_at: at(40), risk: "high" });
+  const e = aGroup({ tool: "e", oldest_at: at(9), kind: "in_doubt" });
+  const all = [a, b, c, d, e];
 
   it("puts what ends first before what never ends, then goes by risk, then by age", () => {
-    expect(ids(sorted(all, "expiring"))).toBe("dcba");
+    expect(tools(sorted(all, "expiring"))).toBe("edcba");
   });
 
-  it("goes by risk, then by end", () => expect(ids(sorted(all, "risk"))).toBe("bdca"));
-  it("goes by age", () => expect(ids(sorted([d, c, b, a], "age"))).toBe("abcd"));
+  it("goes by risk, then by end", () => expect(tools(sorted(all, "risk"))).toBe("ebdca"));
+  it("goes by age", () => expect(tools(sorted(all, "age"))).toBe("eabcd"));
   it("leaves its input alone", () => {
     sorted(all, "expiring");
-    expect(ids(all)).toBe("abcd");
+    expect(tools(all)).toBe("abcde");
   });
 });
 
@@ -37,36 +48,37 @@ describe("isBeyond", () => {
     expect(isBeyond({ ...last, id: "p", created_at: at(6) }, last, "expiring")).toBe(true);
   });
 
-  it("goes by age alone in the other orders", () => {
+  it("goes by age alone in that order", () => {
     expect(isBeyond(sooner, last, "age")).toBe(true);
-    expect(isBeyond(never, last, "risk")).toBe(false);
+    expect(isBeyond(never, last, "age")).toBe(false);
   });
 
-  it("knows no end where nothing was read", () => expect(isBeyond(never, undefined, "age")).toBe(false));
+  it("takes everything as unread where nothing was read", () => expect(isBeyond(never, undefined, "age")).toBe(true));
 });
 
-describe("grouped", () => {
-  it("puts like calls of one agent together, where the first stands", () => {
-    const groups = grouped([
-      aRequest({ id: "a" }),
-      aRequest({ id: "x", tool: "deploy" }),
-      aRequest({ id: "b" }),
-      aRequest({ id: "y", agent: "other" }),
-    ]);
-    expect(groups.map((group) => ids(group.requests))).toEqual(["ab", "x", "y"]);
+describe("entriesOf", () => {
+  const rows: Record<string, Rows> = {};
+  const many = aGroup({ tool: "many", count: 9 });
+  const few = aGroup({ tool: "few", count: 2 });
+  const one = aGroup({ tool: "one" });
+  rows[keyOf(many)] = { items: [aRequest({ id: "m1" })], next: "5", more: true };
+  rows[keyOf(few)] = { items: [aRequest({ id: "f1" }), aRequest({ id: "f2" })], next: null, more: false };
+  const of = (key: string) => rows[key] ?? { items: [], next: null, more: true };
+  const folded = (_: string, count: number) => count > 4;
+  const lines = entriesOf([many, few, one], of, folded);
+
+  it("folds what is many, shows what is few, and asks for what was not read", () => {
+    expect(lines.map((line) => line.type)).toEqual(["group", "group", "row", "row", "more"]);
+    expect(entriesOf([many], of, () => false).map((line) => line.type)).toEqual(["group", "row", "more"]);
   });
 
-  it("leaves high risk, questions and doubts alone", () => {
-    const high = { risk: risk("high") };
-    const groups = grouped([
-      aRequest({ id: "a", ...high }),
-      aRequest({ id: "b", ...high }),
-      aRequest({ id: "c", kind: "in_doubt" }),
-      aRequest({ id: "d", kind: "in_doubt" }),
-      aRequest({ id: "e", kind: "question", tool: null }),
-      aRequest({ id: "f", kind: "question", tool: null }),
-    ]);
-    expect(groups.every((group) => group.requests.length === 1)).toBe(true);
+  it("walks into folded groups and unread rows, past the heads of open ones", () => {
+    expect(step(lines, undefined, 1)).toMatchObject({ type: "group", group: many });
+    expect(step(lines, "f1", 1)).toMatchObject({ key: "f2" });
+    expect(step(lines, "f2", 1)).toMatchObject({ type: "more", group: one });
+    expect(step(lines, "f1", -1)).toMatchObject({ type: "group", group: many });
+    expect(step(lines, undefined, -1)).toMatchObject({ type: "more", group: one });
+    expect(step([], "a", 1)).toBe(undefined);
   });
 });
 
@@ -89,14 +101,5 @@ describe("moving", () => {
     expect(nextAfter(list, "c")).toBe("b");
     expect(nextAfter([list[0]!, aRequest({ id: "b", status: "rejected" }), list[2]!], "a")).toBe("c");
     expect(nextAfter([list[0]!], "a")).toBe(null);
-  });
-
-  it("walks the rows and stops at their ends", () => {
-    expect(step(["a", "b"], undefined, 1)).toBe("a");
-    expect(step(["a", "b"], undefined, -1)).toBe("b");
-    expect(step(["a", "b"], "a", 1)).toBe("b");
-    expect(step(["a", "b"], "b", 1)).toBe("b");
-    expect(step(["a", "b"], "gone", 1)).toBe("a");
-    expect(step([], "a", 1)).toBe(undefined);
   });
 });

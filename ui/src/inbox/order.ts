@@ -1,8 +1,8 @@
-/** The order of the list and what stands together in it; pure, so that it can be tested. */
+/** The order of the list, its groups and its rows; pure, so that it can be tested. */
 
 import { riskRank } from "../shared/decision/guard";
 import { longParts } from "../shared/decision/values";
-import type { Request } from "../shared/types";
+import type { Request, RequestGroup } from "../shared/types";
 
 export type Sort = "expiring" | "risk" | "age";
 export const SORTS: { key: Sort; label: string }[] = [
@@ -11,22 +11,26 @@ export const SORTS: { key: Sort; label: string }[] = [
   { key: "age", label: "Oldest first" },
 ];
 
-const ends = (request: Request) => (request.expires_at ? Date.parse(request.expires_at) : Infinity);
-const born = (request: Request) => Date.parse(request.created_at);
+const time = (at: string | null) => (at ? Date.parse(at) : Infinity);
 
-type Compare = (a: Request, b: Request) => number;
-const byEnd: Compare = (a, b) => (ends(a) === ends(b) ? 0 : ends(a) - ends(b));
-const byRisk: Compare = (a, b) => riskRank(b.risk.level) - riskRank(a.risk.level);
-const byAge: Compare = (a, b) => born(a) - born(b) || (a.id < b.id ? -1 : 1);
+type Compare<T> = (a: T, b: T) => number;
+const less = (a: number, b: number) => (a === b ? 0 : a - b);
+const doubt = (group: RequestGroup) => (group.kind === "in_doubt" ? 0 : 1);
 
-const ORDERS: Record<Sort, Compare[]> = {
-  expiring: [byEnd, byRisk, byAge],
-  risk: [byRisk, byEnd, byAge],
-  age: [byAge],
+const byDoubt: Compare<RequestGroup> = (a, b) => doubt(a) - doubt(b);
+const byEnd: Compare<RequestGroup> = (a, b) => less(time(a.expires_at), time(b.expires_at));
+const byRisk: Compare<RequestGroup> = (a, b) => riskRank(b.risk) - riskRank(a.risk);
+const byAge: Compare<RequestGroup> = (a, b) => less(time(a.oldest_at), time(b.oldest_at));
+
+/** In doubt comes first in every order: something may have happened, and the agent is stuck. */
+const ORDERS: Record<Sort, Compare<RequestGroup>[]> = {
+  expiring: [byDoubt, byEnd, byRisk, byAge],
+  risk: [byDoubt, byRisk, byEnd, byAge],
+  age: [byDoubt, byAge],
 };
 
-export function sorted(requests: Request[], sort: Sort): Request[] {
-  return [...requests].sort((a, b) => {
+export function sorted(groups: RequestGroup[], sort: Sort): RequestGroup[] {
+  return [...groups].sort((a, b) => {
     for (const compare of ORDERS[sort]) {
       const result = compare(a, b);
       if (result !== 0) return result;
@@ -35,52 +39,70 @@ export function sorted(requests: Request[], sort: Sort): Request[] {
   });
 }
 
-/** What the server is asked to sort by, so that the first page is the right one. */
+/** What the server sorts by within a group, where the risk is the same. */
 export function serverSort(sort: Sort): string {
-  return sort === "expiring" ? "expiring" : "oldest";
+  return sort === "age" ? "oldest" : "expiring";
 }
 
-/** Whether it comes after the last row that was read, and so with the next page. */
+/** Whether a request comes after the last one that was read, and so with the next page. */
 export function isBeyond(request: Request, last: Request | undefined, sort: Sort): boolean {
-  if (!last) return false;
-  const later = sort === "expiring" ? byEnd(request, last) || byAge(request, last) : byAge(request, last);
-  return later > 0;
+  if (!last) return true;
+  const older = less(time(request.created_at), time(last.created_at)) || (request.id < last.id ? -1 : 1);
+  if (sort === "age") return older > 0;
+  return (less(time(request.expires_at), time(last.expires_at)) || older) > 0;
 }
 
-export const SOON = 60 * 60 * 1_000;
+/** Seconds within which a request counts as expiring soon. */
+export const SOON = 60 * 60;
 
-export function expiresSoon(request: Request, now: number): boolean {
-  return ends(request) - now < SOON;
+export function keyOf(group: Pick<RequestGroup, "kind" | "agent" | "tool" | "risk">): string {
+  return JSON.stringify([group.kind, group.agent, group.tool, group.risk]);
 }
 
-export interface Group {
-  key: string;
-  requests: Request[];
+export function groupKey(request: Request): string {
+  return keyOf({ ...request, risk: request.risk.level });
 }
 
-/** Bulk is for like things of no great risk; everything else stands alone. */
-export function groupKey(request: Request): string | null {
-  if (request.status !== "pending" || request.kind !== "approval" || !request.tool) return null;
-  if (riskRank(request.risk.level) >= riskRank("high")) return null;
-  return JSON.stringify([request.agent, request.tool, request.kind]);
+/** Deciding together is for like calls of no great risk. */
+export function canBulk(group: RequestGroup): boolean {
+  return group.kind === "approval" && group.tool !== null && riskRank(group.risk) < riskRank("high") && group.count > 1;
 }
 
-/** Like requests stand together, where the first of them stood. */
-export function grouped(requests: Request[]): Group[] {
-  const groups: Group[] = [];
-  const byKey = new Map<string, Group>();
-  for (const request of requests) {
-    const key = groupKey(request);
-    const group = key === null ? undefined : byKey.get(key);
-    if (group) {
-      group.requests.push(request);
-      continue;
-    }
-    const fresh = { key: key ?? request.id, requests: [request] };
-    groups.push(fresh);
-    if (key !== null) byKey.set(key, fresh);
-  }
-  return groups;
+/** Up to this many like requests are shown as they are; more are folded. */
+export const OPEN = 4;
+
+/** The rows of one group: those that were read, and where the next ones begin if there are more. */
+export interface Rows {
+  items: Request[];
+  next: string | null;
+  /** There are rows that were not read. */
+  more: boolean;
+}
+
+/** One line of the list. */
+export type Entry =
+  | { type: "group"; key: string; group: RequestGroup; folded: boolean }
+  | { type: "row"; key: string; request: Request; inside: boolean }
+  | { type: "more"; key: string; group: RequestGroup };
+
+/** The lines of the list, from its groups and their rows. */
+export function entriesOf(
+  groups: RequestGroup[],
+  rows: (key: string) => Rows,
+  folded: (key: string, count: number) => boolean,
+): Entry[] {
+  return groups.flatMap((group): Entry[] => {
+    const key = keyOf(group);
+    const { items, more } = rows(key);
+    const count = Math.max(group.count, items.length);
+    const several = count > 1;
+    const shut = several && folded(key, count);
+    const lines: Entry[] = several ? [{ type: "group", key: `group ${key}`, group, folded: shut }] : [];
+    if (shut) return lines;
+    for (const request of items) lines.push({ type: "row", key: request.id, request, inside: several });
+    if (more) lines.push({ type: "more", key: `more ${key}`, group });
+    return lines;
+  });
 }
 
 /** Why a request cannot be approved together with others; empty if it can. */
@@ -100,10 +122,13 @@ export function nextAfter(order: Request[], id: string): string | null {
   return (after ?? order.slice(0, Math.max(0, index)).findLast(waits))?.id ?? null;
 }
 
-/** The neighbour in the list; from nowhere, the first. */
-export function step(ids: string[], current: string | undefined, by: 1 | -1): string | undefined {
-  if (ids.length === 0) return undefined;
-  const index = current === undefined ? -1 : ids.indexOf(current);
-  if (index < 0) return by === 1 ? ids[0] : ids.at(-1);
-  return ids[Math.min(ids.length - 1, Math.max(0, index + by))];
+/** The next line in a direction that can be opened: a row, a folded group or unread rows; from nowhere, the first. */
+export function step(entries: Entry[], current: string | undefined, by: 1 | -1): Entry | undefined {
+  const here = entries.findIndex((entry) => entry.type === "row" && entry.key === current);
+  let index = here < 0 ? (by === 1 ? 0 : entries.length - 1) : here + by;
+  for (; index >= 0 && index < entries.length; index += by) {
+    const entry = entries[index]!;
+    if (entry.type !== "group" || entry.folded) return entry;
+  }
+  return undefined;
 }

@@ -9,6 +9,7 @@ import type {
   DecisionBody,
   Effect,
   Grant,
+  Groups,
   JsonObject,
   Me,
   Page,
@@ -22,7 +23,7 @@ import type {
 
 export class ApiError extends Error {
   constructor(
-    /** 0 when the server was not reached, so that nobody knows whether it heard us. */
+    /** 0 without an answer: the server may have heard us or not. */
     readonly status: number,
     readonly kind: string,
     message: string,
@@ -49,7 +50,14 @@ interface Options {
   method?: string;
   body?: unknown;
   signal?: AbortSignal;
+  /** Milliseconds after which the call is aborted. */
+  limit?: number;
 }
+
+const READ_LIMIT = 30_000;
+/** A decision that waits longer is aborted: one that arrives when its person has moved on is none. */
+const DECISION_LIMIT = 10_000;
+const VERIFY_LIMIT = 600_000;
 
 /** The server's messages also end log lines, so they begin small; names of fields stay as they are. */
 function sentence(text: string): string {
@@ -75,33 +83,37 @@ async function failure(response: Response): Promise<ApiError> {
   }
 }
 
-/** Fetch JSON; colleagues' pages use this for routes that have no function below. */
+/** Fetch JSON. Every call ends: by an answer, by its caller's signal, or by its time limit. */
 export async function call<T>(path: string, options: Options = {}): Promise<T> {
   const method = options.method ?? "GET";
   const headers: Record<string, string> = { Accept: "application/json" };
   if (method !== "GET") headers["X-Sayso"] = "1";
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
-  let response: Response;
+  const limit = options.limit ?? READ_LIMIT;
+  const late = AbortSignal.timeout(limit);
   try {
-    response = await fetch(path, {
+    const response = await fetch(path, {
       method,
       headers,
       body: options.body === undefined ? undefined : JSON.stringify(options.body),
-      signal: options.signal,
+      signal: options.signal ? AbortSignal.any([options.signal, late]) : late,
       credentials: "same-origin",
     });
+    if (!response.ok) throw await failure(response);
+    if (response.status === 204) return undefined as T;
+    return (await response.json()) as T;
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    if (error instanceof ApiError || options.signal?.aborted) throw error;
+    if (late.aborted) {
+      throw new ApiError(0, "TimedOut", `The server did not answer within ${limit / 1_000} seconds. Try again.`);
+    }
     throw new ApiError(0, "Unreachable", "The server could not be reached. Check the connection and try again.");
   }
-  if (!response.ok) throw await failure(response);
-  if (response.status === 204) return undefined as T;
-  return (await response.json()) as T;
 }
 
 const at = (id: string) => `/api/requests/${encodeURIComponent(id)}`;
-const post = <T>(path: string, body?: unknown, signal?: AbortSignal) =>
-  call<T>(path, { method: "POST", body: body ?? {}, signal });
+const post = <T>(path: string, body?: unknown, options: Options = {}) =>
+  call<T>(path, { method: "POST", body: body ?? {}, ...options });
 
 export type OneOfMany = { id: string } & DecisionBody;
 
@@ -119,10 +131,13 @@ export const api = {
   agents: (signal?: AbortSignal) => call<{ items: Agent[] }>("/api/agents", { signal }),
 
   requests: (query: Query, signal?: AbortSignal) => call<Page<Request>>(withQuery("/api/requests", query), { signal }),
+  groups: (query: Query, signal?: AbortSignal) => call<Groups>(withQuery("/api/requests/groups", query), { signal }),
   request: (id: string, signal?: AbortSignal) => call<RequestDetail>(at(id), { signal }),
-  check: (id: string, args: JsonObject, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, { args }, signal),
-  decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body),
-  decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items),
+  check: (id: string, args: JsonObject, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, { args }, { signal }),
+  decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),
+  decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items, { limit: READ_LIMIT }),
+  /** What the server knows of a decision that it did not confirm. */
+  recorded: (id: string) => call<RequestDetail>(at(id), { limit: DECISION_LIMIT / 2 }),
   cancel: (id: string, message?: string) => post<Request>(`${at(id)}/cancel`, { message }),
   reveal: (id: string) => post<RequestDetail>(`${at(id)}/reveal`),
 
@@ -133,7 +148,7 @@ export const api = {
   runs: (query: Query, signal?: AbortSignal) => call<Page<Run>>(withQuery("/api/runs", query), { signal }),
   run: (id: string, signal?: AbortSignal) => call<RunDetail>(`/api/runs/${encodeURIComponent(id)}`, { signal }),
   audit: (query: Query, signal?: AbortSignal) => call<Page<AuditRow>>(withQuery("/api/audit", query), { signal }),
-  verify: () => post<Verification>("/api/audit/verify"),
+  verify: () => post<Verification>("/api/audit/verify", {}, { limit: VERIFY_LIMIT }),
   stats: async (days: number, signal?: AbortSignal) => {
     const read = (zone?: string) => call<Stats>(withQuery("/api/stats", { days, zone }), { signal });
     // The days of who reads; a server that does not know their zone counts its own.
@@ -143,6 +158,21 @@ export const api = {
     });
   },
   chats: (signal?: AbortSignal) => call<{ items: Chat[] }>("/api/chats", { signal }),
+
+  /** Say something to the default agent, in a chat of its own; resolves when it pauses or has answered. */
+  say: async (words: string) => {
+    const parts = [{ type: "text", text: words }];
+    const body = { id: crypto.randomUUID(), messages: [{ id: crypto.randomUUID(), role: "user", parts }] };
+    const response = await fetch("/api/chat", {
+      method: "POST",
+      headers: { "X-Sayso": "1", "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(READ_LIMIT),
+    });
+    if (!response.ok) throw await failure(response);
+    await response.text();
+    return body.id;
+  },
 
   effects: (signal?: AbortSignal) => call<Effect[]>("/demo/effects", { signal }),
   clearEffects: () => call<void>("/demo/effects", { method: "DELETE" }),

@@ -40,6 +40,7 @@ export function aRequest(over: Partial<Request> = {}): Request {
     shown: {
       args,
       lines: [],
+      title: "Refund: A-17, 20",
       description: "",
       note: "",
       warnings: [],

@@ -74,8 +74,8 @@ export interface Evidence {
 export interface Shown {
   args: Json;
   lines: string[];
-  /** What people read first, if the tool has a title. */
-  title?: string;
+  /** What people read first: the tool's title, or one that the server made of name and arguments. */
+  title: string;
   description: string;
   note: string;
   warnings: string[];
@@ -169,6 +169,25 @@ export interface RequestDetail extends Request {
 export interface Page<T> {
   items: T[];
   next: string | null;
+}
+
+/** Requests that have these in common, counted. */
+export interface RequestGroup {
+  kind: Kind;
+  agent: string;
+  tool: string | null;
+  risk: RiskLevel;
+  count: number;
+  expires_at: string | null;
+  oldest_at: string;
+}
+
+export type FilterValues = Record<"kind" | "agent" | "tool" | "risk", { value: string; count: number }[]>;
+
+export interface Groups {
+  count: number;
+  items: RequestGroup[];
+  values: FilterValues;
 }
 
 export interface Me {

@@ -37,12 +37,13 @@ from sayso.server.details import request_details
 from sayso.server.openapi import errors
 from sayso.server.request_views import inert, redact_args, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
-from sayso.server.routes.parameters import Agent, RequestId, Run, Thread, Tool
+from sayso.server.routes.parameters import Agent, ExpiresWithin, RequestId, Run, Thread, Tool
 from sayso.server.schemas import (
     BulkDecisionBody,
     CancelBody,
     CheckBody,
     DecisionBody,
+    GroupsView,
     Items,
     RequestPage,
     RequestView,
@@ -94,6 +95,7 @@ async def list_requests(
     mine: Annotated[
         bool, Query(description="only requests for you in particular, not for everyone")
     ] = False,
+    expires_within: ExpiresWithin = None,
     sort: Annotated[str | None, Query(description="oldest, newest or expiring")] = None,
     after: Annotated[str | None, Query(description="the `next` of the page before")] = None,
     limit: Annotated[
@@ -101,15 +103,54 @@ async def list_requests(
     ] = 50,
 ) -> JsonResponse:
     """List the requests that you may see: pending ones oldest first, others newest first."""
-    status = status or "pending"
-    filters: dict[str, Any] = {"status": status, "limit": limit, "after": after or None}
-    named = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run, "q": q}
-    named |= {"risk": risk, "sort": sort}
-    filters |= {name: value for name, value in named.items() if value not in (None, "")}
-    if status != "pending":
+    filters = _filters(
+        status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q, sort=sort
+    )
+    filters |= {"expires_within": expires_within, "limit": limit, "after": after or None}
+    if filters["status"] != "pending":
         filters.setdefault("sort", "newest")
     render = service_of(request).request_lists.page
     return RawJsonResponse(await to_thread(render, who.reviewer, filters, mine=mine))
+
+
+def _filters(status: str, **named: str | None) -> dict[str, Any]:
+    given = {name: value for name, value in named.items() if value not in (None, "")}
+    return {"status": status or "pending", **given}
+
+
+@router.get(
+    "/requests/groups",
+    tags=["requests"],
+    summary="Count requests",
+    response_model=GroupsView,
+    responses=errors(401, 403, 422),
+)
+async def count_requests(
+    request: Request,
+    who: CurrentReviewer,
+    status: Annotated[str, Query(description=f"one of {', '.join(STATUS_FILTERS)}")] = "pending",
+    kind: Annotated[str | None, Query(description="approval, question or in_doubt")] = None,
+    agent: Agent = None,
+    tool: Tool = None,
+    thread: Thread = None,
+    run: Run = None,
+    risk: Annotated[str | None, Query(description="low, medium, high or critical")] = None,
+    q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
+    mine: Annotated[
+        bool, Query(description="only requests for you in particular, not for everyone")
+    ] = False,
+    expires_within: ExpiresWithin = None,
+) -> JsonResponse:
+    """Count the requests that you may see by kind, agent, tool and risk.
+
+    Takes the filters of the list. The counts are exact, however many requests there are.
+    """
+    filters = _filters(
+        status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q
+    )
+    filters["expires_within"] = expires_within
+    count = service_of(request).request_lists.groups
+    return JsonResponse(await to_thread(count, who.reviewer, filters, mine=mine))
 
 
 @router.get(

@@ -36,6 +36,8 @@ from sayso.stores.base import (
     Due,
     ListedCall,
     Query,
+    RequestGroup,
+    Viewer,
     age_key,
     age_start,
     page_key,
@@ -86,7 +88,7 @@ _BEGINS = "search_word WHERE word >= ? AND word < ?"
 
 
 class RequestPage:
-    """Builds and runs the statements for one page of requests."""
+    """Builds and runs the statements for one page of requests, or for their groups."""
 
     def __init__(self, rows: Rows, dialect: Dialect, decode: RowDecoder, query: Query) -> None:
         self._rows = rows
@@ -117,6 +119,82 @@ class RequestPage:
             more = replace(query, after=last, limit=query.limit - len(found))
             found += RequestPage(self._rows, self._dialect, self._decode, more).page()
         return found
+
+    def groups(self, viewer: Viewer) -> list[RequestGroup]:
+        """Count the requests of the query by kind, agent, tool and risk.
+
+        Open calls are counted in one walk along an index that holds nothing else, so that no row
+        is read. What they have in common is looked up once per search key.
+        """
+        if not self._statuses:
+            return []
+        words = self._search_key_is(self._wanted)
+        pieces = [self._counted(viewer, words, None)]
+        like = self._id_is_like()
+        if like is not None:
+            # Also those that are found by their id, and not by the words of their search key.
+            text, values = self._search_key_is(None)
+            text = f"{text} AND NOT ({words[0]})" if text else f"NOT ({words[0]})"
+            pieces.append(self._counted(viewer, (text, [*values, *words[1]]), like))
+        text, values = _union_of(pieces)
+        kinds = "CASE list_status WHEN 'in_doubt' THEN 'in_doubt' ELSE kind END"
+        grouped = (
+            f"SELECT {kinds} AS shown, agent, tool, risk, sum(many) AS many, min(ends) AS ends, "
+            f"min(first) AS first FROM ({text}) AS found GROUP BY 1, 2, 3, 4"
+        )
+        statement = (
+            "SELECT shown, grouped.agent, grouped.tool, risk, many, ends, call.created "
+            f"FROM ({grouped}) AS grouped JOIN call ON call.n = grouped.first ORDER BY 1, 2, 3, 4"
+        )
+        return [
+            RequestGroup(kind, agent, tool, risk, int(n), None if ends == NEVER else ends, created)
+            for kind, agent, tool, risk, n, ends, created in self._rows(statement, values)
+        ]
+
+    def _counted(self, viewer: Viewer, search_key: Piece, few: Piece | None) -> Piece:
+        """Count calls by search key and list, for the search keys that match."""
+        calls: list[Piece | None] = [self._on_index(), self._later(), few]
+        if self._query.run is not None or self._query.thread is not None:
+            calls.append(self._of_run_or_thread())
+        named = f"{self._dialect.position}(terms, '\"reviewers\":')"
+        for_all, for_some = self._is_for(viewer)
+        return _union_of(
+            [
+                self._joined([*calls, (f"{named} = 0", []), for_all], search_key),
+                self._joined([*calls, (f"{named} > 0", []), for_some], search_key),
+            ]
+        )
+
+    def _joined(self, calls: Sequence[Piece | None], search_key: Piece) -> Piece:
+        (of_call, call_values), (of_key, key_values) = _all_of(calls), search_key
+        counted = (
+            f"SELECT search_key, list_status, count(*) AS many, min({END}) AS ends, "
+            f"min(n) AS first FROM call WHERE {of_call} GROUP BY search_key, list_status"
+        )
+        text = (
+            "SELECT kind, agent, tool, risk, list_status, many, ends, first "
+            f"FROM ({counted}) AS counted JOIN search_key ON search_key.id = counted.search_key "
+            f"WHERE {of_key or '1 = 1'}"
+        )
+        return text, [*call_values, *key_values]
+
+    def _on_index(self) -> Piece:
+        """Name the lists so that the index of open calls serves, if they are open."""
+        names = ", ".join(repr(name) for name in self._statuses)
+        is_open = f"{WAITS} AND " if set(self._statuses) <= set(OPEN) else ""
+        return f"{is_open}list_status IN ({names})", []
+
+    def _is_for(self, viewer: Viewer) -> tuple[Piece | None, Piece | None]:
+        """Match what ``listing.is_for`` does: calls for everyone, and calls with reviewers."""
+        if viewer.names is None:
+            return None, None
+        names = sorted(viewer.names)
+        marks = ", ".join("?" * len(names))
+        requested = f"requester IN ({marks})"
+        reviewers, by = self._dialect.reviewers, self._dialect.decided_by
+        overlap = " OR ".join(f"? IN ({reviewers})" for _ in names)
+        for_some = f"({requested} OR {by} IN ({marks}) OR {overlap})"
+        return (requested, names) if viewer.only_theirs else None, (for_some, names * 3)
 
     def _belongs(self, call: Call) -> bool:
         """Return whether a row matches the query: no MAC covers the columns of the index."""
@@ -197,6 +275,9 @@ class RequestPage:
         if query.created_after is not None:
             parts.append("created >= ?")
             values.append(query.created_after)
+        if query.expires_by is not None:
+            parts.append(f"{END} <= ?")
+            values.append(query.expires_by)
         if query.after is not None:
             end, n = page_start(query)
             if query.sort == "expiring":
@@ -455,6 +536,9 @@ class SqlReads:
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         return RequestPage(self._rows, self._dialect, self._decode, query).page()
+
+    def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
+        return RequestPage(self._rows, self._dialect, self._decode, query).groups(viewer)
 
     def waiting(self) -> dict[str, int]:
         # In these words the partial index answers the query, and no row is read.

@@ -34,6 +34,11 @@ class Dialect:
     numbers: str
     #: A SELECT of the strings in a JSON array, its only parameter.
     strings: str
+    #: A SELECT of the reviewers in a call's terms, and who decided it, from their JSON.
+    reviewers: str
+    decided_by: str
+    #: The function that finds a text in a text, or 0.
+    position: str
     #: Appended to a SELECT to lock its rows; empty where the whole file is locked.
     lock: str = ""
     #: The same, skipping rows that another transaction has locked.
@@ -46,12 +51,18 @@ SQLITE = Dialect(
     name="sqlite",
     numbers="group_concat(n)",
     strings="SELECT value FROM json_each(?)",
+    reviewers="SELECT value FROM json_each(terms, '$.reviewers')",
+    decided_by="json_extract(decision, '$[1]')",
+    position="instr",
     no_index="+",
 )
 POSTGRES = Dialect(
     name="postgres",
     numbers="string_agg(n::text, ',')",
     strings="SELECT json_array_elements_text(?::json)",
+    reviewers="SELECT json_array_elements_text(terms::json -> 'reviewers')",
+    decided_by="(decision::json ->> 1)",
+    position="strpos",
     lock=" FOR UPDATE",
     lock_free=" FOR UPDATE SKIP LOCKED",
 )

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from sayso.rows import Call
-from sayso.stores.base import Query
-from sayso.testing.world import World
+from sayso.stores.base import Query, Viewer
+from sayso.stores.listing import is_for
+from sayso.testing.world import World, seconds
+from sayso.types import Reviewer, Risk
 
 
 def _ids(found: list[tuple[int, Call]]) -> list[str]:
@@ -33,7 +35,7 @@ def _walk(
 
 
 class Paging:
-    """``page``, ``waiting`` and ``calls_like``."""
+    """``page``, ``groups``, ``waiting`` and ``calls_like``."""
 
     def _one_of_each(self, world: World) -> dict[str, Call]:
         calls = {
@@ -184,6 +186,66 @@ class Paging:
         counted = {name: found.count(name) for name in ("asked", "in_doubt")}
         assert world.store.waiting() == counted
         assert min(counted.values()) > 0
+
+    def _crowd(self, world: World) -> None:
+        """Requests that differ in everything that groups tell apart."""
+        self._one_of_each(world)
+        member = Reviewer("ana", groups=("money",), assurance="token")
+        for n in range(6):
+            world.ask("pay", run=f"r{n % 2}", thread=f"t{n % 2}", expires_in=[None, 9, 5][n % 3])
+        world.ask("pay", risk=Risk("high"), reviewers=("ana", "group:money"))
+        world.decide(world.ask("pay", reviewers=("group:money",)), by=member)
+        world.propose(
+            world.new("send", reviewers=("ben",)), run="r9", thread="t9", requester="cleo"
+        )
+        world.propose(world.new("send"), run="r8", thread="t8", agent="other", requester="cleo")
+
+    def test_groups_count_what_the_pages_list(self, world: World) -> None:
+        self._crowd(world)
+        for query in (
+            Query(),
+            Query(status="any"),
+            Query(status="closed"),
+            Query(kind="in_doubt"),
+            Query(kind="question"),
+            Query(kind="approval", tool="pay"),
+            Query(agent="other"),
+            Query(risk="high"),
+            Query(run="r1"),
+            Query(thread="t0", tool="pay"),
+            Query(text="pay"),
+            Query(expires_by=world.clock() + seconds(6)),
+            Query(text="req_00"),
+            Query(text="req_0001", risk="low"),
+            Query(text="nothing"),
+        ):
+            for viewer in (
+                Viewer(),
+                Viewer(names=frozenset(("zoe",))),
+                Viewer(names=frozenset(("zoe", "group:money"))),
+                Viewer(names=frozenset(("ana",))),
+                Viewer(names=frozenset(("cleo",))),
+                Viewer(names=frozenset(("cleo",)), only_theirs=True),
+                Viewer(names=frozenset(("ana",)), only_theirs=True),
+            ):
+                self._check_groups(world, query, viewer)
+
+    def _check_groups(self, world: World, query: Query, viewer: Viewer) -> None:
+        by_group: dict[tuple[str, ...], list[Call]] = {}
+        for _, call in world.store.page(replace(query, limit=99)):
+            if is_for(viewer, call):
+                kind = "in_doubt" if call.status == "in_doubt" else call.kind
+                key = (kind, call.agent, call.tool, call.terms.risk.level)
+                by_group.setdefault(key, []).append(call)
+        found = world.store.groups(query, viewer)
+        keys = [(group.kind, group.agent, group.tool, group.risk) for group in found]
+        assert sorted(by_group) == keys, (query, viewer)
+        for key, group in zip(keys, found, strict=True):
+            calls = by_group[key]
+            ends = [call.expires_at for call in calls if call.expires_at is not None]
+            assert group.count == len(calls), (query, viewer)
+            assert group.expires == min(ends, default=None)
+            assert group.created == min(call.created for call in calls)
 
     def test_ids_by_their_beginning(self, world: World) -> None:
         for name in ("req_aa1", "req_aa2", "req_ab", "REQ_AA", "req_a%"):

@@ -43,10 +43,10 @@ const WORDS: Record<Kind, Words> = {
   },
   in_doubt: {
     reject: "Give up",
-    rejectWord: "Give up on it",
-    respond: "It did run",
+    rejectWord: "Give up",
+    respond: "It ran",
     respondLabel: "Its result",
-    respondHint: "You found out that it did run. The agent gets this as its result, and it is not run again.",
+    respondHint: "The agent gets this as the result. Nothing runs.",
     respondWord: "Record the result",
     approve: "Run it again",
   },
@@ -140,6 +140,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     );
   }
   if (draft.mode === "edit") return <EditBar {...props} warming={warming} onCancel={cancel} />;
+  if (request.kind === "in_doubt") return <DoubtBar {...props} bar={bar} warming={warming} why={why} onOpen={open} />;
   const key = (letter: string) => (shortcuts ? letter : undefined);
   const busy = deciding.busy;
   const reason = reasonBeside(request, question ? "respond" : "approve", now, props.answer?.missing);
@@ -234,6 +235,67 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   );
 }
 
+/** A call in doubt: no choice is the obvious one, so each says what it will do, and none is on Approve's key. */
+function DoubtBar(
+  props: ActionBarProps & {
+    bar: Ref<HTMLDivElement>;
+    warming: boolean;
+    why: (type: DecisionType) => string;
+    onOpen: (mode: "reject" | "respond") => void;
+  },
+): ReactElement {
+  const { request, deciding, why, onOpen } = props;
+  const { busy } = deciding;
+  const tool = <code>{request.shown.tool ?? request.tool}</code>;
+  const allowed = (type: DecisionType) => request.allowed.includes(type);
+  const reason = why("approve") || why("respond");
+  return (
+    <Bar ref={props.bar}>
+      {reason && (
+        <p className="decide-reason" data-testid="reason">
+          {reason}
+        </p>
+      )}
+      <ul className="doubt-choices">
+        {allowed("respond") && (
+          <li>
+            <Button
+              data-mode="respond"
+              disabled={busy || why("respond") !== ""}
+              onClick={() => onOpen("respond")}
+            >
+              {WORDS.in_doubt.respond}
+            </Button>
+            <span>You enter its result, and the agent continues with it. Nothing runs.</span>
+          </li>
+        )}
+        {allowed("approve") && (
+          <li>
+            <Approve
+              request={request}
+              label={WORDS.in_doubt.approve}
+              tone="default"
+              ceremony={ceremony(request)}
+              hindrance={busy ? "Sending…" : why("approve")}
+              warming={props.warming}
+              onYes={() => void deciding.send({ type: "approve" })}
+            />
+            <span>Runs {tool} once more. If the first attempt took effect, it happens twice.</span>
+          </li>
+        )}
+        {allowed("reject") && (
+          <li>
+            <Button data-mode="reject" disabled={busy || why("reject") !== ""} onClick={() => onOpen("reject")}>
+              {WORDS.in_doubt.reject}
+            </Button>
+            <span>Closes it as failed and tells the agent. Nothing runs.</span>
+          </li>
+        )}
+      </ul>
+    </Bar>
+  );
+}
+
 function reasonBeside(request: Request, main: DecisionType, now: Circumstances, missing?: string): string {
   if (!request.allowed.includes(main)) return "";
   return hindrance(request, main, now) || missing || "";
@@ -258,9 +320,9 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
   useShortcuts({ Escape: props.onCancel });
   const blocked =
     hindrance(request, "edit", now) ||
-    (props.editBad ? "Finish the field that is marked." : "") ||
+    (props.editBad ? "This is not valid JSON yet." : "") ||
     (!check ? "Checking the edit…" : "") ||
-    (check && !check.ok ? "Correct what does not fit." : "") ||
+    (check && !check.ok ? "Correct the fields that are marked." : "") ||
     (check && check.diff.length === 0 ? "Change something, or go back and approve." : "");
   return (
     <Bar>

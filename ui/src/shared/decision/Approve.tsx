@@ -21,10 +21,12 @@ interface Props {
   hindrance: string;
   warming: boolean;
   shortcut?: string;
+  tone?: "primary" | "default";
   onYes: () => void;
 }
 
-export function Approve({ request, label, ceremony, hindrance, warming, shortcut, onYes }: Props): ReactElement {
+export function Approve(props: Props): ReactElement {
+  const { request, label, ceremony, hindrance, warming, shortcut, tone = "primary", onYes } = props;
   const [armed, setArmed] = useState(false);
   const [typing, setTyping] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
@@ -63,8 +65,8 @@ export function Approve({ request, label, ceremony, hindrance, warming, shortcut
     <>
       <Button
         ref={button}
-        tone="primary"
-        icon="check"
+        tone={tone}
+        icon={tone === "primary" ? "check" : undefined}
         shortcut={armed ? "Enter" : shortcut}
         className={armed ? "button-armed" : undefined}
         disabled={hindrance !== "" || warming}
@@ -74,7 +76,7 @@ export function Approve({ request, label, ceremony, hindrance, warming, shortcut
           if (event.key !== "Enter" || armed) return;
           event.preventDefault();
           if (ceremony === "type") setTyping(true);
-          else toast("Enter alone never approves. Press Space or A.", "info");
+          else toast(`Enter alone never decides. Press Space${shortcut ? ` or ${shortcut}` : ""}.`, "info");
         }}
         onClick={() => (armed ? yes() : want(false))}
       >

@@ -6,7 +6,7 @@ import { Countdown } from "../components/Time";
 import type { api } from "../api";
 import type { Request } from "../types";
 import { RequestBody } from "./RequestBody";
-import { showsRisk, title } from "./values";
+import { showsRisk, toolName } from "./values";
 
 interface Props {
   request: Request;
@@ -20,13 +20,14 @@ export function DecisionCard(props: Props): ReactElement {
   return (
     <article
       className="card decision-card"
-      aria-label={`${title(request)}: ${request.status}`}
+      aria-label={`${toolName(request)}: ${request.status}`}
       data-testid="decision-card"
     >
       <header className="decision-card-head">
         {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
         <KindMark kind={request.kind} />
-        {request.kind !== "question" && <strong className="mono wrap">{title(request)}</strong>}
+        {request.kind !== "question" && <strong className="wrap">{request.shown.title}</strong>}
+        {request.kind !== "question" && request.tool && <code className="muted small">{toolName(request)}</code>}
         <Countdown until={request.status === "pending" ? request.expires_at : null} />
       </header>
       <RequestBody {...props} shortcuts={false} />

@@ -1,6 +1,6 @@
 /** Correcting the arguments: a form or JSON, checked by the server as one types, with its diff. */
 
-import { useEffect, useState, type ReactElement } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState, type ReactElement } from "react";
 import { ApiError, api } from "../api";
 import { RiskBadge } from "../components/Badge";
 import { Notice } from "../components/States";
@@ -8,9 +8,10 @@ import { Tabs } from "../components/Tabs";
 import type { Check, Json, JsonObject, Request } from "../types";
 import { DiffView } from "./DiffView";
 import { setDraft } from "./draft";
-import { fieldPath, formSchema, readJson } from "./schema";
-import { SchemaForm, type Problem } from "./SchemaForm";
+import { fieldPath, formSchema, problemsOf, readJson, type Problem } from "./schema";
 import { Unseen } from "./Unseen";
+
+const SchemaForm = lazy(() => import("./SchemaForm"));
 
 const PAUSE = 300;
 
@@ -53,20 +54,15 @@ interface Props {
 
 export function EditForm({ request, args, checked, onBad }: Props): ReactElement {
   const [view, setView] = useState<"form" | "json">("form");
-  const [bad, setBad] = useState<Set<string>>(new Set());
   const [text, setText] = useState<string | null>(null);
   const json = text === null ? undefined : readJson(text);
-  useEffect(() => onBad(bad.size > 0 || json?.error !== undefined), [bad, json?.error]);
+  useEffect(() => onBad(json?.error !== undefined), [json?.error]);
   const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
-  const problems: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
-  const mark = (path: string, isBad: boolean) =>
-    setBad((old) => {
-      if (old.has(path) === isBad) return old;
-      const next = new Set(old);
-      if (isBad) next.add(path);
-      else next.delete(path);
-      return next;
-    });
+  const known = useMemo(() => formSchema(request.schema, request.args), [request.schema, request.args]);
+  const own = useMemo(() => problemsOf(known, args), [known, args]);
+  const said: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
+  // The server has the last word, but not the plainest: where both complain, ours is shown.
+  const problems = own.length ? own : said;
   const type = (next: string) => {
     setText(next);
     const { value } = readJson(next);
@@ -75,10 +71,8 @@ export function EditForm({ request, args, checked, onBad }: Props): ReactElement
   const switchTo = (next: "form" | "json") => {
     if (next === "form" && json?.error !== undefined) return;
     setText(next === "json" ? JSON.stringify(args, null, 2) : null);
-    setBad(new Set());
     setView(next);
   };
-  const known = formSchema(request.schema, request.args);
   return (
     <div className="edit" data-testid="edit-form">
       <Tabs
@@ -91,7 +85,9 @@ export function EditForm({ request, args, checked, onBad }: Props): ReactElement
         ]}
       >
         {view === "form" ? (
-          <SchemaForm schema={known} value={args} problems={problems} onChange={set} onBad={mark} />
+          <Suspense fallback={<p className="muted">Loading the form…</p>}>
+            <SchemaForm schema={known} value={args} problems={problems} onChange={set} />
+          </Suspense>
         ) : (
           <label className="field">
             <span className="field-label">Arguments as JSON</span>

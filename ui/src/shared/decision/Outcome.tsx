@@ -15,8 +15,8 @@ const VERB: Record<string, string> = {
 };
 const ENDED: Record<string, string> = {
   expired: "Nobody decided in time. Nothing ran.",
-  cancelled: "It was called off. Nothing ran.",
-  superseded: "The agent asked anew, so this one does not count any more.",
+  cancelled: "It was cancelled. Nothing ran.",
+  superseded: "The agent asked again, so this request no longer counts.",
 };
 const RAN: Record<string, string> = {
   none: "It has not run.",
@@ -24,7 +24,7 @@ const RAN: Record<string, string> = {
   running: "It is running.",
   done: "It ran.",
   failed: "It failed.",
-  in_doubt: "Nobody knows whether it ran.",
+  in_doubt: "We don't know whether it ran.",
 };
 
 export function DecisionLine({ decision, mine }: { decision: Decision; mine?: boolean }): ReactElement {

@@ -1,10 +1,11 @@
 /** A question and the ways to answer it: pick one, pick several, own words, or a form. */
 
-import { useId, type ReactElement } from "react";
+import { lazy, Suspense, useId, type ReactElement } from "react";
 import type { Question } from "../types";
 import { pick, pickOther, takesAnything, type Answer } from "./answer";
-import { blank } from "./schema";
-import { SchemaForm, type Problem } from "./SchemaForm";
+import { blank, problemsOf, type Problem } from "./schema";
+
+const SchemaForm = lazy(() => import("./SchemaForm"));
 
 interface Props {
   question: Question;
@@ -14,24 +15,26 @@ interface Props {
   problems?: Problem[];
   disabled?: boolean;
   onChange: (answer: Answer) => void;
-  onBad?: (bad: boolean) => void;
 }
 
 export function QuestionForm(props: Props): ReactElement {
   const { question, shown, answer, onChange, disabled } = props;
   const id = useId();
   if (question.schema && !takesAnything(question)) {
-    const value = answer.form ?? blank(question.schema, question.schema);
+    const value = answer.form ?? blank(question.schema);
+    const own = problemsOf(question.schema, value);
     return (
       <fieldset className="question" disabled={disabled}>
         <legend className="sr-only">{shown.text}</legend>
-        <SchemaForm
-          schema={question.schema}
-          value={value}
-          problems={props.problems ?? []}
-          onChange={(form) => onChange({ ...answer, form })}
-          onBad={(_, bad) => props.onBad?.(bad)}
-        />
+        <Suspense fallback={<p className="muted">Loading the form…</p>}>
+          <SchemaForm
+            schema={question.schema}
+            value={value}
+            disabled={disabled}
+            problems={own.length ? own : (props.problems ?? [])}
+            onChange={(form) => onChange({ ...answer, form })}
+          />
+        </Suspense>
       </fieldset>
     );
   }

@@ -46,7 +46,6 @@ export function RequestBody(props: Props): ReactElement {
   const { check, error } = useCheck(request, editing ? draft.args : undefined);
   const pending = request.status === "pending";
   const reply = request.question ? answerOf(request.question, answer) : undefined;
-  const blocked = bad && request.question ? { missing: "Finish the field that is marked." } : reply;
   const field = deciding.error?.field
     ? [{ field: fieldPath(deciding.error.field), message: deciding.error.message }]
     : [];
@@ -68,7 +67,6 @@ export function RequestBody(props: Props): ReactElement {
                 problems={field}
                 disabled={offline !== "" || !request.can.includes("respond")}
                 onChange={setAnswer}
-                onBad={setBad}
               />
             )}
           </section>
@@ -95,7 +93,7 @@ export function RequestBody(props: Props): ReactElement {
             draft={draft}
             deciding={deciding}
             now={{ offline, busy: deciding.busy, unseen: seen.unseen }}
-            answer={blocked}
+            answer={reply}
             check={check}
             editBad={bad}
             shortcuts={props.shortcuts}
@@ -138,10 +136,10 @@ function Failure({ error }: { error: ApiError | null }): ReactElement | null {
   const unknown = error.status === 0;
   return (
     <div role="alert" ref={box} data-testid="decision-error">
-      <Notice tone="bad" title={unknown ? "It is not known whether this was recorded" : "Not recorded"}>
+      <Notice tone="bad" title={unknown ? "We don't know whether this was recorded" : "Not recorded"}>
         <p className="wrap">
           {error.decision ? <DecisionLine decision={error.decision} /> : error.message}
-          {unknown && " What you wrote is still here; a second try of the same answer does no harm."}
+          {unknown && " What you wrote is still here. Sending the same answer again is safe."}
         </p>
         {error.decision?.message && <blockquote className="wrap">{error.decision.message}</blockquote>}
       </Notice>
@@ -163,36 +161,26 @@ function Unsent({ request }: { request: Request }): ReactElement | null {
 }
 
 const ANSWERS: Record<Evidence["answer"], string> = {
-  ran: "The other side says that it ran.",
-  did_not_run: "The other side says that it did not run.",
-  unknown: "The other side was asked, and does not know.",
+  ran: "The other system says it ran.",
+  did_not_run: "The other system says it did not run.",
+  unknown: "The other system does not know whether it ran.",
 };
 
 function Doubt({ request }: { request: Request }): ReactElement {
   const tool = request.shown.tool ?? request.tool ?? "it";
   const evidence = request.shown.evidence;
   return (
-    <Notice tone="warn" title="It is not known whether this ran">
+    <Notice tone="warn" title="We don't know whether this ran">
       <p>
-        <code>{tool}</code> had started when its process went away ({request.execution.attempts}
-        {request.execution.attempts === 1 ? " attempt" : " attempts"}). Look at its effects first, then say:
+        <code>{tool}</code> started, and its process ended before it reported a result (
+        {request.execution.attempts === 1 ? "1 attempt" : `${request.execution.attempts} attempts`}). Check the other
+        system before you choose.
       </p>
       {evidence && (
         <p>
           <strong>{ANSWERS[evidence.answer]}</strong> {evidence.text}
         </p>
       )}
-      <ul className="doubt-answers">
-        <li>
-          <strong>It did run</strong>: you know its result, and the agent gets it.
-        </li>
-        <li>
-          <strong>Run it again</strong>: it did not run, or twice does no harm.
-        </li>
-        <li>
-          <strong>Give up</strong>: it is closed as failed, and the agent is told.
-        </li>
-      </ul>
     </Notice>
   );
 }

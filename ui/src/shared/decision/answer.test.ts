@@ -56,7 +56,7 @@ describe("answerOf", () => {
   it("takes plain text, and the value of a form", () => {
     expect(answerOf(ask({ options: [] }), { ...NO_ANSWER, text: "hello" })).toEqual({ value: "hello" });
     const schema = { type: "object", properties: { a: { type: "integer" } }, required: ["a"] };
-    expect(answerOf(ask({ options: [], schema }), NO_ANSWER)).toEqual({ value: { a: null } });
+    expect(answerOf(ask({ options: [], schema }), NO_ANSWER)).toEqual({ missing: "Correct the fields that are marked." });
     expect(answerOf(ask({ options: [], schema }), { ...NO_ANSWER, form: { a: 3 } })).toEqual({ value: { a: 3 } });
   });
 });

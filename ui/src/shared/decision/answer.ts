@@ -1,7 +1,7 @@
 /** What an answer to a question is, before it is sent. */
 
 import type { Json, Question } from "../types";
-import { blank, readJson } from "./schema";
+import { blank, problemsOf, readJson } from "./schema";
 
 export interface Answer {
   /** Indexes of the options that are picked. */
@@ -28,7 +28,12 @@ export function answerOf(question: Question, answer: Answer): { value?: Json; mi
     const { value, error } = readJson(answer.text);
     return error === undefined ? { value } : { missing: error };
   }
-  if (question.schema && !takesAnything(question)) return { value: answer.form ?? blank(question.schema, question.schema) };
+  if (question.schema && !takesAnything(question)) {
+    const value = answer.form ?? blank(question.schema);
+    const wrong = problemsOf(question.schema, value).length;
+    if (wrong || value === undefined) return { missing: "Correct the fields that are marked." };
+    return { value };
+  }
   const own = answer.text.trim() !== "" && (answer.other || question.options.length === 0) ? answer.text : undefined;
   if (question.options.length === 0) return own === undefined ? { missing: "Write an answer." } : { value: own };
   if (answer.other && own === undefined) return { missing: "Write your own answer." };

@@ -1,131 +1,101 @@
 import { describe, expect, it } from "vitest";
 import type { Schema } from "../types";
-import { blank, fieldOf, fieldPath, formSchema, inferred, isMultiline, isWithin, readJson, readNumber } from "./schema";
+import { blank, drawable, fieldPath, formSchema, inferred, isMultiline, problemsOf, readJson } from "./schema";
 
-const kind = (schema: Schema, value?: never) => fieldOf(schema, schema, value).widget.kind;
-
-describe("fieldOf", () => {
-  it.each([
-    [{ type: "string" }, "text"],
-    [{ type: "integer" }, "integer"],
-    [{ type: "number" }, "number"],
-    [{ type: "boolean" }, "boolean"],
-    [{ enum: ["a", "b"] }, "enum"],
-    [{ const: 3 }, "enum"],
-    [{ type: "array", items: { type: "string" } }, "array"],
-    [{ type: "array" }, "json"],
-    [{ type: "object", properties: { a: {} } }, "object"],
-    [{ type: "object" }, "json"],
-    [{}, "json"],
-    [{ anyOf: [{ type: "string" }, { type: "integer" }] }, "json"],
-  ] as [Schema, string][])("draws %j as %s", (schema, wanted) => expect(kind(schema)).toBe(wanted));
-
-  it("sees through a choice between something and null", () => {
-    const field = fieldOf({ anyOf: [{ type: "string" }, { type: "null" }] }, {});
-    expect(field).toMatchObject({ nullable: true, widget: { kind: "text" } });
-    expect(fieldOf({ type: ["integer", "null"] }, {})).toMatchObject({ nullable: true, widget: { kind: "integer" } });
+describe("drawable", () => {
+  it("makes one field of what may also be null", () => {
+    const schema: Schema = { anyOf: [{ type: "integer", minimum: 1 }, { type: "null" }], title: "Seats", default: null };
+    expect(drawable(schema)).toEqual({ type: ["integer", "null"], minimum: 1, title: "Seats" });
   });
 
-  it("keeps null possible where the rest is edited as JSON", () => {
-    const field = fieldOf({ anyOf: [{ type: "string" }, { type: "integer" }, { type: "null" }] }, {});
-    expect(field).toMatchObject({ nullable: true, widget: { kind: "json" } });
-  });
-
-  it("follows references into the root, and stops at circles", () => {
-    const root: Schema = { $defs: { City: { type: "object", properties: { name: { type: "string" } } } } };
-    expect(fieldOf({ $ref: "#/$defs/City" }, root).widget.kind).toBe("object");
-    const circle: Schema = { $defs: { A: { $ref: "#/$defs/A" } }, $ref: "#/$defs/A" };
-    expect(fieldOf(circle, circle).widget.kind).toBe("json");
-    expect(fieldOf({ $ref: "other.json" }, root).widget.kind).toBe("json");
-  });
-
-  it("shows an object with unknown keys as JSON, so that none is lost", () => {
-    const schema: Schema = { type: "object", properties: { a: { type: "string" } } };
-    expect(fieldOf(schema, schema, { a: "x" }).widget.kind).toBe("object");
-    expect(fieldOf(schema, schema, { a: "x", b: 1 }).widget.kind).toBe("json");
-  });
-});
-
-describe("blank", () => {
-  it("uses defaults, and leaves to people what only they can know", () => {
+  it("follows references, and the field keeps its own title", () => {
     const schema: Schema = {
       type: "object",
-      properties: {
-        name: { type: "string" },
-        size: { type: "integer", default: 7 },
-        kind: { enum: ["x", "y"] },
-        least: { type: "number", minimum: 2 },
-        note: { anyOf: [{ type: "string" }, { type: "null" }] },
-        extra: { type: "string" },
-      },
-      required: ["name", "size", "kind", "least", "note"],
+      properties: { home: { $ref: "#/$defs/Address", title: "Home" } },
+      $defs: { Address: { type: "object", title: "Address", properties: { city: { type: "string" } } } },
     };
-    expect(blank(schema, schema)).toEqual({ name: "", size: 7, kind: null, least: null, note: null });
-  });
-
-  it("comes to an end for a schema that holds itself", () => {
-    const root: Schema = {
-      $defs: { Node: { type: "object", properties: { next: { $ref: "#/$defs/Node" } }, required: ["next"] } },
-      $ref: "#/$defs/Node",
-    };
-    expect(() => blank(root, root)).not.toThrow();
-  });
-});
-
-describe("reading", () => {
-  it.each([
-    ["3", true, 3],
-    ["-2.5", false, -2.5],
-    ["1e3", false, 1000],
-  ])("reads the number %s", (text, integer, value) => expect(readNumber(text, integer)).toEqual({ value }));
-
-  it.each([
-    ["", false],
-    ["1.5", true],
-    ["abc", false],
-    ["0x10", false],
-    ["12345678901234567890", true],
-    ["1e999", false],
-  ])("refuses %j", (text, integer) => expect(readNumber(text, integer).error).toBeTruthy());
-
-  it("reads JSON, or says what is wrong", () => {
-    expect(readJson('{"a": [1]}')).toEqual({ value: { a: [1] } });
-    expect(readJson("{a}").error).toMatch(/Not JSON/);
-  });
-});
-
-it("knows long text, but gives a date one line", () => {
-  expect(isMultiline({}, "a\nb")).toBe(true);
-  expect(isMultiline({}, "x".repeat(100))).toBe(true);
-  expect(isMultiline({}, "short")).toBe(false);
-  expect(isMultiline({ format: "date" }, "a\nb")).toBe(false);
-});
-
-it("finds the field that a complaint is about", () => {
-  expect(fieldPath("args.to[0].name")).toBe("to[0].name");
-  expect(fieldPath("args")).toBe("");
-  expect(isWithin("to[0].name", "to")).toBe(true);
-  expect(isWithin("total", "to")).toBe(false);
-});
-
-describe("inferred", () => {
-  it("gives arguments without a schema fields of their own", () => {
-    const args = { to: ["ana"], count: 3, live: true, note: null, more: { x: "y" } };
-    expect(inferred(args)).toMatchObject({
-      properties: {
-        to: { type: "array", items: { type: "string" } },
-        count: { type: "number" },
-        live: { type: "boolean" },
-        note: {},
-        more: { properties: { x: { type: "string" } } },
-      },
+    expect(drawable(schema).properties!.home).toEqual({
+      type: "object",
+      title: "Home",
+      properties: { city: { type: "string" } },
     });
   });
 
-  it("is used only where the tool names no fields", () => {
-    const own: Schema = { type: "object", properties: { a: { type: "integer" } } };
-    expect(formSchema(own, { a: 1 })).toBe(own);
-    expect(formSchema(null, { a: 1 }).properties).toEqual({ a: { type: "number" } });
-    expect(formSchema({ type: "object" }, { a: "x" }).properties).toEqual({ a: { type: "string" } });
+  it("ends where a schema contains itself", () => {
+    const schema: Schema = {
+      $ref: "#/$defs/Node",
+      $defs: { Node: { type: "object", properties: { next: { $ref: "#/$defs/Node" } } } },
+    };
+    expect(JSON.stringify(drawable(schema)).length).toBeLessThan(2_000);
   });
+});
+
+describe("problemsOf", () => {
+  const schema: Schema = {
+    type: "object",
+    properties: {
+      name: { type: "string", minLength: 2 },
+      seats: { type: "integer", minimum: 1, maximum: 9 },
+      to: { type: "array", minItems: 1, items: { type: "object", properties: { mail: { type: "string", format: "email" } }, required: ["mail"] } },
+      size: { enum: ["small", "large"] },
+      note: { anyOf: [{ type: "string" }, { type: "null" }] },
+    },
+    required: ["name", "seats"],
+  };
+  const at = (value: Parameters<typeof problemsOf>[1]) =>
+    Object.fromEntries(problemsOf(schema, value).map(({ field, message }) => [field, message]));
+
+  it("names the field and says what to do, in words", () => {
+    expect(at({})).toEqual({ name: "Required.", seats: "Required." });
+    expect(at({ name: "x", seats: 0 })).toEqual({ name: "Enter at least 2 characters.", seats: "Enter 1 or more." });
+    expect(at({ name: "xy", seats: "many" })).toMatchObject({ seats: "Enter a whole number." });
+    expect(at({ name: "xy", seats: 1, size: "medium" })).toEqual({ size: "Choose one of the options." });
+    expect(at({ name: "xy", seats: 1, to: [] })).toEqual({ to: "Add at least one." });
+    expect(at({ name: "xy", seats: 1, to: [{}] })).toEqual({ "to[0].mail": "Required." });
+    expect(at({ name: "xy", seats: 1, to: [{ mail: "no" }] })).toEqual({ "to[0].mail": "Enter an email address." });
+  });
+
+  it("has nothing to say about what fits", () => {
+    expect(at({ name: "xy", seats: 9, note: null, to: [{ mail: "a@b.example" }] })).toEqual({});
+  });
+
+  it("refuses whole numbers that would be rounded", () => {
+    expect(problemsOf({}, { id: 12345678901234567890 })).toMatchObject([{ field: "id" }]);
+  });
+});
+
+describe("forms without a schema", () => {
+  it("infers fields from the arguments", () => {
+    expect(inferred({ to: ["a"], n: 1, deep: { ok: true } })).toEqual({
+      type: "object",
+      properties: {
+        to: { type: "array", items: { type: "string" } },
+        n: { type: "number" },
+        deep: { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] },
+      },
+      required: ["to", "n", "deep"],
+    });
+    expect(formSchema(null, { a: 1 }).properties).toEqual({ a: { type: "number" } });
+  });
+
+  it("begins with nothing that nobody wrote", () => {
+    expect(blank({ type: "object", properties: { a: { type: "string", default: "x" } } })).toEqual({});
+    expect(blank({ type: "array" })).toEqual([]);
+    expect(blank({ type: "string" })).toBe(undefined);
+  });
+});
+
+it("wants several lines for what is long", () => {
+  expect(isMultiline({}, "a\nb")).toBe(true);
+  expect(isMultiline({ format: "uri" }, "x".repeat(99))).toBe(false);
+});
+
+it("reads JSON, and says what is wrong with it", () => {
+  expect(readJson('{"a": 1}').value).toEqual({ a: 1 });
+  expect(readJson("{").error).toMatch(/^Not JSON/);
+});
+
+it("drops the name of the body from a path", () => {
+  expect(fieldPath("args.to[0].name")).toBe("to[0].name");
+  expect(fieldPath("value")).toBe("");
 });

@@ -1,138 +1,11 @@
-/** From JSON Schema to a form: which widget a schema means, and what a new value of it is. */
+/** JSON Schema for forms: which schema to draw, what is wrong with a value, in words, and how paths are written. */
 
+import { Validator, type OutputUnit } from "@cfworker/json-schema";
 import type { Json, JsonObject, Schema } from "../types";
 
-export type Widget =
-  | { kind: "text" | "number" | "integer" | "boolean" | "json" }
-  | { kind: "enum"; values: Json[] }
-  | { kind: "object"; fields: [string, Schema][]; required: Set<string> }
-  | { kind: "array"; items: Schema };
-
-export interface Field {
-  widget: Widget;
-  schema: Schema;
-  nullable: boolean;
-}
+export type Problem = { field: string; message: string };
 
 const DEEPEST = 12;
-
-/** Follow `$ref`, a single `allOf`, and "or null", as far as they say one thing. */
-function settle(schema: Schema, root: Schema): { schema: Schema; nullable: boolean } {
-  let here = schema;
-  let nullable = false;
-  for (let step = 0; step < DEEPEST; step += 1) {
-    if (here.$ref) {
-      const found = lookUp(here.$ref, root);
-      if (!found) return { schema: here, nullable };
-      const { $ref: _, ...beside } = here;
-      here = { ...found, ...beside };
-      continue;
-    }
-    if (here.allOf?.length === 1) {
-      const { allOf, ...beside } = here;
-      here = { ...allOf[0], ...beside };
-      continue;
-    }
-    const choice = here.anyOf ?? here.oneOf;
-    if (choice) {
-      const rest = choice.filter((each) => each.type !== "null");
-      if (rest.length < choice.length) nullable = true;
-      if (rest.length !== 1) return { schema: here, nullable };
-      const { anyOf: _any, oneOf: _one, default: _default, ...beside } = here;
-      here = { ...rest[0], ...beside };
-      continue;
-    }
-    if (Array.isArray(here.type) && here.type.includes("null")) {
-      const rest = here.type.filter((each) => each !== "null");
-      nullable = true;
-      here = { ...here, type: rest.length === 1 ? rest[0] : rest };
-      continue;
-    }
-    break;
-  }
-  return { schema: here, nullable };
-}
-
-function lookUp(ref: string, root: Schema): Schema | undefined {
-  if (!ref.startsWith("#/")) return undefined;
-  let here: unknown = root;
-  for (const part of ref.slice(2).split("/")) {
-    const key = part.replaceAll("~1", "/").replaceAll("~0", "~");
-    here = here !== null && typeof here === "object" ? (here as Record<string, unknown>)[key] : undefined;
-  }
-  return here as Schema | undefined;
-}
-
-/** Which widget; what forms cannot say is edited as JSON. */
-export function fieldOf(schema: Schema, root: Schema, value?: Json, depth = 0): Field {
-  const { schema: here, nullable } = settle(schema, root);
-  return { widget: widgetOf(here, value, depth), schema: here, nullable };
-}
-
-function widgetOf(schema: Schema, value: Json | undefined, depth: number): Widget {
-  if (schema.const !== undefined) return { kind: "enum", values: [schema.const] };
-  if (schema.enum) return { kind: "enum", values: schema.enum };
-  if (depth > DEEPEST || schema.anyOf || schema.oneOf || schema.allOf || schema.$ref) return { kind: "json" };
-  const type = Array.isArray(schema.type) ? undefined : schema.type;
-  switch (type ?? (schema.properties ? "object" : undefined)) {
-    case "string":
-      return { kind: "text" };
-    case "integer":
-      return { kind: "integer" };
-    case "number":
-      return { kind: "number" };
-    case "boolean":
-      return { kind: "boolean" };
-    case "object":
-      return objectOf(schema, value);
-    case "array":
-      return schema.items && typeof schema.items === "object" && !schema.prefixItems
-        ? { kind: "array", items: schema.items }
-        : { kind: "json" };
-    default:
-      return { kind: "json" };
-  }
-}
-
-function objectOf(schema: Schema, value: Json | undefined): Widget {
-  const fields = Object.entries(schema.properties ?? {});
-  const known = new Set(fields.map(([name]) => name));
-  const extra = value !== null && typeof value === "object" ? Object.keys(value).some((key) => !known.has(key)) : false;
-  // Free keys have no names to make fields from.
-  if (fields.length === 0 || extra) return { kind: "json" };
-  return { kind: "object", fields, required: new Set(schema.required ?? []) };
-}
-
-/** A first value for something that was added: empty where only a person can know. */
-export function blank(schema: Schema, root: Schema, depth = 0): Json {
-  if (schema.default !== undefined) return schema.default;
-  const { widget, nullable, schema: here } = fieldOf(schema, root, undefined, depth);
-  if (here.default !== undefined) return here.default;
-  if (nullable) return null;
-  switch (widget.kind) {
-    case "text":
-      return "";
-    case "boolean":
-      return false;
-    case "number":
-    case "integer":
-      // Nobody should give a number that they did not write; the server refuses null.
-      return null;
-    case "enum":
-      return widget.values.length === 1 ? widget.values[0]! : null;
-    case "array":
-      return [];
-    case "object": {
-      const made: JsonObject = {};
-      for (const [name, part] of widget.fields) {
-        if (widget.required.has(name)) made[name] = blank(part, root, depth + 1);
-      }
-      return made;
-    }
-    case "json":
-      return here.type === "object" ? {} : here.type === "array" ? [] : null;
-  }
-}
 
 /** A schema for arguments that came without one, so that they too get fields; the server has the last word. */
 export function inferred(value: Json, depth = 0): Schema {
@@ -149,27 +22,135 @@ export function inferred(value: Json, depth = 0): Schema {
 
 /** The schema to make a form from: the tool's own, where it names fields. */
 export function formSchema(schema: Schema | null, args: JsonObject): Schema {
-  return schema && fieldOf(schema, schema).widget.kind === "object"
-    ? schema
-    : { ...inferred(args), title: "arguments" };
+  return schema?.properties ? schema : inferred(args);
+}
+
+/**
+ * The same schema as a form draws it best: what may also be null is one field and not a choice of two,
+ * and references are followed, so that a field keeps its own title.
+ */
+export function drawable(schema: Schema, root: Schema = schema, depth = 0): Schema {
+  if (depth > DEEPEST) return {};
+  const { $ref, $defs, definitions, ...rest } = schema;
+  if ($ref) {
+    const found = $ref
+      .replace(/^#\/?/, "")
+      .split("/")
+      .filter(Boolean)
+      .reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part.replace(/~1/g, "/").replace(/~0/g, "~")], root);
+    return drawable({ ...((found as Schema | undefined) ?? {}), ...rest }, root, depth + 1);
+  }
+  const each = (part: Schema) => drawable(part, root, depth + 1);
+  const choices = (rest.anyOf ?? rest.oneOf)?.filter((choice) => choice.type !== "null");
+  if (choices?.length === 1) {
+    const { anyOf, oneOf, default: _, ...about } = rest;
+    const only = each(choices[0]!);
+    return { ...only, ...about, type: typeof only.type === "string" ? [only.type, "null"] : only.type };
+  }
+  const made: Schema = { ...rest };
+  if (rest.properties) made.properties = Object.fromEntries(Object.entries(rest.properties).map(([k, v]) => [k, each(v)]));
+  if (rest.items) made.items = each(rest.items);
+  if (rest.anyOf) made.anyOf = rest.anyOf.map(each);
+  if (rest.oneOf) made.oneOf = rest.oneOf.map(each);
+  if (rest.allOf) made.allOf = rest.allOf.map(each);
+  if (typeof rest.additionalProperties === "object") made.additionalProperties = each(rest.additionalProperties);
+  return made;
+}
+
+/** What a form begins with: nothing that nobody wrote. */
+export function blank(schema: Schema): Json | undefined {
+  const { type, properties } = drawable(schema);
+  if (type === "object" || properties) return {};
+  return type === "array" ? [] : undefined;
+}
+
+const TYPES: Record<string, string> = {
+  integer: "Enter a whole number.",
+  number: "Enter a number.",
+  string: "Enter some text.",
+  boolean: "Choose yes or no.",
+  array: "Add a list of values.",
+  object: "Fill in these fields.",
+};
+const FORMATS: Record<string, string> = {
+  email: "Enter an email address.",
+  date: "Enter a date, such as 2026-01-31.",
+  "date-time": "Enter a date and time, such as 2026-01-31T12:00:00Z.",
+  time: "Enter a time, such as 12:00:00.",
+  uri: "Enter a web address.",
+  uuid: "Enter a UUID.",
+};
+const WORDS: Record<string, (limit: unknown) => string> = {
+  type: (type) => TYPES[String(Array.isArray(type) ? type[0] : type)] ?? "This is the wrong type of value.",
+  enum: () => "Choose one of the options.",
+  const: (value) => `This has to be ${JSON.stringify(value)}.`,
+  format: (format) => FORMATS[String(format)] ?? `Enter a valid ${String(format)}.`,
+  pattern: (pattern) => `This has to match ${String(pattern)}.`,
+  minimum: (limit) => `Enter ${String(limit)} or more.`,
+  maximum: (limit) => `Enter ${String(limit)} or less.`,
+  exclusiveMinimum: (limit) => `Enter more than ${String(limit)}.`,
+  exclusiveMaximum: (limit) => `Enter less than ${String(limit)}.`,
+  multipleOf: (step) => `Enter a multiple of ${String(step)}.`,
+  minLength: (limit) => (limit === 1 ? "Enter some text." : `Enter at least ${String(limit)} characters.`),
+  maxLength: (limit) => `Enter at most ${String(limit)} characters.`,
+  minItems: (limit) => (limit === 1 ? "Add at least one." : `Add at least ${String(limit)}.`),
+  maxItems: (limit) => `Keep at most ${String(limit)}.`,
+  uniqueItems: () => "Each value may appear once only.",
+  additionalProperties: () => "This field is not part of the form.",
+  anyOf: () => "This fits none of the allowed forms.",
+  oneOf: () => "This fits none of the allowed forms, or more than one.",
+};
+
+/** `#/to/0/name` as `to[0].name`. */
+function pathOf(pointer: string): string {
+  const parts = pointer.replace(/^#\/?/, "").split("/").filter(Boolean);
+  return parts
+    .map((part) => decodeURIComponent(part).replace(/~1/g, "/").replace(/~0/g, "~"))
+    .reduce((path, part) => (/^\d+$/.test(part) ? `${path}[${part}]` : path ? `${path}.${part}` : part), "");
+}
+
+function limitAt(schema: Schema, location: string): unknown {
+  return location
+    .replace(/^#\/?/, "")
+    .split("/")
+    .reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part.replace(/~1/g, "/")], schema);
+}
+
+/** What is wrong with a value, at which field, in words. */
+export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
+  const drawn = drawable(schema);
+  if (value === undefined) return [{ field: "", message: "Required." }];
+  const found = new Validator(drawn as object, "2020-12", false).validate(value).errors;
+  const inside = found.filter(({ keyword }) => keyword === "anyOf" || keyword === "oneOf");
+  const isInside = (error: OutputUnit) =>
+    inside.some((outer) => error !== outer && error.keywordLocation.startsWith(`${outer.keywordLocation}/`));
+  const problems = found.flatMap((error): Problem[] => {
+    const field = pathOf(error.instanceLocation);
+    if (isInside(error)) return [];
+    if (error.keyword === "required") {
+      const name = /property "(.*)"/.exec(error.error)?.[1] ?? "";
+      return [{ field: field ? `${field}.${name}` : name, message: "Required." }];
+    }
+    const words = WORDS[error.keyword];
+    return words ? [{ field, message: words(limitAt(drawn, error.keywordLocation)) }] : [];
+  });
+  return [...problems, ...inexact(value)];
+}
+
+/** Whole numbers that JavaScript cannot hold would be sent as others. */
+function inexact(value: Json, path = ""): Problem[] {
+  if (typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value))
+    return [{ field: path, message: "This number is too large to be exact here. Edit it as JSON in the terminal." }];
+  if (Array.isArray(value)) return value.flatMap((item, index) => inexact(item, `${path}[${index}]`));
+  if (value !== null && typeof value === "object")
+    return Object.entries(value).flatMap(([name, item]) => inexact(item, path ? `${path}.${name}` : name));
+  return [];
 }
 
 /** Whether a text wants several lines. */
 export function isMultiline(schema: Schema, value: Json | undefined): boolean {
   if (schema.format) return false;
   return typeof value === "string" && (value.includes("\n") || value.length > 72);
-}
-
-/** `[text, error]` of a number that is being typed; nothing is rounded or guessed. */
-export function readNumber(text: string, integer: boolean): { value?: number; error?: string } {
-  const trimmed = text.trim();
-  if (!/^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(trimmed)) return { error: "Write a number." };
-  const value = Number(trimmed);
-  if (!Number.isFinite(value)) return { error: "This number is too large." };
-  if (integer && !Number.isInteger(value)) return { error: "Write a whole number." };
-  if (Number.isInteger(value) && !Number.isSafeInteger(value))
-    return { error: "This number is too large to be exact." };
-  return { value };
 }
 
 export function readJson(text: string): { value?: Json; error?: string } {
@@ -183,9 +164,4 @@ export function readJson(text: string): { value?: Json; error?: string } {
 /** `args.to[0].name` without its first part, as the form names its fields: `to[0].name`. */
 export function fieldPath(path: string): string {
   return path.replace(/^(args|value)\.?/, "");
-}
-
-/** Whether an error belongs to a field or to something inside it. */
-export function isWithin(error: string, field: string): boolean {
-  return error === field || error.startsWith(`${field}.`) || error.startsWith(`${field}[`);
 }

@@ -1,11 +1,14 @@
-/** Sending a decision: one at a time, nothing queued, and a failure says whether anything was recorded. */
+/**
+ * Sending a decision: one at a time, nothing queued. One that gets no answer is aborted, and the server
+ * is asked what it recorded, so that a failure can say whether anything was.
+ */
 
 import { useRef, useState } from "react";
 import { ApiError, api } from "../api";
 import { toast } from "../components/Toasts";
+import { useMe } from "../session";
 import type { DecisionBody, Request } from "../types";
 import { dropDraft } from "./draft";
-import { title } from "./values";
 
 export interface Deciding {
   busy: boolean;
@@ -14,7 +17,7 @@ export interface Deciding {
   send: (body: Omit<DecisionBody, "seen_digest">) => Promise<void>;
 }
 
-/** What this page itself sent: when the feed tells of it, that is no news from somebody else. */
+/** What this page itself sent: an event about it is no news from someone else. */
 export const sentHere = new Set<string>();
 
 const DONE = { approve: "Approved", edit: "Approved with edits", reject: "Rejected", respond: "Answered" } as const;
@@ -31,6 +34,7 @@ export function useDecide(
     error: null,
   });
   const sending = useRef(false);
+  const { name: me } = useMe();
   const mine = state.id === request.id;
   const send: Deciding["send"] = async (body) => {
     if (sending.current) return;
@@ -38,11 +42,12 @@ export function useDecide(
     sentHere.add(request.id);
     setState({ id: request.id, busy: true, error: null });
     try {
-      const result = await decide(request.id, { ...body, seen_digest: request.digest });
+      const sent = { ...body, seen_digest: request.digest };
+      const result = await decide(request.id, sent).catch((problem: unknown) => confirmed(problem, request, body, me));
       dropDraft(request.id);
       if (result.status === "pending") sentHere.delete(request.id);
       const waits = result.status === "pending" && (body.type === "approve" || body.type === "edit");
-      toast(waits ? `Your yes is recorded. ${more(result)}` : `${DONE[body.type]}: ${title(request)}`, "good");
+      toast(waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${request.shown.title}`, "good");
       setState({ id: request.id, busy: false, error: null });
       after(result);
     } catch (problem) {
@@ -62,7 +67,24 @@ export function useDecide(
   };
 }
 
+/** The request as the server has it, if it recorded this decision although its answer was lost; else the error. */
+async function confirmed(
+  problem: unknown,
+  request: Request,
+  body: Pick<DecisionBody, "type">,
+  me: string,
+): Promise<Request> {
+  if (!(problem instanceof ApiError) || problem.status !== 0) throw problem;
+  const found = await api.recorded(request.id).catch(() => null);
+  if (!found) throw problem;
+  const { decision, votes } = found;
+  if (decision?.by === me && decision.type === body.type) return found;
+  if (found.status !== "pending") throw new ApiError(409, "Conflict", `It is ${found.status}.`, undefined, decision ?? undefined);
+  if (votes.some((vote) => vote.by === me) && !request.votes.some((vote) => vote.by === me)) return found;
+  throw new ApiError(408, "TimedOut", `${problem.message.replace(" Try again.", "")} The request is still pending.`);
+}
+
 function more(request: Request): string {
   const left = Math.max(0, request.quorum - request.votes.length);
-  return left === 1 ? "One more person has to agree." : `${left} more people have to agree.`;
+  return left === 1 ? "1 more person has to approve." : `${left} more people have to approve.`;
 }

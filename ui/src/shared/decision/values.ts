@@ -70,12 +70,12 @@ export function hasFingerprint(value: Json): boolean {
 }
 
 /** The name of what is asked about; a question is one, whichever tool asked it. */
-export function title(request: Request): string {
+export function toolName(request: Request): string {
   if (request.kind === "question") return "Question";
   return request.tool ? (request.shown.tool ?? request.tool) : "Approval";
 }
 
-/** A question runs nothing, so that "low risk" would only be noise beside it. */
+/** A question runs nothing, and "low risk" beside a call that may have run twice would only reassure. */
 export function showsRisk(request: Request): boolean {
-  return request.kind !== "question" || request.risk.level !== "low";
+  return request.kind === "approval" || request.risk.level !== "low";
 }

@@ -1,0 +1,130 @@
+"""Many tabs of one browser, which allows six connections to a server: none may be wasted."""
+
+from __future__ import annotations
+
+import re
+
+from demo_process import Demo
+from playwright.sync_api import Browser, Page, expect
+
+TABS = 8
+
+
+def readers(demo: Demo) -> int:
+    """How many streams the server feeds now."""
+    (found,) = re.findall(r"^sayso_feed_readers (\d+)", demo.http.get("/metrics").text, re.M)
+    return int(found)
+
+
+def is_live(page: Page) -> None:
+    expect(page.get_by_test_id("live")).to_have_text("live")
+
+
+def test_eight_tabs_share_one_stream(demo: Demo, browser: Browser) -> None:
+    context = browser.new_context()
+    tabs = [context.new_page() for _ in range(TABS)]
+    for tab in tabs:
+        tab.goto(f"{demo.url}/inbox")
+        is_live(tab)
+    assert readers(demo) == 1
+    chat = demo.say("Weather in Oslo")
+    for tab in tabs:  # one reads the feed, and all of them hear it
+        expect(tab.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(1)
+    tabs[0].get_by_role("list", name="Requests").get_by_role("link").click()
+    tabs[0].get_by_role("button", name="Approve").click()
+    demo.final(chat)
+    # The tab that leads is closed: another one takes over, and misses nothing.
+    tabs[0].close()
+    demo.until(lambda: readers(demo) == 1)
+    demo.say("Weather in Rome")
+    for tab in tabs[1:]:
+        expect(tab.get_by_role("list", name="Requests")).to_contain_text("Rome")
+    context.close()
+    demo.until(lambda: readers(demo) == 0)
+
+
+def test_a_tab_that_navigates_hard_keeps_loading(demo: Demo, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    for turn in range(TABS):
+        page.goto(f"{demo.url}/{('inbox', 'history', 'runs')[turn % 3]}?turn={turn}")
+        is_live(page)
+        assert readers(demo) <= 2  # the server may not have noticed yet that the last one is over
+    demo.until(lambda: readers(demo) == 1)
+    for turn in reversed(range(TABS - 1)):
+        page.evaluate("history.back()")  # a page that was kept does not load again
+        expect(page).to_have_url(re.compile(f"turn={turn}$"))
+        is_live(page)
+    demo.until(lambda: readers(demo) == 1)
+    context.close()
+
+
+def test_a_hidden_tab_holds_no_stream(demo: Demo, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{demo.url}/inbox")
+    is_live(page)
+    visibility = """(state) => {
+        Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });
+        document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    page.evaluate(visibility, "hidden")
+    demo.until(lambda: readers(demo) == 0)
+    demo.say("Weather in Bern")
+    page.evaluate(visibility, "visible")
+    expect(page.locator(".inbox-list")).to_contain_text(re.compile("Bern|1 new"))
+    demo.until(lambda: readers(demo) == 1)
+    context.close()
+
+
+def test_a_decision_never_fires_late(demo: Demo, browser: Browser) -> None:
+    chat = demo.say("Weather in Oslo")
+    (request,) = demo.open(chat)
+    context = browser.new_context()
+    page, other = context.new_page(), context.new_page()
+    page.goto(f"{demo.url}/inbox/{request['id']}")
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+    other.goto(f"{demo.url}/healthz")
+    # Another page of this origin takes every connection that the browser allows.
+    other.evaluate(
+        """() => {
+            window.stop_all = new AbortController();
+            for (let n = 0; n < 6; n++) fetch('/api/events?n=' + n, { signal: stop_all.signal });
+        }"""
+    )
+    demo.until(lambda: readers(demo) == 6)
+    page.get_by_role("button", name="Approve").click()
+    expect(page.get_by_test_id("decision-error")).to_contain_text(
+        "We don't know whether this was recorded", timeout=30_000
+    )
+    other.evaluate("() => stop_all.abort()")
+    demo.until(lambda: readers(demo) <= 1)
+    page.wait_for_timeout(1_000)
+    assert demo.http.get(f"/api/requests/{request['id']}").json()["status"] == "pending"
+    assert demo.ran() == []
+    page.get_by_role("button", name="Approve").click()  # and now it is meant again
+    demo.final(chat)
+    context.close()
+
+
+def test_a_decision_whose_answer_is_lost_is_looked_up(demo: Demo, browser: Browser) -> None:
+    chat = demo.say("Weather in Oslo")
+    (request,) = demo.open(chat)
+    page = browser.new_context().new_page()
+    page.goto(f"{demo.url}/inbox/{request['id']}")
+
+    # The server hears the decision, and its answer never arrives.
+    page.route("**/decision", lambda route: (route.fetch(), None)[1])
+    page.get_by_role("button", name="Approve").click()
+    expect(page.get_by_text("Approved:")).to_be_visible(timeout=30_000)
+    demo.final(chat)
+    # And this one the server never hears.
+    (unheard,) = demo.open(demo.say("Weather in Rome"))
+    page.unroute("**/decision")
+    page.route("**/decision", lambda route: None)
+    page.goto(f"{demo.url}/inbox/{unheard['id']}")
+    page.get_by_role("button", name="Approve").click()
+    failure = page.get_by_test_id("decision-error")
+    expect(failure).to_contain_text("Not recorded", timeout=30_000)
+    expect(failure).to_contain_text("The request is still pending.")
+    page.context.close()
