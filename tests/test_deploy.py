@@ -338,7 +338,7 @@ def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
                 until(lambda: client.get(run).json()["status"] == "done", otherwise=log.read_text)
             for process in running:
                 process.send_signal(signal.SIGTERM)
-            assert [process.wait(30) for process in running] == [0, 0, 0]
+            assert [process.wait(60) for process in running] == [0, 0, 0]
         finally:
             for process in running:
                 process.kill()

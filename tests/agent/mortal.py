@@ -235,7 +235,7 @@ class ForkServer:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.close()
-        process.wait(30)
+        process.wait(60)
         process.stdout.close()
 
 

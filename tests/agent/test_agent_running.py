@@ -17,7 +17,7 @@ from sayso.testing.scripted_model import call, calls, say
 
 async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> None:
     main = threading.get_ident()
-    meet = threading.Barrier(2, timeout=5)
+    meet = threading.Barrier(2, timeout=60)
     both_here, ticked = threading.Event(), threading.Event()
 
     @sayso.tool
@@ -25,7 +25,7 @@ async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> Non
         """Work."""
         meet.wait()
         both_here.set()
-        assert ticked.wait(20), "the loop stood still"
+        assert ticked.wait(60), "the loop stood still"
         return threading.get_ident() == main
 
     async def tick() -> None:

@@ -163,6 +163,6 @@ def test_control_c_on_a_pipe_does_not_wait_for_a_tool_that_nothing_can_stop(worl
         while "BEGAN" not in talking.stdout.readline():
             assert talking.poll() is None
         talking.send_signal(signal.SIGINT)
-        assert talking.wait(30) == 75
+        assert talking.wait(60) == 75
     (doubt,) = world.json("inbox")["items"]
     assert doubt["kind"] == "in_doubt"

@@ -116,9 +116,9 @@ async def test_a_reader_who_leaves_stops_the_telling() -> None:
     reader, story = Reader(), Story(waits=True)
     response = TextStreamResponse(story.pieces(), {}, "END")
     answering = asyncio.ensure_future(response({}, reader.receive, reader.send))
-    await asyncio.wait_for(reader.heard.wait(), 30)
+    await asyncio.wait_for(reader.heard.wait(), 60)
     reader.gone.set()
-    await asyncio.wait_for(answering, 30)  # and it is no error
+    await asyncio.wait_for(answering, 60)  # and it is no error
     assert story.closed
     assert reader.sent[-1]["more_body"]
 
@@ -127,8 +127,8 @@ async def test_a_server_that_stops_is_not_taken_for_a_reader() -> None:
     reader, story = Reader(), Story(waits=True)
     response = TextStreamResponse(story.pieces(), {}, "END")
     answering = asyncio.ensure_future(response({}, reader.receive, reader.send))
-    await asyncio.wait_for(reader.heard.wait(), 30)
+    await asyncio.wait_for(reader.heard.wait(), 60)
     answering.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(answering, 30)
+        await asyncio.wait_for(answering, 60)
     assert story.closed

@@ -45,7 +45,7 @@ def test_a_server_with_webhooks_ends_when_told(
         got = until(lambda: receiver.got)
         assert got[0].body["data"]["link"] == f"https://a.example/inbox/{request.id}"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
