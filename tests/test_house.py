@@ -128,3 +128,16 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
     paths = [p for p in (ROOT / "tests").rglob("*.py") if "node_modules" not in p.parts]
     names = Counter(path.stem for path in paths if path.stem not in ("conftest", "__init__"))
     assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_every_control_in_security_md_has_its_test() -> None:
+    """The table names tests that exist."""
+    page = (ROOT / "SECURITY.md").read_text("utf-8")
+    rows = page.partition("the tests that prove them")[2].partition("\n## ")[0]
+    file = ""
+    named = re.findall(r"`([\w/]+\.py|…)(?:::(\w+))?`", rows)
+    assert len(named) > 30
+    for path, test in named:
+        file = file if path == "…" else path
+        source = (ROOT / "tests" / file).read_text("utf-8")
+        assert not test or re.search(rf"^(async )?def {test}\b", source, re.M), (file, test)

@@ -106,3 +106,26 @@ def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) 
             process.kill()
             process.communicate()
         store.close()
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["inbox"], ["worker", "x:y"]])
+@pytest.mark.parametrize("pause", [0.05, 0.2])
+def test_ctrl_c_while_it_loads_prints_no_traceback(
+    tmp_path: Path, command: list[str], pause: float
+) -> None:
+    code = "from sayso.cli.entry import main; print('in', flush=True); main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in\n"
+    for _ in range(2):
+        time.sleep(pause)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert "Traceback" not in said

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from served import Serve, Served, mailer
 
 from sayso.server import create_app
+from sayso.server.service import Limits
 from sayso.stores import open_store
 from sayso.types import Request
 
@@ -154,3 +160,82 @@ def test_the_document_says_how_a_chat_refuses_and_what_is_open_to_all(open_serve
         assert paths[path][method]["security"] == []
     nobody = client.post("/api/chat", json={}, headers={"Authorization": "Bearer nope"})
     assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, "Bearer")
+
+
+HOOKS = """
+import schemathesis
+
+@schemathesis.hook
+def before_call(context, case, **kwargs):
+    # A wait takes as long as it is asked to: everything else about it stays as it was made.
+    if case.path.endswith("/wait") and isinstance(case.query, dict):
+        try:
+            if 0 <= float(case.query.get("timeout", 0)) <= 120:
+                case.query["timeout"] = 0
+        except (TypeError, ValueError):
+            pass
+"""
+
+
+@pytest.mark.parametrize("role", ["admin", "agent"])
+def test_the_coverage_phase_of_schemathesis_finds_nothing(
+    serve: Serve, tmp_path: Path, role: str
+) -> None:
+    """Every documented value, boundary and violation of each operation, with all checks."""
+    server = serve(agents=[mailer()], workers=0, limits=Limits(per_minute=10**7, burst=10**7))
+    paths = {
+        "admin": ["--exclude-path", "/api/events"],  # it never ends
+        "agent": [
+            *("--include-path-regex", "^/api/requests"),
+            # An agent's terms are checked like a rule's, which says more than a schema can.
+            *("--exclude-checks", "positive_data_acceptance"),
+        ],
+    }
+    (tmp_path / "st_hooks.py").write_text(HOOKS)
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/api/openapi.json"]
+    command += ["--phases", "coverage", "--no-color", "--request-timeout", "60", *paths[role]]
+    command += ["-H", f"Authorization: Bearer {server.token('sam', role)}"]
+    found = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "st_hooks", "PYTHONPATH": str(tmp_path)},
+        timeout=170,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout[-5000:] + found.stderr[-2000:]
+    assert "Coverage" in found.stdout
+
+
+def test_operations_have_names_and_choices_are_enums() -> None:
+    document = create_app(store="memory://").openapi()
+    names = [
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    ]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
+    found = {
+        (path, parameter["name"]): parameter["schema"]
+        for path, methods in document["paths"].items()
+        for parameter in methods.get("get", {}).get("parameters", ())
+    }
+    for name in ("status", "kind", "risk", "sort"):
+        assert "enum" in found["/api/requests", name], name
+    assert "enum" in found["/api/runs", "status"]
+    shapes = document["components"]["schemas"]
+    for name in ("status", "kind", "assurance", "effect"):
+        assert "enum" in shapes["RequestView"]["properties"][name], name
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            for code, response in operation["responses"].items():
+                for kind in response.get("content", {}).values():
+                    said = kind["schema"]
+                    assert (
+                        "$ref" in said
+                        or said.get("properties")
+                        or said["type"] == "string"
+                        or ("additionalProperties" in said)
+                    ), (method, path, code)

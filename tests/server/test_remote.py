@@ -13,7 +13,7 @@ import pytest
 from served import Serve, Served, mailer, opened
 from waiting import until
 
-from sayso import Reject
+from sayso import Inbox, Reject
 from sayso.testing import say
 
 
@@ -352,3 +352,20 @@ def test_what_an_agent_here_asked_is_not_run_elsewhere(serve: Serve, auth: bool)
         assert (refused.status_code, refused.json()["error"]) == (409, "Conflict"), way
     assert agent.resume_sync("t").status == "done"
     assert len(sent) == 1
+
+
+@pytest.mark.parametrize("ends", ["reject", "respond", "cancel"])
+def test_a_run_decided_on_the_command_line_is_over_at_once(serve: Serve, ends: str) -> None:
+    server = serve()
+    bot = server.client(server.token("bot", "agent"))
+    made = opened(bot, run="r1")
+    with Inbox(server.store.url) as inbox:
+        if ends == "reject":
+            inbox.reject_sync(made["id"], "no", by="ana")
+        elif ends == "respond":
+            inbox.respond_sync(made["id"], 5, by="ana")
+        else:
+            inbox.cancel_sync(made["id"], by="ana")
+    run = server.store.run("bot/r1")
+    assert run is not None
+    assert run.status == "done"

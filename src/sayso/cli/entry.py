@@ -7,6 +7,7 @@ load only their own commands. Scripts ask for the version often, and that loads 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 from sayso import __version__
@@ -17,6 +18,7 @@ _SERVER = {"fastapi", "httptools", "prometheus_client", "standardwebhooks", "sta
 
 def main() -> None:
     """Run the command line."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while it loads ends it at once
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if sys.argv[1:] == ["--version"]:
         print(f"sayso {__version__}")
@@ -32,7 +34,11 @@ def main() -> None:
             app.command(name)(getattr(serve, name))
         else:
             from sayso.cli.main import app
-        run(app)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            run(app)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # and so does a second one while it ends
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _SERVER:
             raise

@@ -16,6 +16,7 @@ from typing import Any, TypedDict, Unpack
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Decide, Note, RevokeGrant
+from sayso.engine.effects import is_remote
 from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
 from sayso.inbox.decisions import (
     check_alike,
@@ -32,7 +33,7 @@ from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, RequestGroup, Store, Viewer
-from sayso.stores.nested_runs import call_off, close_overdue, expire
+from sayso.stores.nested_runs import call_off, close_overdue, expire, finish_after
 from sayso.stores.row_checks import if_readable, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
 from sayso.types import (
@@ -411,6 +412,8 @@ class Inbox:
             call = await read(self.store, self._reader.call, request_id)
             await to_thread(expire, self.store, call)
             raise
+        if isinstance(decision, Reject | Respond) and is_remote(decided.binds):
+            await to_thread(finish_after, self.store, decided)
         return self._reader.request(decided)  # does not block: ``_command`` cached the tool
 
     def _command(
@@ -555,6 +558,7 @@ class Inbox:
             place = {"thread": call.thread, "run": call.run, "call": call.id}
             self.store.transact(Cancel(**place, by=name, reason=reason, superseded=superseded))
             check_cancelled(self.store.call(call.id) or call)
+            finish_after(self.store, call)
         elif run is not None:
             call_off(self.store, run, name, reason, superseded=superseded)
 

@@ -17,7 +17,7 @@ from typing import Any
 from sayso import codec, schema
 from sayso.agent import Agent
 from sayso.agent.agent import Resumable
-from sayso.engine.commands import Finish, Propose, Renew, Reopen
+from sayso.engine.commands import Propose, Renew, Reopen
 from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate import Gate
@@ -29,7 +29,7 @@ from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
 from sayso.policy import Judging, tighten, tighten_by_agent
-from sayso.rows import LIVE, Call, CallStatus, Run, Tool
+from sayso.rows import Call, CallStatus, Run, Tool
 from sayso.server.schemas import (
     ClaimBody,
     OpenBody,
@@ -38,7 +38,7 @@ from sayso.server.schemas import (
 )
 from sayso.server.service import Service
 from sayso.stores.base import Query, Store
-from sayso.stores.nested_runs import expire, release_lapsed
+from sayso.stores.nested_runs import expire, finish_after, finish_remote_run, release_lapsed
 from sayso.stores.row_checks import request_in
 from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import (
@@ -81,8 +81,10 @@ async def open_call(
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
     name = key or secrets.token_hex(16)
     default = f"thread/{body.thread}" if body.thread else codec.sha256(name.encode())[:32]
-    run = _own_name(agent, body.run or default, "run")
-    thread = _own_name(agent, body.thread, "thread") if body.thread else None
+    # Without authentication all agents are one, and names are shared.
+    owner = agent if service.auth else ""
+    run = _own_name(owner, body.run or f"{agent}/{default}", "run")
+    thread = _own_name(owner, body.thread, "thread") if body.thread else None
     known, call, now = await read(service.store, _existing, service, agent, thread, run, name)
     terms = await _terms(service, agent, body, kind, args, now)
     tool = _tool_spec(body) if kind == "approval" and body.tool is not None else None
@@ -133,14 +135,14 @@ def _row_key(name: str) -> str:
     return f"remote={name}"
 
 
-def _own_name(agent: str, name: str, field: str) -> str:
-    """Return the name of an agent's run or thread in the store: below the agent's own name.
+def _own_name(owner: str, name: str, field: str) -> str:
+    """Return the name of a run or thread in the store: below the name of the agent that owns it.
 
     So no agent can take, or look for, a name of another agent, of a chat or of this server's code.
     """
     if name.startswith("@"):
         raise InvalidCall("names that begin with @ are reserved", field)
-    whole = name if name.startswith(f"{agent}/") else f"{agent}/{name}"
+    whole = name if not owner or name.startswith(f"{owner}/") else f"{owner}/{name}"
     if len(whole) > MAX_NAME:
         raise InvalidCall(f"{whole:.60}… has more than {MAX_NAME} characters: shorten it", field)
     return whole
@@ -178,7 +180,7 @@ def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
         raise Conflict(f"thread {thread!r} is not this agent's: use another name")
     live = store.live_run(thread)
     # The live run may be this one, opened by a concurrent post, or one that nobody will finish.
-    if live is not None and live.id != run and not _finish_run_if_over(store, live):
+    if live is not None and live.id != run and not finish_remote_run(store, live):
         raise Conflict(
             f"run {live.id!r} is still active in thread {thread!r}: continue that run, or use "
             "another thread"
@@ -313,27 +315,9 @@ def apply_due(service: Service, call_id: str) -> Call:
         if run is not None and run.lapsed(now):
             release_lapsed(service.store, call.thread, call.run)
     else:
-        finish_if_over(service, call)
+        finish_after(service.store, call)
         return call
     return get_call(service, call_id)
-
-
-def finish_if_over(service: Service, call: Call) -> None:
-    """Finish a remote call's run if nothing is left to do in it: its agent may never come back."""
-    run = service.store.run(call.run) if is_remote_call(call) else None
-    if run is not None and run.status in LIVE:
-        _finish_run_if_over(service.store, run)
-
-
-def _finish_run_if_over(store: Store, run: Run) -> bool:
-    """Finish a remote agent's run if all its calls have ended. Return whether it was finished."""
-    if run.asked or run.ready or run.running or run.in_doubt:
-        return False
-    calls = store.calls_of(run.id)
-    over = bool(calls) and all(map(is_remote_call, calls))
-    if over:
-        store.transact(Finish(thread=run.thread, run=run.id, status="done", token=run.token))
-    return over
 
 
 def get_call(service: Service, call_id: str) -> Call:
@@ -443,7 +427,7 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
         raise Conflict(f"{call.id} is {call.status}: its result was already recorded")
     entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
     recorded = await backend.end(entry, call, ok, result, why=why, retry=True)
-    await to_thread(finish_if_over, service, recorded)
+    await to_thread(finish_after, service.store, recorded)
     return recorded
 
 

@@ -17,6 +17,7 @@ from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from sayso import errors
@@ -167,6 +168,8 @@ async def handle_http_error(request: HttpRequest, error: Exception) -> Response:
         return HTMLResponse(_NO_PAGE, error.status_code)
     message = f"{request.method} {request.url.path}: {error.detail}; see /api/openapi.json"
     headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods_of(request))
     return JsonResponse({"error": kind, "message": message}, error.status_code, headers)
 
 
@@ -177,6 +180,15 @@ _NO_PAGE = """<!doctype html>
 <p>There is no page at this address. <a href="/inbox">Go to the inbox</a></p>
 </html>
 """
+
+
+def _methods_of(request: HttpRequest) -> list[str]:
+    """Return the methods of every route at this path; Starlette names those of the first only."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.url.path):
+            found |= route.methods or set()
+    return sorted(found)
 
 
 async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Response:

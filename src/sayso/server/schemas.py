@@ -18,8 +18,18 @@ from starlette.requests import ClientDisconnect
 
 from sayso import codec
 from sayso.errors import InvalidCall
+from sayso.rows import RunStatus
 from sayso.server.responses import Malformed
-from sayso.types import Assurance, Effect, OnDuplicate, OnExpiry, RequestKind, RiskLevel
+from sayso.types import (
+    Assurance,
+    DecisionType,
+    Effect,
+    OnDuplicate,
+    OnExpiry,
+    RequestKind,
+    RequestStatus,
+    RiskLevel,
+)
 
 T = TypeVar("T")
 
@@ -99,19 +109,53 @@ class GrantBody(Body):
     ends_in: float | int = Field(86_400, description="seconds until the grant ends")
 
 
+#: The fields that go with each type of decision, and the one that it needs.
+DECISION_FIELDS = {
+    "approve": {"grant", "message"},
+    "edit": {"args", "message"},
+    "reject": {"message"},
+    "respond": {"value", "message"},
+}
+_NEEDED = {"edit": "args", "respond": "value"}
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "approve": {"type": "approve", "seen_digest": "3f1c…"},
+    "edit": {"type": "edit", "args": {"city": "Porto"}, "seen_digest": "3f1c…"},
+    "reject": {"type": "reject", "message": "Wrong customer."},
+    "respond": {"type": "respond", "value": "sunny"},
+}
+
+
+def _one_of_each_type(schema: dict[str, Any]) -> None:
+    """Describe a decision as one of several objects, each with the fields of its type."""
+    fields = schema.pop("properties")
+    for name in ("required", "additionalProperties", "type"):
+        schema.pop(name, None)
+    schema["oneOf"] = []
+    for kind in fields.pop("type")["enum"]:
+        own = DECISION_FIELDS[kind] | {"id", "seen_digest"}
+        shown = {name: dict(said) for name, said in fields.items() if name in own}
+        needed = [name for name in ("id", _NEEDED.get(kind)) if name in shown]
+        if "args" in shown:
+            shown["args"] = {"type": "object", "description": shown["args"]["description"]}
+        schema["oneOf"].append(
+            {
+                "title": f"{kind.title()}{schema['title']}",
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["type", *needed],
+                "properties": {"type": {"type": "string", "const": kind}, **shown},
+            }
+        )
+        example = {"id": "req_7f3a…"} if "id" in shown else {}
+        schema.setdefault("examples", []).append({**example, **_EXAMPLES[kind]})
+
+
 class DecisionBody(Body):
     """A decision on a request."""
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"type": "approve", "seen_digest": "3f1c…"},
-                {"type": "edit", "args": {"city": "Porto"}, "seen_digest": "3f1c…"},
-                {"type": "reject", "message": "Wrong customer."},
-                {"type": "respond", "value": "sunny"},
-            ]
-        },
+        json_schema_extra=_one_of_each_type,
     )
     type: Literal["approve", "edit", "reject", "respond"]
     args: dict[str, Any] | None = Field(None, description="for an edit: the complete arguments")
@@ -126,6 +170,7 @@ class DecisionBody(Body):
 class BulkDecisionBody(Body):
     """One decision of a batch. All of a batch have one type and concern one tool."""
 
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_one_of_each_type)
     id: str = Field(examples=["req_7f3a…"])
     type: Literal["approve", "reject", "respond"]
     message: str | None = None
@@ -180,15 +225,21 @@ class RiskBody(Body):
     reasons: list[str] = []
 
 
-def _shorthand(name: str) -> BeforeValidator:
-    """Accept a string in place of an object, as its field ``name``."""
-    return BeforeValidator(lambda given: {name: given} if isinstance(given, str) else given)
+def _shorthand(name: str, taken: Any) -> BeforeValidator:
+    """Accept a string in place of an object, as its field ``name``. Clients may send ``taken``."""
+    return BeforeValidator(
+        lambda given: {name: given} if isinstance(given, str) else given,
+        json_schema_input_type=taken,
+    )
 
 
 #: A list of strings; a single string is accepted as a list of one.
 OneOrMore = Annotated[
     list[str] | None,
-    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    BeforeValidator(
+        lambda given: [given] if isinstance(given, str) else given,
+        json_schema_input_type=list[str] | str | None,
+    ),
 ]
 
 
@@ -216,7 +267,7 @@ class OpenBody(Body):
         None, alias="schema", description="a JSON Schema of the arguments; edits must match it too"
     )
     returns: dict[str, Any] | None = Field(None, description="a JSON Schema of the result")
-    question: Annotated[QuestionBody | None, _shorthand("text")] = Field(
+    question: Annotated[QuestionBody | None, _shorthand("text", QuestionBody | str | None)] = Field(
         None, description="a question, or its text as a string"
     )
     text: str | None = None
@@ -255,7 +306,7 @@ class OpenBody(Body):
     quorum: int | None = None
     requester_decides: bool | None = Field(None, description="`false` excludes the requester")
     assurance: Assurance | None = Field(None, description="the least assurance of a decision")
-    risk: Annotated[RiskBody | None, _shorthand("level")] = Field(
+    risk: Annotated[RiskBody | None, _shorthand("level", RiskBody | RiskLevel | None)] = Field(
         None, description="a risk, or its level as a string"
     )
     expires_in: float | int | str | None = Field(
@@ -351,13 +402,50 @@ class ErrorView(View):
     decision: dict[str, Any] | None = None
 
 
+class RiskView(View):
+    """How risky a call is, and why."""
+
+    level: RiskLevel
+    reasons: list[str]
+
+
+class VoteView(View):
+    """One approval of a quorum."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    by: str
+    at: datetime
+    assurance: Assurance
+
+
+class DecisionView(View):
+    """Who decided what, when, and how surely we know them."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    by: str
+    at: datetime
+    channel: str
+    assurance: Assurance
+
+
+class ExecutionView(View):
+    """The execution of a call, as opposed to the status of its request."""
+
+    model_config = ConfigDict(extra="allow")
+    status: str
+    attempts: int
+    result: Any = None
+
+
 class RequestView(View):
     """A request. ``shown`` holds the same fields made inert, for a page to display."""
 
     model_config = ConfigDict(extra="allow")
     id: str
     kind: RequestKind
-    status: str
+    status: RequestStatus
     agent: str
     run: str
     thread: str
@@ -372,16 +460,16 @@ class RequestView(View):
     original: dict[str, Any] | None = Field(description="the arguments before an edit")
     digest: str | None = Field(description="null if something is masked: reveal it first")
     revision: int
-    allowed: list[str]
+    allowed: list[DecisionType]
     reviewers: list[str]
     quorum: int
-    votes: list[dict[str, Any]]
-    risk: dict[str, Any]
+    votes: list[VoteView]
+    risk: RiskView
     rule: str
     requester: str = Field(description="for whom it was asked; a claim if `remote`")
     requester_decides: bool
     remote: bool = Field(description="whether an agent on another machine opened it")
-    assurance: str = Field(description="the least assurance that a decision needs")
+    assurance: Assurance = Field(description="the least assurance that a decision needs")
     effect: Effect = Field(description="what running it changes")
     effect_key: str = Field(description="what makes the effect unique in the store; may be empty")
     evidence: dict[str, Any] | None = Field(
@@ -389,10 +477,10 @@ class RequestView(View):
     )
     created_at: datetime
     expires_at: datetime | None
-    decision: dict[str, Any] | None
-    execution: dict[str, Any]
+    decision: DecisionView | None
+    execution: ExecutionView
     masked: bool
-    can: list[str] = Field(description="the decisions that you may make now")
+    can: list[DecisionType] = Field(description="the decisions that you may make now")
     why_not: str
     shown: dict[str, Any]
 
@@ -450,6 +538,119 @@ class ClaimView(View):
     attempt: int
     key: str = Field(description="an idempotency key, the same for every attempt")
     lease: float
+
+
+class MeView(View):
+    """Your identity, and facts about the server."""
+
+    name: str
+    role: Literal["agent", "chat", "reviewer", "admin"]
+    groups: list[str]
+    assurance: Assurance
+    auth: bool
+    demo: bool
+    environment: str
+    version: str
+    agents: int
+
+
+class HealthView(View):
+    """Whether the server and its store work, and how many runs it advances now."""
+
+    status: str = Field(examples=["ok"])
+    store: str
+    version: str
+    busy: int
+
+
+class RunView(View):
+    """A run."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    thread: str
+    agent: str
+    status: RunStatus
+    stop: str = Field(description="why it was cancelled; may be empty")
+    requester: str
+    created_at: datetime
+    open: int = Field(description="how many of its requests wait for a person")
+    output: Any
+
+
+class RunPage(View):
+    """A page of runs and the cursor of the next page."""
+
+    items: list[RunView]
+    next: str | None
+
+
+class EventView(View):
+    """An event of the record. Names are empty if it is not for you."""
+
+    cursor: str
+    thread: str
+    seq: int
+    digest: str
+    hash: str
+    at: datetime
+    type: str
+    actor: str
+    run: str
+    request: str
+    tool: str | None
+    body: Any
+
+
+class EventPage(View):
+    """A page of events and the cursor of the next page."""
+
+    items: list[EventView]
+    next: str | None
+
+
+class VerificationView(View):
+    """What verifying the record found."""
+
+    ok: bool
+    events: int
+    threads: int
+    seals: int
+    unsealed: int
+    problems: list[str]
+
+
+class GrantView(View):
+    """A grant: what runs without asking, until when, and who granted it."""
+
+    id: str
+    agent: str
+    tool: str
+    scope: Any
+    shown_scope: list[str]
+    by: str
+    created_at: datetime
+    ends_at: datetime | None
+    uses_left: int | None
+    revoked_at: datetime | None
+    live: bool
+
+
+class GrantPage(View):
+    """All grants that you may see."""
+
+    items: list[GrantView]
+    next: str | None
+
+
+class CheckView(View):
+    """What an edit would change, and under which terms."""
+
+    model_config = ConfigDict(extra="allow")
+    ok: bool
+    errors: list[dict[str, Any]]
+    shown: dict[str, Any]
+    diff: list[dict[str, Any]]
 
 
 class Items(View):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
-from sayso.engine.commands import Cancel, Expire, ReleaseLapsed, Wake
+from sayso.engine.commands import Cancel, Expire, Finish, ReleaseLapsed, Wake
+from sayso.engine.effects import is_remote
 from sayso.errors import KeyMissing, Tampered
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run
 from sayso.stores.base import Due, Store
@@ -103,3 +104,21 @@ def still_needed(ended: Iterable[Run], calls: Mapping[str, Call]) -> set[str]:
 def inner_thread(thread: str, call: str) -> str:
     """Return the thread of a run nested under a call; a retry of the call finds it again."""
     return f"{thread}/{call}"
+
+
+def finish_after(store: Store, call: Call) -> None:
+    """Finish a remote call's run if nothing is left to do in it: its agent may never come back."""
+    run = store.run(call.run) if is_remote(call.binds) else None
+    if run is not None and run.status in LIVE:
+        finish_remote_run(store, run)
+
+
+def finish_remote_run(store: Store, run: Run) -> bool:
+    """Finish a remote agent's run if all its calls have ended. Return whether it was finished."""
+    if run.asked or run.ready or run.running or run.in_doubt:
+        return False
+    calls = store.calls_of(run.id)
+    over = bool(calls) and all(is_remote(call.binds) for call in calls)
+    if over:
+        store.transact(Finish(thread=run.thread, run=run.id, status="done", token=run.token))
+    return over

@@ -21,7 +21,7 @@ from sayso.adapters import ai_sdk
 from sayso.agent import Agent
 from sayso.errors import NotFound
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
-from sayso.server.openapi import errors, text_errors
+from sayso.server.openapi import EVENT_SCHEMA, errors, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
 from sayso.server.schemas import Items
 from sayso.server.service import Service, service_of
@@ -39,7 +39,7 @@ ChatId = Annotated[str, Path(description="the chat's id, which the client chose"
 
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
         "description": "UI-message stream v1",
     }
 }

@@ -15,7 +15,7 @@ from sayso.errors import StoreError
 from sayso.inbox.people import names_of
 from sayso.server.auth import CurrentReviewer, Identity, count_stream
 from sayso.server.feed import Item
-from sayso.server.openapi import errors
+from sayso.server.openapi import EVENT_SCHEMA, errors
 from sayso.server.service import Service, service_of
 from sayso.sync import read, to_thread
 
@@ -31,7 +31,7 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
     response_class=StreamingResponse,
     responses={
         200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
             "description": "`event: change` for each event",
         },
         **errors(401, 403, 422, 429),

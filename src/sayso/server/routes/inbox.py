@@ -39,10 +39,14 @@ from sayso.server.request_views import inert, redact_args, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
 from sayso.server.routes.parameters import Agent, ExpiresWithin, RequestId, Run, Thread, Tool
 from sayso.server.schemas import (
+    DECISION_FIELDS,
     BulkDecisionBody,
     CancelBody,
     CheckBody,
+    CheckView,
     DecisionBody,
+    GrantPage,
+    GrantView,
     GroupsView,
     Items,
     RequestPage,
@@ -54,6 +58,9 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import request_in
 from sayso.sync import read, to_thread
 from sayso.types import (
+    KINDS,
+    RISKS,
+    SORTS,
     STATUS_FILTERS,
     Approve,
     Decision,
@@ -84,19 +91,27 @@ router = APIRouter(prefix="/api")
 async def list_requests(
     request: Request,
     who: CurrentReviewer,
-    status: Annotated[str, Query(description=f"one of {', '.join(STATUS_FILTERS)}")] = "pending",
-    kind: Annotated[str | None, Query(description="approval, question or in_doubt")] = None,
+    status: Annotated[
+        str, Query(description="the status", json_schema_extra={"enum": [*STATUS_FILTERS]})
+    ] = "pending",
+    kind: Annotated[
+        str | None, Query(description="the kind", json_schema_extra={"enum": [*KINDS]})
+    ] = None,
     agent: Agent = None,
     tool: Tool = None,
     thread: Thread = None,
     run: Run = None,
-    risk: Annotated[str | None, Query(description="low, medium, high or critical")] = None,
+    risk: Annotated[
+        str | None, Query(description="the risk level", json_schema_extra={"enum": [*RISKS]})
+    ] = None,
     q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
     mine: Annotated[
         bool, Query(description="only requests for you in particular, not for everyone")
     ] = False,
     expires_within: ExpiresWithin = None,
-    sort: Annotated[str | None, Query(description="oldest, newest or expiring")] = None,
+    sort: Annotated[
+        str | None, Query(description="which come first", json_schema_extra={"enum": [*SORTS]})
+    ] = None,
     after: Annotated[str | None, Query(description="the `next` of the page before")] = None,
     limit: Annotated[
         int, Query(ge=1, le=200, description="how many at most; very large requests mean fewer")
@@ -203,15 +218,6 @@ async def reveal_request(
 
 # -- deciding
 
-#: After these decisions nothing of a call is left to run.
-_FINAL = ("reject", "respond")
-#: The fields that go with each type of decision.
-_FIELDS = {
-    "approve": {"grant", "message"},
-    "edit": {"args", "message"},
-    "reject": {"message"},
-    "respond": {"value", "message"},
-}
 BulkDecisions = Annotated[list[BulkDecisionBody], Field(min_length=1, max_length=100)]
 
 
@@ -245,7 +251,7 @@ async def decide_request(
             )
     except (Conflict, Refused) as error:
         raise await _with_winner(service, request_id, error) from None
-    await _after_decision(service, request_id, decision)
+    service.metrics.decisions.labels(decision.type).inc()
     if service.agents and not service.feed.running:
         log.warning(
             "%s is decided, but this process will not resume its run: the app is mounted without "
@@ -293,7 +299,7 @@ async def decide_requests(
     items: list[dict[str, Json]] = []
     for outcome in outcomes:
         if outcome.request is not None:
-            await _after_decision(service, outcome.id, decisions[0])
+            service.metrics.decisions.labels(decisions[0].type).inc()
             view = request_view(outcome.request, who.reviewer)
             items.append({"id": outcome.id, "request": view})
         elif outcome.error is not None:
@@ -307,7 +313,7 @@ async def decide_requests(
 def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None) -> Decision:
     """Return the decision of a body. Raise ``InvalidDecision`` if its fields do not fit."""
     given = body.model_fields_set
-    misplaced = given & {"args", "message", "value", "grant"} - _FIELDS[body.type]
+    misplaced = given & {"args", "message", "value", "grant"} - DECISION_FIELDS[body.type]
     if misplaced:
         field = sorted(misplaced)[0]
         raise InvalidDecision(f"{field} does not go with {body.type!r}", field)
@@ -324,19 +330,6 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
     if body.args is None:
         raise InvalidDecision("edit needs the complete new arguments", "args")
     return Edit(body.args, **bound)
-
-
-async def _after_decision(service: Service, request_id: str, decision: Decision) -> None:
-    """Count a decision, and finish the run of a remote call that will not run."""
-    service.metrics.decisions.labels(decision.type).inc()
-    if decision.type in _FINAL:
-        await to_thread(_finish_run, service, request_id)
-
-
-def _finish_run(service: Service, request_id: str) -> None:
-    call = service.store.call(request_id)
-    if call is not None:
-        remote_agents.finish_if_over(service, call)
 
 
 async def _with_winner(service: Service, request_id: str, error: SaysoError) -> SaysoError:
@@ -381,7 +374,7 @@ async def cancel_request(
     "/requests/{request_id}/check",
     tags=["requests"],
     summary="Check an edit",
-    response_model=dict[str, Any],
+    response_model=CheckView,
     responses=errors(400, 401, 403, 404, 413, 422, 429),
 )
 async def check_edit(
@@ -469,7 +462,7 @@ def _as_text(value: Json) -> str | None:
     "/grants",
     tags=["grants"],
     summary="List grants",
-    response_model=Items,
+    response_model=GrantPage,
     responses=errors(401, 403, 422),
 )
 async def list_grants(
@@ -488,7 +481,7 @@ async def list_grants(
     "/grants/{grant_id}",
     tags=["grants"],
     summary="Revoke a grant",
-    response_model=dict[str, Any],
+    response_model=GrantView,
     responses=errors(401, 403, 404, 429),
 )
 async def revoke_grant(

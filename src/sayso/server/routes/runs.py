@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -17,7 +17,7 @@ from sayso.server.openapi import errors
 from sayso.server.request_views import is_masked, request_view
 from sayso.server.responses import JsonResponse
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
-from sayso.server.schemas import Items
+from sayso.server.schemas import EventPage, RunPage, RunView, VerificationView
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
@@ -34,11 +34,13 @@ router = APIRouter(prefix="/api", tags=["record"])
 # -- runs
 
 
-@router.get("/runs", summary="List runs", response_model=Items, responses=errors(401, 403, 422))
+@router.get("/runs", summary="List runs", response_model=RunPage, responses=errors(401, 403, 422))
 async def list_runs(
     request: Request,
     who: CurrentReviewer,
-    status: Annotated[str | None, Query(description="running, paused, done, failed…")] = None,
+    status: Annotated[
+        str | None, Query(description="the status", json_schema_extra={"enum": [*RunStatus]})
+    ] = None,
     agent: Agent = None,
     thread: Thread = None,
     after: After = None,
@@ -72,7 +74,7 @@ def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
 @router.get(
     "/runs/{run_id:path}",
     summary="Get a run",
-    response_model=dict[str, Any],
+    response_model=RunView,
     responses=errors(401, 403, 404),
 )
 async def get_run(
@@ -122,7 +124,7 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
 @router.get(
     "/audit",
     summary="List audit events",
-    response_model=Items,
+    response_model=EventPage,
     responses=errors(401, 403, 422),
 )
 async def list_audit_events(
@@ -196,7 +198,7 @@ def _masked_and_tool(service: Service, call_id: str) -> tuple[bool, str | None]:
 @router.post(
     "/audit/verify",
     summary="Verify the audit log",
-    response_model=dict[str, Any],
+    response_model=VerificationView,
     responses=errors(401, 403, 429),
 )
 async def verify_audit_log(request: Request, who: CurrentReviewer) -> JsonResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from sayso.server.middleware import foreign_page
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import Items, LoginBody, json_body
+from sayso.server.schemas import HealthView, Items, LoginBody, MeView, json_body
 from sayso.server.service import service_of
 from sayso.sync import to_thread
 from sayso.types import Json
@@ -91,7 +91,7 @@ async def sign_out(request: Request, who: AnyPrincipal) -> Response:
     "/api/me",
     tags=["session"],
     summary="Get your identity",
-    response_model=dict[str, Any],
+    response_model=MeView,
     responses=errors(401),
 )
 async def get_me(request: Request, who: AnyPrincipal) -> JsonResponse:
@@ -180,8 +180,8 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
     "/healthz",
     tags=["health"],
     summary="Check the server and its store",
-    response_model=dict[str, Any],
-    responses={503: {"model": dict[str, Any], "description": "The store cannot be used"}},
+    response_model=HealthView,
+    responses={503: {"model": HealthView, "description": "The store cannot be used"}},
     openapi_extra=NO_AUTH,
 )
 async def get_health(request: Request) -> JsonResponse:
