@@ -134,3 +134,20 @@ def test_history_is_in_the_order_that_it_shows(opened: Demo, open_page: Open) ->
     expect(page.get_by_role("columnheader").last).to_have_text("Asked")
     expect(rows.first).to_contain_text("Email")
     expect(rows.last).to_contain_text("Deploy")
+
+
+def test_a_long_list_of_values_is_searched_and_read_to_its_end(
+    opened: Demo, open_page: Open
+) -> None:
+    page = open_page(f"{opened.url}/inbox")
+    page.get_by_test_id("row").filter(has_text="Email").click()
+    page.get_by_role("button", name=re.compile("Show all")).first.click()
+    table = page.locator(".value-table")
+    expect(table.get_by_role("listitem")).to_have_count(250)
+    table.get_by_role("searchbox").fill("customer1@")
+    expect(table).to_contain_text("1 of 250 match")
+    approve = page.get_by_role("button", name="Approve")
+    expect(approve).to_be_disabled()  # a search hides nothing, so the end is still to be seen
+    table.get_by_role("searchbox").fill("")
+    page.get_by_text("End of recipients").scroll_into_view_if_needed()
+    expect(approve).to_be_enabled()

@@ -63,6 +63,8 @@ interface Props {
 export function Filters({ query, sort, values }: Props): ReactElement {
   const counted = (name: keyof FilterValues, words: Record<string, string> = {}): Choosable[] =>
     (values?.[name] ?? []).map(({ value, count }) => ({ value, word: words[value] ?? visible(value), count }));
+  // With one agent there is nothing to choose.
+  const several = (name: keyof FilterValues) => value(name) !== "" || (values?.[name].length ?? 2) > 1;
   const value = (name: string) => query.get(name) ?? "";
   const active = FILTERS.some((name) => value(name) !== "");
   return (
@@ -70,7 +72,9 @@ export function Filters({ query, sort, values }: Props): ReactElement {
       <div className="filter-chips" role="group" aria-label="Filters">
       <Toggle name="mine" label="Mine" on={value("mine") !== ""} />
       <Choice name="risk" label="Risk" value={value("risk")} options={counted("risk", RISKS)} />
-      <Choice name="agent" label="Agent" value={value("agent")} options={counted("agent")} />
+      {several("agent") && (
+        <Choice name="agent" label="Agent" value={value("agent")} options={counted("agent")} />
+      )}
       <Choice name="tool" label="Tool" value={value("tool")} options={counted("tool")} />
       <Choice name="kind" label="Kind" value={value("kind")} options={counted("kind", KINDS)} />
       <Toggle name="expiring" label="Soon" on={value("expiring") !== ""} />

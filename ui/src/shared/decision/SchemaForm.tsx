@@ -180,7 +180,7 @@ function ObjectBox(props: ObjectFieldTemplateProps): ReactElement {
   if (props.fieldPathId.path.length === 0) return <>{fields}</>;
   return (
     <fieldset className="form-box">
-      <legend>{visible(props.title)}</legend>
+      <legend>{visible(props.title.replace(/-(\d+)$/, " $1"))}</legend>
       {props.description && <p className="field-hint">{props.description}</p>}
       {fields}
     </fieldset>

@@ -1,6 +1,6 @@
 /** One JSON value, typed and whole: wrapped, never cut, text nodes only. */
 
-import type { ReactElement } from "react";
+import { useEffect, useRef, useState, type ReactElement } from "react";
 import type { Json } from "../types";
 import { isDeep } from "./values";
 
@@ -24,12 +24,53 @@ function Leaf({ value, quoted }: { value: Json; quoted: boolean }): ReactElement
   return <span className={`value value-${typeof value}`}>{JSON.stringify(value)}</span>;
 }
 
+/** From so many plain values on, a list gets columns and a search. */
+const MANY = 20;
+
+/** Many plain values: in columns, to be read to the end quickly. A search marks what it finds and hides nothing. */
+function ValueTable({ values }: { values: Json[] }): ReactElement {
+  const [words, setWords] = useState("");
+  const list = useRef<HTMLOListElement>(null);
+  const wanted = words.trim().toLowerCase();
+  const hit = (value: Json) => wanted !== "" && String(value).toLowerCase().includes(wanted);
+  const hits = values.filter(hit).length;
+  useEffect(() => {
+    list.current?.querySelector("[data-hit]")?.scrollIntoView({ block: "nearest" });
+  }, [wanted]);
+  return (
+    <div className="value-table">
+      <label className="value-search">
+        <span className="sr-only">Search these {values.length.toLocaleString("en")} values</span>
+        <input
+          type="search"
+          placeholder={`Search ${values.length.toLocaleString("en")} values`}
+          value={words}
+          onChange={(event) => setWords(event.target.value)}
+        />
+        <span className="muted small" role="status">
+          {wanted && `${hits.toLocaleString("en")} of ${values.length.toLocaleString("en")} match`}
+        </span>
+      </label>
+      <ol ref={list}>
+        {values.map((value, index) => (
+          <li key={index} data-hit={hit(value) || undefined}>
+            <Leaf value={value} quoted={false} />
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
 function Branch({ value }: { value: Json[] | { [key: string]: Json } }): ReactElement {
   const entries: [string, Json][] = Array.isArray(value)
     ? value.map((item, index) => [String(index + 1), item])
     : Object.entries(value);
   if (entries.length === 0) {
     return <span className="value value-null">{Array.isArray(value) ? "empty list" : "empty object"}</span>;
+  }
+  if (Array.isArray(value) && value.length > MANY && value.every((item) => item === null || typeof item !== "object")) {
+    return <ValueTable values={value} />;
   }
   return (
     <dl className={Array.isArray(value) ? "branch branch-list" : "branch"}>
