@@ -1,7 +1,7 @@
 """Redact values that look like secrets, by field name or by shape, and render request titles.
 
-The store and the digest keep the real value. A redacted view carries no digest, so nobody can
-approve from it; `reveal` shows the value and records who saw it. A field that the tool declares
+The store and the digest keep the real value. A redacted view has no digest, so it cannot be
+approved; `reveal` shows the value and records who saw it. A field that the tool declares
 secret (``writeOnly`` or ``format: password``) is always shown as its length and fingerprint, and
 that counts as shown: the tool's author said that reviewers do not need to read it.
 """
