@@ -90,8 +90,8 @@ def _check_seen(call: Call, command: Decide, digest: str) -> None:
             )
     elif seen != digest:
         raise Conflict(
-            f"request {call.id} is not what you saw: it is at revision {call.rev} now. Read it "
-            "again and decide on that"
+            f"request {call.id} is not what you saw (it is at revision {call.rev} now): "
+            "read it again and decide on that"
         )
 
 

@@ -299,7 +299,7 @@ def check_not_put_back(
 ) -> None:
     """Raise ``Tampered`` if one of these stored rows is older than an event about it.
 
-    A row whose MAC holds may still be an old one that somebody put back: a call that was recorded
+    A row with a valid MAC may still be an old one that was put back: a call that was recorded
     is ready again, a run that finished is due. But each row says how many events its thread had
     (``seq``), and every event about a call or a run writes its row. So the events since then, up to
     the head that the thread's MAC proves, must be whole, and none of them may name the row.

@@ -147,7 +147,10 @@ def narrowed(terms: Terms, possible: tuple[str, ...]) -> Terms:
 
 
 MOST_WAITING = 500
-_REUSED = "Nothing was run: an earlier call has the id of this one. Make the call again."
+_REUSED = (
+    "Nothing was run: the id of this call belongs to another one, which was made before. "
+    "Make the call again."
+)
 
 
 async def _no_effect(args: dict[str, Json]) -> Any:
@@ -281,7 +284,7 @@ class FrameworkThread:
             wrote = call.tool.intake(call.args)
         except InvalidCall as error:
             if row is None:
-                return Outcome(ok=False, value=None, text=f"The call is not valid: {error}")
+                return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
             wrote = ""
         if row is not None:
             other = await self._other(row, call, wrote)
