@@ -78,7 +78,7 @@ def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
 def test_a_thread_takes_many_requests_of_its_agent(open_server: Served) -> None:
     client = open_server.client()
     made = [opened(client, key=f"k{n}", thread="t1") for n in range(2)]
-    assert [one["thread"] for one in made] == ["remote/t1", "remote/t1"]
+    assert [one["thread"] for one in made] == ["t1", "t1"]
     assert made[0]["run"] == made[1]["run"]
     for one in made:
         path = f"/api/requests/{one['id']}"
