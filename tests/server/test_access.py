@@ -433,7 +433,7 @@ def test_two_spellings_of_a_name_are_one_person_of_a_quorum(serve: Serve) -> Non
 def test_nobody_decides_under_the_asking_agents_name(serve: Serve, name: str) -> None:
     server = serve(auth=False)
     found = opened(server.client(), agent="bot")
-    with pytest.raises(NotAllowed, match="is the agent that asks"):
+    with pytest.raises(NotAllowed, match="is the agent that requested"):
         Inbox(server.store).decide_sync(
             found["id"], Approve(), by=name, seen_digest=found["digest"]
         )
