@@ -313,11 +313,11 @@ class PgTransaction(SqlTransaction):
             pending.append((text, values))
             return _NOT_SENT
 
-        self._execute = gather
+        self._write = gather
         try:
             super().save(work)
         finally:
-            self._execute = send
+            self._write = send
         flush()
 
     def last_pos(self) -> int:
