@@ -5,11 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.responses import Response
 
+import sayso
 from sayso.demo import agent
 from sayso.demo.tools import Effects
 from sayso.server import CurrentChatUser, JsonResponse, create_app
-from sayso.stores import open_store
-from sayso.stores.base import Query
 
 #: What the inbox opens with: threads, and the words that make the agent ask.
 WELCOME = {
@@ -21,14 +20,14 @@ WELCOME = {
 
 def welcome(url: str, effects: Effects) -> None:
     """Let the agent make three requests that are worth deciding, if nobody asked anything yet."""
-    store = open_store(url)
-    try:
-        if not store.page(Query(status="any", limit=1)):
-            asking = agent(store, effects)
-            for thread, words in WELCOME.items():
-                asking.run_sync(words, thread=thread)
-    finally:
-        store.close()
+    inbox = sayso.Inbox(url)
+    asked = inbox.pending_sync(status="any", limit=1)
+    inbox.close()
+    if not asked.items:
+        asking = agent(url, effects)
+        for thread, words in WELCOME.items():
+            asking.run_sync(words, thread=thread)
+        asking.close()
 
 
 def demo_app(url: str, *, auth: bool = True) -> FastAPI:
