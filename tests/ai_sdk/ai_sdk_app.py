@@ -73,14 +73,14 @@ class Lab:
         self.effects = sayso.demo.Effects()
         kind = name.partition("-")[0]
         self.agent = MAKERS[kind](f"sqlite:///{folder}/{name}.db", self.effects)
-        self._people: dict[str, Reviewer] = {}
+        self._people: dict[tuple[str, str], Reviewer] = {}
 
-    def person(self, request: Request) -> Reviewer:
+    def person(self, request: Request, role: str = "chat") -> Reviewer:
         """Who is there: this app knows its users, and has a token for each of them."""
         name = request.headers["x-user"]
-        if name not in self._people:
-            self._people[name] = person(self.agent.store, name, role="chat")
-        return self._people[name]
+        if (name, role) not in self._people:
+            self._people[name, role] = person(self.agent.store, name, role=role)
+        return self._people[name, role]
 
 
 def app_with(folder: Path) -> tuple[FastAPI, dict[str, Lab]]:
@@ -115,7 +115,7 @@ def _others(app: FastAPI, lab: Any) -> None:
             decision = Edit(said["args"], seen_digest=asked.digest)
         elif said["type"] == "reject":
             decision = Reject(said["message"], seen_digest=asked.digest)
-        await inbox.decide(asked.id, decision, by=lab(name).person(request))
+        await inbox.decide(asked.id, decision, by=lab(name).person(request, "reviewer"))
         return Response()
 
     @app.post("/{name}/go")
