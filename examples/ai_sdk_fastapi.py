@@ -57,6 +57,4 @@ async def play(browser: httpx.AsyncClient) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(
-        play(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost"))
-    )
+    asyncio.run(play(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app")))

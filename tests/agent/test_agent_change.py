@@ -133,7 +133,7 @@ async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World)
     assert (result.output, world.ran) == ("Then not.", [])
     assert error_in(told(agent)[0]) == (
         "It was cancelled before it ran. "
-        "The reason given: the tool pay changed, and takes other arguments now: "
+        "The reason given: the tool pay changed, and takes other arguments: "
         "iban: is missing; to: is unknown; remove it"
     )
 

@@ -248,7 +248,7 @@ async def test_who_asked_may_not_decide_what_is_risky(world: World) -> None:
     agent = world.agent(call("launch"), say("Done."), tools=[launch])
     result = await agent.run("go", thread="t", requester="ana")
     assert result.interruptions[0].requester == "ana"
-    with pytest.raises(sayso.NotAllowed, match="somebody else"):
+    with pytest.raises(sayso.NotAllowed, match="another person"):
         await agent.resume("t", decisions=[result.interruptions[0].approve()], by="ana")
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()], by="bo")
     assert (result.status, world.effects("launch")) == ("done", [None])

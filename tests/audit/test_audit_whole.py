@@ -128,7 +128,7 @@ class Everything:
         def note(text: str) -> str:
             return text
 
-        with pytest.raises(Exception, match="forbidden"), gate.run("denied"):
+        with pytest.raises(Exception, match="denied"), gate.run("denied"):
             send("a")
         with gate.run("allowed"):
             assert note("b") == "b"

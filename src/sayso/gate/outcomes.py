@@ -23,7 +23,7 @@ from sayso.rows import Call, CallStatus
 from sayso.types import Request
 
 NOT_RUN = {
-    CallStatus.EXPIRED: "It was not decided in time, so it was not run.",
+    CallStatus.EXPIRED: "Nobody decided in time, so it was not run.",
     CallStatus.CANCELLED: "It was cancelled before it ran.",
     CallStatus.SUPERSEDED: "The user wrote something new instead of deciding, so it was not run.",
     CallStatus.IN_DOUBT: "It was started, and it is unknown whether it took effect.",
