@@ -6,6 +6,7 @@ import re
 
 from demo_process import Demo
 from playwright.sync_api import Browser, Page, expect
+from waiting import until
 
 TABS = 8
 
@@ -35,12 +36,12 @@ def test_eight_tabs_share_one_stream(demo: Demo, browser: Browser) -> None:
     demo.final(chat)
     # The tab that leads is closed: another one takes over, and misses nothing.
     tabs[0].close()
-    demo.until(lambda: readers(demo) == 1)
+    until(lambda: readers(demo) == 1)
     demo.say("Weather in Rome")
     for tab in tabs[1:]:
         expect(tab.get_by_role("list", name="Requests")).to_contain_text("Rome")
     context.close()
-    demo.until(lambda: readers(demo) == 0)
+    until(lambda: readers(demo) == 0)
 
 
 def test_a_tab_that_navigates_hard_keeps_loading(demo: Demo, browser: Browser) -> None:
@@ -50,12 +51,12 @@ def test_a_tab_that_navigates_hard_keeps_loading(demo: Demo, browser: Browser) -
         page.goto(f"{demo.url}/{('inbox', 'history', 'runs')[turn % 3]}?turn={turn}")
         is_live(page)
         assert readers(demo) <= 2  # the server may not have noticed yet that the last one is over
-    demo.until(lambda: readers(demo) == 1)
+    until(lambda: readers(demo) == 1)
     for turn in reversed(range(TABS - 1)):
         page.evaluate("history.back()")  # a page that was kept does not load again
         expect(page).to_have_url(re.compile(f"turn={turn}$"))
         is_live(page)
-    demo.until(lambda: readers(demo) == 1)
+    until(lambda: readers(demo) == 1)
     context.close()
 
 
@@ -69,11 +70,11 @@ def test_a_hidden_tab_holds_no_stream(demo: Demo, browser: Browser) -> None:
         document.dispatchEvent(new Event('visibilitychange'));
     }"""
     page.evaluate(visibility, "hidden")
-    demo.until(lambda: readers(demo) == 0)
+    until(lambda: readers(demo) == 0)
     demo.say("Weather in Bern")
     page.evaluate(visibility, "visible")
     expect(page.locator(".inbox-list")).to_contain_text(re.compile("Bern|1 new"))
-    demo.until(lambda: readers(demo) == 1)
+    until(lambda: readers(demo) == 1)
     context.close()
 
 
@@ -92,13 +93,13 @@ def test_a_decision_never_fires_late(demo: Demo, browser: Browser) -> None:
             for (let n = 0; n < 6; n++) fetch('/api/events?n=' + n, { signal: stop_all.signal });
         }"""
     )
-    demo.until(lambda: readers(demo) == 6)
+    until(lambda: readers(demo) == 6)
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_test_id("decision-error")).to_contain_text(
         "We don't know whether this was recorded", timeout=30_000
     )
     other.evaluate("() => stop_all.abort()")
-    demo.until(lambda: readers(demo) <= 1)
+    until(lambda: readers(demo) <= 1)
     page.wait_for_timeout(1_000)
     assert demo.http.get(f"/api/requests/{request['id']}").json()["status"] == "pending"
     assert demo.ran() == []

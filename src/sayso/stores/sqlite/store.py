@@ -689,8 +689,7 @@ class SqliteStore(SqlReads):
             try:
                 connection = self._readers.pop()
             except IndexError:
-                self._files.check_all()
-                connection = connected(self.path, writable=False)
+                connection = self._new_reader()
             try:
                 with no_fork():
                     rows = connection.execute(statement, values).fetchall()
@@ -726,8 +725,16 @@ class SqliteStore(SqlReads):
         self._ready()
         return self._hub.subscribe(thread, listener)
 
+    def _new_reader(self) -> Connection:
+        self._files.check_all()
+        try:
+            return connected(self.path, writable=False)
+        except StoreError:
+            self._files.check()  # says so if the file was deleted since
+            raise
+
     def _start_watching(self) -> None:
-        connection = connected(self.path, writable=False)
+        connection = self._new_reader()
         Watcher(connection, self._files, self._hub, self._own, self._seen).start()
 
     # -- the rest
