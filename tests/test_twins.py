@@ -34,7 +34,7 @@ def test_misspelt_option_of_a_twin_is_refused_before_anything_is_done() -> None:
     with sayso.Inbox("memory://") as inbox:
         with pytest.raises(TypeError, match="bye"):
             inbox.decide_sync("req_1", sayso.Approve(), bye="ana")  # type: ignore[call-arg]
-        with pytest.raises(sayso.InvalidDecision, match="no filter tol"):
+        with pytest.raises(sayso.InvalidCall, match="no filter tol"):
             inbox.pending_sync(tol="refund")  # type: ignore[call-arg]
 
 
