@@ -234,7 +234,7 @@ class _ThreadCheck:
 
     def _replay_run(self, event: Event, body: Any, *, pruned: bool) -> None:
         facts = self._runs.get(event.run)
-        again = facts is not None and facts.pruned and body is not None
+        again = facts is not None and body is not None and self._is_new_run(facts, body)
         if facts is None or again:  # after pruning, a new run may have the same name
             facts = self._runs[event.run] = ExpectedRun(event.run, event.thread)
         facts.seq, facts.pos, facts.at = event.seq, event.pos, event.at
@@ -242,6 +242,13 @@ class _ThreadCheck:
             facts.body_missing, facts.pruned = True, pruned
         elif not facts.body_missing:
             self._apply(event, lambda: facts.apply(event, body))
+
+    def _is_new_run(self, facts: ExpectedRun, body: Any) -> bool:
+        if facts.pruned:
+            return True
+        begins = isinstance(body, dict) and "run" in (body.get("writes") or {})
+        # Pruned after its events were read here.
+        return begins and facts.began is not None and self._system.pruned(facts.id, facts.at)
 
     def _check_run_row(self, facts: ExpectedRun, problems: Problems) -> None:
         if facts.body_missing and not facts.pruned:
