@@ -83,7 +83,8 @@ class World:
         return self.store.chain(thread)
 
     def thread(self, name: str) -> Thread:
-        return next(row for row in self.store.unchecked().threads() if row.id == name)
+        with self.store.snapshot() as rows:
+            return rows.thread(name)
 
     def write_event(self, event: Event) -> None:
         """Put this row where the one with its thread and seq stands."""

@@ -89,7 +89,8 @@ def refused(case: Case, **options: Any) -> None:
 def redigest(case: Case, thief: Thief) -> str:
     """Compute the digest anew, which needs no key."""
     thief.set(args_hash=hashlib.sha256(thief.get("args").encode()).hexdigest())
-    call = case.store.unchecked().call(thief.get("id"))
+    with case.store.snapshot() as rows:
+        call = rows.call(thief.get("id"))
     assert call is not None
     digest = codec.digest(envelope(call))
     thief.set(digest=digest)
@@ -205,7 +206,8 @@ def voted_once(case: Case) -> Request:
 
 
 def stored_vote(case: Case, request: Request) -> Vote:
-    call = case.store.unchecked().call(request.id)
+    with case.store.snapshot() as rows:
+        call = rows.call(request.id)
     assert call is not None
     return call.votes[0]
 

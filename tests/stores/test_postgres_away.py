@@ -18,6 +18,7 @@ import pytest
 from freezing import frozen
 from postgres_server import PostgresServer, why_not
 
+from sayso.audit import verify
 from sayso.errors import SaysoError, StoreError
 from sayso.keys import Keyring, new_key
 from sayso.rows import CallStatus
@@ -226,3 +227,31 @@ def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_ope
     with pytest.raises(StoreError):  # nobody ever let us in
         PostgresStore("postgresql:///sayso?host=/nowhere", keys=Keyring.parse(new_key()))
     assert time.monotonic() - began < 8
+
+
+def test_an_audit_whose_connection_ends_reads_on(
+    server: PostgresServer,
+    open_store: Callable[..., PostgresStore],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = open_store()
+    world = a_world(store)
+    for number in range(3):
+        world.ask(run=f"r{number}", thread=f"t{number}")
+    take, left = store.snapshot, [1, 2, 3]
+
+    @contextmanager
+    def snapshot() -> Iterator[Any]:
+        with take() as rows:
+            if left and left.pop() != 2:
+                with psycopg.connect(server.url, autocommit=True) as admin:
+                    admin.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE state = 'idle in transaction'"
+                    )
+            yield rows
+
+    monkeypatch.setattr(store, "snapshot", snapshot)
+    report = verify(store)
+    assert left == []
+    assert (report.problems, report.threads, report.events) == ([], 3, 3)

@@ -231,7 +231,8 @@ def test_terms_that_were_lowered_with_a_new_digest_are_refused(database: Databas
     (terms,) = database.sql("SELECT terms FROM call")[0]
     lower = {n: v for n, v in json.loads(terms).items() if n not in ("quorum", "reviewers")}
     database.sql("UPDATE call SET terms = ?", json.dumps(lower))
-    row = database.store.unchecked().call(request.id)
+    with database.store.snapshot() as rows:
+        row = rows.call(request.id)
     assert row is not None
     database.sql("UPDATE call SET digest = ?", codec.digest(envelope(row)))
     with pytest.raises(Tampered, match=request.id):

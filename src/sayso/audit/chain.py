@@ -16,7 +16,7 @@ from sayso.engine.unit_of_work import link_bytes
 from sayso.errors import SaysoError, UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import Event, Thread
-from sayso.stores.base import StoreReads
+from sayso.stores.base import Store, StoreReads
 
 #: How many problems a report lists; the rest are only counted.
 MOST_PROBLEMS = 100
@@ -137,9 +137,9 @@ def chain_of(store: StoreReads, thread: str, after: int = 0) -> Iterator[Event]:
     return read_pages(lambda k, n: store.chain(thread, k, n), lambda e: e.seq, after, PAGE)
 
 
-def threads_of(store: StoreReads, after: str = "") -> Iterator[Thread]:
-    """Yield every thread, in the store's order."""
-    return read_pages(store.threads, lambda t: t.id, after, PAGE)
+def threads_of(store: StoreReads, after: str, page: int) -> Iterator[Thread]:
+    """Yield the threads after a name, in the store's order."""
+    return read_pages(store.threads, lambda t: t.id, after, page)
 
 
 PLAIN = "sha256"
@@ -181,7 +181,7 @@ _SEALS = 16
 _EVENTS = 1000
 
 
-def export(store: StoreReads) -> Iterator[str]:
+def export(store: Store) -> Iterator[str]:
     """Yield every seal and every event as a line of JSON, reading a page at a time.
 
     Each line is an object with a ``kind``. Seals come first (``n, at, heads, prev, hash,

@@ -50,8 +50,10 @@ class Seals:
     Those are searched only for a thread that does not match (``first_mismatch``).
     """
 
-    def __init__(self, store: StoreReads, problems: Problems) -> None:
-        self._store = store
+    #: The snapshot that is being read.
+    _store: StoreReads
+
+    def __init__(self, problems: Problems) -> None:
         self._problems = problems
         self._n, self._hash = 0, ""
         self._stuck = False
@@ -60,8 +62,9 @@ class Seals:
         #: How far broken seals claim to reach. They prove nothing, but they are not missing.
         self.claimed: dict[str, int] = {}
 
-    def catch_up(self) -> None:
-        """Read the seals added since the last call."""
+    def catch_up(self, store: StoreReads) -> None:
+        """Read the seals added since the last snapshot."""
+        self._store = store
         try:
             for seal in () if self._stuck else self._from(self._n):
                 self._read(seal)
@@ -140,8 +143,7 @@ class Issued(NamedTuple):
 class SystemThread:
     """What the system thread's trustworthy events say."""
 
-    def __init__(self, store: StoreReads, seals: Seals) -> None:
-        self._store = store
+    def __init__(self, seals: Seals) -> None:
         self._seals = seals
         self._seq, self._hash = 0, ""
         #: Pruned runs, and the time before which their events were pruned.
@@ -149,20 +151,17 @@ class SystemThread:
         self.grants: dict[str, Issued] = {}
         self.tokens: dict[str, Issued] = {}
 
-    def catch_up(self) -> bool:
-        """Read the events added since the last call. Return whether there were any."""
-        before = self._seq
-        self._seals.catch_up()  # a sealed ``pruned`` event counts
+    def catch_up(self, store: StoreReads) -> None:
+        """Read the seals and the events added since the last snapshot."""
+        self._seals.catch_up(store)  # a sealed ``pruned`` event counts
         try:
-            for event in chain_of(self._store, SYSTEM_THREAD, self._seq):
-                self._take(event)
+            for event in chain_of(store, SYSTEM_THREAD, self._seq):
+                self._take(store.keys, event)
                 self._seq, self._hash = event.seq, event.hash
         except Unreadable:
             pass  # the check of this thread reports the row
-        return self._seq > before
 
-    def _take(self, event: Event) -> None:
-        keys = self._store.keys
+    def _take(self, keys: Keyring, event: Event) -> None:
         if hash_problem(keys, self._hash, event) or body_problem(event) or event.body is None:
             return
         try:
@@ -192,8 +191,6 @@ class SystemThread:
 
     def pruned(self, run: str, at: Micros) -> bool:
         """Return whether events of a run from that time may have been pruned."""
-        if at >= self._pruned.get(run, 0):
-            self.catch_up()  # it may have been pruned meanwhile
         return at < self._pruned.get(run, 0)
 
 

@@ -3,8 +3,8 @@
 One chain is read at a time, page by page. Only names are kept in memory, never events: of threads,
 of runs, and of the calls of one thread.
 
-The store may be in use meanwhile. Rows and events are written together but read apart, so whatever
-looks wrong is read again until it no longer changes. Only then is it reported.
+The store may be in use meanwhile. So a few threads at a time are read from one snapshot, with their
+rows, the seals and the system thread; and what belongs to no thread, from a last one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, ParamSpec, TypeVar
 
 from sayso.audit.calls import ExpectedCall, ImpossibleEvent, call_mismatches
 from sayso.audit.chain import (
@@ -31,13 +32,19 @@ from sayso.audit.chain import (
 )
 from sayso.audit.runs import ExpectedConversation, ExpectedRun, message_problems, run_mismatches
 from sayso.audit.system import Head, Seals, SystemThread, grant_and_token_problems
+from sayso.errors import StoreError
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, Thread
-from sayso.stores.base import ListedCall, Store, StoreReads
+from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
 from sayso.stores.listing import list_status_of, search_key_of
 from sayso.stores.row_checks import row_wrong
 
-#: How often a thread, and the grants and tokens, are read again while they change.
-_THREAD_TRIES = 50
+#: How many threads are read from one snapshot: it is over soon, and the database can clean up.
+_BATCH = 100
+#: How often a batch is read again after its connection was lost.
+_TRIES = 3
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _ThreadCheck:
@@ -58,6 +65,7 @@ class _ThreadCheck:
         self._conversation = ExpectedConversation()
         self._lost = False
         self._reported_seq = 0
+        self.name = thread.id
         self.problems = Problems()
         self.events = 0
         self.seq, self.pos, self.hash = 0, 0, ""
@@ -70,55 +78,34 @@ class _ThreadCheck:
     def run(self) -> None:
         """Check the whole thread."""
         try:
-            self._read_chain()
-            self._compare_rows()
+            for event in chain_of(self._store, self._thread.id):
+                if isinstance(event.seq, int) and event.seq > self._thread.seq:
+                    break
+                self._check_event(event)
+            self._check_rows()
         except Unreadable as error:
             self._report(self.seq + 1, f"it cannot be read, nor can those after it: {error}")
         except DAMAGE_ERRORS as error:
             self._report(self.seq + 1, f"the thread's own row cannot be read: {error}")
-
-    def _read_chain(self) -> None:
-        """Read on, up to where the thread's row says that the chain ends."""
-        for event in chain_of(self._store, self._thread.id, self.seq):
-            if isinstance(event.seq, int) and event.seq > self._thread.seq:
-                break
-            self._check_event(event)
-
-    def _compare_rows(self) -> None:
-        """Compare rows with the events. While the store is in use, a row may be ahead of them."""
-        for attempt in range(_THREAD_TRIES):
-            if attempt:
-                self._seals.catch_up()  # after reading the row, or its seal would seem missing
-                self._head = self._seals.heads.get(self._thread.id)
-            found, calls = self._row_problems()
-            now = self._store.thread(self._thread.id) if found.found else self._thread
-            if now == self._thread and (attempt or not found.found):
-                break
-            self._thread = now or self._thread
-            self._read_chain()
-        self.problems.merge(found)
-        self.calls.update(calls)
 
     @property
     def runs(self) -> Iterable[str]:
         """The runs that appear in the chain."""
         return self._runs
 
-    def _row_problems(self) -> tuple[Problems, Counter[str]]:
-        found, calls = Problems(), Counter[str]()
+    def _check_rows(self) -> None:
         whole = not self._lost
         for seq, what in self._end_problems():
             whole = False
             if seq != self._reported_seq:  # otherwise it only follows from what was reported
-                found.add(self._problem(seq, self.pos, what))
+                self.problems.add(self._problem(seq, self.pos, what))
                 break
         for facts in self._open.values():
-            self._check_call_row(facts, found, calls)
+            self._check_call_row(facts)
         if whole:  # otherwise their differences only follow from the broken chain
             for run in self._runs.values():
-                self._check_run_row(run, found)
-            self._check_conversation(found)
-        return found, calls
+                self._check_run_row(run)
+            self._check_conversation()
 
     @property
     def unsealed(self) -> int:
@@ -234,8 +221,8 @@ class _ThreadCheck:
 
     def _replay_run(self, event: Event, body: Any, *, pruned: bool) -> None:
         facts = self._runs.get(event.run)
-        again = facts is not None and body is not None and self._is_new_run(facts, body)
-        if facts is None or again:  # after pruning, a new run may have the same name
+        reborn = facts is not None and facts.pruned and body is not None
+        if facts is None or reborn:  # after pruning, a new run may have the same name
             facts = self._runs[event.run] = ExpectedRun(event.run, event.thread)
         facts.seq, facts.pos, facts.at = event.seq, event.pos, event.at
         if body is None:
@@ -243,14 +230,7 @@ class _ThreadCheck:
         elif not facts.body_missing:
             self._apply(event, lambda: facts.apply(event, body))
 
-    def _is_new_run(self, facts: ExpectedRun, body: Any) -> bool:
-        if facts.pruned:
-            return True
-        begins = isinstance(body, dict) and "run" in (body.get("writes") or {})
-        # Pruned after its events were read here.
-        return begins and facts.began is not None and self._system.pruned(facts.id, facts.at)
-
-    def _check_run_row(self, facts: ExpectedRun, problems: Problems) -> None:
+    def _check_run_row(self, facts: ExpectedRun) -> None:
         if facts.body_missing and not facts.pruned:
             return
         open_calls = Counter(
@@ -262,7 +242,7 @@ class _ThreadCheck:
             wrong = f"has a row that cannot be read: {error}"
         if wrong:
             problem = self._problem(facts.seq, facts.pos, f"run {facts.id} {wrong}")
-            problems.add(problem, table=True)
+            self.problems.add(problem, table=True)
 
     def _run_row_problem(
         self, run: Run | None, facts: ExpectedRun, calls: Counter[CallStatus]
@@ -270,16 +250,12 @@ class _ThreadCheck:
         if facts.body_missing:
             return "was pruned, but its row is back" if run is not None else ""
         if run is None:
-            pruned = self._system.pruned(facts.id, facts.at)  # while we were reading
-            return "" if pruned else "is missing from the table"
+            return "is missing from the table"
         columns = run_mismatches(run, facts, calls)
         return f"does not match the record: {', '.join(columns)}" if columns else ""
 
-    def _check_conversation(self, problems: Problems) -> None:
+    def _check_conversation(self) -> None:
         thread, expected = self._thread, self._conversation
-        told = [
-            one for one in expected.appended if not self._system.pruned(one.event.run, one.event.at)
-        ]
         rows = read_pages(
             lambda after, limit: self._store.stored_messages(thread.id, after, limit),
             lambda message: message.seq,
@@ -287,12 +263,13 @@ class _ThreadCheck:
             PAGE,
         )
         missing = expected.body_missing
-        found = list(message_problems(told, rows, thread.messages, body_missing=missing))
+        appended = expected.appended
+        found = list(message_problems(appended, rows, thread.messages, body_missing=missing))
         if thread.owner != expected.owner and not (missing and not expected.owner):
             found.append((None, f"its owner is {thread.owner!r}, but was {expected.owner!r}"))
         for event, what in found:
             seq, pos = (self.seq, self.pos) if event is None else (event.seq, event.pos)
-            problems.add(self._problem(seq, pos, what), table=True)
+            self.problems.add(self._problem(seq, pos, what), table=True)
 
     # -- the calls
 
@@ -310,7 +287,7 @@ class _ThreadCheck:
         elif not facts.body_missing:
             self._apply_to_call(facts, event, body)
         if facts.ended:
-            self._check_call_row(self._open.pop(event.call), self.problems, self.calls)
+            self._check_call_row(self._open.pop(event.call))
             self._ended.add(event.call)
 
     def _apply_to_call(self, facts: ExpectedCall, event: Event, body: Any) -> None:
@@ -319,7 +296,7 @@ class _ThreadCheck:
         if starts and facts.attempt == 1 and facts.grant is not None:
             self.spent[facts.grant] += 1  # a call spends one use, however often it is started
 
-    def _check_call_row(self, facts: ExpectedCall, problems: Problems, calls: Counter[str]) -> None:
+    def _check_call_row(self, facts: ExpectedCall) -> None:
         try:
             call = self._store.call(facts.id)
         except DAMAGE_ERRORS as error:
@@ -327,24 +304,20 @@ class _ThreadCheck:
         else:
             wrong = self._call_row_problem(call, facts)
         if call is not None:
-            calls[call.run] += 1
+            self.calls[call.run] += 1
         if facts.effect_key and not facts.body_missing:
             self.effects[facts.effect_key] = facts.id
         if wrong:
             problem = self._problem(facts.seq, facts.pos, f"call {facts.id} {wrong}")
-            problems.add(problem, table=True)
+            self.problems.add(problem, table=True)
 
     def _call_row_problem(self, call: Call | None, facts: ExpectedCall) -> str:
         if facts.body_missing:
             return "was pruned, but its row is back" if facts.pruned and call else ""
         if call is None:
-            pruned = self._system.pruned(facts.run, facts.at)  # while we were reading
-            return "" if pruned else "is missing from the table"
+            return "is missing from the table"
         columns = call_mismatches(call, facts, self._keys)
         return f"does not match the record: {', '.join(columns)}" if columns else ""
-
-
-_SYSTEM_TRIES = 10
 
 
 def verify(store: Store) -> Report:
@@ -353,11 +326,14 @@ def verify(store: Store) -> Report:
 
 
 class _StoreCheck:
+    #: The snapshot that is being read.
+    _rows: StoreReads
+
     def __init__(self, store: Store) -> None:
-        self._store = rows = store.unchecked()
+        self._store = store
         self._problems = Problems()
-        self._seals = Seals(rows, self._problems)
-        self._system = SystemThread(rows, self._seals)
+        self._seals = Seals(self._problems)
+        self._system = SystemThread(self._seals)
         self._threads: set[str] = set()
         self._runs: set[str] = set()
         self._calls_of: Counter[str] = Counter()
@@ -372,14 +348,10 @@ class _StoreCheck:
             self._report(
                 "the store went back in time: a copy was restored, or its newest rows were cut"
             )
-        self._system.catch_up()
-        self._check_threads()
-        self._missing_threads()
-        self._orphan_events()
-        self._orphan_calls()
-        self._orphan_runs()
-        self._grants_and_tokens()
-        self._effect_keys()
+        last: str | None = ""
+        while last is not None:
+            last = self._in_snapshot(self._check_batch, last)
+        self._in_snapshot(self._check_the_rest)
         return Report(
             threads=len(self._threads),
             events=self._events,
@@ -389,6 +361,17 @@ class _StoreCheck:
             found=self._problems.found,
         )
 
+    def _in_snapshot(self, check: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        for attempt in range(_TRIES):
+            try:
+                with self._store.snapshot() as self._rows:
+                    self._system.catch_up(self._rows)
+                    return check(*args, **options)
+            except SnapshotLost as error:
+                if attempt == _TRIES - 1:
+                    raise StoreError(f"{self._store.url} could not be read: {error}") from error
+        raise AssertionError("unreachable")
+
     def _report(self, what: str, thread: str = "", seq: int = 0, pos: int = 0) -> None:
         self._problems.add(Problem(thread, seq, pos, what))
 
@@ -397,19 +380,22 @@ class _StoreCheck:
 
     # -- chains
 
-    def _check_threads(self) -> None:
-        previous = ""
+    def _check_batch(self, after: str) -> str | None:
+        """Check some threads, and return the last of them, or ``None`` if there are no more."""
         try:
-            for thread in threads_of(self._store):
-                self._threads.add(thread.id)
-                self._check_thread(thread)
-                previous = thread.id
+            batch = list(islice(threads_of(self._rows, after, _BATCH), _BATCH))
         except Unreadable as error:
-            self._report(f"the threads after {previous!r} cannot be read: {error}")
+            self._report(f"the threads after {error.after!r} cannot be read: {error}")
+            return None
+        checks = [_ThreadCheck(self._rows, row, self._seals, self._system) for row in batch]
+        for check in checks:
+            check.run()
+        for check in checks:  # only now: a batch whose snapshot is lost is read again
+            self._add(check)
+        return batch[-1].id if batch else None
 
-    def _check_thread(self, thread: Thread) -> None:
-        check = _ThreadCheck(self._store, thread, self._seals, self._system)
-        check.run()
+    def _add(self, check: _ThreadCheck) -> None:
+        self._threads.add(check.name)
         self._events += check.events
         self._unsealed += check.unsealed
         self._runs.update(check.runs)
@@ -420,40 +406,38 @@ class _StoreCheck:
 
     # -- rows without events, and events without rows
 
-    def _missing(self, threads: set[str]) -> set[str]:
-        """Return the threads that still have no row; some may have been created meanwhile."""
-        try:
-            return threads and threads - {thread.id for thread in threads_of(self._store)}
-        except Unreadable:
-            return set()  # already reported
+    def _check_the_rest(self) -> None:
+        """Check what belongs to no thread. Much may have been added since the threads were read."""
+        self._missing_threads()
+        self._orphan_events()
+        self._orphan_calls()
+        self._orphan_runs()
+        self._grants_and_tokens()
+        self._effect_keys()
 
     def _missing_threads(self) -> None:
-        for thread in self._missing(self._seals.heads.keys() - self._threads):
+        for thread in self._seals.heads.keys() - self._threads:
             head = self._seals.heads[thread]
-            if not self._store.chain(thread, 0, 1):
+            if not self._rows.chain(thread, 0, 1):
                 what = f"the whole thread is missing: seal {head.n} has its rows up to {head.seq}"
                 self._report(what, thread, 1)
 
     def _orphan_events(self) -> None:
-        lone: dict[str, Event] = {}
         try:
-            for _, event in read_pages(self._store.events, lambda pair: pair[0], "", PAGE):
-                if event.thread not in self._threads and len(lone) < MOST_PROBLEMS:
-                    lone.setdefault(event.thread, event)
-        except Unreadable as error:
+            for thread, seq in self._rows.orphan_events(MOST_PROBLEMS):
+                events = self._rows.chain(thread, seq - 1, 1)
+                self._report("its thread has no row", str(thread), seq, events[0].pos)
+        except DAMAGE_ERRORS as error:
             if not self._problems.found:
-                self._report(f"the events after position {error.after} cannot be read: {error}")
-        for thread in self._missing(set(lone)):
-            event = lone[thread]
-            self._report("its thread has no row", str(thread), event.seq, event.pos)
+                self._report(f"the events cannot be read: {error}")
 
     def _orphan_calls(self) -> None:
         try:
-            for listed in read_pages(self._store.listed_calls, lambda one: one.n, 0, PAGE):
+            for listed in read_pages(self._rows.listed_calls, lambda one: one.n, 0, PAGE):
                 self._calls_of[listed.call.run] -= 1
                 self._check_listing(listed)
             for run, count in self._calls_of.items():
-                for call in self._store.calls_of(run) if count < 0 else ():
+                for call in self._rows.calls_of(run) if count < 0 else ():
                     self._check_call_has_event(call)
         except Unreadable as error:
             if not self._problems.found:
@@ -462,7 +446,7 @@ class _StoreCheck:
     def _orphan_runs(self) -> None:
         after: str | None = None
         try:
-            while page := self._store.runs(after=after, limit=PAGE):
+            while page := self._rows.runs(after=after, limit=PAGE):
                 after = page[-1][0]
                 for _, run in page:
                     if run.id not in self._runs and not self._has_event(run):
@@ -474,11 +458,11 @@ class _StoreCheck:
 
     def _has_event(self, run: Run) -> bool:
         """Return whether a run has started since its thread was read."""
-        return any(event.run == run.id for event in chain_of(self._store, run.thread))
+        return any(event.run == run.id for event in chain_of(self._rows, run.thread))
 
     def _check_listing(self, listed: ListedCall) -> None:
         """Check the list index, which has no MAC: it could hide a call from every list."""
-        call, keys = listed.call, self._store.keys
+        call, keys = listed.call, self._rows.keys
         try:
             if keys.rows and row_wrong(keys, call):
                 return  # already reported
@@ -492,21 +476,18 @@ class _StoreCheck:
 
     def _search_key(self, call: Call) -> int:
         if call.tool_digest not in self._described:
-            tool = self._store.tool(call.tool_digest) if call.tool_digest else None
+            tool = self._rows.tool(call.tool_digest) if call.tool_digest else None
             self._described[call.tool_digest] = "" if tool is None else tool.description
         return search_key_of(call, self._described[call.tool_digest]).id
 
     def _check_call_has_event(self, call: Call) -> None:
         """Report a call in the table that has no event."""
-        if not any(event.call == call.id for event in chain_of(self._store, call.thread)):
+        if not any(event.call == call.id for event in chain_of(self._rows, call.thread)):
             self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
 
     def _grants_and_tokens(self) -> None:
         try:
-            for _ in range(_SYSTEM_TRIES):
-                found = grant_and_token_problems(self._store, self._system, self._spent)
-                if not found or not self._system.catch_up():
-                    break
+            found = grant_and_token_problems(self._rows, self._system, self._spent)
         except DAMAGE_ERRORS as error:
             found = [Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {error}")]
         for problem in found:
@@ -516,7 +497,7 @@ class _StoreCheck:
 
     def _effect_keys(self) -> None:
         """Check that each effect key belongs to the call that its row names, and vice versa."""
-        store = self._store
+        store = self._rows
         try:
             for effect in read_pages(store.effects, lambda effect: effect.key, "", PAGE):
                 if wrong := self._effect_problem(effect):
@@ -530,7 +511,7 @@ class _StoreCheck:
             self._report_row(f"the effects cannot be read: {error}")
 
     def _effect_problem(self, effect: EffectKey) -> str:
-        store = self._store
+        store = self._rows
         if store.keys.rows and (wrong := row_wrong(store.keys, effect)):
             return f"was changed: {wrong}"
         call = store.call(effect.call)

@@ -223,11 +223,9 @@ def _people(store: Store, rows: Rows) -> Iterator[Check]:
     """Report tokens that never expire, and tokens that were forged or changed."""
     now = store.now()
     # ``store.principals()`` leaves out rows whose MAC fails, so the unchecked rows are read too.
-    forged = [
-        person
-        for person in store.unchecked().principals()
-        if person.live(now) and _is_forged(store, person)
-    ]
+    with store.snapshot() as unchecked:
+        people = unchecked.principals()
+    forged = [person for person in people if person.live(now) and _is_forged(store, person)]
     if forged:
         words = f"not made with this key, or changed since; they are refused: {_listed(forged)}"
         yield Check("tokens", "wrong", words)

@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -258,12 +259,6 @@ class StoreReads(Protocol):
         """Return every run with a ready or running call: a restore puts these in doubt."""
         ...
 
-    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]: ...
-    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        """Return the events before a cursor, or the last ones, newest first."""
-        ...
-
-    def tail(self) -> Cursor: ...
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]: ...
     def call_events(self, call_id: str, limit: int = 1000) -> list[Event]:
         """Return the events of one call, oldest first."""
@@ -276,9 +271,13 @@ class StoreReads(Protocol):
         ...
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
-    def restored(self) -> bool:
-        """Return whether the store went back in time; nothing starts until ``mark_recovered``."""
+    def orphan_events(self, limit: int) -> list[tuple[str, int]]:
+        """Return threads that have events but no row, each with its first event's number."""
         ...
+
+
+class SnapshotLost(Exception):
+    """The connection that held a snapshot is gone: take another one and read again."""
 
 
 class Store(StoreReads, Protocol):
@@ -288,8 +287,22 @@ class Store(StoreReads, Protocol):
     #: Whether reads take microseconds and never block, so that a worker thread is not worth it.
     quick_reads: bool
 
-    def unchecked(self) -> StoreReads:
-        """Return the reads without MAC checks, for the audit, which reports what is wrong."""
+    def snapshot(self) -> AbstractContextManager[StoreReads]:
+        """Read the store as it is at this moment, without MAC checks, for the audit.
+
+        Raises ``SnapshotLost`` from a read if the database ended the snapshot. Keep it short:
+        the database cannot clean up meanwhile.
+        """
+        ...
+
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]: ...
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
+        """Return the events before a cursor, or the last ones, newest first."""
+        ...
+
+    def tail(self) -> Cursor: ...
+    def restored(self) -> bool:
+        """Return whether the store went back in time; nothing starts until ``mark_recovered``."""
         ...
 
     def transact(self, *commands: Command) -> list[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sayso.engine import Command, UnitOfWork
@@ -261,9 +262,11 @@ class MemoryStore:
 
     # -- reading
 
-    def unchecked(self) -> MemoryStore:
-        """Return the store itself: nothing else writes into the memory of this process."""
-        return self
+    @contextmanager
+    def snapshot(self) -> Iterator[MemoryStore]:
+        """Read the store as it is at this moment: other OS threads wait."""
+        with self._lock, no_fork():
+            yield self
 
     def run(self, run_id: str) -> Run | None:
         return self._runs.get(run_id)
@@ -479,6 +482,10 @@ class MemoryStore:
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
         return self._seals[after : after + limit]
+
+    def orphan_events(self, limit: int) -> list[tuple[str, int]]:
+        """Return nothing: a thread and its events are added together, and never removed."""
+        return []
 
     # -- the rest
 

@@ -13,7 +13,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -31,6 +32,7 @@ from sayso.stores.base import (
     Due,
     Hub,
     Listener,
+    SnapshotLost,
     engine_deps,
     run_commands,
 )
@@ -77,7 +79,7 @@ from sayso.stores.sql.maintenance import (
     prune_in_batches,
     seal_moved,
 )
-from sayso.stores.sql.reads import SqlReads, move_cursor
+from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
 from sayso.stores.sql.rowcodec import event_from
 from sayso.stores.sql.statements import POSTGRES, Reply
 from sayso.stores.sql.transaction import ToolCache
@@ -361,6 +363,9 @@ class JoinedTransaction(SqlReads):
     def restored(self) -> bool:
         return self._store.restored()
 
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        raise _not_here()
+
     def mark_recovered(self) -> None:
         raise _not_here()
 
@@ -400,6 +405,7 @@ log = logging.getLogger("sayso.stores")
 _NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
 #: How many seconds ``close`` waits for a database that is away.
 _CLOSE_SECONDS = 2.0
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _SEALING = "SELECT pg_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
 _MAY_SEAL = "SELECT pg_try_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
 
@@ -715,6 +721,25 @@ class PostgresStore(SqlReads):
                     again = self._may_try_again(error, connection, self._attempt(connection))
                     if not again or time.monotonic() > end:
                         raise explained(error, self.url) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Read the store as it is at this moment, without MAC checks."""
+        with self._pool.connection(time.monotonic() + self._patience) as connection:
+
+            def rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:
+                try:
+                    with Pipeline(connection, self._translate) as pipe:
+                        return pipe.send(statement, values).fetchall()
+                except psycopg.Error as error:
+                    if self._may_try_again(error, connection, self._attempt(connection)):
+                        raise SnapshotLost(str(error)) from error
+                    connection.rollback()
+                    rows(_SNAPSHOT)  # so that the next statement is not refused for this one
+                    raise explained(error, self.url) from error
+
+            rows(_SNAPSHOT)
+            yield Snapshot(self, rows)
 
     def overdue(self, limit: int = 100) -> list[Due]:
         """Return what is overdue, without threads that are locked right now."""

@@ -32,7 +32,6 @@ from sayso.rows import (
 )
 from sayso.stores.base import (
     NEVER,
-    Cursor,
     Due,
     ListedCall,
     Query,
@@ -430,9 +429,6 @@ class SqlReads:
     def now(self) -> Micros:
         raise NotImplementedError
 
-    def unchecked(self) -> UncheckedReads:
-        return UncheckedReads(self)
-
     def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
         """Return the time as SQL and its values."""
         return "?", (self.now(),)
@@ -700,39 +696,30 @@ class SqlReads:
             for n, at, heads, prev, hash_, signature in self._rows(statement, (after, limit))
         ]
 
+    def orphan_events(self, limit: int) -> list[tuple[str, int]]:
+        statement = (
+            "SELECT thread, min(seq) FROM event WHERE NOT EXISTS "
+            "(SELECT 1 FROM thread WHERE thread.id = event.thread) GROUP BY event.thread LIMIT ?"
+        )
+        return [(thread, seq) for thread, seq in self._rows(statement, (limit,))]
 
-class UncheckedReads(SqlReads):
-    """The reads of a store, without checking any MAC."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
+class Snapshot(SqlReads):
+    """The reads of a store at one moment, over ``rows``, without checking any MAC."""
+
+    def __init__(self, store: Any, rows: Rows) -> None:
         self._dialect = store._dialect
         self._tool_cache = ToolCache()
         self._decode = UNCHECKED
+        self._read = rows
+        self._clock: Callable[[], Micros] = store.now
         self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        rows: list[Any] = self._store._rows(statement, values)
-        return rows
+        return self._read(statement, values)
 
     def now(self) -> Micros:
-        now: Micros = self._store.now()
-        return now
-
-    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        events: list[tuple[Cursor, Event]] = self._store.events(after, limit)
-        return events
-
-    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        events: list[tuple[Cursor, Event]] = self._store.newest(before, limit)
-        return events
-
-    def tail(self) -> Cursor:
-        tail: Cursor = self._store.tail()
-        return tail
-
-    def restored(self) -> bool:
-        return bool(self._store.restored())
+        return self._clock()
 
 
 def _chained(first: str, second: str) -> str:

@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.migrate import another, read_meta
-from sayso.stores.sql.reads import SqlReads, move_cursor
+from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
 from sayso.stores.sql.rowcodec import event_from, principal_from
 from sayso.stores.sql.statements import SQLITE, Execute, Reply
 from sayso.stores.sql.transaction import SqlTransaction, ToolCache
@@ -701,6 +701,24 @@ class SqliteStore(SqlReads):
                 self._readers.append(connection)
                 return rows
         raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Read the store as it is at this moment, without MAC checks."""
+        self._ready()
+        self._files.check()
+        connection = self._new_reader()
+
+        def rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:
+            try:
+                with no_fork():
+                    return connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.path} could not be read: {error}") from error
+
+        with contextlib.closing(connection):
+            rows("BEGIN")
+            yield Snapshot(self, rows)
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         return self._events("pos > ? ORDER BY pos", position_of(after), limit)

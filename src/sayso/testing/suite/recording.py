@@ -200,6 +200,20 @@ class Recording:
         assert (note["runs"], note["before"], note["counts"]) == (["old"], limit, counts)
         world.check()
 
+    def test_a_snapshot_shows_one_moment(self, world: World) -> None:
+        call = world.ask(run="r1", thread="t1")
+        with world.store.snapshot() as rows:
+            assert rows.call(call.id) == call
+            other = threading.Thread(target=lambda: world.decide(call))
+            other.start()
+            other.join(0.2)
+            assert rows.call(call.id) == call
+            assert [event.type for event in rows.chain("t1")] == ["asked"]
+            assert rows.orphan_events(10) == []
+        other.join()
+        assert world.call(call).status is CallStatus.READY
+        assert len(world.store.chain("t1")) == 2
+
     def test_a_run_is_kept_until_the_call_that_began_it_has_ended(self, world: World) -> None:
         outer = world.running(run="outer", thread="t1")
         world.propose(run="inner", thread="t2", parent_call=outer.id)
