@@ -17,6 +17,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send
 
+import sayso
 from sayso.adapters.langchain import HumanInTheLoopMiddleware, guard
 
 ONE: Any = [("c1", "send", {"to": "ana"})]
@@ -203,11 +204,16 @@ def test_a_thread_is_needed(world: World) -> None:
     assert world.ran == []
 
 
-def test_a_graph_without_a_checkpointer_cannot_be_guarded(world: World) -> None:
+def test_a_graph_without_a_checkpointer_cannot_be_run(world: World) -> None:
+    """It can be guarded, because a server may bring the checkpointer."""
     agent = world.agent(ONE, "Done.")
     agent.checkpointer = None
-    with pytest.raises(Exception, match="checkpointer"):
-        guard(agent, world.gate)
+    guarded = guard(agent, world.gate)
+    with pytest.raises(sayso.SaysoError, match="checkpointer"):
+        guarded.run_sync("go", thread="t")
+    assert guarded.graph.checkpointer is None
+    guarded.graph.checkpointer = InMemorySaver()
+    assert guarded.run_sync("go", thread="t").status == "paused"
 
 
 def test_guard_leaves_the_agent_as_it_was(world: World) -> None:

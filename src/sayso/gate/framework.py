@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
 from sayso import codec
-from sayso.engine.commands import Cancel, NewCall, Propose, Reopen
+from sayso.engine.commands import Cancel, NewCall, Note, Propose, Reopen
 from sayso.errors import (
     CallFailed,
     Cancelled,
@@ -31,6 +31,7 @@ from sayso.errors import (
     Refused,
 )
 from sayso.gate import outcomes
+from sayso.gate.coverage import Coverage
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.gate import Gate, policy_terms
 from sayso.gate.guard import known_inside
@@ -546,9 +547,10 @@ class FrameworkAgent:
     #: Used instead of the gate's policy.
     policy: Policy | None = None
 
-    def __init__(self, gate: Gate, inbox: Decides) -> None:
+    def __init__(self, gate: Gate, inbox: Decides, coverage: Coverage | None = None) -> None:
         self.gate = gate
         self.inbox = inbox
+        self._coverage = coverage
 
     # -- the adapter's part
 
@@ -580,6 +582,11 @@ class FrameworkAgent:
         """Return the framework's tools that are known before a run, to show to people."""
         return ()
 
+    async def read_decisions(self, run: Run, decisions: Any) -> Any:
+        """Return what was passed to ``resume`` as ``decisions_from`` reads it, for a framework with
+        decisions of its own."""
+        return decisions
+
     # -- what servers, workers and users call
 
     @property
@@ -591,6 +598,16 @@ class FrameworkAgent:
     def names(self) -> tuple[str, ...]:
         """The agents whose runs it can resume."""
         return (self.name,)
+
+    def coverage(self) -> Coverage:
+        """Return what the agent can reach, and whether the gate is in front of it. It prints as a
+        table."""
+        if self._coverage is not None:
+            return self._coverage
+        found = Coverage()
+        for tool in self.known_tools():
+            found.gated(self.name, "tool", tool.name)
+        return found
 
     async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> RunResult:
         """Run the agent. ``status`` is ``"paused"`` if a request needs a decision first.
@@ -628,6 +645,7 @@ class FrameworkAgent:
         store = self.gate.store
         staged = where.staged if isinstance(where, RunState) else []
         run = await read(store, self.find, where)
+        decisions = await self.read_decisions(run, decisions)
         made: list[Decision] = []
         if decisions is not None:
             made = decisions_from(decisions, await self._waiting(run))
@@ -711,9 +729,19 @@ class FrameworkAgent:
                 if live.status in LIVE and not lease.elsewhere(live):
                     await to_thread(supersede, store, live, requester or "user")
             run = await read(store, run_of, store, agent, thread)
-            taken = await lease.take_thread(agent, thread, run, requester)
+            taken = await lease.take_thread(
+                agent, thread, run, requester, *self._notes(thread, run)
+            )
             if taken is not None:  # otherwise another process took it first: wait for that one
                 return taken
+
+    def _notes(self, thread: str, run: str) -> list[Note]:
+        """Return the event that says what may run past the gate in this run."""
+        names = list(self.coverage().ungated)
+        if not names:
+            return []
+        actor = f"agent:{self.name}"
+        return [Note(thread=thread, type="ungated", actor=actor, run=run, body={"names": names})]
 
     def _close_overdue(self, run: Run) -> Run:
         """Close the requests that have expired."""

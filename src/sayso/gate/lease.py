@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from sayso.engine import Command
-from sayso.engine.commands import Cancel, Claim, Finish, Look, Park, Propose, Renew, Reopen
+from sayso.engine.commands import Cancel, Claim, Finish, Look, Note, Park, Propose, Renew, Reopen
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
 from sayso.forking import generation, renew_in_child
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -125,13 +125,16 @@ class RunLease:
         run: Run | None = claimed
         return run
 
-    async def take_thread(self, agent: str, thread: str, run: str, requester: str) -> Run | None:
-        """Take the run of a framework's thread for new input, and reopen it if it is over."""
+    async def take_thread(
+        self, agent: str, thread: str, run: str, requester: str, *notes: Note
+    ) -> Run | None:
+        """Take the run of a framework's thread for new input, and reopen it if it is over. Notes
+        are recorded in the same commit."""
         self.on(thread, run)
         reopen = Reopen(thread=thread, run=run, by=requester)
         propose = Propose(thread=thread, run=run, agent=agent, requester=requester, hold=True)
         began = time.monotonic()
-        _, _, claimed = await write(self.store, reopen, propose, self.claim())
+        *_, claimed = await write(self.store, reopen, propose, *notes, self.claim())
         if claimed is not None:
             self.keep(claimed.token, began)
         taken: Run | None = claimed

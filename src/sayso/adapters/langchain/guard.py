@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import copy
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_core.runnables import Runnable
-from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt.tool_node import ToolNode
 
 from sayso.adapters.conversation import ConversationLog
 from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_of
+from sayso.adapters.langchain.reach import gated_graph
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkAgent, FrameworkTool, check_gate, run_of
-from sayso.gate.run_result import RunResult, RunState
+from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.sync import read, run_user_function
+from sayso.rows import Run
+from sayso.sync import run_user_function
 from sayso.types import Reviewer
 
 
@@ -34,16 +31,19 @@ def guard(
     policy: Policy | None = None,
     *,
     config: Mapping[str, Any] | None = None,
+    ungated: Iterable[str] = (),
 ) -> GuardedAgent:
     """Make every tool call of a compiled agent or graph go through a gate.
 
-    ``agent`` is the result of ``create_agent`` or ``StateGraph.compile``, with a checkpointer.
-    ``policy`` replaces the gate's own; if neither has rules, every call needs approval. ``config``
-    is passed to the graph on every run. ``agent`` itself is not changed; ``.graph`` is the guarded
-    copy.
+    ``agent`` is the result of ``create_agent``, ``create_deep_agent`` or ``StateGraph.compile``.
+    Subgraphs and sub-agents are gated too. ``policy`` replaces the gate's own; if neither has
+    rules, every call needs approval. ``config`` is passed to the graph on every run. ``agent``
+    itself is not changed; ``.graph`` is the guarded copy, for ``langgraph dev`` and for everything
+    that a graph can do. ``run`` and ``resume`` need a checkpointer; a server brings its own.
 
-    Raises ``TypeError`` for anything but a compiled graph, and ``SaysoError`` for a graph without a
-    checkpointer, or without a ``ToolNode`` to guard.
+    Raises ``TypeError`` for anything but a compiled graph, ``SaysoError`` for a graph without a
+    ``ToolNode`` to guard, and ``InvalidCall`` with a list of what the gate cannot reach, unless
+    ``ungated`` names it.
     """
     check_gate(gate, policy)
     if not isinstance(agent, CompiledStateGraph):
@@ -52,19 +52,9 @@ def guard(
             "guard(...) takes the result of create_agent(...) or StateGraph.compile(...), "
             f"not {kind}"
         )
-    if agent.checkpointer is None or agent.checkpointer is False:
-        raise SaysoError(
-            "this graph has no checkpointer, so a pause would lose its state: "
-            "pass checkpointer=... to create_agent or compile"
-        )
-    tools = ToolGate(gate, policy=policy)
-    graph, found = _gated(agent, tools)
-    if not found:
-        raise SaysoError(
-            "this graph has no ToolNode to guard: use create_agent, or a "
-            "ToolNode, or @node(gate) on your own nodes"
-        )
-    return GuardedAgent(graph, gate, config, tools)
+    tools, coverage = ToolGate(gate, policy=policy), Coverage(ungated)
+    graph = gated_graph(agent, tools, coverage)
+    return GuardedAgent(graph, gate, config, tools, coverage)
 
 
 async def resume(
@@ -95,31 +85,28 @@ class GuardedAgent(FrameworkAgent):
         gate: Gate,
         config: Mapping[str, Any] | None = None,
         tools: ToolGate | None = None,
+        coverage: Coverage | None = None,
     ) -> None:
-        super().__init__(gate, Inbox(gate.store))
+        super().__init__(gate, Inbox(gate.store), coverage)
         self.graph = graph
         self.policy = None if tools is None else tools.policy
         self._tools = tools
         self._config = dict(config or {})
         self._async: bool | None = None
 
-    async def resume(
-        self,
-        where: RunState | str,
-        *,
-        decisions: Any = None,
-        by: str | Reviewer = "user",
-        wait: float | None = None,
-    ) -> RunResult:
-        """Resume a run by its id or its thread. ``decisions`` are recorded first."""
-        run = await read(self.gate.store, self.find, where)
+    async def read_decisions(self, run: Run, decisions: Any) -> Any:
         if run.asked:
             state = await self._state(run.thread)
             await InterruptQuestions(self.gate, run.thread).cancel_answered(state.interrupts)
-        return await super().resume(where, decisions=decisions, by=by, wait=wait)
+        return decisions
 
     async def begin(self, input: Any, thread: str) -> Any:
         """Run the graph. Text becomes a user message; anything else is the graph's input."""
+        if not self.graph.checkpointer:
+            raise SaysoError(
+                "this graph has no checkpointer, so a pause would lose its state: "
+                "pass checkpointer=... to create_agent or compile"
+            )
         log = await self._log(thread)
         await log.say(input if isinstance(input, str) else "")
         state = await self._state(thread)
@@ -204,125 +191,6 @@ class GuardedAgent(FrameworkAgent):
         return await run_user_function(self.graph.invoke, input, self.config(thread))
 
 
-def _gated(agent: Any, tools: ToolGate) -> tuple[Any, int]:
-    """Return the same graph with the gate in its tool nodes, including those of subgraphs."""
-    nodes, found = dict(agent.nodes), 0
-    for name, node in nodes.items():
-        graphs: list[Any] = []
-        bound, more = _gated_in(node.bound, tools, graphs)
-        if more:
-            subgraphs = {"subgraphs": graphs} if graphs else {}
-            nodes[name] = node.copy({"bound": bound, **subgraphs})
-            found += more
-    return agent.copy({"nodes": nodes}), found
-
-
-def _gated_in(
-    value: Any, tools: ToolGate, graphs: list[Any], around: frozenset[int] = frozenset()
-) -> tuple[Any, int]:
-    """Put the gate into all tool nodes inside a runnable, or inside a list or mapping of runnables.
-
-    LangChain wraps one runnable in another to give it a config, a retry or a next step.
-    """
-    if isinstance(value, ToolNode):
-        return _wrapped(value, tools), 1
-    if isinstance(value, CompiledStateGraph):
-        inner, found = _gated(value, tools)
-        graphs.append(inner)
-        return inner, found
-    if id(value) in around:  # a cycle
-        return value, 0
-    held: Any = ()
-    if isinstance(value, Mapping):
-        held = value.items()
-    elif isinstance(value, list | tuple):
-        held = enumerate(value)
-    elif isinstance(value, Runnable):
-        held = getattr(value, "__dict__", {}).items()
-    inside = around | {id(value)}
-    parts = {key: _gated_in(one, tools, graphs, inside) for key, one in held}
-    found = sum(number for _, number in parts.values())
-    if not found:
-        return value, 0
-    changed = {key: one for key, (one, _) in parts.items()}
-    if isinstance(value, Runnable):
-        value = copy.copy(value)
-        vars(value).update(changed)
-        return value, found
-    if isinstance(value, Mapping):
-        return changed, found
-    return type(value)(changed.values()), found
-
-
-def _wrapped(inner: Any, tools: ToolGate) -> ToolNode:
-    """Return a tool node like this one, with the gate inside its other wrappers.
-
-    People see what the wrappers make of a call, and a wrapper that retries gets the stored result.
-    """
-    if type(inner) is not ToolNode:
-        raise SaysoError(
-            f"{type(inner).__name__} is a subclass of ToolNode, which might not ask: use "
-            "ToolNode itself"
-        )
-    tools.behind.update(inner.tools_by_name)
-    wrap, awrap, barrier = inner._wrap_tool_call, inner._awrap_tool_call, PauseBarrier()
-
-    def gated(request: Any, execute: Any) -> Any:
-        def ask(changed: Any) -> Any:
-            with _hide_pause():
-                return tools.wrap(changed, execute)
-
-        with _reveal_pause():
-            return ask(request) if wrap is None else wrap(request, ask)
-
-    async def agated(request: Any, execute: Any) -> Any:
-        async def ask(changed: Any) -> Any:
-            with _hide_pause():
-                return await tools.awrap(changed, execute)
-
-        async def made() -> Any:
-            with _reveal_pause():
-                return await (ask(request) if awrap is None else awrap(request, ask))
-
-        inside = request.runtime.config.get("configurable") or {}
-        return await barrier.one((inside.get("thread_id"), inside.get("checkpoint_ns")), made())
-
-    return ToolNode(
-        list(inner.tools_by_name.values()),
-        name=inner.name,
-        tags=list(inner.tags or ()) or None,
-        handle_tool_errors=inner._handle_tool_errors,
-        messages_key=inner._messages_key,
-        wrap_tool_call=gated,
-        # A node that has only a sync wrapper uses it for async calls too.
-        awrap_tool_call=agated if awrap is not None or wrap is None else None,
-    )
-
-
-class _PauseSignal(BaseException):
-    """A pause on its way past other middleware, even middleware that catches every exception."""
-
-    def __init__(self, cause: GraphBubbleUp) -> None:
-        super().__init__()
-        self.cause = cause
-
-
-@contextmanager
-def _hide_pause() -> Iterator[None]:
-    try:
-        yield
-    except GraphBubbleUp as pause:
-        raise _PauseSignal(pause) from None
-
-
-@contextmanager
-def _reveal_pause() -> Iterator[None]:
-    try:
-        yield
-    except _PauseSignal as stopping:
-        raise stopping.cause from None
-
-
 def _unanswered(values: Any) -> list[ToolMessage]:
     """Return results for the calls that new input left without one."""
     last = _last_reply(values)
@@ -349,32 +217,3 @@ def _output(values: Any) -> Any:
     if messages and isinstance(messages[-1], BaseMessage):
         return messages[-1].text
     return to_jsonable_python(values, fallback=str)
-
-
-class PauseBarrier:
-    """Let a call that pauses wait for the calls beside it.
-
-    LangGraph continues as soon as the first of them stops, and leaves the others running. The run's
-    lease would be released while one of its calls still runs, and a resume would have to wait for
-    it.
-    """
-
-    def __init__(self) -> None:
-        self._steps: dict[Any, set[Any]] = {}
-
-    async def one(self, step: Any, work: Awaitable[Any]) -> Any:
-        """Run a call of a step. A pause is raised once no other call of the step is running."""
-        tasks, task = self._steps.setdefault(step, set()), asyncio.current_task()
-        tasks.add(task)
-        try:
-            return await work
-        except GraphBubbleUp:
-            await asyncio.sleep(0)  # let the others begin
-            tasks.discard(task)  # two that pause must not wait for each other
-            if tasks:
-                await asyncio.wait(set(tasks))
-            raise
-        finally:
-            tasks.discard(task)
-            if not tasks:
-                self._steps.pop(step, None)

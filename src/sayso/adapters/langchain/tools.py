@@ -39,9 +39,22 @@ from sayso.types import Json, Request, Terms
 T = TypeVar("T")
 
 
-#: The place of the call that is running. An agent inside a tool shares the outer agent's thread,
-#: and its model may repeat an id, but its graph has a checkpoint namespace of its own.
-_around: ContextVar[tuple[str, str] | None] = ContextVar("sayso_langchain", default=None)
+class Passing(NamedTuple):
+    """A call that has passed the gate and is running."""
+
+    #: Its checkpoint namespace and its id. An agent inside a tool shares the outer agent's thread,
+    #: and its model may repeat an id, but its graph has a checkpoint namespace of its own.
+    place: tuple[str, str]
+    #: The name of the tool.
+    name: str
+
+
+_passing: ContextVar[Passing | None] = ContextVar("sayso_langchain", default=None)
+
+
+def passing() -> Passing | None:
+    """Return the innermost call that is running here and has passed the gate."""
+    return _passing.get()
 
 
 class Describe(Protocol):
@@ -135,12 +148,9 @@ class ToolGate:
         if request.tool is None:
             gone = await thread.gone(key_of(config, request.state, made), made["name"])
             return tool_message(gone.text, made, ok=False)
-        place = _place(request)
-        key = key_of(config, request.state, made)
-        row = thread.row(key) if _around.get() == place else None
-        if row is not None and runs_here(row.id):
+        if await self._has_passed(request, thread):
             result: Result = await run(request)
-            return result  # an outer gate on the same store has asked already
+            return result
         turn = calls_beside(request.state, made)
         await check_alone(thread, config, [key_of(config, request.state, one) for one in turn])
         call = self._foreign(request, run, thread)
@@ -164,6 +174,15 @@ class ToolGate:
             except Paused:
                 continue  # asked just now, or in doubt: interrupt on the next pass
 
+    async def _has_passed(self, request: ToolCallRequest, thread: FrameworkThread) -> bool:
+        """Whether an outer gate on the same store has asked about this call already."""
+        around = passing()
+        if around is None or around.place != _place(request):
+            return False
+        key = key_of(request.runtime.config, request.state, request.tool_call)
+        row = await read(thread.store, thread.row, key)
+        return row is not None and runs_here(row.id)
+
     def _foreign(
         self,
         request: ToolCallRequest,
@@ -173,7 +192,7 @@ class ToolGate:
         made = request.tool_call
 
         async def effect(args: dict[str, Json]) -> Any:
-            token = _around.set(_place(request))
+            token = _passing.set(Passing(_place(request), made["name"]))
             try:
                 return await run(request.override(tool_call={**made, "args": args}))
             except ParentCommand as cause:
@@ -181,7 +200,7 @@ class ToolGate:
             except GraphBubbleUp as cause:
                 raise InterruptSignal(thread.run, cause) from cause
             finally:
-                _around.reset(token)
+                _passing.reset(token)
 
         return FrameworkCall(
             id=key_of(request.runtime.config, request.state, made),

@@ -1,0 +1,119 @@
+"""What a framework's agent can reach, and whether the gate is in front of it.
+
+An adapter's ``guard`` walks everything that its agent can reach and adds it to a ``Coverage``: what
+it has gated, and what it cannot gate because the code or the provider behind it never comes back to
+the gate. ``check`` then refuses the agent with a list of the latter, unless the user has named each
+of them in ``ungated``. So a tool that nobody thought of is an error where the agent is built, and
+never a call that nobody was asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sayso.errors import InvalidCall
+from sayso.text import inline
+
+#: How many things an error lists before it says how many more there are.
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """One thing that an agent can reach."""
+
+    #: The agent, graph or workflow that has it.
+    where: str
+    #: ``tool``, ``agent``, ``MCP server``, ``hosted tool``, …
+    kind: str
+    name: str
+    #: Whether its calls go through the gate.
+    gated: bool
+    #: How it is gated, or why it cannot be.
+    note: str = ""
+
+
+class Coverage:
+    """What ``guard`` found, in the order in which it was found. Print it to see a table."""
+
+    def __init__(self, ungated: Iterable[str] = ()) -> None:
+        if isinstance(ungated, str):
+            raise TypeError(f"ungated is a list of names: ungated=[{ungated!r}]")
+        #: What the user has named as allowed to go past the gate.
+        self.ungated = tuple(dict.fromkeys(ungated))
+        self._found: dict[tuple[str, str, str], Reached] = {}
+
+    def gated(self, where: str, kind: str, name: str, note: str = "") -> None:
+        """Add something whose calls go through the gate."""
+        self._add(Reached(where, kind, name, True, note))
+
+    def missed(self, where: str, kind: str, name: str, why: str) -> None:
+        """Add something whose calls cannot go through the gate, and say why and what to do."""
+        self._add(Reached(where, kind, name, False, why))
+
+    def _add(self, one: Reached) -> None:
+        self._found.setdefault((one.where, one.kind, one.name), one)
+
+    def __iter__(self) -> Iterator[Reached]:
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def rows(self) -> tuple[Reached, ...]:
+        """Everything that was found."""
+        return tuple(self)
+
+    def check(self) -> None:
+        """Raise ``InvalidCall`` with a list of what the gate cannot reach and the user has not
+        named, and for a name in ``ungated`` that the gate does reach."""
+        missed = [one for one in self if not one.gated and one.name not in self.ungated]
+        if missed:
+            raise InvalidCall(_refusal(missed), "ungated")
+        past = {one.name for one in self if not one.gated}
+        for one in self:
+            if one.gated and one.name in self.ungated and one.name not in past:
+                raise InvalidCall(
+                    f"ungated names {one.name!r}, but its calls go through the gate: to let them "
+                    f"run without approval, use Rule({one.name!r}, verdict='allow') in the policy",
+                    "ungated",
+                )
+
+    def lines(self) -> list[tuple[str, str, str, str, str]]:
+        """Return the cells of the table: where, what, name, gate and note."""
+        found = [
+            (one.where, one.kind, one.name, "yes" if one.gated else "NO", one.note) for one in self
+        ]
+        known = {one.name for one in self}
+        named = [name for name in self.ungated if name not in known]
+        return found + [("", "named in ungated", name, "NO", "not found") for name in named]
+
+    def __str__(self) -> str:
+        head = ("agent", "what", "name", "gated", "note")
+        rows = [head, *(tuple(inline(cell) for cell in line) for line in self.lines())]
+        widths = [max(len(row[n]) for row in rows) for n in range(len(head) - 1)]
+        text = ["  ".join([*map(str.ljust, row[:-1], widths), row[-1]]).rstrip() for row in rows]
+        return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+    def __repr__(self) -> str:
+        past = sum(not one.gated for one in self)
+        return f"<Coverage: {len(self) - past} gated, {past} ungated>"
+
+
+def _refusal(missed: Sequence[Reached]) -> str:
+    listed = [
+        f"- {one.kind} {inline(one.name)!r} of {inline(one.where)}: {one.note}"
+        for one in missed[:_MOST_LISTED]
+    ]
+    more = len(missed) - len(listed)
+    if more:
+        listed.append(f"- and {more} more")
+    names = list(dict.fromkeys(one.name for one in missed))
+    return (
+        "guard(...) cannot put the gate in front of everything that this agent can reach:\n"
+        + "\n".join(listed)
+        + "\nRemove these, change them as the lines say, or let them run without anyone being "
+        f"asked: guard(..., ungated={names!r})"
+    )

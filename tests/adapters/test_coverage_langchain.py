@@ -1,0 +1,400 @@
+"""Everything that a graph can reach is behind the gate, or guard() refuses it with a list."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from deepagents import create_deep_agent
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import BaseTool, tool
+from langchain_world import CONFIG, Chat, World, go
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode
+from langgraph.pregel.remote import RemoteGraph
+
+import sayso
+from sayso.adapters.langchain import GuardedAgent, HumanInTheLoopMiddleware, guard
+
+RULES = sayso.Policy([sayso.Rule("send"), sayso.Rule("*", verdict="allow")])
+SEND = [("i1", "send", {"to": "ana"})]
+
+
+class State(TypedDict):
+    messages: Annotated[list[Any], add_messages]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def inner_agent(world: World, **options: Any) -> Any:
+    """An agent without a gate that sends a mail and says so."""
+    script = Chat(script=[SEND, "Inner done."], seen=[])
+    return create_agent(script, tools=world.tools(), **options)
+
+
+def outer_agent(world: World, *tools: Any) -> Any:
+    """An agent that calls ``ask_inner`` and is done."""
+    chat = Chat(script=[[("o1", "ask_inner", {"question": "mail ana"})], "Done."], seen=[])
+    return create_agent(chat, tools=list(tools), checkpointer=InMemorySaver())
+
+
+def in_a_closure(agent: Any) -> Any:
+    @tool
+    def ask_inner(question: str) -> str:
+        """Ask the inner agent."""
+        said = agent.invoke({"messages": [{"role": "user", "content": question}]})
+        return str(said["messages"][-1].text)
+
+    return ask_inner
+
+
+def in_an_async_closure(agent: Any) -> Any:
+    @tool
+    async def ask_inner(question: str) -> str:
+        """Ask the inner agent."""
+        said = await agent.ainvoke({"messages": [{"role": "user", "content": question}]})
+        return str(said["messages"][-1].text)
+
+    return ask_inner
+
+
+def in_a_function_of_a_function(agent: Any) -> Any:
+    agents = {"inner": [agent]}
+
+    def chosen(name: str) -> Any:
+        return agents[name][0]
+
+    @tool
+    def ask_inner(question: str) -> str:
+        """Ask the inner agent."""
+        said = chosen("inner").invoke({"messages": [{"role": "user", "content": question}]})
+        return str(said["messages"][-1].text)
+
+    return ask_inner
+
+
+def in_a_partial(agent: Any) -> Any:
+    def ask(agent: Any, question: str) -> str:
+        said = agent.invoke({"messages": [{"role": "user", "content": question}]})
+        return str(said["messages"][-1].text)
+
+    bound = functools.partial(ask, agent)
+
+    @tool
+    def ask_inner(question: str) -> str:
+        """Ask the inner agent."""
+        return bound(question)
+
+    return ask_inner
+
+
+class AskInner(BaseTool):
+    name: str = "ask_inner"
+    description: str = "Ask the inner agent."
+    agent: Any
+
+    def _run(self, question: str) -> str:
+        said = self.agent.invoke({"messages": [{"role": "user", "content": question}]})
+        return str(said["messages"][-1].text)
+
+
+HOLDERS = [
+    in_a_closure,
+    in_an_async_closure,
+    in_a_function_of_a_function,
+    in_a_partial,
+    lambda agent: AskInner(agent=agent),
+]
+
+
+async def settled(world: World, guarded: GuardedAgent) -> None:
+    """What a guarded agent has to do: ask about the mail of the inner agent, then send it once."""
+    result = await guarded.run("go", thread="t")
+    assert (result.status, world.ran) == ("paused", [])
+    (request,) = result.interruptions
+    assert (request.tool, dict(request.args)) == ("send", {"to": "ana", "text": "Hello"})
+    result = await guarded.resume("t", decisions=[request.edit({"to": "bob", "text": "Hi"})])
+    assert (result.status, result.output) == ("done", "Done.")
+    assert world.ran == [("send", "bob", "Hi")]
+
+
+class TestSubAgents:
+    @pytest.mark.parametrize("held", HOLDERS)
+    async def test_an_agent_that_a_tool_holds(
+        self, world: World, held: Callable[[Any], Any]
+    ) -> None:
+        await settled(world, guard(outer_agent(world, held(inner_agent(world))), world.gate, RULES))
+
+    async def test_the_agent_passed_in_is_not_changed(self, world: World) -> None:
+        """It shares nothing with the guarded copy that asks."""
+        agent = outer_agent(world, in_a_closure(inner_agent(world)))
+        await settled(world, guard(agent, world.gate, RULES))
+        world.ran.clear()
+        go(agent, {"configurable": {"thread_id": "other"}})
+        assert world.ran == [("send", "ana", "Hello")]
+
+    async def test_a_function_still_shares_its_other_variables(self, world: World) -> None:
+        inner, asked = inner_agent(world), 0
+
+        @tool
+        def ask_inner(question: str) -> str:
+            """Ask the inner agent."""
+            nonlocal asked
+            asked += 1
+            said = inner.invoke({"messages": [{"role": "user", "content": question}]})
+            return str(said["messages"][-1].text)
+
+        await settled(world, guard(outer_agent(world, ask_inner), world.gate, RULES))
+        assert asked == 2  # LangGraph starts the tool again after the pause
+
+    async def test_an_agent_that_is_guarded_already(self, world: World) -> None:
+        inner = guard(inner_agent(world), world.gate, RULES).graph
+        await settled(world, guard(outer_agent(world, in_a_closure(inner)), world.gate, RULES))
+
+
+class TestDeepAgents:
+    def agent(self, world: World) -> Any:
+        task = {"description": "mail ana", "subagent_type": "mailer"}
+        chat = Chat(script=[[("o1", "task", task)], "Done."], seen=[])
+        mailer = {
+            "name": "mailer",
+            "description": "Sends mail.",
+            "system_prompt": "Send mail.",
+            "model": Chat(script=[SEND, "Inner done."], seen=[]),
+            "tools": world.tools(),
+        }
+        return create_deep_agent(model=chat, subagents=[mailer], checkpointer=InMemorySaver())
+
+    async def test_a_sub_agent_asks(self, world: World) -> None:
+        await settled(world, guard(self.agent(world), world.gate, RULES))
+
+    def test_a_sub_agent_asks_in_the_framework_s_own_way(self, world: World) -> None:
+        graph = guard(self.agent(world), world.gate, RULES).graph
+        go(graph)
+        assert world.ran == []
+        (interrupt,) = graph.get_state(CONFIG).interrupts
+        assert interrupt.value["name"] == "send"
+        world.decide()
+        graph.invoke(None, CONFIG)
+        assert world.ran == [("send", "ana", "Hello")]
+
+    def test_the_table_lists_its_sub_agents_and_their_tools(self, world: World) -> None:
+        coverage = guard(self.agent(world), world.gate, RULES).coverage()
+        found = {(one.where.split("/")[0], one.kind, one.name) for one in coverage}
+        assert {("mailer", "tool", "send"), ("general-purpose", "tool", "write_file")} <= found
+        assert all(one.gated for one in coverage)
+        table = str(coverage)
+        assert table.splitlines()[0].split() == ["agent", "what", "name", "gated", "note"]
+        assert any({"mailer/tools", "send", "yes"} <= set(s.split()) for s in table.splitlines())
+
+    async def test_a_sub_agent_that_is_compiled_while_the_agent_runs(self, world: World) -> None:
+        """With a response format in the config, deepagents builds the sub-agent for the call."""
+        from deepagents.middleware.subagents import SUBAGENT_RESPONSE_FORMAT_CONFIG_KEY
+
+        wanted = {"title": "Answer", "type": "object", "properties": {"a": {"type": "string"}}}
+        config = {"configurable": {SUBAGENT_RESPONSE_FORMAT_CONFIG_KEY: wanted}}
+        guarded = guard(self.agent(world), world.gate, RULES, config=config)
+        with pytest.raises(sayso.SaysoError, match="send was not run: it was called past the gate"):
+            await guarded.run("go", thread="t")
+        assert world.ran == []
+
+
+class TestSubgraphs:
+    def graph(self, node: Any) -> Any:
+        builder = StateGraph(State)
+        builder.add_node("inner", node)
+        builder.add_node("tools", ToolNode([]))
+        builder.add_node("end", lambda state: {"messages": [AIMessage("Done.")]})
+        builder.add_edge(START, "inner")
+        builder.add_edge("inner", "end")
+        builder.add_edge("end", END)
+        return builder.compile(checkpointer=InMemorySaver())
+
+    async def test_a_graph_that_is_a_node(self, world: World) -> None:
+        await settled(world, guard(self.graph(inner_agent(world)), world.gate, RULES))
+
+    async def test_a_graph_that_a_node_calls(self, world: World) -> None:
+        inner = inner_agent(world)
+
+        def call_inner(state: State) -> dict[str, Any]:
+            return {"messages": inner.invoke({"messages": "mail ana"})["messages"]}
+
+        await settled(world, guard(self.graph(call_inner), world.gate, RULES))
+
+    async def test_a_graph_in_a_sequence_in_a_node(self, world: World) -> None:
+        inner = inner_agent(world)
+        steps = RunnableLambda(lambda state: {"messages": state["messages"]}) | inner
+        await settled(world, guard(self.graph(steps), world.gate, RULES))
+
+    async def test_a_tool_that_a_node_calls_directly(self, world: World) -> None:
+        send, _ = world.tools()
+
+        def call_tool(state: State) -> dict[str, Any]:
+            return {"messages": [AIMessage(send.invoke({"to": "ana"}))]}
+
+        guarded = guard(self.graph(call_tool), world.gate, RULES)
+        with pytest.raises(sayso.SaysoError, match="send was not run: it was called past the gate"):
+            await guarded.run("go", thread="t")
+        assert world.ran == []
+        named = guard(self.graph(call_tool), world.gate, RULES, ungated=["send"])
+        assert (await named.run("go", thread="t-2")).status == "done"
+        assert world.ran == [("send", "ana", "Hello")]
+
+    async def test_a_tool_that_a_tool_calls_belongs_to_its_call(self, world: World) -> None:
+        send, _ = world.tools()
+
+        @tool
+        def ask_inner(question: str) -> str:
+            """Send a mail."""
+            return str(send.invoke({"to": question}))
+
+        guarded = guard(outer_agent(world, ask_inner), world.gate, sayso.Policy([sayso.Rule("*")]))
+        (request,) = (await guarded.run("go", thread="t")).interruptions
+        result = await guarded.resume("t", decisions=[request.approve()])
+        assert (result.output, world.ran) == ("Done.", [("send", "mail ana", "Hello")])
+
+    async def test_an_agent_that_is_built_while_another_one_runs(self, world: World) -> None:
+        @tool
+        def ask_inner(question: str) -> str:
+            """Build an agent, and ask it."""
+            said = inner_agent(world).invoke({"messages": question})
+            return str(said["messages"][-1].text)
+
+        guarded = guard(outer_agent(world, ask_inner), world.gate, RULES)
+        with pytest.raises(sayso.SaysoError, match="send was not run: it was called past the gate"):
+            await guarded.run("go", thread="t")
+        assert world.ran == []
+
+
+RESEARCHER: Any = None
+WORKER = ToolNode([])
+
+
+@tool
+def ask_global(question: str) -> str:
+    """Ask the agent of this module."""
+    return str(RESEARCHER.invoke({"messages": question})["messages"][-1].text)
+
+
+class Team:
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+
+    def ask(self, question: str) -> str:
+        """Ask the agent of the team."""
+        return str(self.agent.invoke({"messages": question})["messages"][-1].text)
+
+
+class TestRefused:
+    def agent(self, called: Any) -> Any:
+        chat = Chat(script=[[("o1", called.name, {"question": "mail ana"})], "Done."], seen=[])
+        return create_agent(chat, tools=[called], checkpointer=InMemorySaver())
+
+    def test_an_agent_under_a_global_name(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.RESEARCHER", inner_agent(world, name="researcher"))
+        with pytest.raises(sayso.InvalidCall) as refused:
+            guard(self.agent(ask_global), world.gate, RULES)
+        said = str(refused.value)
+        assert "- agent 'researcher' of" in said
+        assert "the global name 'RESEARCHER'" in said
+        assert "guard(..., ungated=['researcher'])" in said
+
+    async def test_it_may_be_guarded_where_it_is_created(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        inner = guard(inner_agent(world), world.gate, RULES).graph
+        monkeypatch.setattr(f"{__name__}.RESEARCHER", inner)
+        await settled(world, guard(self.agent(ask_global), world.gate, RULES))
+
+    async def test_or_have_the_middleware(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asks = HumanInTheLoopMiddleware({}, gate=world.gate, policy=RULES)
+        inner = inner_agent(world, middleware=[asks])
+        monkeypatch.setattr(f"{__name__}.RESEARCHER", inner)
+        guarded = guard(self.agent(ask_global), world.gate, RULES)
+        (request,) = (await guarded.run("go", thread="t")).interruptions
+        assert (request.tool, world.ran) == ("send", [])
+
+    async def test_or_named_and_then_that_is_recorded(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.RESEARCHER", inner_agent(world, name="researcher"))
+        guarded = guard(self.agent(ask_global), world.gate, RULES, ungated=["researcher"])
+        assert (await guarded.run("go", thread="t")).status == "done"
+        assert world.ran == [("send", "ana", "Hello")]
+        events = [event for _, event in world.gate.store.events(0, 100)]
+        (noted,) = [event for event in events if event.type == "ungated"]
+        assert (noted.run, noted.actor) == ("mailer:t", "agent:mailer")
+        assert json.loads(noted.body or "")["names"] == ["researcher"]
+        table = str(guarded.coverage())
+        (line,) = [line for line in table.splitlines() if " researcher " in line]
+        assert " NO " in line
+        assert "ask_global finds it as the global name 'RESEARCHER'" in line
+
+    def test_an_agent_that_an_object_holds(self, world: World) -> None:
+        team = Team(inner_agent(world, name="researcher"))
+        with pytest.raises(sayso.InvalidCall, match=r"'researcher' of .*: ask finds it as Team"):
+            guard(self.agent(tool(team.ask)), world.gate, RULES)
+
+    def test_a_tool_node_under_a_global_name(self, world: World) -> None:
+        def call_tools(state: State) -> Any:
+            return WORKER.invoke(state)
+
+        graph = TestSubgraphs().graph(call_tools)
+        with pytest.raises(sayso.InvalidCall, match="tool node 'WORKER'"):
+            guard(graph, world.gate, RULES)
+
+    def test_what_the_provider_runs(self, world: World) -> None:
+        search = {"type": "web_search_20250305", "name": "web_search"}
+        chat = Chat(script=["Done."], seen=[])
+
+        def agent() -> Any:
+            tools = [*world.tools(), search, {"google_search": {}}]
+            return create_agent(chat, tools=tools, checkpointer=InMemorySaver())
+
+        with pytest.raises(sayso.InvalidCall) as refused:
+            guard(agent(), world.gate, RULES)
+        assert "hosted tool 'web_search'" in str(refused.value)
+        assert "hosted tool 'google_search'" in str(refused.value)
+        with pytest.raises(sayso.InvalidCall, match=r"ungated=\['google_search'\]"):
+            guard(agent(), world.gate, RULES, ungated=["web_search"])
+        guard(agent(), world.gate, RULES, ungated=["web_search", "google_search"])
+
+    def test_what_a_bound_model_brings(self, world: World) -> None:
+        class Bindable(Chat):
+            def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+                return self.bind(tools=tools, **kwargs)
+
+        search = {"type": "web_search"}
+        model = Bindable(script=["Done."], seen=[]).bind_tools([search])
+
+        def ask(state: State) -> dict[str, Any]:
+            return {"messages": [model.invoke(state["messages"])]}
+
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of"):
+            guard(TestSubgraphs().graph(ask), world.gate, RULES)
+
+    def test_a_graph_on_another_server(self, world: World) -> None:
+        remote: Any = RemoteGraph("mailer", url="http://localhost:1")
+        with pytest.raises(sayso.InvalidCall, match="remote graph 'mailer' of"):
+            guard(TestSubgraphs().graph(remote), world.gate, RULES)
+
+    def test_a_name_that_the_gate_does_reach(self, world: World) -> None:
+        with pytest.raises(sayso.InvalidCall, match="its calls go through the gate"):
+            guard(world.agent("Done."), world.gate, RULES, ungated=["send"])
+
+    def test_a_name_instead_of_a_list(self, world: World) -> None:
+        with pytest.raises(TypeError, match=r"ungated=\['web_search'\]"):
+            guard(world.agent("Done."), world.gate, RULES, ungated="web_search")
