@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
-import inspect
 import types
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -32,15 +29,12 @@ from langgraph.prebuilt.tool_node import ToolNode
 from langgraph.pregel.remote import RemoteGraph
 
 from sayso.adapters.langchain.tools import ToolGate, passing
+from sayso.adapters.reach import Held, Walk, cells
 from sayso.errors import SaysoError
 from sayso.gate.coverage import Coverage
 
-#: What runs tools. Each is looked for wherever a function or an object may hold one.
-_RUNS_TOOLS = (CompiledStateGraph, ToolNode, RemoteGraph)
 #: ``create_agent`` keeps its tool node in the closures of its own nodes, to look up tools by name.
 _FACTORY = "langchain.agents.factory"
-#: How many objects deep to look for an agent that an object holds.
-_DEPTH = 3
 
 
 def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
@@ -48,7 +42,7 @@ def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
 
     Raises ``InvalidCall`` with a list of what cannot be gated and is not named in ``ungated``.
     """
-    walk = _Walk(tools, coverage)
+    walk = GraphWalk(tools, coverage)
     graph = walk.graph(agent, agent.name or "graph")
     coverage.check()
     if not walk.tool_nodes:
@@ -60,105 +54,55 @@ def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
     return graph.with_config(callbacks=[wire])
 
 
-@dataclass
-class _Walk:
-    """One walk through a graph, and the copies that it has made."""
+class GraphWalk(Walk):
+    """Puts the gate into the tool nodes of graphs. Tools are closed: their tool node runs them."""
 
-    tools: ToolGate
-    coverage: Coverage
-    #: Nodes and tools that run something which the user has named in ``ungated``.
-    lets_past: set[str] = field(default_factory=set)
-    tool_nodes: int = 0
-    #: The copies by the id of the original, which is kept alive beside it.
-    _copies: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    targets = (CompiledStateGraph, ToolNode, RemoteGraph)
+    closed = (BaseTool,)
 
-    # -- graphs and their nodes
+    def __init__(self, tools: ToolGate, coverage: Coverage) -> None:
+        super().__init__()
+        self.tools = tools
+        self.coverage = coverage
+        #: Nodes and tools that run something which the user has named in ``ungated``.
+        self.lets_past: set[str] = set()
+        self.tool_nodes = 0
 
     def graph(self, agent: Any, where: str) -> Any:
         """Return the same graph with the gate in its tool nodes, including those of subgraphs."""
-        if id(agent) in self._copies:
-            return self._copies[id(agent)][1]
         nodes = dict(agent.nodes)
         for name, node in nodes.items():
             if name == "__start__":
                 continue
-            graphs: list[Any] = []
-            bound = self.value(node.bound, f"{where}/{name}", graphs)
+            self._list_missed(node.bound, where, name)
+            bound = self.value(node.bound, f"{where}/{name}")
             if bound is not node.bound:
-                subgraphs = {"subgraphs": graphs} if graphs else {}
-                nodes[name] = node.copy({"bound": bound, **subgraphs})
-            self._missed_in(node.bound, where, name)
-        copied = agent.copy({"nodes": nodes})
-        self._copies[id(agent)] = agent, copied
-        return copied
+                inner = [one for one in self.inside(bound) if isinstance(one, CompiledStateGraph)]
+                nodes[name] = node.copy({"bound": bound, **({"subgraphs": inner} if inner else {})})
+        return agent.copy({"nodes": nodes})
 
-    def value(self, value: Any, where: str, graphs: list[Any]) -> Any:
-        """Return a copy of a runnable, function or container with the gate in all tool nodes
-        inside it; the value itself if there is none."""
-        known = self._copies.get(id(value))
-        if known is not None:
-            return known[1]
-        if not self._runs_tools(value):
-            return value
-        if isinstance(value, ToolNode):
-            copied: Any = self._tool_node(value, where)
-            self._copies[id(value)] = value, copied
-            return copied
-        if isinstance(value, CompiledStateGraph):
-            label = value.name or where
-            self.coverage.gated(where, "agent", label, "its tool calls go through the gate")
-            copied = self.graph(value, label)
-            graphs.append(copied)
-            return copied
-        if isinstance(value, types.FunctionType):
-            return self._function(value, where, graphs)
-        if isinstance(value, functools.partial):
-            parts = self.value(
-                {"func": value.func, "args": value.args, "keywords": value.keywords}, where, graphs
-            )
-            return functools.partial(parts["func"], *parts["args"], **parts["keywords"])
-        if isinstance(value, Mapping):
-            return {key: self.value(one, where, graphs) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)([self.value(one, where, graphs) for one in value])
+    def guarded(self, target: Any, where: str) -> Any:
+        if isinstance(target, ToolNode):
+            return self._tool_node(target, where)
+        if isinstance(target, RemoteGraph):
+            return target  # it is listed as missed
+        label = where if target.name in (None, "LangGraph") else target.name
+        self.coverage.gated(where, "agent", label, "its tool calls go through the gate")
+        return self.graph(target, label)
+
+    def held_by(self, value: Any) -> Iterable[Any]:
+        return vars(value).values() if isinstance(value, Runnable) else ()
+
+    def copied(self, value: Any, where: str) -> Any:
         if not isinstance(value, Runnable):
-            return value  # it is listed as not covered
-        copied = copy.copy(value)
-        self._copies[id(value)] = value, copied
-        vars(copied).update({k: self.value(v, where, graphs) for k, v in vars(value).items()})
-        return copied
+            return value  # what it holds is listed as missed
+        new = self.keep(value, copy.copy(value))
+        vars(new).update({name: self.value(one, where) for name, one in vars(value).items()})
+        return new
 
-    def _function(self, function: Any, where: str, graphs: list[Any]) -> Any:
-        """Return a function like this one whose closure holds the gated copies.
-
-        Only cells that lead to a graph are replaced, so that the function still shares the others
-        with the code around it.
-        """
-        cells = [
-            types.CellType() if self._runs_tools(held) else cell for cell, held in _cells(function)
-        ]
-        copied = types.FunctionType(
-            function.__code__,
-            function.__globals__,
-            function.__name__,
-            None if not function.__defaults__ else tuple(function.__defaults__),
-            tuple(cells) if function.__closure__ is not None else None,
-        )
-        self._copies[id(function)] = function, copied  # before its cells: functions call each other
-        copied.__kwdefaults__ = function.__kwdefaults__
-        copied.__annotations__ = dict(function.__annotations__)
-        vars(copied).update(vars(function))
-        copied.__doc__, copied.__module__ = function.__doc__, function.__module__
-        copied.__qualname__ = function.__qualname__
-        for cell, (old, held) in zip(cells, _cells(function), strict=True):
-            if cell is not old:
-                cell.cell_contents = self.value(held, where, graphs)
-        copied.__defaults__ = self.value(function.__defaults__, where, graphs)
-        return copied
-
-    def _runs_tools(self, value: Any) -> bool:
-        """Whether something that runs tools can be replaced inside this value."""
-        return any(isinstance(one, _RUNS_TOOLS) for one in _inside(value))
+    def reaches(self, value: Any) -> bool:
+        of_factory = isinstance(value, types.FunctionType) and value.__module__ == _FACTORY
+        return not of_factory and super().reaches(value)
 
     # -- tools
 
@@ -167,70 +111,51 @@ class _Walk:
         held: dict[str, Any] = {}
         for name, tool in inner.tools_by_name.items():
             self.coverage.gated(where, "tool", name)
-            held[name] = self._tool(tool, where)
+            self._list_missed(tool, where, name)
+            # With the gate inside the agents that its own code runs.
+            held[name] = self.copied(tool, f"{where}/{name}") if self.reaches(tool) else tool
         return _wrapped(inner, held, self.tools)
-
-    def _tool(self, tool: BaseTool, where: str) -> BaseTool:
-        """Return the tool, with the gate inside the agents that its own code runs."""
-        place = f"{where}/{tool.name}"
-        self._missed_in(tool, where, tool.name)
-        graphs: list[Any] = []
-        parts = {k: self.value(v, place, graphs) for k, v in vars(tool).items()}
-        if all(parts[key] is one for key, one in vars(tool).items()):
-            return tool
-        copied = copy.copy(tool)
-        vars(copied).update(parts)
-        return copied
 
     # -- what cannot be gated
 
-    def _missed_in(self, value: Any, where: str, holder: str) -> None:
+    def _list_missed(self, value: Any, where: str, holder: str) -> None:
         """List what a node or a tool runs past the gate."""
-        for one in _inside(value):
-            if isinstance(one, types.FunctionType):
-                self._missed_by(one, where, holder)
-            elif isinstance(one, RemoteGraph):
-                self._miss(where, holder, "remote graph", one.name or "remote", _REMOTE)
+        for one in self.inside(value):
+            if isinstance(one, types.FunctionType) and one.__module__ == _FACTORY:
+                self._list_provided(where, holder, _nonlocal(one, "default_tools"))
             elif isinstance(one, RunnableBinding):
-                self._provided(where, holder, one.kwargs.get("tools"))
-            elif _is_plain_object(one):
-                for name, held in _attributes(one):
-                    self._held(where, holder, name, held, f"{type(one).__name__}.{name}")
+                self._list_provided(where, holder, one.kwargs.get("tools"))
+            elif isinstance(one, RemoteGraph):
+                self._missed(where, holder, "remote graph", one.name or "remote", _REMOTE)
+        for held in self.out_of_reach(value):
+            if not _asks_already(held.value):
+                self._list_held(where, holder, held)
 
-    def _missed_by(self, function: Any, where: str, holder: str) -> None:
-        if function.__module__ == _FACTORY:
-            self._provided(where, holder, _nonlocal(function, "default_tools"))
-            return
-        for name, held in _globals(function):
-            self._held(where, holder, name, held, f"the global name {name!r}")
-
-    def _provided(self, where: str, holder: str, tools: Any) -> None:
+    def _list_provided(self, where: str, holder: str, tools: Any) -> None:
         for name in _provider_tools(tools):
             why = "the provider runs it, and does not ask first"
-            self._miss(where, holder, "hosted tool", name, why)
+            self._missed(where, holder, "hosted tool", name, why)
 
-    def _held(self, where: str, holder: str, name: str, held: Any, by: str) -> None:
-        for one in _inside(held):
-            if isinstance(one, _RUNS_TOOLS) and not _asks_already(one):
-                label = name if isinstance(one, ToolNode) else getattr(one, "name", None) or name
-                label = name if label in ("LangGraph", "tools") else label
-                if isinstance(one, RemoteGraph):
-                    self._miss(where, holder, "remote graph", label, _REMOTE)
-                else:
-                    kind = "tool node" if isinstance(one, ToolNode) else "agent"
-                    self._miss(where, holder, kind, label, _HELD.format(holder=holder, by=by))
+    def _list_held(self, where: str, holder: str, held: Held) -> None:
+        own = getattr(held.value, "name", None)
+        label = held.name if own in (None, "LangGraph", "tools") else own
+        if isinstance(held.value, RemoteGraph):
+            self._missed(where, holder, "remote graph", label, _REMOTE)
+            return
+        kind = "tool node" if isinstance(held.value, ToolNode) else "agent"
+        why = (
+            f"{holder} finds it as {held.by}, where it cannot be replaced: guard it where you "
+            "create it, as in guard(create_agent(...), gate).graph"
+        )
+        self._missed(where, holder, kind, label, why)
 
-    def _miss(self, where: str, holder: str, kind: str, name: str, why: str) -> None:
+    def _missed(self, where: str, holder: str, kind: str, name: str, why: str) -> None:
         self.coverage.missed(where, kind, name, why)
         if name in self.coverage.ungated:
             self.lets_past.add(holder)
 
 
 _REMOTE = "it runs on another server, so guard it there"
-_HELD = (
-    "{holder} finds it as {by}, where it cannot be replaced: guard it where you create it, as in "
-    "guard(create_agent(...), gate).graph"
-)
 
 
 def _provider_tools(tools: Any) -> Iterator[str]:
@@ -245,6 +170,11 @@ def _provider_tools(tools: Any) -> Iterator[str]:
             yield str(name)
 
 
+def _nonlocal(function: Any, name: str) -> Any:
+    names = function.__code__.co_freevars
+    return cells(function)[names.index(name)][1] if name in names else None
+
+
 def _asks_already(value: Any) -> bool:
     """Whether a graph or a tool node is one that ``guard`` or our middleware has gated."""
     if isinstance(value, ToolNode):
@@ -252,92 +182,11 @@ def _asks_already(value: Any) -> bool:
     if not isinstance(value, CompiledStateGraph):
         return False
     bound = [node.bound for node in value.nodes.values()]
-    if any(getattr(_bound_to(one), "gate", None) is not None for one in bound):
+    hooks = [getattr(getattr(one, "func", None), "__self__", None) for one in bound]
+    if any(getattr(hook, "gate", None) is not None for hook in hooks):
         return True  # HumanInTheLoopMiddleware(gate=...)
-    nodes = [one for value in bound for one in _inside(value) if isinstance(one, ToolNode)]
-    return all(map(_asks_already, nodes))
-
-
-def _bound_to(runnable: Any) -> Any:
-    return getattr(getattr(runnable, "func", None), "__self__", None)
-
-
-# -- what values hold
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """Yield a value and everything inside it that a copy could replace: through runnables,
-    containers and closures. Tools are left out: their tool node runs them."""
-    seen: set[int] = set()
-    left = [value]
-    while left:
-        one = left.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        if not isinstance(one, _RUNS_TOOLS) and (one is value or not isinstance(one, BaseTool)):
-            left += _held_by(one)
-
-
-def _held_by(value: Any) -> Iterable[Any]:
-    """Return what a value holds, one level deep."""
-    if isinstance(value, Mapping):
-        return value.values()
-    if isinstance(value, list | tuple | set | frozenset):
-        return value
-    if isinstance(value, functools.partial):
-        return value.func, value.args, value.keywords
-    if isinstance(value, types.FunctionType):
-        closed = () if value.__module__ == _FACTORY else [held for _, held in _cells(value)]
-        return *closed, value.__defaults__
-    if isinstance(value, types.MethodType):
-        return value.__func__, value.__self__
-    return vars(value).values() if isinstance(value, Runnable) else ()
-
-
-def _cells(function: Any) -> list[tuple[Any, Any]]:
-    """Return the cells of a closure, each with what it holds; None for one that is empty yet."""
-    found = []
-    for cell in function.__closure__ or ():
-        try:
-            found.append((cell, cell.cell_contents))
-        except ValueError:
-            found.append((cell, None))
-    return found
-
-
-def _nonlocal(function: Any, name: str) -> Any:
-    held = dict(zip(function.__code__.co_freevars, _cells(function), strict=True))
-    return held[name][1] if name in held else None
-
-
-def _globals(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the globals that a function, and the functions written inside it, look up."""
-    codes, names = [function.__code__], set[str]()
-    while codes:
-        code = codes.pop()
-        names.update(code.co_names)
-        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    for name in sorted(names & function.__globals__.keys()):
-        held = function.__globals__[name]
-        if not isinstance(held, types.ModuleType | type):
-            yield name, held
-
-
-def _is_plain_object(value: Any) -> bool:
-    """Whether a value is an object of the user's own, whose attributes may hold agents."""
-    other = (Runnable, functools.partial, type, types.ModuleType)
-    if isinstance(value, other) or inspect.isroutine(value):
-        return False
-    return hasattr(value, "__dict__")
-
-
-def _attributes(value: Any, depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
-    for name, held in vars(value).items():
-        yield name, held
-        if depth > 1 and _is_plain_object(held):
-            yield from _attributes(held, depth - 1)
+    callbacks: Any = (value.config or {}).get("callbacks") or ()
+    return any(isinstance(one, Tripwire) for one in callbacks)
 
 
 # -- the last line

@@ -1,0 +1,198 @@
+"""Find the agents that an agent's functions hold, and replace them by guarded copies.
+
+Every framework lets the function of a tool run another agent, and none of them says so anywhere.
+``Walk`` looks for such agents where a function can hold one. Those in closures, default values,
+partial functions and containers are replaced in a *copy* of the function, so that the agent the
+user passed to ``guard`` is not changed. Those under a global name or in an object are shared with
+code that is not ours; they cannot be replaced, and an adapter lists them as not covered.
+
+An adapter subclasses ``Walk``, names the types to look for, and says how to guard one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+#: How many objects deep to look for an agent that an object holds.
+_DEPTH = 3
+
+
+class Held(NamedTuple):
+    """An agent that a function can reach, but no copy of the function could do without."""
+
+    #: The agent.
+    value: Any
+    #: The name under which it is found, and the same in words.
+    name: str
+    by: str
+
+
+class Walk:
+    """A walk through what functions hold, and the copies that it has made."""
+
+    #: What to look for. Nothing is looked for inside of these.
+    targets: ClassVar[tuple[type, ...]] = ()
+    #: What is neither looked into nor copied, unless the walk begins with it.
+    closed: ClassVar[tuple[type, ...]] = ()
+
+    def __init__(self) -> None:
+        # By the id of the original, which is kept alive beside its copy.
+        self._copies: dict[int, tuple[Any, Any]] = {}
+
+    # -- the adapter's part
+
+    def guarded(self, target: Any, where: str) -> Any:
+        """Return a guarded copy of a target, or the target itself."""
+        raise NotImplementedError
+
+    def held_by(self, value: Any) -> Iterable[Any]:
+        """Return what a value of the framework's own holds."""
+        return ()
+
+    def copied(self, value: Any, where: str) -> Any:
+        """Return a copy of a value of the framework's own that holds a target."""
+        return value
+
+    # -- copying
+
+    def keep(self, value: Any, copied: Any) -> Any:
+        """Remember the copy of a value, and return it."""
+        self._copies[id(value)] = value, copied
+        return copied
+
+    def value(self, value: Any, where: str) -> Any:
+        """Return a copy of a value with guarded copies of the targets inside it; the value itself
+        if there is none."""
+        known = self._copies.get(id(value))
+        if known is not None:
+            return known[1]
+        if isinstance(value, self.targets):
+            return self.keep(value, self.guarded(value, where))
+        if not self.reaches(value):
+            return value
+        if isinstance(value, types.FunctionType):
+            return self._function(value, where)
+        if isinstance(value, functools.partial):
+            function, args, keywords = (
+                self.value(one, where) for one in (value.func, value.args, value.keywords)
+            )
+            return functools.partial(function, *args, **keywords)
+        if isinstance(value, Mapping):
+            return {key: self.value(one, where) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)([self.value(one, where) for one in value])
+        return self.copied(value, where)
+
+    def _function(self, function: Any, where: str) -> Any:
+        """Return a function like this one that holds the guarded copies.
+
+        Only cells that lead to a target are replaced, so that the function still shares the others
+        with the code around it.
+        """
+        held = cells(function)
+        new = [types.CellType() if self.reaches(one) else cell for cell, one in held]
+        closure = None if function.__closure__ is None else tuple(new)
+        copied: Any = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, None, closure
+        )
+        self.keep(function, copied)  # before its cells are filled: functions may hold each other
+        vars(copied).update(vars(function))
+        copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
+        copied.__doc__, copied.__annotations__ = function.__doc__, function.__annotations__
+        for cell, (old, one) in zip(new, held, strict=True):
+            if cell is not old:
+                cell.cell_contents = self.value(one, where)
+        copied.__defaults__ = self.value(function.__defaults__, where)
+        copied.__kwdefaults__ = self.value(function.__kwdefaults__, where)
+        return copied
+
+    # -- looking
+
+    def reaches(self, value: Any) -> bool:
+        """Whether a target could be replaced inside a value."""
+        return any(isinstance(one, self.targets) for one in self.inside(value))
+
+    def inside(self, value: Any) -> Iterator[Any]:
+        """Yield a value and all that a copy of it could replace."""
+        seen: set[int] = set()
+        left = [value]
+        while left:
+            one = left.pop()
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            yield one
+            if not isinstance(one, self.targets) and (
+                one is value or not isinstance(one, self.closed)
+            ):
+                left += self._held_by(one)
+
+    def _held_by(self, value: Any) -> Iterable[Any]:
+        if isinstance(value, Mapping):
+            return value.values()
+        if isinstance(value, list | tuple | set | frozenset):
+            return value
+        if isinstance(value, functools.partial):
+            return value.func, value.args, value.keywords
+        if isinstance(value, types.FunctionType):
+            closed = [one for _, one in cells(value)]
+            return *closed, value.__defaults__, value.__kwdefaults__
+        if isinstance(value, types.MethodType):
+            return value.__func__, value.__self__
+        return self.held_by(value)
+
+    def out_of_reach(self, value: Any) -> Iterator[Held]:
+        """Yield the targets that the functions and objects inside a value find elsewhere."""
+        for one in self.inside(value):
+            if isinstance(one, types.FunctionType):
+                for name, held in global_names(one):
+                    yield from self._found(held, name, f"the global name {name!r}")
+            elif self._is_object(one):
+                for name, held in self._attributes(one):
+                    yield from self._found(held, name, f"{type(one).__name__}.{name}")
+
+    def _found(self, held: Any, name: str, by: str) -> Iterator[Held]:
+        for one in self.inside(held):
+            if isinstance(one, self.targets):
+                yield Held(one, name, by)
+
+    def _is_object(self, value: Any) -> bool:
+        """Whether a value is an object of the user's own, whose attributes may hold agents."""
+        other = (functools.partial, type, types.ModuleType, *self.targets, *self.closed)
+        if isinstance(value, other) or inspect.isroutine(value):
+            return False
+        return hasattr(value, "__dict__") and not any(True for _ in self.held_by(value))
+
+    def _attributes(self, value: Any, depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+        for name, held in list(vars(value).items()):
+            yield name, held
+            if depth > 1 and self._is_object(held):
+                yield from self._attributes(held, depth - 1)
+
+
+def cells(function: Any) -> list[tuple[Any, Any]]:
+    """Return the cells of a closure, each with what it holds; None for one that is still empty."""
+    found = []
+    for cell in function.__closure__ or ():
+        try:
+            found.append((cell, cell.cell_contents))
+        except ValueError:
+            found.append((cell, None))
+    return found
+
+
+def global_names(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the globals that a function, and the functions written inside it, look up."""
+    codes, names = [function.__code__], set[str]()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    for name in sorted(names & function.__globals__.keys()):
+        held = function.__globals__[name]
+        if not isinstance(held, types.ModuleType | type):
+            yield name, held
