@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+import pytest
 from demo_process import Demo
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from waiting import until
 
 TABS = 8
@@ -17,12 +19,20 @@ def readers(demo: Demo) -> int:
     return int(found)
 
 
+@pytest.fixture
+def context(browser: Browser, demo: Demo) -> Iterator[BrowserContext]:
+    """A window with tabs of its own. Its streams end with it, whatever the test did."""
+    window = browser.new_context()
+    yield window
+    window.close()
+    until(lambda: readers(demo) == 0)
+
+
 def is_live(page: Page) -> None:
     expect(page.get_by_test_id("live")).to_have_text("live")
 
 
-def test_eight_tabs_share_one_stream(demo: Demo, browser: Browser) -> None:
-    context = browser.new_context()
+def test_eight_tabs_share_one_stream(demo: Demo, context: BrowserContext) -> None:
     tabs = [context.new_page() for _ in range(TABS)]
     for tab in tabs:
         tab.goto(f"{demo.url}/inbox")
@@ -40,12 +50,9 @@ def test_eight_tabs_share_one_stream(demo: Demo, browser: Browser) -> None:
     demo.say("Weather in Rome")
     for tab in tabs[1:]:
         expect(tab.get_by_role("list", name="Requests")).to_contain_text("Rome")
-    context.close()
-    until(lambda: readers(demo) == 0)
 
 
-def test_a_tab_that_navigates_hard_keeps_loading(demo: Demo, browser: Browser) -> None:
-    context = browser.new_context()
+def test_a_tab_that_navigates_hard_keeps_loading(demo: Demo, context: BrowserContext) -> None:
     page = context.new_page()
     for turn in range(TABS):
         page.goto(f"{demo.url}/{('inbox', 'history', 'runs')[turn % 3]}?turn={turn}")
@@ -58,11 +65,9 @@ def test_a_tab_that_navigates_hard_keeps_loading(demo: Demo, browser: Browser) -
         expect(page).to_have_url(re.compile(f"turn={turn}$"))
         is_live(page)
     until(lambda: readers(demo) == 1)
-    context.close()
 
 
-def test_a_hidden_tab_holds_no_stream(demo: Demo, browser: Browser) -> None:
-    context = browser.new_context()
+def test_a_hidden_tab_holds_no_stream(demo: Demo, context: BrowserContext) -> None:
     page = context.new_page()
     page.goto(f"{demo.url}/inbox")
     is_live(page)
@@ -76,13 +81,11 @@ def test_a_hidden_tab_holds_no_stream(demo: Demo, browser: Browser) -> None:
     page.evaluate(visibility, "visible")
     expect(page.locator(".inbox-list")).to_contain_text(re.compile("Bern|1 new"))
     until(lambda: readers(demo) == 1)
-    context.close()
 
 
-def test_a_decision_never_fires_late(demo: Demo, browser: Browser) -> None:
+def test_a_decision_never_fires_late(demo: Demo, context: BrowserContext) -> None:
     chat = demo.say("Weather in Oslo")
     (request,) = demo.open(chat)
-    context = browser.new_context()
     page, other = context.new_page(), context.new_page()
     page.goto(f"{demo.url}/inbox/{request['id']}")
     expect(page.get_by_role("button", name="Approve")).to_be_enabled()
@@ -106,13 +109,12 @@ def test_a_decision_never_fires_late(demo: Demo, browser: Browser) -> None:
     assert demo.ran() == []
     page.get_by_role("button", name="Approve").click()  # and now it is meant again
     demo.final(chat)
-    context.close()
 
 
-def test_a_decision_whose_answer_is_lost_is_looked_up(demo: Demo, browser: Browser) -> None:
+def test_a_decision_whose_answer_is_lost_is_looked_up(demo: Demo, context: BrowserContext) -> None:
     chat = demo.say("Weather in Oslo")
     (request,) = demo.open(chat)
-    page = browser.new_context().new_page()
+    page = context.new_page()
     page.goto(f"{demo.url}/inbox/{request['id']}")
 
     # The server hears the decision, and its answer never arrives.
@@ -129,4 +131,3 @@ def test_a_decision_whose_answer_is_lost_is_looked_up(demo: Demo, browser: Brows
     failure = page.get_by_test_id("decision-error")
     expect(failure).to_contain_text("Not recorded", timeout=30_000)
     expect(failure).to_contain_text("The request is still pending.")
-    page.context.close()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from demo_process import Demo
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from waiting import until
 from windows import Open
 
@@ -337,3 +337,55 @@ def test_a_critical_one_wants_its_name_typed(demo: Demo, open_page: Open) -> Non
     page.get_by_role("main").get_by_role("textbox").last.fill("erase")
     page.get_by_role("button", name=re.compile("approve", re.I)).last.click()
     assert demo.until_decided(made["id"])["status"] == "approved"
+
+
+COUNTS = re.compile(r"/api/requests/groups\?status=pending")
+ROWS = re.compile(r"/api/requests\?status=pending")
+
+
+@pytest.mark.parametrize("older", [COUNTS, ROWS], ids=["counts", "rows"])
+def test_a_request_that_arrives_between_two_reads(
+    demo: Demo, open_page: Open, older: re.Pattern[str]
+) -> None:
+    """Counts and rows are two reads, so one of them may be older than the request."""
+    page = open_page(f"{demo.url}/inbox")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing is waiting")
+    address = f"{demo.url}/api/requests{'/groups' if older is COUNTS else ''}?status=pending"
+    before = page.request.get(address).json()
+    answered: list[str] = []
+
+    def answer(route: Route) -> None:
+        found = route.fetch()
+        if answered or not found.json()["items"]:
+            return route.fulfill(response=found)
+        answered.append(route.request.url)
+        return route.fulfill(json=before)
+
+    page.route(older, answer)
+    demo.say("Weather in Oslo")
+    rows = page.get_by_role("list", name="Requests").get_by_role("link")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("Oslo")
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 request needs your review")
+    expect(page.locator(".new-pill")).to_have_count(0)
+    assert answered
+    page.unroute_all(behavior="wait")
+
+
+def test_an_old_read_never_replaces_a_newer_one(demo: Demo, open_page: Open) -> None:
+    page = open_page(f"{demo.url}/inbox")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing is waiting")
+    before = page.request.get(f"{demo.url}/api/requests?status=pending").json()
+    held: list[Route] = []
+    page.route(ROWS, lambda route: held.append(route), times=1)
+    page.reload()
+    expect(page.get_by_test_id("live")).to_have_text("live")
+    until(lambda: page.wait_for_timeout(20) or held)
+    demo.say("Weather in Oslo")
+    rows = page.get_by_role("list", name="Requests").get_by_role("link")
+    expect(rows).to_have_count(1)
+    page.wait_for_timeout(500)  # no other read is under way
+    held[0].fulfill(json=before)
+    page.wait_for_timeout(500)
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("Oslo")

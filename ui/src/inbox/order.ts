@@ -63,6 +63,22 @@ export function groupKey(request: Request): string {
   return keyOf({ ...request, risk: request.risk.level });
 }
 
+/** The group of like requests, as the server would count them. */
+export function groupOf(items: Request[]): RequestGroup {
+  const { kind, agent, tool, risk } = items[0]!;
+  const ends = items.map(({ expires_at }) => expires_at).filter((at) => at !== null);
+  const first = (moments: string[]) => moments.reduce((a, b) => (time(b) < time(a) ? b : a));
+  return {
+    kind,
+    agent,
+    tool,
+    risk: risk.level,
+    count: items.length,
+    expires_at: ends.length ? first(ends) : null,
+    oldest_at: first(items.map(({ created_at }) => created_at)),
+  };
+}
+
 /** Deciding together is for like calls of no great risk. */
 export function canBulk(group: RequestGroup): boolean {
   return group.kind === "approval" && group.tool !== null && riskRank(group.risk) < riskRank("high") && group.count > 1;

@@ -6,8 +6,8 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 import { ApiError, api, type Query } from "../shared/api";
 import { useChanges } from "../shared/live";
-import type { FilterValues, Request, RequestGroup } from "../shared/types";
-import { groupKey, isBeyond, keyOf, sorted, type Rows, type Sort } from "./order";
+import type { FilterValues, Groups, Page, Request, RequestGroup } from "../shared/types";
+import { groupKey, groupOf, isBeyond, keyOf, sorted, type Rows, type Sort } from "./order";
 
 const PAGE = 100;
 /** How many vanished rows are looked up, so that they can say how they ended. */
@@ -70,62 +70,84 @@ function isStale(removed: Removed[], fresh: Request): boolean {
   );
 }
 
-/** Deal the rows of the first page of the whole list to their groups; each group continues where that page ended. */
-function dealt(groups: RequestGroup[], items: Request[], next: string | null): Record<string, Rows> {
-  const byKey = byGroup(items);
-  return Object.fromEntries(
-    groups.map((group) => {
-      const key = keyOf(group);
-      const mine = byKey.get(key) ?? [];
-      return [key, { items: mine, next, more: next !== null && mine.length < group.count }];
-    }),
-  );
+type Found = [Groups, Page<Request>];
+
+/**
+ * Groups with their rows, from one read. Counts and rows come from two calls, so either may be newer:
+ * a row without a group makes one, and a group that counts more than its rows reads the rest.
+ */
+function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<InboxState, "groups" | "rows" | "count"> {
+  const stale = byGroup(page.items.filter((request) => isStale(removed, request)));
+  const fresh = byGroup(page.items.filter((request) => !isStale(removed, request)));
+  const groups = counted.items.map((group) => ({ ...group, count: group.count - (stale.get(keyOf(group))?.length ?? 0) }));
+  const known = new Set(groups.map(keyOf));
+  for (const [key, items] of fresh) if (!known.has(key)) groups.push(groupOf(items));
+  const rows: Record<string, Rows> = {};
+  for (const group of groups) {
+    const items = fresh.get(keyOf(group)) ?? [];
+    group.count = Math.max(group.count, items.length);
+    rows[keyOf(group)] = { items, next: page.next, more: items.length < group.count };
+  }
+  const shown = groups.filter((group) => group.count > 0);
+  return { groups: sorted(shown, sort), rows, count: shown.reduce((sum, group) => sum + group.count, 0) };
+}
+
+/** Whether the list shows a request to decide, or is about to read one. */
+function showsPending({ rows }: InboxState): boolean {
+  return Object.values(rows).some(({ items, more }) => more || items.some(({ status }) => status === "pending"));
 }
 
 export function useInbox(query: Query, sort: Sort): Inbox {
   const key = JSON.stringify([query, sort]);
   const [state, setState] = useState<InboxState>(START);
   const [turn, setTurn] = useState(0);
-  const latest = useRef({ state, key, removed: [] as Removed[] });
+  const latest = useRef({ state, key, removed: [] as Removed[], asked: 0, shown: 0 });
   latest.current.state = state;
   latest.current.key = key;
   const { sort: _, ...filters } = query;
 
-  const read = (signal?: AbortSignal) =>
-    Promise.all([api.groups(filters, signal), api.requests({ ...query, limit: PAGE }, signal)]);
-  const anew = ([counted, page]: Awaited<ReturnType<typeof read>>): InboxState => {
-    const items = page.items.filter((request) => !isStale(latest.current.removed, request));
-    const groups = sorted(counted.items, sort);
-    const { count, values } = counted;
-    const rows = dealt(groups, items, page.next);
-    return { groups, rows, count, values, arrived: 0, loading: false, error: undefined };
+  /** Read, and change the state to what `next` returns; a read that began before the one shown is dropped. */
+  const read = async (next: (found: Found) => Promise<(old: InboxState) => InboxState>, signal?: AbortSignal) => {
+    const asked = ++latest.current.asked;
+    const mine = latest.current.key;
+    const isOld = () => signal?.aborted || latest.current.key !== mine || latest.current.shown > asked;
+    try {
+      const calls = [api.groups(filters, signal), api.requests({ ...query, limit: PAGE }, signal)] as const;
+      const change = await next(await Promise.all(calls));
+      if (isOld()) return;
+      latest.current.shown = asked;
+      setState(change);
+    } catch (problem) {
+      // A list that is on the screen stays there, unless another one was asked for.
+      const fails = (old: InboxState) => old.loading || old.groups.length === 0;
+      if (!isOld()) setState((old) => (fails(old) ? { ...old, loading: false, error: asError(problem) } : old));
+    }
   };
+  const anew = (found: Found): InboxState => ({
+    ...listOf(found, sort, latest.current.removed),
+    values: found[0].values,
+    arrived: 0,
+    loading: false,
+    error: undefined,
+  });
 
   useEffect(() => {
     const stop = new AbortController();
     setState((old) => ({ ...old, loading: true, error: undefined }));
-    read(stop.signal)
-      .then((found) => setState(anew(found)))
-      .catch((problem: unknown) => {
-        if (!stop.signal.aborted) setState((old) => ({ ...old, loading: false, error: asError(problem) }));
-      });
+    void read(async (found) => () => anew(found), stop.signal);
     return () => stop.abort();
   }, [key, turn]);
 
-  const refresh = useCallback(async () => {
-    const mine = latest.current.key;
-    try {
-      const found = await read();
-      const old = latest.current.state;
-      const next = await merged(old, found, sort, latest.current.removed);
-      if (latest.current.key !== mine) return;
-      const waiting = Object.values(next.rows).some(({ items }) => items.some((each) => each.status === "pending"));
-      // Nothing is under the cursor in an empty list, so arrivals may show at once.
-      setState(waiting || old.groups.some((group) => group.count > 0 && next.count > 0) ? next : anew(found));
-    } catch (problem) {
-      setState((old) => (old.groups.length ? old : { ...old, loading: false, error: asError(problem) }));
-    }
-  }, [key]);
+  const refresh = () =>
+    read(async (found) => {
+      const ends = await endsOf(latest.current.state, found[1], sort);
+      return (old) => {
+        const next = merged(old, found, ends, sort, latest.current.removed);
+        // Nothing is under the cursor in an empty list, so arrivals may show at once.
+        const keeps = !old.loading && next.count > 0 && (showsPending(next) || showsPending(old));
+        return keeps ? next : anew(found);
+      };
+    });
   useChanges(() => void refresh(), 150);
 
   const reading = useRef(new Map<string, Promise<Request[]>>());
@@ -141,14 +163,18 @@ export function useInbox(query: Query, sort: Sort): Inbox {
     const promise = api
       .requests(wanted)
       .then((page) => {
-        const ids = new Set(items.map((request) => request.id));
-        const fresh = page.items.filter((request) => groupKey(request) === name && !ids.has(request.id));
-        const all = [...items, ...fresh];
+        const found = page.items.filter((each) => groupKey(each) === name && !isStale(latest.current.removed, each));
+        const joined = (before: Request[]) => {
+          const ids = new Set(before.map(({ id }) => id));
+          return [...before, ...found.filter(({ id }) => !ids.has(id))];
+        };
         if (latest.current.key === mine) {
-          const rows: Rows = { items: all, next: page.next, more: page.next !== null };
-          setState((old) => ({ ...old, rows: { ...old.rows, [name]: rows } }));
+          setState((old) => {
+            const all = joined(old.rows[name]?.items ?? []);
+            return { ...old, rows: { ...old.rows, [name]: { items: all, next: page.next, more: page.next !== null } } };
+          });
         }
-        return all;
+        return joined(items);
       })
       .catch((problem: unknown) => {
         setState((old) => ({ ...old, error: asError(problem) }));
@@ -202,25 +228,29 @@ function mapped(rows: Record<string, Rows>, change: (items: Request[]) => Reques
   return Object.fromEntries(Object.entries(rows).map(([key, each]) => [key, { ...each, items: change(each.items) }]));
 }
 
+/** Look up some of the shown rows that are no longer pending, so that they can say how they ended. */
+async function endsOf(state: InboxState, page: Page<Request>, sort: Sort): Promise<Request[]> {
+  const waiting = new Set(page.items.map((request) => request.id));
+  const last = page.next === null ? undefined : page.items.at(-1);
+  const gone = Object.values(state.rows)
+    .flatMap(({ items }) => items)
+    .filter(({ status, id }) => status === "pending" && !waiting.has(id))
+    .filter((request) => page.next === null || !isBeyond(request, last, sort));
+  const found = await Promise.all(gone.slice(0, LOOKED_UP).map(({ id }) => api.request(id).catch(() => null)));
+  return found.filter((request) => request !== null);
+}
+
 /** Fresh facts into the shown order; rows that are gone stay where they are until the list is read anew. */
-async function merged(
+function merged(
   old: InboxState,
-  [counted, page]: [Awaited<ReturnType<typeof api.groups>>, Awaited<ReturnType<typeof api.requests>>],
+  [counted, page]: Found,
+  ends: Request[],
   sort: Sort,
   removed: Removed[],
-): Promise<InboxState> {
+): InboxState {
   const fresh = page.items.filter((request) => !isStale(removed, request));
-  const byId = new Map(fresh.map((request) => [request.id, request]));
-  const shown = Object.values(old.rows).flatMap(({ items }) => items);
-  const known = new Set(shown.map((request) => request.id));
-  const complete = page.next === null;
-  const first = page.items.at(-1);
-  const gone = shown.filter(
-    (request) =>
-      request.status === "pending" && !byId.has(request.id) && (complete || !isBeyond(request, first, sort)),
-  );
-  const ends = await Promise.all(gone.slice(0, LOOKED_UP).map((request) => api.request(request.id).catch(() => null)));
-  ends.forEach((request) => request && byId.set(request.id, request));
+  const byId = new Map([...fresh, ...ends].map((request) => [request.id, request]));
+  const known = new Set(Object.values(old.rows).flatMap(({ items }) => items.map((request) => request.id)));
   const rows = mapped(old.rows, (items) => items.map((request) => byId.get(request.id) ?? request));
   const counts = new Map(counted.items.map((group) => [keyOf(group), group]));
   const groups = old.groups.map((group) => counts.get(keyOf(group)) ?? { ...group, count: 0 });
