@@ -126,9 +126,9 @@ def read_pages(
                 raise Unreadable(after, error) from error
             limit = (limit + 1) // 2
             continue
-        if not rows:
-            return
         yield from rows
+        if len(rows) < limit:
+            return
         after = key_of(rows[-1])
 
 

@@ -9,12 +9,13 @@ rows, the seals and the system thread; and what belongs to no thread, from a las
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, ParamSpec, TypeVar
 
+from sayso import codec
 from sayso.audit.calls import ExpectedCall, ImpossibleEvent, call_mismatches
 from sayso.audit.chain import (
     DAMAGE_ERRORS,
@@ -33,13 +34,14 @@ from sayso.audit.chain import (
 from sayso.audit.runs import ExpectedConversation, ExpectedRun, message_problems, run_mismatches
 from sayso.audit.system import Head, Seals, SystemThread, grant_and_token_problems
 from sayso.errors import StoreError
-from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, Thread
+from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, StoredMessage, Thread
 from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
 from sayso.stores.listing import list_status_of, search_key_of
 from sayso.stores.row_checks import row_wrong
 
-#: How many threads are read from one snapshot: it is over soon, and the database can clean up.
-_BATCH = 100
+#: How many threads, and events, are read from one snapshot: then the database can clean up.
+_BATCH = 200
+_BATCH_EVENTS = 2000
 #: How often a batch is read again after its connection was lost.
 _TRIES = 3
 
@@ -47,12 +49,96 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class _Rows:
+    """The rows of a few threads, read ahead: a statement for each row would take longer than all
+    checks.
+
+    Rows that cannot be read ahead, because one is damaged, are read one by one when they are asked
+    for.
+    """
+
+    def __init__(self, store: StoreReads, threads: Sequence[Thread]) -> None:
+        self._store = store
+        self.keys = store.keys
+        self._chains: dict[str, list[Event]] = {}
+        self._messages: dict[str, list[StoredMessage]] = {}
+        self._calls: dict[str, ListedCall | None] = {}
+        self._runs: dict[str, Run | None] = {}
+        self._descriptions: dict[str, str] = {}
+        names = [thread.id for thread in threads]
+        with suppress(*DAMAGE_ERRORS):
+            if sum(thread.seq for thread in threads) < _BATCH_EVENTS:
+                self._read_chains(names)
+            if sum(thread.messages for thread in threads) < _BATCH_EVENTS:
+                self._read_messages(names)
+
+    def _read_chains(self, names: list[str]) -> None:
+        events = self._store.chains(names, _BATCH_EVENTS)
+        if len(events) < _BATCH_EVENTS:  # else there are more than the threads' rows say
+            self._read_rows_of(events)
+            self._chains = {name: [] for name in names}
+            for event in events:
+                self._chains[event.thread].append(event)
+
+    def _read_messages(self, names: list[str]) -> None:
+        messages = self._store.conversations(names, _BATCH_EVENTS)
+        if len(messages) < _BATCH_EVENTS:
+            self._messages = {name: [] for name in names}
+            for message in messages:
+                self._messages[message.thread].append(message)
+
+    def _read_rows_of(self, events: list[Event]) -> None:
+        calls = {event.call for event in events if event.call} - self._calls.keys()
+        runs = {event.run for event in events if event.run} - self._runs.keys()
+        if calls:
+            found = {one.call.id: one for one in self._store.listed_calls(sorted(calls))}
+            self._calls.update((call, found.get(call)) for call in calls)
+        if runs:
+            rows = {run.id: run for run in self._store.runs_with_ids(sorted(runs))}
+            self._runs.update((run, rows.get(run)) for run in runs)
+
+    def chain(self, thread: str) -> Iterator[Event]:
+        """Yield the events of a thread, in order."""
+        if thread in self._chains:
+            return iter(self._chains[thread])
+
+        def page(after: int, limit: int) -> list[Event]:
+            events = self._store.chain(thread, after, limit)
+            with suppress(*DAMAGE_ERRORS):
+                self._read_rows_of(events)
+            return events
+
+        return read_pages(page, lambda event: event.seq, 0, PAGE)
+
+    def messages(self, thread: str) -> Iterable[StoredMessage]:
+        """Return the messages of a thread."""
+        if thread in self._messages:
+            return self._messages[thread]
+        read = lambda after, limit: self._store.stored_messages(thread, after, limit)  # noqa: E731
+        return read_pages(read, lambda message: message.seq, 0, PAGE)
+
+    def call(self, call_id: str) -> ListedCall | None:
+        """Return a call, which is asked for once."""
+        if call_id in self._calls:
+            return self._calls.pop(call_id)
+        return next(iter(self._store.listed_calls([call_id])), None)
+
+    def run(self, run_id: str) -> Run | None:
+        """Return a run."""
+        return self._runs[run_id] if run_id in self._runs else self._store.run(run_id)
+
+    def description(self, tool_digest: str) -> str:
+        """Return the description of a tool, which is searched for words."""
+        if tool_digest not in self._descriptions:
+            tool = self._store.tool(tool_digest) if tool_digest else None
+            self._descriptions[tool_digest] = "" if tool is None else tool.description
+        return self._descriptions[tool_digest]
+
+
 class _ThreadCheck:
     """Checks one thread: replays its chain once, then compares the rows."""
 
-    def __init__(
-        self, store: StoreReads, thread: Thread, seals: Seals, system: SystemThread
-    ) -> None:
+    def __init__(self, store: _Rows, thread: Thread, seals: Seals, system: SystemThread) -> None:
         self._store = store
         self._keys = store.keys
         self._thread = thread
@@ -64,6 +150,8 @@ class _ThreadCheck:
         self._runs: dict[str, ExpectedRun] = {}
         self._conversation = ExpectedConversation()
         self._lost = False
+        #: Whether there are events after the one that the thread's row names as the last.
+        self._goes_on = False
         self._reported_seq = 0
         self.name = thread.id
         self.problems = Problems()
@@ -78,8 +166,9 @@ class _ThreadCheck:
     def run(self) -> None:
         """Check the whole thread."""
         try:
-            for event in chain_of(self._store, self._thread.id):
+            for event in self._store.chain(self._thread.id):
                 if isinstance(event.seq, int) and event.seq > self._thread.seq:
+                    self._goes_on = True
                     break
                 self._check_event(event)
             self._check_rows()
@@ -171,7 +260,7 @@ class _ThreadCheck:
         thread = self._thread
         if self.seq < thread.seq:
             yield self.seq + 1, f"it is missing, and all up to {thread.seq}: they were cut off"
-        elif self._store.chain(thread.id, self.seq, 1):
+        elif self._goes_on:
             yield self.seq + 1, f"its thread says that the chain ends at row {thread.seq}"
         elif self.hash != thread.head:
             yield self.seq, "its thread says that the chain ends with another hash"
@@ -192,7 +281,7 @@ class _ThreadCheck:
         body: Any = None
         if trusted and event.body is not None:
             try:
-                body = json.loads(event.body)
+                body = codec.loads(event.body)
             except DAMAGE_ERRORS:
                 self._report(event.seq, "its body is not valid", event.pos)
                 trusted = False
@@ -256,13 +345,7 @@ class _ThreadCheck:
 
     def _check_conversation(self) -> None:
         thread, expected = self._thread, self._conversation
-        rows = read_pages(
-            lambda after, limit: self._store.stored_messages(thread.id, after, limit),
-            lambda message: message.seq,
-            0,
-            PAGE,
-        )
-        missing = expected.body_missing
+        rows, missing = self._store.messages(thread.id), expected.body_missing
         appended = expected.appended
         found = list(message_problems(appended, rows, thread.messages, body_missing=missing))
         if thread.owner != expected.owner and not (missing and not expected.owner):
@@ -298,31 +381,53 @@ class _ThreadCheck:
 
     def _check_call_row(self, facts: ExpectedCall) -> None:
         try:
-            call = self._store.call(facts.id)
+            found = self._store.call(facts.id)
         except DAMAGE_ERRORS as error:
-            call, wrong = None, f"has a row that cannot be read: {error}"
+            found, wrong = None, f"has a row that cannot be read: {error}"
         else:
-            wrong = self._call_row_problem(call, facts)
-        if call is not None:
-            self.calls[call.run] += 1
+            wrong = self._call_row_problem(found, facts)
+        if found is not None:
+            self.calls[found.call.run] += 1
         if facts.effect_key and not facts.body_missing:
             self.effects[facts.effect_key] = facts.id
         if wrong:
             problem = self._problem(facts.seq, facts.pos, f"call {facts.id} {wrong}")
             self.problems.add(problem, table=True)
 
-    def _call_row_problem(self, call: Call | None, facts: ExpectedCall) -> str:
+    def _call_row_problem(self, found: ListedCall | None, facts: ExpectedCall) -> str:
         if facts.body_missing:
-            return "was pruned, but its row is back" if facts.pruned and call else ""
-        if call is None:
+            return "was pruned, but its row is back" if facts.pruned and found else ""
+        if found is None:
             return "is missing from the table"
-        columns = call_mismatches(call, facts, self._keys)
-        return f"does not match the record: {', '.join(columns)}" if columns else ""
+        columns = call_mismatches(found.call, facts, self._keys)
+        if columns:
+            return f"does not match the record: {', '.join(columns)}"
+        return self._listing_problem(found)
+
+    def _listing_problem(self, found: ListedCall) -> str:
+        """Check the list index, which has no MAC: it could hide a call from every list."""
+        call = found.call
+        words = search_key_of(call, self._store.description(call.tool_digest))
+        if (found.list_status, found.search_key) == (list_status_of(call), words.id):
+            return ""
+        return f"is listed as {found.list_status!r}, which hides it"
 
 
 def verify(store: Store) -> Report:
     """Read everything in a store, and report what is not as it was written."""
     return _StoreCheck(store).report()
+
+
+def _enough(threads: Iterator[Thread]) -> list[Thread]:
+    """Return the first threads: as many as are read ahead, and at least one."""
+    batch = list(islice(threads, 1))
+    events = sum(thread.seq for thread in batch)
+    for thread in islice(threads, _BATCH - 1):
+        events += thread.seq
+        if events >= _BATCH_EVENTS:
+            break
+        batch.append(thread)
+    return batch
 
 
 class _StoreCheck:
@@ -340,8 +445,6 @@ class _StoreCheck:
         self._spent: Counter[str] = Counter()
         self._effects: dict[str, str] = {}
         self._events = self._unsealed = 0
-        #: Tool descriptions, by tool digest.
-        self._described: dict[str, str] = {}
 
     def report(self) -> Report:
         if self._store.restored():
@@ -383,11 +486,12 @@ class _StoreCheck:
     def _check_batch(self, after: str) -> str | None:
         """Check some threads, and return the last of them, or ``None`` if there are no more."""
         try:
-            batch = list(islice(threads_of(self._rows, after, _BATCH), _BATCH))
+            batch = _enough(threads_of(self._rows, after, _BATCH))
         except Unreadable as error:
             self._report(f"the threads after {error.after!r} cannot be read: {error}")
             return None
-        checks = [_ThreadCheck(self._rows, row, self._seals, self._system) for row in batch]
+        rows = _Rows(self._rows, batch)
+        checks = [_ThreadCheck(rows, row, self._seals, self._system) for row in batch]
         for check in checks:
             check.run()
         for check in checks:  # only now: a batch whose snapshot is lost is read again
@@ -433,52 +537,26 @@ class _StoreCheck:
 
     def _orphan_calls(self) -> None:
         try:
-            for listed in read_pages(self._rows.listed_calls, lambda one: one.n, 0, PAGE):
-                self._calls_of[listed.call.run] -= 1
-                self._check_listing(listed)
-            for run, count in self._calls_of.items():
-                for call in self._rows.calls_of(run) if count < 0 else ():
+            for run, count in self._rows.call_counts():
+                for call in self._rows.calls_of(run) if count > self._calls_of[run] else ():
                     self._check_call_has_event(call)
-        except Unreadable as error:
+        except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
-                self._report_row(f"the calls after number {error.after} cannot be read: {error}")
+                self._report_row(f"a call that no event made cannot be read: {error}")
 
     def _orphan_runs(self) -> None:
-        after: str | None = None
         try:
-            while page := self._rows.runs(after=after, limit=PAGE):
-                after = page[-1][0]
-                for _, run in page:
-                    if run.id not in self._runs and not self._has_event(run):
-                        what = f"run {run.id} is in the table, but no event started it"
-                        self._report_row(what, run.thread)
+            for run, thread in read_pages(self._rows.run_threads, lambda one: one[0], "", PAGE):
+                if run not in self._runs and not self._has_event(run, thread):
+                    what = f"run {run} is in the table, but no event started it"
+                    self._report_row(what, thread)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
                 self._report_row(f"the runs cannot be read: {error}")
 
-    def _has_event(self, run: Run) -> bool:
+    def _has_event(self, run: str, thread: str) -> bool:
         """Return whether a run has started since its thread was read."""
-        return any(event.run == run.id for event in chain_of(self._rows, run.thread))
-
-    def _check_listing(self, listed: ListedCall) -> None:
-        """Check the list index, which has no MAC: it could hide a call from every list."""
-        call, keys = listed.call, self._rows.keys
-        try:
-            if keys.rows and row_wrong(keys, call):
-                return  # already reported
-            is_right = listed.list_status == list_status_of(call)
-            is_right = is_right and listed.search_key == self._search_key(call)
-        except DAMAGE_ERRORS:
-            return  # already reported
-        if not is_right:
-            what = f"call {call.id} is listed as {listed.list_status!r}, which hides it"
-            self._report_row(what, call.thread)
-
-    def _search_key(self, call: Call) -> int:
-        if call.tool_digest not in self._described:
-            tool = self._rows.tool(call.tool_digest) if call.tool_digest else None
-            self._described[call.tool_digest] = "" if tool is None else tool.description
-        return search_key_of(call, self._described[call.tool_digest]).id
+        return any(event.run == run for event in chain_of(self._rows, thread))
 
     def _check_call_has_event(self, call: Call) -> None:
         """Report a call in the table that has no event."""

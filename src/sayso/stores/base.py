@@ -139,9 +139,8 @@ class Due:
 
 
 class ListedCall(NamedTuple):
-    """A call with its number and its columns in the index of the lists."""
+    """A call with its columns in the index of the lists."""
 
-    n: int
     call: Call
     list_status: str
     search_key: int
@@ -196,10 +195,6 @@ class StoreReads(Protocol):
         self, thread: str, after: int = 0, limit: int = 1000
     ) -> list[StoredMessage]:
         """Return a page of a thread's messages with the run of each."""
-        ...
-
-    def listed_calls(self, after: int = 0, limit: int = 1000) -> list[ListedCall]:
-        """Return a page of all calls in the order of creation, for the audit."""
         ...
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
@@ -271,6 +266,30 @@ class StoreReads(Protocol):
         ...
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
+
+    # -- for the audit, which reads everything
+
+    def chains(self, threads: Sequence[str], limit: int) -> list[Event]:
+        """Return the events of some threads, thread by thread."""
+        ...
+
+    def conversations(self, threads: Sequence[str], limit: int) -> list[StoredMessage]:
+        """Return the messages of some threads, thread by thread."""
+        ...
+
+    def listed_calls(self, ids: Sequence[str]) -> list[ListedCall]:
+        """Return calls with their entries in the list index."""
+        ...
+
+    def runs_with_ids(self, ids: Sequence[str]) -> list[Run]: ...
+    def call_counts(self) -> list[tuple[str, int]]:
+        """Return the runs that have calls, each with their number."""
+        ...
+
+    def run_threads(self, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        """Return the ids of runs in order, each with its thread."""
+        ...
+
     def orphan_events(self, limit: int) -> list[tuple[str, int]]:
         """Return threads that have events but no row, each with its first event's number."""
         ...

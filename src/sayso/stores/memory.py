@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -308,14 +309,6 @@ class MemoryStore:
         said = list(self._messages.get(thread, ()))
         return [message for message in said if message.seq > after][:limit]
 
-    def listed_calls(self, after: int = 0, limit: int = 1000) -> list[ListedCall]:
-        found = [(self._order[call.id], call) for call in list(self._calls.values())]
-        later = sorted((n, call) for n, call in found if n > after)[:limit]
-        return [
-            ListedCall(n, call, list_status_of(call), self._search_key(call).id)
-            for n, call in later
-        ]
-
     def page(self, query: Query) -> list[tuple[int, Call]]:
         found = [
             (page_key(query, self._order[call.id], call.expires_at), call)
@@ -482,6 +475,31 @@ class MemoryStore:
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
         return self._seals[after : after + limit]
+
+    def chains(self, threads: Sequence[str], limit: int) -> list[Event]:
+        events = [event for thread in sorted(threads) for event in self.chain(thread, 0, limit)]
+        return events[:limit]
+
+    def conversations(self, threads: Sequence[str], limit: int) -> list[StoredMessage]:
+        said = [m for thread in sorted(threads) for m in self.stored_messages(thread, 0, limit)]
+        return said[:limit]
+
+    def listed_calls(self, ids: Sequence[str]) -> list[ListedCall]:
+        return [
+            ListedCall(call, list_status_of(call), self._search_key(call).id)
+            for call in map(self.call, ids)
+            if call is not None
+        ]
+
+    def runs_with_ids(self, ids: Sequence[str]) -> list[Run]:
+        return [run for run in map(self.run, ids) if run is not None]
+
+    def call_counts(self) -> list[tuple[str, int]]:
+        return list(Counter(call.run for call in list(self._calls.values())).items())
+
+    def run_threads(self, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        found = sorted((run.id, run.thread) for run in list(self._runs.values()) if run.id > after)
+        return found[:limit]
 
     def orphan_events(self, limit: int) -> list[tuple[str, int]]:
         """Return nothing: a thread and its events are added together, and never removed."""

@@ -522,14 +522,6 @@ class SqlReads:
         rows = self._rows(sql.LOAD_STORED_MESSAGES, (thread, after, limit))
         return self._decode.each(message_from, rows)
 
-    def listed_calls(self, after: int = 0, limit: int = 1000) -> list[ListedCall]:
-        rows = self._rows(sql.LOAD_LISTED_CALLS, (after, limit))
-        calls = self._decode.each(call_from, rows)
-        return [
-            ListedCall(row[-3], call, row[-2], row[-1])
-            for row, call in zip(rows, calls, strict=True)
-        ]
-
     def page(self, query: Query) -> list[tuple[int, Call]]:
         return RequestPage(self._rows, self._dialect, self._decode, query).page()
 
@@ -695,6 +687,31 @@ class SqlReads:
             Seal(n=n, at=at, heads=heads, prev=prev, hash=hash_, signature=signature)
             for n, at, heads, prev, hash_, signature in self._rows(statement, (after, limit))
         ]
+
+    def _among(self, statement: str, names: Sequence[str], *values: Any) -> list[Any]:
+        return self._rows(statement.format(self._dialect.strings), (json.dumps(names), *values))
+
+    def chains(self, threads: Sequence[str], limit: int) -> list[Event]:
+        return [event_from(row) for row in self._among(sql.LOAD_CHAINS, threads, limit)]
+
+    def conversations(self, threads: Sequence[str], limit: int) -> list[StoredMessage]:
+        rows = self._among(sql.LOAD_CONVERSATIONS, threads, limit)
+        return self._decode.each(message_from, rows)
+
+    def listed_calls(self, ids: Sequence[str]) -> list[ListedCall]:
+        rows = self._among(sql.LOAD_LISTED_CALLS, ids)
+        calls = self._decode.each(call_from, rows)
+        return [ListedCall(call, row[-2], row[-1]) for row, call in zip(rows, calls, strict=True)]
+
+    def runs_with_ids(self, ids: Sequence[str]) -> list[Run]:
+        return self._decode.each(run_from, self._among(f"{_RUNS} WHERE id IN ({{}})", ids))
+
+    def call_counts(self) -> list[tuple[str, int]]:
+        return [(run, n) for run, n in self._rows("SELECT run, count(*) FROM call GROUP BY run")]
+
+    def run_threads(self, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        statement = "SELECT id, thread FROM run WHERE id > ? ORDER BY id LIMIT ?"
+        return [(run, thread) for run, thread in self._rows(statement, (after, limit))]
 
     def orphan_events(self, limit: int) -> list[tuple[str, int]]:
         statement = (

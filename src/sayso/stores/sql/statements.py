@@ -132,8 +132,10 @@ SAVE_PRUNED = "UPDATE thread SET messages_pruned = ?, mac = ? WHERE id = ?"
 LOAD_STORED_MESSAGES = (
     f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
-LOAD_LISTED_CALLS = (
-    f"SELECT {CALL}, n, list_status, search_key FROM call WHERE n > ? ORDER BY n LIMIT ?"
+LOAD_LISTED_CALLS = f"SELECT {CALL}, list_status, search_key FROM call WHERE id IN ({{}})"
+LOAD_CHAINS = f"SELECT {EVENT} FROM event WHERE thread IN ({{}}) ORDER BY thread, seq LIMIT ?"
+LOAD_CONVERSATIONS = (
+    f"SELECT {MESSAGE} FROM message WHERE thread IN ({{}}) ORDER BY thread, seq LIMIT ?"
 )
 LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 LOAD_EVENTS_SINCE = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq >= ? ORDER BY seq"
