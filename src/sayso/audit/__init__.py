@@ -17,7 +17,7 @@ What each part proves:
 Events after the last seal are protected by their chain alone; ``Report.unsealed`` counts them.
 """
 
-from sayso.audit.chain import Problem, Report, export
+from sayso.audit.chain import Checkpoint, Problem, Report, export
 from sayso.audit.verify import verify
 
-__all__ = ["Problem", "Report", "export", "verify"]
+__all__ = ["Checkpoint", "Problem", "Report", "export", "verify"]

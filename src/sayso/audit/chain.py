@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sayso.engine.unit_of_work import link_bytes
 from sayso.errors import SaysoError, UnknownKey
@@ -41,6 +41,20 @@ class Problem:
         return where + self.what
 
 
+class Checkpoint(NamedTuple):
+    """How far a store was verified. Keep it where agents cannot write.
+
+    It also holds the hash of a seal, so a store that was replaced by an older copy is noticed.
+    """
+
+    #: The incarnation of the store, and the cursor after the last event that was verified.
+    store: str
+    cursor: str
+    #: The number and the hash of the last seal.
+    seal: int
+    seal_hash: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What ``verify`` read and found.
@@ -49,6 +63,8 @@ class Report:
     """
 
     threads: int
+    #: Threads that have not moved since the checkpoint, and were not read again.
+    unmoved: int
     events: int
     seals: int
     #: Events after the last seal of their thread.
@@ -56,6 +72,8 @@ class Report:
     #: The first ``MOST_PROBLEMS`` problems; ``found`` counts all of them.
     problems: list[Problem]
     found: int
+    #: Where the next verification may start, if nothing is wrong.
+    checkpoint: Checkpoint
 
     @property
     def ok(self) -> bool:

@@ -53,8 +53,10 @@ class Seals:
     #: The snapshot that is being read.
     _store: StoreReads
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, known: tuple[int, str]) -> None:
         self._problems = problems
+        #: The number and hash of a seal that was verified earlier.
+        self._known = known
         self._n, self._hash = 0, ""
         self._stuck = False
         self.count = 0
@@ -71,6 +73,16 @@ class Seals:
         except Unreadable as error:
             self._stuck = True
             self._say(self._n + 1, f"cannot be read, nor can those after it: {error}")
+
+    @property
+    def last(self) -> tuple[int, str]:
+        """The number and the hash of the last seal."""
+        return self._n, self._hash
+
+    def check_known(self) -> None:
+        """Report the seal of the checkpoint if it is no longer there."""
+        if self._known[0] > self._n:
+            self._say(self._known[0], "was verified earlier, and is missing: an older copy?")
 
     def _from(self, after: int) -> Iterator[Seal]:
         return read_pages(self._store.seals, lambda seal: seal.n, after, _PAGE)
@@ -95,6 +107,8 @@ class Seals:
                 f"{self._n + 1}" if seal.n == self._n + 2 else f"{self._n + 1} to {seal.n - 1}"
             )
             self._say(self._n + 1, f"is missing (gone: {missing})")
+        elif seal.n == self._known[0] and seal.hash != self._known[1]:
+            return "is not the one that was verified earlier: the store was replaced"
         elif seal.prev != self._hash:
             return "does not follow the previous seal"
         if codec.sha256(seal_bytes(seal.n, seal.at, seal.heads, seal.prev)) != seal.hash:

@@ -9,10 +9,12 @@ rows, the seals and the system thread; and what belongs to no thread, from a las
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 from sayso import codec
@@ -21,6 +23,7 @@ from sayso.audit.chain import (
     DAMAGE_ERRORS,
     MOST_PROBLEMS,
     PAGE,
+    Checkpoint,
     Problem,
     Problems,
     Report,
@@ -33,7 +36,7 @@ from sayso.audit.chain import (
 )
 from sayso.audit.runs import ExpectedConversation, ExpectedRun, message_problems, run_mismatches
 from sayso.audit.system import Head, Seals, SystemThread, grant_and_token_problems
-from sayso.errors import StoreError
+from sayso.errors import InvalidCall, StoreError
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, StoredMessage, Thread
 from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
 from sayso.stores.listing import list_status_of, search_key_of
@@ -135,10 +138,46 @@ class _Rows:
         return self._descriptions[tool_digest]
 
 
+class _Findings:
+    """What some threads hold, for the checks that follow; and what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+        #: Threads that were not read again, since they have not moved since the checkpoint.
+        self.skipped: set[str] = set()
+        self.events = self.unsealed = 0
+        self.runs: set[str] = set()
+        #: How many calls each run has in the table, and how often each grant was used.
+        self.calls: Counter[str] = Counter()
+        self.spent: Counter[str] = Counter()
+        #: Effect keys, and the calls that hold them.
+        self.effects: dict[str, str] = {}
+        self.problems = Problems()
+
+    def merge(self, other: _Findings) -> None:
+        """Add the findings of other threads."""
+        self.threads |= other.threads
+        self.skipped |= other.skipped
+        self.events += other.events
+        self.unsealed += other.unsealed
+        self.runs |= other.runs
+        self.calls.update(other.calls)
+        self.spent.update(other.spent)
+        self.effects.update(other.effects)
+        self.problems.merge(other.problems)
+
+
 class _ThreadCheck:
     """Checks one thread: replays its chain once, then compares the rows."""
 
-    def __init__(self, store: _Rows, thread: Thread, seals: Seals, system: SystemThread) -> None:
+    def __init__(
+        self,
+        store: _Rows,
+        thread: Thread,
+        seals: Seals,
+        system: SystemThread,
+        findings: _Findings,
+    ) -> None:
         self._store = store
         self._keys = store.keys
         self._thread = thread
@@ -153,15 +192,9 @@ class _ThreadCheck:
         #: Whether there are events after the one that the thread's row names as the last.
         self._goes_on = False
         self._reported_seq = 0
-        self.name = thread.id
-        self.problems = Problems()
-        self.events = 0
+        self._findings = findings
+        self._problems = findings.problems
         self.seq, self.pos, self.hash = 0, 0, ""
-        #: How many calls each run has in the table, and how often each grant was used.
-        self.calls: Counter[str] = Counter()
-        self.spent: Counter[str] = Counter()
-        #: Effect keys, and the calls that hold them.
-        self.effects: dict[str, str] = {}
 
     def run(self) -> None:
         """Check the whole thread."""
@@ -176,18 +209,17 @@ class _ThreadCheck:
             self._report(self.seq + 1, f"it cannot be read, nor can those after it: {error}")
         except DAMAGE_ERRORS as error:
             self._report(self.seq + 1, f"the thread's own row cannot be read: {error}")
-
-    @property
-    def runs(self) -> Iterable[str]:
-        """The runs that appear in the chain."""
-        return self._runs
+        findings = self._findings
+        findings.threads.add(self._thread.id)
+        findings.runs.update(self._runs)
+        findings.unsealed += max(0, self.seq - (0 if self._head is None else self._head.seq))
 
     def _check_rows(self) -> None:
         whole = not self._lost
         for seq, what in self._end_problems():
             whole = False
             if seq != self._reported_seq:  # otherwise it only follows from what was reported
-                self.problems.add(self._problem(seq, self.pos, what))
+                self._problems.add(self._problem(seq, self.pos, what))
                 break
         for facts in self._open.values():
             self._check_call_row(facts)
@@ -196,22 +228,17 @@ class _ThreadCheck:
                 self._check_run_row(run)
             self._check_conversation()
 
-    @property
-    def unsealed(self) -> int:
-        """The number of events after the last seal."""
-        return max(0, self.seq - (0 if self._head is None else self._head.seq))
-
     def _problem(self, seq: int, pos: int, what: str) -> Problem:
         return Problem(str(self._thread.id), seq, pos, what)
 
     def _report(self, seq: int, what: str, pos: int | None = None) -> None:
         self._reported_seq = seq
-        self.problems.add(self._problem(seq, self.pos if pos is None else pos, what))
+        self._problems.add(self._problem(seq, self.pos if pos is None else pos, what))
 
     # -- the chain
 
     def _check_event(self, event: Event) -> None:
-        self.events += 1
+        self._findings.events += 1
         follows = event.seq == self.seq + 1
         if not follows and self._is_misplaced(event):
             return
@@ -292,11 +319,11 @@ class _ThreadCheck:
         if body is None:
             self._conversation.body_missing = True
         else:
-            self._apply(event, lambda: self._conversation.apply(event, body))
+            self._apply(event, "", self._conversation.apply, event, body)
 
-    def _apply(self, event: Event, apply: Callable[[], None], label: str = "") -> None:
+    def _apply(self, event: Event, label: str, apply: Callable[..., None], *args: Any) -> None:
         try:
-            apply()
+            apply(*args)
         except ImpossibleEvent as error:
             what = f"{label}{error}"
         except DAMAGE_ERRORS:
@@ -317,21 +344,23 @@ class _ThreadCheck:
         if body is None:
             facts.body_missing, facts.pruned = True, pruned
         elif not facts.body_missing:
-            self._apply(event, lambda: facts.apply(event, body))
+            self._apply(event, "", facts.apply, event, body)
 
     def _check_run_row(self, facts: ExpectedRun) -> None:
         if facts.body_missing and not facts.pruned:
             return
-        open_calls = Counter(
-            call.status for call in self._open.values() if call.run == facts.id and call.status
-        )
+        open_calls: Counter[CallStatus] = Counter()
+        if self._open:
+            open_calls.update(
+                call.status for call in self._open.values() if call.run == facts.id and call.status
+            )
         try:
             wrong = self._run_row_problem(self._store.run(facts.id), facts, open_calls)
         except DAMAGE_ERRORS as error:
             wrong = f"has a row that cannot be read: {error}"
         if wrong:
             problem = self._problem(facts.seq, facts.pos, f"run {facts.id} {wrong}")
-            self.problems.add(problem, table=True)
+            self._problems.add(problem, table=True)
 
     def _run_row_problem(
         self, run: Run | None, facts: ExpectedRun, calls: Counter[CallStatus]
@@ -352,7 +381,7 @@ class _ThreadCheck:
             found.append((None, f"its owner is {thread.owner!r}, but was {expected.owner!r}"))
         for event, what in found:
             seq, pos = (self.seq, self.pos) if event is None else (event.seq, event.pos)
-            self.problems.add(self._problem(seq, pos, what), table=True)
+            self._problems.add(self._problem(seq, pos, what), table=True)
 
     # -- the calls
 
@@ -374,10 +403,11 @@ class _ThreadCheck:
             self._ended.add(event.call)
 
     def _apply_to_call(self, facts: ExpectedCall, event: Event, body: Any) -> None:
-        self._apply(event, lambda: facts.apply(event, body, self._keys), f"call {facts.id}: ")
+        self._apply(event, f"call {facts.id}: ", facts.apply, event, body, self._keys)
         starts = event.type in ("started", "read_started")
         if starts and facts.attempt == 1 and facts.grant is not None:
-            self.spent[facts.grant] += 1  # a call spends one use, however often it is started
+            # A call spends one use, however often it is started.
+            self._findings.spent[facts.grant] += 1
 
     def _check_call_row(self, facts: ExpectedCall) -> None:
         try:
@@ -387,12 +417,12 @@ class _ThreadCheck:
         else:
             wrong = self._call_row_problem(found, facts)
         if found is not None:
-            self.calls[found.call.run] += 1
+            self._findings.calls[found.call.run] += 1
         if facts.effect_key and not facts.body_missing:
-            self.effects[facts.effect_key] = facts.id
+            self._findings.effects[facts.effect_key] = facts.id
         if wrong:
             problem = self._problem(facts.seq, facts.pos, f"call {facts.id} {wrong}")
-            self.problems.add(problem, table=True)
+            self._problems.add(problem, table=True)
 
     def _call_row_problem(self, found: ListedCall | None, facts: ExpectedCall) -> str:
         if facts.body_missing:
@@ -413,9 +443,16 @@ class _ThreadCheck:
         return f"is listed as {found.list_status!r}, which hides it"
 
 
-def verify(store: Store) -> Report:
-    """Read everything in a store, and report what is not as it was written."""
-    return _StoreCheck(store).report()
+def verify(store: Store, *, since: Checkpoint | None = None, jobs: int = 1) -> Report:
+    """Read everything in a store, and report what is not as it was written.
+
+    ``since`` is the ``Report.checkpoint`` of an earlier verification: threads that have not moved
+    since and match their seal are not read again. ``jobs`` processes share the work; they are
+    forked, so use more than one only where no other OS thread runs.
+    """
+    if since is not None and since.store != store.incarnation:
+        raise InvalidCall(f"the checkpoint is of another store than {store.url}: verify without it")
+    return _StoreCheck(store, since).report(jobs)
 
 
 def _enough(threads: Iterator[Thread]) -> list[Thread]:
@@ -434,35 +471,101 @@ class _StoreCheck:
     #: The snapshot that is being read.
     _rows: StoreReads
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, since: Checkpoint | None) -> None:
         self._store = store
-        self._problems = Problems()
-        self._seals = Seals(self._problems)
+        self._since = since
+        self._found = _Findings()
+        self._problems = self._found.problems
+        known = (0, "") if since is None else (since.seal, since.seal_hash)
+        self._seals = Seals(self._problems, known)
         self._system = SystemThread(self._seals)
-        self._threads: set[str] = set()
-        self._runs: set[str] = set()
-        self._calls_of: Counter[str] = Counter()
-        self._spent: Counter[str] = Counter()
-        self._effects: dict[str, str] = {}
-        self._events = self._unsealed = 0
+        #: Threads that moved since the checkpoint.
+        self._moved: set[str] = set()
 
-    def report(self) -> Report:
+    def report(self, jobs: int) -> Report:
         if self._store.restored():
             self._report(
                 "the store went back in time: a copy was restored, or its newest rows were cut"
             )
-        last: str | None = ""
-        while last is not None:
-            last = self._in_snapshot(self._check_batch, last)
+        checkpoint = self._prepare()
+        if jobs > 1:
+            self._check_in_processes(jobs)
+        else:
+            self._check_threads("", None)
         self._in_snapshot(self._check_the_rest)
+        found = self._found
         return Report(
-            threads=len(self._threads),
-            events=self._events,
+            threads=len(found.threads),
+            unmoved=len(found.skipped),
+            events=found.events,
             seals=self._seals.count,
-            unsealed=self._unsealed,
-            problems=self._problems.first(),
-            found=self._problems.found,
+            unsealed=found.unsealed,
+            problems=found.problems.first(),
+            found=found.problems.found,
+            checkpoint=checkpoint,
         )
+
+    def _prepare(self) -> Checkpoint:
+        """Find what moved since the last checkpoint. Return the next one."""
+        since, cursor = self._since, self._store.tail()  # what is added later is read next time
+        if since is not None:
+            for _, event in read_pages(self._store.events, lambda one: one[0], since.cursor, PAGE):
+                self._moved.add(event.thread)
+        self._in_snapshot(self._seals.check_known)
+        return Checkpoint(self._store.incarnation, cursor, *self._seals.last)
+
+    def _check_threads(self, after: str, end: str | None) -> None:
+        """Check the threads after a name, up to another one."""
+        last: str | None = after
+        while last is not None and last != end:
+            last = self._in_snapshot(self._check_batch, last, end)
+
+    def _check_in_processes(self, jobs: int) -> None:
+        """Check the threads in some forked processes, each of them an equal share of the events."""
+        fork = multiprocessing.get_context("fork")
+        working = []
+        for after, end in self._shares(jobs):
+            receiver, sender = fork.Pipe(duplex=False)
+            process = fork.Process(target=self._send_findings, args=(sender, after, end))
+            process.start()
+            sender.close()
+            working.append((process, receiver))
+        for process, receiver in working:
+            try:
+                findings = receiver.recv()
+            except EOFError:
+                raise StoreError("a process of the audit died: verify with jobs=1") from None
+            finally:
+                process.join()
+            if isinstance(findings, Exception):
+                raise findings
+            self._found.merge(findings)
+
+    def _send_findings(self, sender: Connection, after: str, end: str | None) -> None:
+        self._found = _Findings()
+        self._problems = self._found.problems
+        try:
+            self._check_threads(after, end)
+            sender.send(self._found)
+        except Exception as error:
+            sender.send(error)
+        sender.close()
+
+    def _shares(self, jobs: int) -> list[tuple[str, str | None]]:
+        try:
+            with self._store.snapshot() as rows:
+                sizes = [(thread.id, thread.seq) for thread in threads_of(rows, "", PAGE)]
+        except Unreadable:
+            return [("", None)]  # the check of the threads reports it
+        share = sum(size for _, size in sizes) / jobs
+        ends: list[str] = []
+        events = 0
+        for name, size in sizes:
+            events += size
+            if events > share * (len(ends) + 1):
+                ends.append(name)
+        ends = ends[: jobs - 1]
+        return list(zip(["", *ends], [*ends, None], strict=True))
 
     def _in_snapshot(self, check: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         for attempt in range(_TRIES):
@@ -483,30 +586,37 @@ class _StoreCheck:
 
     # -- chains
 
-    def _check_batch(self, after: str) -> str | None:
+    def _check_batch(self, after: str, end: str | None) -> str | None:
         """Check some threads, and return the last of them, or ``None`` if there are no more."""
         try:
             batch = _enough(threads_of(self._rows, after, _BATCH))
         except Unreadable as error:
             self._report(f"the threads after {error.after!r} cannot be read: {error}")
             return None
+        names = [thread.id for thread in batch]
+        if end in names:
+            del batch[names.index(end) + 1 :]
+        # Added only at the end: a batch whose snapshot is lost is read again.
+        findings = _Findings()
+        if self._since is not None:
+            findings.skipped.update(thread.id for thread in batch if self._is_unmoved(thread))
+            batch = [thread for thread in batch if thread.id not in findings.skipped]
         rows = _Rows(self._rows, batch)
-        checks = [_ThreadCheck(rows, row, self._seals, self._system) for row in batch]
-        for check in checks:
-            check.run()
-        for check in checks:  # only now: a batch whose snapshot is lost is read again
-            self._add(check)
-        return batch[-1].id if batch else None
+        for thread in batch:
+            _ThreadCheck(rows, thread, self._seals, self._system, findings).run()
+        self._found.merge(findings)
+        return names[-1] if end not in names and names else None
 
-    def _add(self, check: _ThreadCheck) -> None:
-        self._threads.add(check.name)
-        self._events += check.events
-        self._unsealed += check.unsealed
-        self._runs.update(check.runs)
-        self._calls_of.update(check.calls)
-        self._spent.update(check.spent)
-        self._effects.update(check.effects)
-        self._problems.merge(check.problems)
+    def _is_unmoved(self, thread: Thread) -> bool:
+        """Return whether a thread need not be read: a seal and its MAC prove where it ends."""
+        head = self._seals.heads.get(thread.id)
+        if head is None or thread.id in self._moved or thread.id == SYSTEM_THREAD:
+            return False
+        sealed = (thread.seq, thread.head, thread.sealed) == (head.seq, head.hash, head.seq)
+        try:
+            return sealed and not (self._store.keys.rows and row_wrong(self._store.keys, thread))
+        except DAMAGE_ERRORS:
+            return False
 
     # -- rows without events, and events without rows
 
@@ -520,7 +630,7 @@ class _StoreCheck:
         self._effect_keys()
 
     def _missing_threads(self) -> None:
-        for thread in self._seals.heads.keys() - self._threads:
+        for thread in self._seals.heads.keys() - self._found.threads - self._found.skipped:
             head = self._seals.heads[thread]
             if not self._rows.chain(thread, 0, 1):
                 what = f"the whole thread is missing: seal {head.n} has its rows up to {head.seq}"
@@ -538,8 +648,9 @@ class _StoreCheck:
     def _orphan_calls(self) -> None:
         try:
             for run, count in self._rows.call_counts():
-                for call in self._rows.calls_of(run) if count > self._calls_of[run] else ():
-                    self._check_call_has_event(call)
+                if count > self._found.calls[run] and self._is_checked(run):
+                    for call in self._rows.calls_of(run):
+                        self._check_call_has_event(call)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
                 self._report_row(f"a call that no event made cannot be read: {error}")
@@ -547,12 +658,20 @@ class _StoreCheck:
     def _orphan_runs(self) -> None:
         try:
             for run, thread in read_pages(self._rows.run_threads, lambda one: one[0], "", PAGE):
-                if run not in self._runs and not self._has_event(run, thread):
+                if run in self._found.runs or thread in self._found.skipped:
+                    continue
+                if not self._has_event(run, thread):
                     what = f"run {run} is in the table, but no event started it"
                     self._report_row(what, thread)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
                 self._report_row(f"the runs cannot be read: {error}")
+
+    def _is_checked(self, run: str) -> bool:
+        if not self._found.skipped or run in self._found.runs:
+            return True
+        row = self._rows.run(run)
+        return row is None or row.thread not in self._found.skipped
 
     def _has_event(self, run: str, thread: str) -> bool:
         """Return whether a run has started since its thread was read."""
@@ -565,7 +684,7 @@ class _StoreCheck:
 
     def _grants_and_tokens(self) -> None:
         try:
-            found = grant_and_token_problems(self._rows, self._system, self._spent)
+            found = grant_and_token_problems(self._rows, self._system, self._found.spent)
         except DAMAGE_ERRORS as error:
             found = [Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {error}")]
         for problem in found:
@@ -580,7 +699,7 @@ class _StoreCheck:
             for effect in read_pages(store.effects, lambda effect: effect.key, "", PAGE):
                 if wrong := self._effect_problem(effect):
                     self._report_row(f"effect {effect.key} {wrong}", effect.thread)
-            for key, call_id in self._effects.items():
+            for key, call_id in self._found.effects.items():
                 held, call = store.effect(key), store.call(call_id)
                 # A pruned call leaves its key behind, and it must be there.
                 if (held is None or held.call != call_id) and (call is None or _has_key(call, key)):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sayso import text
+from sayso import codec, text
 from sayso.channels.layout import Line, name
 from sayso.channels.screen import Screen, can_prompt, console, show
 from sayso.cli import common, output
@@ -23,6 +24,9 @@ from sayso.gate.gate import read_policy
 from sayso.inbox import Inbox, create_token, revoke_token
 from sayso.policy import Explanation, Policy, Rule, explain
 from sayso.types import Micros, Risk, Terms, ToolCall, Verdict
+
+if TYPE_CHECKING:
+    from sayso.audit import Checkpoint
 
 Role = Literal["agent", "chat", "reviewer", "admin"]
 All = Annotated[bool, typer.Option("--all", help="Include expired and revoked ones.")]
@@ -271,6 +275,16 @@ audit = typer.Typer(
 
 @audit.command("verify")
 def verify(
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that says how far the record was verified: what has not moved since is not "
+            "read again. Written if all is well. Keep it where agents cannot write."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes that share the work; 0: one per core.")
+    ] = 0,
     json: common.AsJson = False,
     plain: common.Plain = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
@@ -278,8 +292,11 @@ def verify(
     """Verify every chain, seal and signature. Exit 1 if a row is wrong, and name it."""
     from sayso.audit import verify as check
 
+    since = None if checkpoint is None else _read_checkpoint(checkpoint)
     with opened(store) as box:
-        report = check(box.store)
+        report = check(box.store, since=since, jobs=jobs or _cores())
+    if checkpoint is not None and report.ok:
+        checkpoint.write_text(codec.dumps(report.checkpoint._asdict()) + "\n")
     if json:
         output.print_json(report_json(report))
     else:
@@ -287,9 +304,29 @@ def verify(
     raise typer.Exit(Exit.OK if report.ok else Exit.PROBLEM)
 
 
+def _cores() -> int:
+    """Return how many cores this process may use; 1 where processes cannot be forked safely."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+
+
+def _read_checkpoint(file: Path) -> Checkpoint | None:
+    from sayso.audit import Checkpoint
+
+    try:
+        return Checkpoint(**codec.loads(file.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise Usage(
+            f"{file} is not a checkpoint ({error}): delete it to verify everything"
+        ) from None
+
+
 def _report_lines(report: Any) -> list[Line]:
     events, threads = text.many(report.events, "event"), text.many(report.threads, "thread")
     read = f"{events} of {threads}, {text.many(report.seals, 'seal')}"
+    if report.unmoved:
+        read += f"; {text.many(report.unmoved, 'thread')} unchanged since the checkpoint"
     if report.ok:
         tail = (
             f"; {text.many(report.unsealed, 'event')} after the last seal"
@@ -311,6 +348,7 @@ def report_json(report: Any) -> dict[str, Any]:
     return {
         "ok": report.ok,
         "threads": report.threads,
+        "unmoved": report.unmoved,
         "events": report.events,
         "seals": report.seals,
         "unsealed": report.unsealed,
