@@ -83,7 +83,7 @@ def test_a_call_may_move_while_it_is_read(tmp_path: Path, monkeypatch: pytest.Mo
             lambda: world.store.seal(),
             lambda: world.order("order-0"),
         )
-        for read in ("call", "chain", "run", "listed_calls"):
+        for read in ("chains", "listed_calls", "runs_with_ids", "conversations"):
             _meanwhile(world, monkeypatch, read, *steps)
             assert world.verify().problems == []
             monkeypatch.undo()
@@ -101,7 +101,7 @@ def test_a_thread_may_be_sealed_while_it_is_read(
     assert world.verify().unsealed == 0
 
 
-@pytest.mark.parametrize("read", ["call", "run", "chain", "threads", "effects", "orphan_events"])
+@pytest.mark.parametrize("read", ["chains", "listed_calls", "runs_with_ids", "threads", "effects", "call_counts"])
 def test_a_run_may_be_pruned_while_it_is_read(
     world: World, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:

@@ -458,13 +458,17 @@ def verify(store: Store, *, since: Checkpoint | None = None, jobs: int = 1) -> R
 def _enough(threads: Iterator[Thread]) -> list[Thread]:
     """Return the first threads: as many as are read ahead, and at least one."""
     batch = list(islice(threads, 1))
-    events = sum(thread.seq for thread in batch)
+    events = sum(map(_size, batch))
     for thread in islice(threads, _BATCH - 1):
-        events += thread.seq
+        events += _size(thread)
         if events >= _BATCH_EVENTS:
             break
         batch.append(thread)
     return batch
+
+
+def _size(thread: Thread) -> int:
+    return thread.seq if isinstance(thread.seq, int) else 0
 
 
 class _StoreCheck:
@@ -554,7 +558,7 @@ class _StoreCheck:
     def _shares(self, jobs: int) -> list[tuple[str, str | None]]:
         try:
             with self._store.snapshot() as rows:
-                sizes = [(thread.id, thread.seq) for thread in threads_of(rows, "", PAGE)]
+                sizes = [(thread.id, _size(thread)) for thread in threads_of(rows, "", PAGE)]
         except Unreadable:
             return [("", None)]  # the check of the threads reports it
         share = sum(size for _, size in sizes) / jobs

@@ -502,8 +502,7 @@ class MemoryStore:
         return found[:limit]
 
     def orphan_events(self, limit: int) -> list[tuple[str, int]]:
-        """Return nothing: a thread and its events are added together, and never removed."""
-        return []
+        return [(thread, 1) for thread in self._chains if thread not in self._threads][:limit]
 
     # -- the rest
 
