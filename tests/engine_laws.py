@@ -18,6 +18,7 @@ from sayso.engine.commands import (
     Claim,
     Complete,
     Decide,
+    Defer,
     Expire,
     Finish,
     MarkInDoubt,
@@ -25,12 +26,14 @@ from sayso.engine.commands import (
     Reask,
     Record,
     Recover,
+    Release,
     ReleaseLapsed,
+    ReportResult,
     Settle,
     Start,
     Suspend,
 )
-from sayso.rows import Call, CallStatus, Run
+from sayso.rows import LATER, Call, CallStatus, Run
 from sayso.types import ASSURANCE
 
 _S = CallStatus
@@ -49,6 +52,7 @@ MAY_MOVE: dict[type[Command], Moves] = {
     MarkInDoubt: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
     ReleaseLapsed: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
     Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED, *_OVER])),
+    Release: set(product([_S.READY], [_S.RELEASED, _S.ASKED, *_OVER])),
     Complete: set(product([_S.READY], [_S.DONE, _S.ASKED, _S.FAILED])),
     Record: set(product([_S.RUNNING, _S.IN_DOUBT, _S.READY], _OVER)),
     Settle: {(_S.IN_DOUBT, _S.DONE)},
@@ -91,6 +95,9 @@ def check_change(
     if before.status is _S.RUNNING and after.status is _S.READY:
         pauses = any(isinstance(command, Suspend) for command in commands)
         assert pauses or before.terms.effect == "idempotent", "it was run again, and nobody said so"
+    if before.caller != after.caller:
+        may_change = (Propose, Release, Defer)
+        assert any(isinstance(command, may_change) for command in commands), "who waits now?"
     for command in commands:
         law = LAWS.get(type(command))
         if law is not None and getattr(command, "call", None) in (None, before.id):
@@ -164,6 +171,37 @@ def _started(command: Start | Complete, before: Call, after: Call, run: Run, now
         assert run.running == 0, "something was still running"
 
 
+def _released(command: Release, before: Call, after: Call, run: Run, now: int) -> None:
+    if after.status is not _S.RELEASED:
+        return
+    assert before.status is _S.READY, "it was not approved, or somebody has it"
+    assert after.attempt == before.attempt + 1
+    assert after.valid_until is not None
+    by_rule = after.decision is not None and after.decision.type in ("allow", "grant")
+    assert now < after.valid_until or (by_rule and before.attempt), "the approval was too old"
+    assert not run.stop, "its run was called off"
+    assert after.caller == command.caller
+
+
+def _joined(command: Propose, before: Call, after: Call, run: Run, now: int) -> None:
+    if before.caller != after.caller:
+        assert before.caller == LATER, "somebody else waits for it"
+        assert before.status is not _S.RELEASED, "its answer was delivered"
+        made = [(c.tool, c.args, c.binds) for c in command.calls if c.caller == after.caller]
+        first = before.args if before.original is None else before.original
+        assert (before.tool, first, before.binds) in made, "that was another call"
+
+
+def _deferred(command: Defer, before: Call, after: Call, run: Run, now: int) -> None:
+    assert before.status in (_S.ASKED, _S.IN_DOUBT), "there was an answer"
+    assert (before.caller, after.caller) == (command.caller, LATER)
+
+
+def _reported(command: ReportResult, before: Call, after: Call, run: Run, now: int) -> None:
+    assert (before.status, before.result) == (_S.RELEASED, None)
+    assert after == before._replace(result=command.result, seq=after.seq, mac=after.mac)
+
+
 def _expired(command: Expire, before: Call, after: Call, run: Run, now: int) -> None:
     assert before.expires_at is not None
     assert before.expires_at <= now, "its time was not over"
@@ -180,4 +218,8 @@ LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
     Start: _started,
     Complete: _started,
     Expire: _expired,
+    Propose: _joined,
+    Release: _released,
+    Defer: _deferred,
+    ReportResult: _reported,
 }

@@ -25,6 +25,7 @@ from sayso.engine.commands import (
     Claim,
     Complete,
     Decide,
+    Defer,
     Expire,
     Finish,
     MarkInDoubt,
@@ -34,9 +35,11 @@ from sayso.engine.commands import (
     Reask,
     Record,
     Recover,
+    Release,
     ReleaseLapsed,
     Renew,
     Reopen,
+    ReportResult,
     RevokeGrant,
     Settle,
     Start,
@@ -50,6 +53,7 @@ from sayso.types import EFFECTS, ON_DUPLICATE, Grant, Reviewer
 Data = st.DataObject
 
 OWNERS = ("w1", "w2")
+CALLERS = ("use:1", "use:2", "args:1")
 TOOLS = ("send", "pay")
 PEOPLE = (
     Reviewer("ana", assurance="token"),
@@ -153,6 +157,7 @@ class Machine(Twins):
             outcome=data.draw(st.sampled_from(outcomes)) if verdict == "allow" else None,
             effect_key=data.draw(st.sampled_from(["", "", "/a", "/b"]), label="effect key"),
             settles=data.draw(st.booleans(), label="settles"),
+            caller=data.draw(st.sampled_from(["", "", *CALLERS]), label="caller"),
             on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
             reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
         )
@@ -307,6 +312,27 @@ class Machine(Twins):
         else:
             changed = data.draw(st.sampled_from([None, tool_of(call.tool, "v2")]))
             self.send(Reask(**place, call=call.id, reason="changed", tool=changed))
+
+    @precondition(lambda self: self.calls)
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["release", "release", "defer", "report"]),
+        ends=st.booleans(),
+    )
+    def run_elsewhere(self, data: Data, what: str, ends: bool) -> None:
+        """An agent that is not ours takes its answer, is told to come back, or tells a result."""
+        wanted = {"release": _S.READY, "defer": _S.ASKED, "report": _S.RELEASED}[what]
+        call = self._call(data, wanted)
+        this: dict[str, Any] = {**self._place(call), "call": call.id}
+        callers = [call.caller] * 3 + [*CALLERS, ""]
+        commands: list[Command] = {
+            "release": lambda: [Release(**this, seen=call.mac, caller=call.caller or "use:1")],
+            "defer": lambda: [Defer(**this, caller=data.draw(st.sampled_from(callers)))],
+            "report": lambda: [ReportResult(**this, ok=True, result=f'"{self.new_id()}"')],
+        }[what]()
+        if ends:
+            commands.append(Finish(**self._place(call), status="done"))
+        self.send(*commands)
 
     @rule(
         data=st.data(),

@@ -23,11 +23,14 @@ from sayso.engine.commands import (
     Claim,
     Complete,
     Decide,
+    Defer,
     Expire,
     MarkInDoubt,
     Propose,
     Record,
+    Release,
     Reopen,
+    ReportResult,
     Settle,
     Start,
 )
@@ -130,6 +133,7 @@ class Twins(RuleBasedStateMachine):
             assert after.status is before.status, "a finished run has moved"
             assert after.token == before.token
         moves = {"asked", "allowed", "denied", "started", "recorded", "decided", "claimed"}
+        moves |= {"released", "joined", "deferred"}
         ended = False
         for event in self.memory.store.chain(before.thread, 0, 10_000):
             if event.run == before.id:
@@ -141,7 +145,7 @@ class Twins(RuleBasedStateMachine):
         if run is None or run.owner is None or (run.ready_at or 0) <= self.clock():
             return None
         fenced = all(
-            isinstance(command, Decide | Claim | Expire | Settle)
+            isinstance(command, Decide | Claim | Expire | Settle | Release | Defer | ReportResult)
             or (isinstance(command, MarkInDoubt | Record) and not self._runs_now(command))
             or (isinstance(command, Cancel) and command.call is not None)
             or (isinstance(command, Start | Complete) and command.owner != run.owner)

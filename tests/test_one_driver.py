@@ -46,7 +46,11 @@ def built(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["Start", "Complete", "Record", "MarkInDoubt", "Suspend", "Settle"]
+    "command",
+    [
+        *("Start", "Complete", "Record", "MarkInDoubt", "Suspend", "Settle"),
+        *("Release", "Defer", "ReportResult"),
+    ],
 )
 def test_what_moves_an_attempt_is_built_in_one_place(command: str) -> None:
     assert built(command) == ["gate/backend.py"]

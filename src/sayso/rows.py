@@ -27,6 +27,7 @@ class CallStatus(StrEnum):
     ASKED = "asked"
     READY = "ready"
     RUNNING = "running"
+    RELEASED = "released"
     DONE = "done"
     FAILED = "failed"
     IN_DOUBT = "in_doubt"
@@ -52,6 +53,12 @@ class RunStatus(StrEnum):
 
 
 LIVE = frozenset({RunStatus.RUNNING, RunStatus.PAUSED})
+
+
+#: ``Call.caller`` of a call whose caller was told that there is no answer yet.
+LATER = "later"
+#: The start of ``Call.caller`` if its agent gives each tool use an id of its own.
+TOOL_USE = "use:"
 
 
 #: The possible answers of ``settle=`` about a call in doubt.
@@ -114,6 +121,9 @@ class Call(NamedTuple):
     #: Its tool has ``settle=``, so that a doubt makes the run due.
     settles: bool = False
     doubt: Doubt | None = None
+    #: Who waits for the answer, if an agent elsewhere asks and runs the call itself: its tool use,
+    #: or ``LATER``. Empty for all other calls. See ``engine.proposing``.
+    caller: str = ""
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
@@ -142,6 +152,12 @@ class Call(NamedTuple):
         """Return whether ``settle=`` may be called about this call now, and was not yet."""
         doubt = self.unsettled
         return doubt is not None and doubt.ask_at <= now
+
+    def can_be_joined_by(self, caller: str) -> bool:
+        """Return whether a caller that makes the same call again may wait for this one."""
+        waits = self.status in (CallStatus.ASKED, CallStatus.READY)
+        same = caller.startswith(TOOL_USE) and caller == self.caller
+        return self.caller == LATER or (waits and same)
 
     @property
     def size(self) -> int:

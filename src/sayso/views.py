@@ -25,7 +25,10 @@ from sayso.types import (
 )
 
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
-_SETTLED = (CallStatus.READY, CallStatus.RUNNING, CallStatus.DONE, CallStatus.FAILED)
+_SETTLED = (
+    *(CallStatus.READY, CallStatus.RUNNING, CallStatus.RELEASED),
+    *(CallStatus.DONE, CallStatus.FAILED),
+)
 
 
 def question_json(question: Question) -> dict[str, Json]:

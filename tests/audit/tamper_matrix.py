@@ -53,7 +53,7 @@ CONFIGURATIONS = tuple(f"{db}-{keys}" for db in ("sqlite", "postgres") for keys 
 #: Each is the story of a call that came to this.
 CALLS = (
     *("asked", "ready", "running", "done", "failed", "in_doubt", "rejected", "responded"),
-    *("expired", "cancelled", "superseded"),
+    *("expired", "cancelled", "superseded", "released"),
 )
 #: The story in which a run of this status is found.
 RUNS = {

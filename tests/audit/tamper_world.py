@@ -24,6 +24,7 @@ from postgres_server import shared_url
 
 import sayso
 from sayso import Gate, Inbox, Paused, Question, SaysoError
+from sayso.engine.commands import Release, ReportResult
 from sayso.inbox import create_token, revoke_token
 from sayso.inbox.people import authenticate
 from sayso.keys import Keyring, new_key
@@ -351,6 +352,16 @@ class _Stories:
             body()
         self.snap()
 
+    def release(self, name: str) -> None:
+        """Let the agent run an approved call itself, and hear of its result."""
+        call = self.faces.store.call(self.built.ids[name])
+        assert call is not None
+        place = {"thread": call.thread, "run": call.run, "call": call.id}
+        self.faces.store.transact(Release(**place, seen=call.mac, caller="use:1"))
+        self.snap()
+        self.faces.store.transact(ReportResult(**place, ok=True, result='"it ran"'))
+        self.snap()
+
     def block(self, name: str) -> None:
         """Start a call that does not come back while the stories are played."""
         faces = self.faces
@@ -407,6 +418,9 @@ class _Stories:
         self.ask("stopped", lambda: faces.send("al"))
         self.gate.cancel_sync("stopped", by="ana", reason="no need")
         self.snap()
+        self.ask("released", lambda: faces.send("al"))
+        self.decide("released")
+        self.release("released")
         self.ask("superseded", lambda: faces.send("al"))
         self.gate.supersede_sync("superseded")
         self.snap()
@@ -477,6 +491,7 @@ ENTERED: dict[str, Callable[[Faces], Any]] = {
     },
     **{name: lambda f: f.send("bo") for name in ("asked2", "ready2", "done2")},
     **{name: lambda f: f.send("al") for name in ("edited", "cancelled", "stopped", "superseded")},
+    "released": lambda f: f.send("al"),
     "responded": lambda f: f.send("al"),
     "unsealed": lambda f: f.send("al"),
     "fresh": lambda f: f.send("al"),

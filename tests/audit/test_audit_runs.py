@@ -146,7 +146,11 @@ def forged(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize(
-    "type", ["asked", "allowed", "denied", "claimed", "released", "woken", "finished", "started"]
+    "type",
+    [
+        *("asked", "allowed", "denied", "claimed", "lease_released", "woken"),
+        *("finished", "started", "released", "joined", "deferred"),
+    ],
 )
 def test_what_follows_on_the_end_of_a_run_is_named(forged: World, type: str) -> None:
     first, *_, last = forged.events("order")

@@ -1,4 +1,4 @@
-"""Upgrading with runs paused: a store of version 1 is decided on and finished after migration 2."""
+"""Upgrading with runs paused: a store is decided on and finished after its next migration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEXT = (
 def opener(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], Store]]:
-    """Opens a store that was left at version 1 with runs paused, two hours later, at version 2."""
+    """Opens a store that was left with runs paused, two hours later, by the next version."""
     clock, opened = FakeClock(), list[Store]()
     options: dict[str, Any] = {"clock": clock, "keys": Keyring.parse(new_key())}
     place = request.getfixturevalue("place") if request.param == "postgres" else None
@@ -52,11 +52,12 @@ def opener(
         opened.append(store)
         return store
 
-    real = migrate.migrations
-    monkeypatch.setattr(migrate, "migrations", lambda dialect: real(dialect)[:1])
     pause_runs(store := opener())
     store.close()
-    monkeypatch.setattr(migrate, "migrations", lambda dialect: [*real(dialect)[:1], (2, NEXT)])
+    real = migrate.migrations
+    monkeypatch.setattr(
+        migrate, "migrations", lambda dialect: [*real(dialect), (len(real(dialect)) + 1, NEXT)]
+    )
     clock.advance(LATER)
     yield opener
     for store in opened:

@@ -17,7 +17,7 @@ from sayso.engine.asking import ENVELOPE_VERSION, envelope, signed_bytes
 from sayso.engine.moves import MOVES
 from sayso.errors import UnknownKey
 from sayso.keys import Keyring
-from sayso.rows import SETTLEMENTS, Call, CallStatus, Doubt, Event
+from sayso.rows import LATER, SETTLEMENTS, Call, CallStatus, Doubt, Event
 from sayso.stores.row_checks import row_wrong
 from sayso.types import Decided, Vote
 
@@ -31,6 +31,7 @@ _NEXT_STATUS = {
     "allowed": _S.READY,
     "denied": _S.REJECTED,
     "started": _S.RUNNING,
+    "released": _S.RELEASED,
     "suspended": _S.READY,
     "in_doubt": _S.IN_DOUBT,
     "retried": _S.READY,
@@ -39,7 +40,10 @@ _NEXT_STATUS = {
     "superseded": _S.SUPERSEDED,
 }
 _UNMOVED = frozenset(
-    {"voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"}
+    {
+        *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
+        *("joined", "deferred", "reported"),
+    }
 )
 #: Events that end a call with a result, or with the reason why there is none.
 _OUTCOMES = frozenset({"recorded", "read_recorded", "duplicate"})
@@ -51,6 +55,8 @@ _REQUIRED_STATUS = {
     "read_started": (_S.READY,),
     "read_stopped": (_S.READY,),
     "duplicate": (_S.READY,),
+    "deferred": (_S.ASKED, _S.IN_DOUBT),
+    "reported": (_S.RELEASED,),
 }
 _YES = frozenset({"approve", "edit"})
 
@@ -93,14 +99,22 @@ class ExpectedCall:
     #: The effect key, while the call holds it.
     effect_key: str = ""
     doubt: Doubt | None = None
+    #: Who waits for the call, if an event says so; a new call may have a caller without one.
+    caller: str | None = None
     #: An event had no body, so the row can no longer be derived.
     body_missing: bool = False
     pruned: bool = False
 
     @property
     def ended(self) -> bool:
-        """Return whether only late results can follow."""
-        return self.status is not None and not MOVES[self.status]
+        """Return whether only late results can follow.
+
+        An agent may still report the result of a released call, or collect an answer that came
+        after it was told to ask again.
+        """
+        closed = self.status is not None and not MOVES[self.status]
+        unreported = self.status is _S.RELEASED and self.result is None
+        return closed and not unreported and self.caller != LATER
 
     def apply(self, event: Event, body: Body, keys: Keyring) -> None:
         """Apply an event. Raise ``ImpossibleEvent`` if it cannot follow."""
@@ -240,6 +254,27 @@ def _started(facts: ExpectedCall, event: Event, body: Body) -> None:
     facts.effect_key = body.get("effect_key", "")
 
 
+def _released(facts: ExpectedCall, event: Event, body: Body) -> None:
+    if body["digest"] != facts.digest:
+        raise ImpossibleEvent("something else was released")
+    facts.attempt, facts.grant, facts.caller = body["attempt"], body["grant"], None
+    facts.effect_key = body.get("effect_key", "")
+
+
+def _reported(facts: ExpectedCall, event: Event, body: Body) -> None:
+    if facts.result is not None:
+        raise ImpossibleEvent("a result was reported twice")
+    facts.result = body["result"]
+
+
+def _joined(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.caller = body["caller"]
+
+
+def _deferred(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.caller = LATER
+
+
 def _suspended(facts: ExpectedCall, event: Event, body: Body) -> None:
     facts.effect_key = ""
 
@@ -296,6 +331,10 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "voted": _voted,
     "decided": _decided,
     "started": _started,
+    "released": _released,
+    "reported": _reported,
+    "joined": _joined,
+    "deferred": _deferred,
     "suspended": _suspended,
     "recorded": _recorded,
     "duplicate": _read,
@@ -333,6 +372,7 @@ def call_mismatches(call: Call, facts: ExpectedCall, keys: Keyring) -> list[str]
             "token": call.token == facts.token,
             "grant": call.grant == facts.grant or facts.attempt == 0,
             "doubt": call.doubt == facts.doubt,
+            "caller": facts.caller in (None, call.caller),
             "result": call.result == facts.result,
             "created": call.created == facts.created,
         }

@@ -22,7 +22,7 @@ from sayso.types import Micros
 
 _R = RunStatus
 #: Events that may follow the end of a run; they move nothing.
-_AFTER_END = frozenset({"late", "broke"})
+_AFTER_END = frozenset({"late", "broke", "reported"})
 #: A call in doubt when its run was cancelled is still settled, by a person or by its result.
 _SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded"})
 

@@ -404,7 +404,7 @@ class _ThreadCheck:
 
     def _apply_to_call(self, facts: ExpectedCall, event: Event, body: Any) -> None:
         self._apply(event, f"call {facts.id}: ", facts.apply, event, body, self._keys)
-        starts = event.type in ("started", "read_started")
+        starts = event.type in ("started", "read_started", "released")
         if starts and facts.attempt == 1 and facts.grant is not None:
             # A call spends one use, however often it is started.
             self._findings.spent[facts.grant] += 1

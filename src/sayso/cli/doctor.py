@@ -380,7 +380,7 @@ def _last_failure(
     for type, body in rows(_LAST_EVENTS, (thread, run)):
         if type == "broke" and body is not None:
             return run, agent, codec.loads(body)
-        if type not in ("claimed", "released", "woken"):
+        if type not in ("claimed", "lease_released", "woken"):
             return None
     return None
 

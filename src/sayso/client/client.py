@@ -217,6 +217,22 @@ class Client:
         answer = await self._transport.post(_path(claim.request, "result"), body)
         return request_from(answer.body)
 
+    # -- calls that the agent runs itself, such as those of a coding agent with a hook
+
+    async def release(self, request: str, caller: str) -> Request:
+        """Take the approval of a call that this agent runs itself, opened with ``caller``.
+
+        If ``execution.status`` is "released", run it with ``args``. Otherwise it was refused, or is
+        still pending.
+        """
+        answer = await self._transport.post(_path(request, "release"), {"caller": caller})
+        return request_from(answer.body)
+
+    async def defer(self, request: str, caller: str) -> Request:
+        """Say that the caller will ask again: the same call, opened again, is this request."""
+        answer = await self._transport.post(_path(request, "defer"), {"caller": caller})
+        return request_from(answer.body)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
@@ -230,6 +246,8 @@ class Client:
     renew_sync = sync_twin(renew)
     result_sync = sync_twin(result)
     report_sync = sync_twin(report)
+    release_sync = sync_twin(release)
+    defer_sync = sync_twin(defer)
     close_sync = sync_twin(close)
 
     async def __aenter__(self) -> Client:
@@ -301,6 +319,9 @@ class CallOptions(OpenOptions, total=False):
     on_duplicate: OnDuplicate
     #: Facts about the environment that the approval covers. The claim sends them again.
     binds: Mapping[str, Json]
+    #: For a call that this agent runs itself once it is released: ``use:`` and the id of the tool
+    #: use, or ``args:`` and a hash of the call. Made again, it finds the request without an answer.
+    caller: str
 
 
 class RemoteAskOptions(_Terms, total=False):

@@ -313,6 +313,8 @@ class HttpBackend:
             options["binds"] = codec.loads(binds)
         if plan.effect_key is not None:
             options["effect_key"] = str(plan.effect_key(content))
+        if plan.caller:
+            options["caller"] = plan.caller
         if plan.preview is not None:
             options["preview"] = codec.loads(await plan.preview(plan.args, 1))
         return Step(row_of(await client.open(plan.tool_name, content, **options)))
@@ -356,6 +358,12 @@ class HttpBackend:
         if claim is not None:
             return row_of(await self._client.result(claim, True))
         return await self.look(call)
+
+    async def release(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
+        return row_of(await self._client.release(call.id, plan.caller))
+
+    async def defer(self, call: Call, caller: str) -> Call:
+        return row_of(await self._client.defer(call.id, caller))
 
     async def _claimed(self, entry: RunEntry, plan: Plan, call: Call) -> Claim | None:
         """Claim the call. Return None if another process has it or works on its run."""

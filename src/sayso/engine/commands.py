@@ -22,6 +22,8 @@ class Needs(NamedTuple):
     run: str | None = None
     calls: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    #: The calls of the run that these callers may join.
+    callers: tuple[str, ...] = ()
     statuses: frozenset[CallStatus] = frozenset()
     grants_for: tuple[tuple[str, str], ...] = ()
     grants: tuple[str, ...] = ()
@@ -41,6 +43,7 @@ class Needs(NamedTuple):
             run=more.run if self.run is None else self.run,
             calls=_each(self.calls, more.calls),
             keys=_each(self.keys, more.keys),
+            callers=_each(self.callers, more.callers),
             statuses=self.statuses | more.statuses,
             grants_for=_each(self.grants_for, more.grants_for),
             grants=_each(self.grants, more.grants),
@@ -87,6 +90,9 @@ class NewCall:
     preview: str = ""
     effect_key: str = ""
     settles: bool = False
+    #: For a call that an agent elsewhere runs itself: who waits for it (``Call.caller``). A caller
+    #: that made the same call before and got no answer gets that call instead of a new one.
+    caller: str = ""
     #: For a read without approval that has already run: whether it succeeded, and its result or
     #: error. It is recorded in the commit that proposes it.
     outcome: tuple[bool, str | None] | None = None
@@ -125,6 +131,7 @@ class Propose(Command):
         return Needs(
             run=self.run,
             keys=tuple(c.key for c in self.calls),
+            callers=tuple(c.caller for c in self.calls if c.caller),
             grants_for=tuple(sorted(asked)),
             effects=() if self.owner is None else tuple(filter(None, keys)),
         )
@@ -279,6 +286,57 @@ class Complete(Command):
     @property
     def needs(self) -> Needs:
         return Needs(run=self.run, calls=(self.call,), spends=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release(Command):
+    """Release a verified call to the agent that asked for it, which runs it itself.
+
+    That takes no lease, and the call is never in doubt: it is over for us.
+    """
+
+    name: ClassVar[str] = "release"
+    run: str
+    call: str
+    #: As for ``Start``.
+    seen: str
+    #: Who may report the result (``Call.caller``).
+    caller: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,), spends=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defer(Command):
+    """Note that the caller of a request was told to ask again: there is no answer yet."""
+
+    name: ClassVar[str] = "defer"
+    run: str
+    call: str
+    #: ``Call.caller`` as this caller knows it. Nothing changes if another caller joined since.
+    caller: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportResult(Command):
+    """Store what an agent says about a released call after it ran. The first report counts."""
+
+    name: ClassVar[str] = "report"
+    run: str
+    call: str
+    ok: bool
+    #: JSON text.
+    result: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -549,6 +607,6 @@ class Look(Command):
 
 COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
-    *(Settle, ReleaseLapsed, Reask, Renew, Finish, Wake),
+    *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, Renew, Finish, Wake),
     *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
 )

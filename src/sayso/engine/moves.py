@@ -5,13 +5,17 @@ below; a look-up that fails is an illegal move, raises, and leaves the row as it
 a move, and when, is decided by the functions around these tables; whether it exists at all, only
 here. The chart in ``docs/state-machine.md`` is drawn from them.
 
-Four moves deserve a word:
+Five moves deserve a word:
 
 * ``running → ready``: the call itself asked a person and paused. It has not failed and is not in
   doubt; it starts from the top when the answer is there.
 * ``in_doubt → ready``: a person said "run it again". It is not ``running`` yet: a process that dies
   before the new start must not leave a second doubt behind.
 * ``ready → in_doubt``: after a restore from a backup, it is unknown whether it ran since.
+* ``ready → released``: an agent that is not ours got the approval and runs the call itself, as a
+  coding agent does after its hook allowed a command. The call was gated, and that is all we know:
+  nothing of ours runs it, so no lease can lapse and no doubt is left behind. It is final. If the
+  agent reports a result later, it is stored beside the status.
 * ``ready → done`` and ``ready → failed``: a read. It changes nothing, so it is never ``running``
   and never in doubt: it stays ``ready``, through as many attempts as it takes, until its result is
   recorded. A process that dies in the middle leaves it as it was. The same moves close a call
@@ -43,6 +47,7 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
     },
     _S.READY: {
         _S.RUNNING: "start",
+        _S.RELEASED: "released to an agent that runs it itself",
         _S.ASKED: "approval outlived, grant spent, tool or policy changed",
         _S.CANCELLED: "cancel",
         _S.SUPERSEDED: "new input",
@@ -61,6 +66,7 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
         _S.READY: "run it again (approve), or idempotent",
         _S.FAILED: "give up (reject), or its late failure",
     },
+    _S.RELEASED: {},
     _S.DONE: {},
     _S.FAILED: {},
     _S.REJECTED: {},

@@ -1,4 +1,18 @@
-"""New calls: each is asked about, allowed, or denied. And asking again."""
+"""New calls: each is asked about, allowed, or denied. And asking again.
+
+A call has a key by which the same call, made again, finds its row. An agent that is not ours does
+not always have one: a coding agent runs a hook, cannot wait for hours, and tells its model to try
+again later; the model then makes the same call under a new id. So such a call names its *caller*
+(``Call.caller``) instead, and a call made again joins an earlier one with the same tool, arguments
+and bound facts in the same run, if
+
+* the same tool use waits for it: the hook ran twice, or was killed; or
+* its caller was told "not yet" (``Defer``) and nobody has joined it since. It may have been decided
+  in the meantime, and this is how the answer gets delivered.
+
+Otherwise it is a new request. In particular, a call that was released, or whose refusal was
+delivered, is never joined: an approval covers one call, even if a provider repeats its ids.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +85,12 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
 
 def _take_in(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     known = work.by_key(new.key)
+    if known is None and new.caller:
+        joined = _join(work, new)
+        if joined is not None:
+            return joined
     if known is not None:
-        first = known.args if known.original is None else known.original
-        if (first, known.kind, known.tool) != (new.args, new.kind, new.tool):
+        if (_first_args(known), known.kind, known.tool) != (new.args, new.kind, new.tool):
             raise Conflict(
                 f"call {new.key!r} of run {command.run} was made before with other content "
                 f"(request {known.id}); use another key for another call"
@@ -92,6 +109,32 @@ def _take_in(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     if grant is not None:
         return _allowed(work, command, call, "grant", grant.by, grant.id)
     return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
+
+
+def _join(work: UnitOfWork, new: NewCall) -> Call | None:
+    """Return the call that this caller made before and still has no answer to, or None.
+
+    Of several, the one of the same tool use comes first, then the oldest.
+    """
+    what = (new.kind, new.tool, new.args, new.binds)
+    found = [
+        call
+        for call in work.calls.values()
+        if call.can_be_joined_by(new.caller)
+        and (call.kind, call.tool, _first_args(call), call.binds) == what
+    ]
+    if not found:
+        return None
+    call = min(found, key=lambda one: (one.caller != new.caller, one.created, one.id))
+    if call.caller != new.caller:
+        call = work.put_call(call._replace(caller=new.caller))
+        work.emit("joined", actor=f"agent:{call.agent}", call=call, caller=new.caller)
+    return call
+
+
+def _first_args(call: Call) -> str:
+    """Return the arguments that the agent sent, before any edit."""
+    return call.args if call.original is None else call.original
 
 
 def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
@@ -116,6 +159,7 @@ def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
         preview=new.preview,
         effect_key=new.effect_key,
         settles=new.settles,
+        caller=new.caller,
     )
 
 

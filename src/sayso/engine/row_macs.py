@@ -59,6 +59,8 @@ class Fields(NamedTuple):
     places: struct.Struct
     #: Whether the row's ``seq`` is covered too, as the last number.
     chained: bool = False
+    #: The list of fields of the version before this one, for rows that were written with it.
+    older: Fields | None = None
 
 
 def _number(number: int | None) -> tuple[bool, int]:
@@ -66,6 +68,17 @@ def _number(number: int | None) -> tuple[bool, int]:
 
 
 def _call(call: Call) -> Values:
+    texts, numbers = _call_fields(call)
+    return (*texts, call.caller), numbers
+
+
+def _call_1(call: Call) -> Values:
+    if call.caller:
+        raise ValueError("a request of the first version has no caller")
+    return _call_fields(call)
+
+
+def _call_fields(call: Call) -> Values:
     return (
         call.id,
         call.run,
@@ -156,8 +169,10 @@ def _principal(principal: Principal) -> Values:
     return (*who, groups_text(principal.groups), principal.signature), (principal.created, *ends)
 
 
+_REQUEST_1 = Fields("request", 1, b"request/1\0", _call_1, struct.Struct("<37q"), True)
+
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 1, b"request/1\0", _call, struct.Struct("<37q"), True),
+    Call: Fields("request", 2, b"request/2\0", _call, struct.Struct("<38q"), True, _REQUEST_1),
     Run: Fields("run", 1, b"run/1\0", _run, struct.Struct("<21q"), True),
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
@@ -193,8 +208,8 @@ def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:
 
     None if this version of Sayso does not know the list of fields that the MAC names.
     """
-    fields = FIELDS[type(row)]
+    fields: Fields | None = FIELDS[type(row)]
     named, _, mac = str(row.mac).partition(".")
-    if named != str(fields.version):
-        return None
-    return _covered(fields, row), mac
+    while fields is not None and named != str(fields.version):
+        fields = fields.older
+    return None if fields is None else (_covered(fields, row), mac)

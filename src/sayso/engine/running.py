@@ -13,14 +13,17 @@ from sayso.engine.asking import ask_again
 from sayso.engine.commands import (
     Claim,
     Complete,
+    Defer,
     Finish,
     Look,
     MarkInDoubt,
     Park,
     Record,
+    Release,
     ReleaseLapsed,
     Renew,
     Reopen,
+    ReportResult,
     Settle,
     Start,
     Suspend,
@@ -30,7 +33,7 @@ from sayso.engine.effects import close_duplicate, free_key, take_key
 from sayso.engine.grants import covers, is_genuine, put_grant
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
-from sayso.rows import LIVE, Call, CallStatus, Doubt, Run, RunStatus
+from sayso.rows import LATER, LIVE, Call, CallStatus, Doubt, Run, RunStatus
 from sayso.types import Micros
 
 
@@ -186,13 +189,22 @@ def _check_seen(calls: Sequence[Call], seen: Sequence[str]) -> None:
 
 def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
     """Start a ready call, or ask about it again if its approval is no longer valid."""
+    not_now = _use_rights(work, call)
+    if not_now is not None:
+        return not_now
+    return start_read(work, call, owner) if call.is_read else start_call(work, call)
+
+
+def _use_rights(work: UnitOfWork, call: Call) -> Call | None:
+    """Use the approval, the grant and the effect key of a call that is about to run.
+
+    If one of them is missing, ask about the call again or close it, and return the row after that.
+    """
     why_not = _use_approval(work, call)
     if why_not:
         return ask_again(work, call, why_not)
     taken = take_key(work, call)
-    if taken is not None:
-        return close_duplicate(work, call, taken)
-    return start_read(work, call, owner) if call.is_read else start_call(work, call)
+    return None if taken is None else close_duplicate(work, call, taken)
 
 
 def _use_approval(work: UnitOfWork, call: Call) -> str:
@@ -359,6 +371,53 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
     return _record(work, call, True, command.result)
 
 
+# -- calls that another agent runs itself
+
+
+def release(work: UnitOfWork, command: Release) -> Call:
+    """Release a ready call to its agent. Leases of the run stay as they are."""
+    call = work.the_call(command.call)
+    _check_not_stopped(work.the_run())
+    _check_seen([call], [command.seen])
+    if call.status is not CallStatus.READY:
+        return call
+    not_now = _use_rights(work, call)
+    if not_now is None:
+        again = {"attempt": call.attempt + 1, "caller": command.caller}
+        call = work.move(call, CallStatus.RELEASED, **again)
+        work.emit(
+            "released",
+            actor=f"agent:{call.agent}",
+            call=call,
+            attempt=call.attempt,
+            digest=call.digest,
+            grant=call.grant,
+            **({"effect_key": call.effect_key} if call.effect_key else {}),
+        )
+    refresh_run(work, hold=True)
+    return call if not_now is None else not_now
+
+
+def defer(work: UnitOfWork, command: Defer) -> Call:
+    """Let the same call, made again, find this request. A call that was decided stays as it is."""
+    call = work.the_call(command.call)
+    waits = call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT)
+    if waits and call.caller and call.caller == command.caller:
+        call = work.put_call(call._replace(caller=LATER))
+        work.emit("deferred", actor=f"agent:{call.agent}", call=call)
+    return call
+
+
+def report(work: UnitOfWork, command: ReportResult) -> Call:
+    """Store the result of a released call, once. It moves neither the call nor its run."""
+    call = work.the_call(command.call)
+    if call.status is CallStatus.RELEASED and call.result is None:
+        call = work.put_call(call._replace(result=command.result))
+        actor = f"agent:{call.agent}"
+        work.emit("reported", actor=actor, call=call, ok=command.ok, result=command.result)
+    return call
+
+
 def suspend(work: UnitOfWork, command: Suspend) -> Call:
     """Make a started call ready again: it paused to ask, so nothing is in doubt."""
     call = work.the_call(command.call)
@@ -466,7 +525,7 @@ def renew(work: UnitOfWork, command: Renew) -> bool:
         return False
     work.put_run(run._replace(ready_at=work.now + command.lease))
     if command.lease <= 0:  # a waiting process is woken by events only
-        work.emit("released", actor=f"worker:{run.owner}", token=run.token)
+        work.emit("lease_released", actor=f"worker:{run.owner}", token=run.token)
     return True
 
 

@@ -19,6 +19,7 @@ from sayso.engine import Command
 from sayso.engine.commands import (
     Cancel,
     Complete,
+    Defer,
     Finish,
     Look,
     MarkInDoubt,
@@ -26,7 +27,9 @@ from sayso.engine.commands import (
     Propose,
     Reask,
     Record,
+    Release,
     Reopen,
+    ReportResult,
     Settle,
     Start,
     Suspend,
@@ -40,7 +43,7 @@ from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
 from sayso.sync import CommitWaiter, read, to_thread, write, write_shielded, write_start
-from sayso.types import Micros, Request
+from sayso.types import Json, Micros, Request
 
 #: How many seconds to rely on the store's notifications before looking again.
 _LOOK_AGAIN = 30.0
@@ -150,6 +153,14 @@ class Backend(Protocol):
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         """Re-check an approval that has no effect of its own, and complete it."""
+        ...
+
+    async def release(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
+        """Re-check an approved call, and release it to the agent that runs it itself."""
+        ...
+
+    async def defer(self, call: Call, caller: str) -> Call:
+        """Note that a caller was told to ask again. A call that was decided stays as it is."""
         ...
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
@@ -310,6 +321,10 @@ class StoreBackend:
         if starts and new.terms.effect == "read":
             return await self._read_first(entry, plan, new)
         commands = self._proposal(entry, plan, new, entry.owner if starts else None)
+        if plan.caller:  # nothing of ours will come back to end the run
+            ends = Finish(thread=entry.thread, run=entry.name, status="done")
+            ((call,), _) = (await write(self.store, *commands, ends))[-2:]
+            return Step(call)
         results = await self._start(entry, {new.id}, *commands)
         (call,) = results[-1]
         return Step(call, call.id == new.id and call.attempt == 1)
@@ -459,6 +474,49 @@ class StoreBackend:
             await self._wait_for_turn(entry, completed)
             return await self.look(completed)
         return completed
+
+    async def release(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
+        cleared = await self.clear(plan, call)
+        return await self.release_cleared(cleared, plan.caller)
+
+    async def release_cleared(self, cleared: Cleared | Call, caller: str) -> Call:
+        """Release a call that passed the re-check, and end its run if nothing else is open.
+
+        Returns the row as it is if it did not pass, or changed since.
+        """
+        if not isinstance(cleared, Cleared):
+            return cleared
+        call = cleared.call
+        command = Release(
+            thread=call.thread, run=call.run, call=call.id, seen=call.mac, caller=caller
+        )
+        ends = Finish(thread=call.thread, run=call.run, status="done")
+        try:
+            row, _ = await write(self.store, command, ends)
+        except Conflict:
+            return await self.look(call)  # another process was faster
+        released: Call = row
+        return released
+
+    async def defer(self, call: Call, caller: str) -> Call:
+        command = Defer(thread=call.thread, run=call.run, call=call.id, caller=caller)
+        (row,) = await write(self.store, command)
+        deferred: Call = row
+        return deferred
+
+    async def report(self, run: str, caller: str, ok: bool, result: Json) -> Call | None:
+        """Store what an agent says about the call that was last released to this caller.
+
+        Returns the row, or None if nothing was released to it.
+        """
+        call = await read(self.store, self.store.released_call, run, caller)
+        if call is None:
+            return None
+        text = codec.canonical(result).decode()
+        command = ReportResult(thread=call.thread, run=call.run, call=call.id, ok=ok, result=text)
+        (row,) = await write(self.store, command)
+        reported: Call = row
+        return reported
 
     def _asked_again(self, call: Call) -> Call:
         if call.status is CallStatus.CANCELLED:

@@ -5,10 +5,11 @@ the call ended. So it does not matter which process asked, which one decided, an
 reading now. Guarded functions, ``gate.ask``, ``confirm`` and ``once``, the agent's turns, framework
 adapters, agents on other machines and workers all use it; only the ``Backend`` differs.
 
-There are two entry points. ``result`` takes one call from its proposal to its end, and waits on the
-way. ``execute`` runs an attempt that has started and records its outcome, for callers that start
-several calls in one commit. A framework that runs the tool itself uses the backend's ``begin`` and
-``end`` around that.
+There are three entry points. ``result`` takes one call from its proposal to its end, and waits on
+the way. ``release`` takes a call to its answer that another agent runs itself, as a coding agent
+with a hook does. ``execute`` runs an attempt that has started and records its outcome, for callers
+that start several calls in one commit. A framework that runs the tool itself uses the backend's
+``begin`` and ``end`` around that.
 """
 
 from __future__ import annotations
@@ -242,6 +243,30 @@ class Driver:
         if isinstance(error, CallFailed):
             raise _as_raised(plan.raises, error) from error
         raise error
+
+    # -- a call that its agent runs itself
+
+    async def release(self, entry: RunEntry, plan: Plan) -> Call:
+        """Ask about a call, and release it once it is approved. Return the row.
+
+        If there is no decision when the caller's wait is over, the row is still pending, and the
+        same call made again finds it.
+        """
+        self.backend.check_usable()
+        course, (call, *_) = _Course(plan), await self.backend.propose(entry, plan)
+        while True:
+            if call.status is CallStatus.READY:
+                call = await self.backend.release(entry, plan, call)
+            elif call.status not in _WAITS:
+                return call
+            elif moved(call, course.told or call) or course.told is None:
+                call = await self._tell(entry, course, call)
+            elif (left := course.left()) is not None and left <= 0:
+                call = await self.backend.defer(call, plan.caller)
+                if call.status in _WAITS:
+                    return call
+            else:
+                call = await self.backend.wait(call, left)
 
     # -- one attempt that has started
 

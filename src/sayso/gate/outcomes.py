@@ -9,6 +9,7 @@ from sayso.engine.effects import first_request, shown_key
 from sayso.errors import (
     CallFailed,
     Cancelled,
+    Conflict,
     Denied,
     DuplicateEffect,
     Expired,
@@ -27,6 +28,7 @@ NOT_RUN = {
     CallStatus.CANCELLED: "It was cancelled before it ran.",
     CallStatus.SUPERSEDED: "The user wrote something new instead of deciding, so it was not run.",
     CallStatus.IN_DOUBT: "It was started, and it is unknown whether it took effect.",
+    CallStatus.RELEASED: "It was released to the agent that asked for it, which runs it itself.",
 }
 #: For a call that was not started again, after a doubt or a pause.
 STARTED_BEFORE = "It had been started before, and may have had effects."
@@ -49,6 +51,8 @@ def why_not(call: Call) -> str:
     """Say why a call has no result, with the reason that was given."""
     if call.status is CallStatus.FAILED:
         return _failed(call)
+    if call.status is CallStatus.RELEASED:
+        return NOT_RUN[call.status]
     if call.status is CallStatus.DONE:
         return "The call ran, but its result could not be stored, so it is not known."
     if not call.attempt or call.status is CallStatus.IN_DOUBT:
@@ -123,6 +127,8 @@ def ending(call: Call, request: Request, stop: str) -> SaysoError:
         return ResultNotKept(f"{call.id} ran, but its result could not be stored")
     if call.status is CallStatus.REJECTED:
         return _rejection(call, request)
+    if call.status is CallStatus.RELEASED:
+        return Conflict(f"{call.id} was released to {call.agent}, which runs it itself")
     said = call.result if call.status is CallStatus.CANCELLED else None
     reason = said or stop
     why = f" ({reason})" if reason and reason != f"{call.id} {call.status}" else ""

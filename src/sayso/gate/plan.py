@@ -80,6 +80,8 @@ class Plan:
     named: bool = False
     #: Exceptions as which a stored failure is raised again, matched by name.
     raises: tuple[type[Exception], ...] = ()
+    #: Who waits for it, if an agent that is not ours runs the call itself (``Call.caller``).
+    caller: str = ""
     #: The options to send along if a server decides.
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -111,6 +113,7 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         preview=preview,
         effect_key=effect_key_of(plan, binds, terms, plan.args),
         settles=plan.settle is not None,
+        caller=plan.caller,
     )
 
 

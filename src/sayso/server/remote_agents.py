@@ -17,7 +17,7 @@ from typing import Any
 from sayso import codec, schema
 from sayso.agent import Agent
 from sayso.agent.agent import Resumable
-from sayso.engine.commands import Propose, Renew, Reopen
+from sayso.engine.commands import Finish, Propose, Renew, Reopen
 from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate import Gate
@@ -34,6 +34,7 @@ from sayso.server.schemas import (
     ClaimBody,
     OpenBody,
     QuestionBody,
+    ReportBody,
     ResultBody,
 )
 from sayso.server.service import Service
@@ -76,7 +77,9 @@ async def open_call(
     """
     # Checking a value against an agent's own schema may be slow: do it off the event loop.
     kind, args = _content(body) if body.schema_ is None else await to_thread(_content, body)
-    fields = body.model_dump(by_alias=True, exclude_defaults=True)
+    # A caller that makes the same call again may word its note differently.
+    unbound = {"caller", "note"} if body.caller else {"caller"}
+    fields = body.model_dump(by_alias=True, exclude_defaults=True, exclude=unbound)
     # Any difference in the body makes reuse of the key an error; the digest covers this hash.
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
     name = key or secrets.token_hex(16)
@@ -105,6 +108,7 @@ async def open_call(
             binds=lambda: bound,
             title=fixed_title(body.title),
             note=checked_words(body.note, "note"),
+            caller=body.caller or "",
         )
         shown = "" if body.preview is None else codec.canonical(body.preview).decode()
         new = new_call(plan, terms, shown)
@@ -119,7 +123,9 @@ async def open_call(
             tools=() if tool is None else (tool,),
             requester=body.requester,
         )
-        ((call,),) = (await write(service.store, reopen, propose))[1:]
+        # Once it is released or refused, nobody comes back to end the run.
+        ends = [Finish(thread=propose.thread, run=run, status="done")] if body.caller else []
+        (call,) = (await write(service.store, reopen, propose, *ends))[1]
         fresh = call.id == new.id  # otherwise a concurrent post with the same key won
     assert call is not None
     if call.binds != bound:
@@ -384,6 +390,24 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
             f"{call.id} cannot be claimed now: it is {started.status}; wait for it again"
         )
     return started
+
+
+async def release(service: Service, call: Call, caller: str) -> Call:
+    """Re-check an approved call and release it to its agent. Any other call stays as it is."""
+    backend = service.gate.backend
+    if call.status is not CallStatus.READY:
+        return call
+    plan = _claim_plan(service, call, call.agent, ClaimBody.model_validate({}))
+    return await backend.release_cleared(await backend.clear(plan, call), caller)
+
+
+async def report_released(service: Service, agent: str, body: ReportBody) -> Call:
+    """Store what an agent says about a call that was released to it."""
+    run = _own_name(agent if service.auth else "", body.run, "run")
+    call = await service.gate.backend.report(run, body.caller, body.ok, body.result)
+    if call is None or call.agent != agent:
+        raise NotFound(f"nothing was released to {body.caller!r:.80} in run {run!r:.80}")
+    return call
 
 
 def renew(service: Service, call: Call, token: int) -> bool:

@@ -243,6 +243,11 @@ OneOrMore = Annotated[
 ]
 
 
+Caller = Annotated[
+    str, Field(pattern=r"^(use|args):.+$", max_length=300, examples=["use:toolu_01A09q90qw90"])
+]
+
+
 class OpenBody(Body):
     """A tool call, a question or a text that a remote agent asks people about.
 
@@ -328,6 +333,30 @@ class OpenBody(Body):
     on_duplicate: OnDuplicate | None = Field(
         None, description="what a second call with the same effect key gets"
     )
+    caller: Caller | None = Field(
+        None,
+        description="for a call that the agent runs itself once it is released, as a coding agent "
+        "does after its hook: `use:` and the id of the tool use, or `args:` and a hash of the "
+        "call. The same call, opened again by the same tool use or after `defer`, finds the "
+        "request that has no answer yet",
+    )
+
+
+class CallerBody(Body):
+    """Who waits for a request, as `caller` named it when it was opened."""
+
+    caller: Caller
+
+
+class ReportBody(CallerBody):
+    """What an agent says about a released call after it ran."""
+
+    agent: str | None = Field(
+        None, max_length=200, description="the agent's name, on a server without authentication"
+    )
+    run: str = Field(min_length=1, max_length=200)
+    ok: bool = True
+    result: Any = Field(None, examples=["3 files changed"])
 
 
 class FreshTerms(Body):

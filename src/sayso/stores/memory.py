@@ -127,11 +127,7 @@ class MemoryStore:
         work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))
         if needs.run is not None:
             work.run = self._runs.get(needs.run)
-        found = [self._calls.get(call_id) for call_id in needs.calls]
-        if work.run is not None:
-            found += [self.call_by_key(work.run.id, key) for key in needs.keys]
-            found += [c for c in self.calls_of(work.run.id) if c.status in needs.statuses]
-        work.calls = {call.id: call for call in found if call is not None}
+        work.calls = {call.id: call for call in self._needed_calls(needs)}
         wanted = set(needs.grants)
         if needs.spends:
             wanted |= {call.grant for call in work.calls.values() if call.grant}
@@ -153,6 +149,16 @@ class MemoryStore:
         if needs.system:
             work.system = self._thread(SYSTEM_THREAD)
         return work
+
+    def _needed_calls(self, needs: Needs) -> Iterable[Call]:
+        found = [self._calls.get(call_id) for call_id in needs.calls]
+        if needs.run in self._runs:
+            found += [self.call_by_key(needs.run, key) for key in needs.keys]
+        if needs.run in self._runs and (needs.statuses or needs.callers):
+            for call in self.calls_of(needs.run):
+                joinable = any(call.can_be_joined_by(caller) for caller in needs.callers)
+                found += [call] if joinable or call.status in needs.statuses else []
+        return [call for call in found if call is not None]
 
     def _thread(self, thread_id: str) -> Thread:
         return self._threads.get(thread_id) or Thread(id=thread_id)
@@ -286,6 +292,10 @@ class MemoryStore:
     def call_by_key(self, run: str, key: str) -> Call | None:
         call_id = self._by_key.get((run, key))
         return None if call_id is None else self._calls[call_id]
+
+    def released_call(self, run: str, caller: str) -> Call | None:
+        calls = [c for c in self.calls_of(run) if c.status is CallStatus.RELEASED]
+        return next((c for c in reversed(calls) if c.caller == caller), None)
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         calls = [call for call in list(self._calls.values()) if call.run == run]

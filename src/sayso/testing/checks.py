@@ -29,6 +29,7 @@ _LEADS_TO = {
     "denied": _S.REJECTED,
     "reasked": _S.ASKED,
     "started": _S.RUNNING,
+    "released": _S.RELEASED,
     "suspended": _S.READY,
     "in_doubt": _S.IN_DOUBT,
     "retried": _S.READY,
@@ -37,8 +38,13 @@ _LEADS_TO = {
     "superseded": _S.SUPERSEDED,
 }
 _STAYS = frozenset(
-    {"voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"}
+    {
+        *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
+        *("joined", "deferred", "reported"),
+    }
 )
+#: Events that may follow the end of a run: they move nothing.
+_AFTERWARDS = ("late", "broke", "reported")
 _READING = frozenset({"read_started", "read_stopped"})
 _DECIDED = {
     (_S.ASKED, "approve"): _S.READY,
@@ -172,7 +178,7 @@ def check_ends(events: list[Event]) -> None:
             assert finished is (event.type == "reopened"), f"{event.run}: {event.type!r} twice"
             finished = event.type == "finished"
         else:
-            assert not finished or event.type in ("late", "broke"), f"{event.run}: {event}"
+            assert not finished or event.type in _AFTERWARDS, f"{event.run}: {event}"
 
 
 def check_call(call: Call) -> None:
@@ -210,6 +216,10 @@ def check_signatures(store: Store, call: Call) -> None:
 def _check_stays(event: Event, status: CallStatus | None, same_attempt: bool) -> None:
     if event.type in _READING:
         assert (status, same_attempt) == (_S.READY, True), event
+    elif event.type == "reported":
+        assert status is _S.RELEASED, event
+    elif event.type == "joined":
+        assert status is not _S.RELEASED, event
     elif event.type == "settled":
         assert (status, same_attempt) == (_S.IN_DOUBT, True), event
     else:
@@ -245,7 +255,7 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
         assert to in MOVES[status], f"{call.id}: {status} → {to} by {event.type!r}"
         if event.type in ("asked", "reasked", "in_doubt"):
             outcomes = 0
-        if event.type == "started":
+        if event.type in ("started", "released"):
             attempt += 1
             assert body["attempt"] == attempt, f"{call.id}: started twice as {body['attempt']}"
         if event.type == "retried":

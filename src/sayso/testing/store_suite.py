@@ -35,6 +35,7 @@ from sayso.testing.suite.leasing import Leasing
 from sayso.testing.suite.moving import Moving
 from sayso.testing.suite.paging import Paging
 from sayso.testing.suite.recording import Recording
+from sayso.testing.suite.releasing import Releasing
 from sayso.testing.suite.running import Running
 from sayso.testing.suite.searching import Searching
 from sayso.testing.suite.voting import Voting
@@ -51,6 +52,7 @@ class StoreSuite(
     Voting,
     Granting,
     Running,
+    Releasing,
     Effects,
     EffectKeys,
     Settlements,

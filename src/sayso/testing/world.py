@@ -16,6 +16,7 @@ from sayso.engine.commands import (
     Command,
     Complete,
     Decide,
+    Defer,
     Expire,
     Finish,
     MarkInDoubt,
@@ -23,8 +24,10 @@ from sayso.engine.commands import (
     Propose,
     Record,
     Recover,
+    Release,
     ReleaseLapsed,
     Renew,
+    ReportResult,
     Settle,
     Start,
     Suspend,
@@ -156,6 +159,7 @@ class World:
         outcome: tuple[bool, str | None] | None = None,
         effect_key: str = "",
         settles: bool = False,
+        caller: str = "",
         template: str = "",
         verdict: str = "ask",
         **terms: Any,
@@ -179,6 +183,7 @@ class World:
             outcome=outcome,
             effect_key=effect_key,
             settles=settles,
+            caller=caller,
         )
 
     def propose(
@@ -233,6 +238,9 @@ class World:
                 self.record(call, ok=status is CallStatus.DONE)
             return self.call(call)
         call = self.ask(**{"expires_in": 60.0, **new})
+        if status is CallStatus.RELEASED:
+            self.decide(call)
+            return self.release(call)
         if status in (CallStatus.READY, CallStatus.REJECTED):
             self.decide(call, "approve" if status is CallStatus.READY else "reject")
         elif status is CallStatus.RESPONDED:
@@ -296,6 +304,27 @@ class World:
             Complete(**place, call=call.id, seen=seen, result=result, owner=owner, lease=LEASE)
         )
         row: Call = completed
+        return row
+
+    def release(self, call: Call, caller: str = "use:1") -> Call:
+        """Release a call to the agent that runs it."""
+        seen = self.mac_of(call)
+        (released,) = self.transact(Release(**_place(call), call=call.id, seen=seen, caller=caller))
+        row: Call = released
+        return row
+
+    def defer(self, call: Call, caller: str) -> Call:
+        """Tell the caller of a request that there is no answer yet."""
+        (deferred,) = self.transact(Defer(**_place(call), call=call.id, caller=caller))
+        row: Call = deferred
+        return row
+
+    def report(self, call: Call, result: str = '"ran"', *, ok: bool = True) -> Call:
+        """Report the result of a released call."""
+        (reported,) = self.transact(
+            ReportResult(**_place(call), call=call.id, ok=ok, result=result)
+        )
+        row: Call = reported
         return row
 
     def suspend(self, call: Call) -> Call:

@@ -1,4 +1,8 @@
-"""The API of agents on other machines: open, wait, claim, renew, report."""
+"""The API of agents on other machines: open, wait, claim, renew, report.
+
+A coding agent with a hook runs its calls itself: it opens and waits likewise, then it takes the
+answer (release), or says that it will ask again (defer).
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,17 @@ from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound
 from sayso.inbox.people import may_see
 from sayso.rows import Call
 from sayso.server import remote_agents
-from sayso.server.auth import CurrentAgent
+from sayso.server.auth import CurrentAgent, Identity
 from sayso.server.openapi import errors
 from sayso.server.request_views import request_view
 from sayso.server.responses import JsonResponse
 from sayso.server.routes.parameters import RequestId
 from sayso.server.schemas import (
+    CallerBody,
     ClaimBody,
     ClaimView,
     OpenBody,
+    ReportBody,
     RequestView,
     ResultBody,
     TokenBody,
@@ -53,9 +59,7 @@ async def open_request(
 ) -> JsonResponse:
     """Ask people about a tool call, a question or a text. 200 if this key opened it before."""
     service = service_of(request)
-    agent = who.name if who.secret is not None else body.agent or "remote"
-    if body.agent is not None and body.agent != agent:
-        raise NotAllowed(f"this token belongs to the agent {agent!r}, not to {body.agent!r}")
+    agent = _agent_name(who, body.agent)
     if idempotency_key is not None and not idempotency_key.strip():
         raise InvalidCall("Idempotency-Key is empty: send a key, or omit it", "Idempotency-Key")
     call, new = await remote_agents.open_call(service, agent, body, idempotency_key)
@@ -117,6 +121,64 @@ async def claim_request(
 
 
 @router.post(
+    "/{request_id}/release",
+    summary="Take the answer to a call that the agent runs itself",
+    response_model=RequestView,
+    responses=_ERRORS,
+)
+async def release_request(
+    request: Request,
+    who: CurrentAgent,
+    request_id: RequestId,
+    body: Annotated[CallerBody, json_body(CallerBody)],
+) -> JsonResponse:
+    """Release an approved call: if `execution.status` is `released`, run it with `args`.
+
+    It is over here then: no result is owed. Any other request is returned as it is.
+    """
+    service = service_of(request)
+    call = await _remote_call(service, request_id, who.reviewer)
+    call = await remote_agents.release(service, call, body.caller)
+    return JsonResponse(_view(service, call, who.reviewer))
+
+
+@router.post(
+    "/{request_id}/defer",
+    summary="Say that the agent will ask again",
+    response_model=RequestView,
+    responses=_ERRORS,
+)
+async def defer_request(
+    request: Request,
+    who: CurrentAgent,
+    request_id: RequestId,
+    body: Annotated[CallerBody, json_body(CallerBody)],
+) -> JsonResponse:
+    """Let the same call, opened again, find this request. A decided one is returned as it is."""
+    service = service_of(request)
+    call = await _remote_call(service, request_id, who.reviewer)
+    call = await service.gate.backend.defer(call, body.caller)
+    return JsonResponse(_view(service, call, who.reviewer))
+
+
+@router.post(
+    "/released/result",
+    summary="Report what a released call did",
+    response_model=RequestView,
+    responses=_ERRORS,
+)
+async def report_released(
+    request: Request,
+    who: CurrentAgent,
+    body: Annotated[ReportBody, json_body(ReportBody)],
+) -> JsonResponse:
+    """Store the result of the call that was last released to this caller. The first one counts."""
+    service = service_of(request)
+    call = await remote_agents.report_released(service, _agent_name(who, body.agent), body)
+    return JsonResponse(_view(service, call, who.reviewer))
+
+
+@router.post(
     "/{request_id}/renew",
     summary="Renew a claim",
     response_model=dict[str, bool],
@@ -151,6 +213,14 @@ async def report_result(
     call = await _remote_call(service, request_id, who.reviewer)
     done = await remote_agents.report(service, call, body)
     return JsonResponse(_view(service, done, who.reviewer))
+
+
+def _agent_name(who: Identity, named: str | None) -> str:
+    """Return the name of the agent that sent a body: its token's, or its own without sign-in."""
+    agent = who.name if who.secret is not None else named or "remote"
+    if named not in (None, agent):
+        raise NotAllowed(f"this token belongs to the agent {agent!r}, not to {named!r}")
+    return agent
 
 
 def _view(service: Service, call: Call, by: Reviewer) -> dict[str, object]:

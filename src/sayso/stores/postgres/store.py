@@ -385,7 +385,8 @@ class JoinedTransaction(SqlReads):
 def _check_starts(work: UnitOfWork) -> None:
     """Raise ``StoreError`` if a call with an effect starts here: after a rollback it would start
     again."""
-    started = [work.the_call(event.call) for event in work.events if event.type == "started"]
+    begin = ("started", "released")
+    started = [work.the_call(event.call) for event in work.events if event.type in begin]
     # An approved text starts no tool.
     if wrong := [call.tool for call in started if call.tool and call.terms.effect == "once"]:
         raise StoreError(

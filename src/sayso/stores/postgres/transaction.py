@@ -241,6 +241,7 @@ _NO_NOTIFY = frozenset(
     {
         *("allowed", "claimed", "started", "recorded"),
         *("read_started", "read_stopped", "read_recorded"),
+        *("released", "reported", "joined", "deferred"),
     }
 )
 

@@ -461,6 +461,10 @@ class SqlReads:
         row = self._row(sql.LOAD_CALL_BY_KEY, run, key)
         return None if row is None else self._decode.one(call_from, row)
 
+    def released_call(self, run: str, caller: str) -> Call | None:
+        row = self._row(sql.LOAD_RELEASED_CALL, run, caller)
+        return None if row is None else self._decode.one(call_from, row)
+
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         if keys is None:
             rows = self._rows(sql.LOAD_CALLS_OF_RUN, (run,))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from sayso.rows import Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
+from sayso.rows import LATER, Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
 from sayso.types import Grant
 
 
@@ -87,7 +87,7 @@ CALL_CHANGES = (
     "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, doubt, "
     "seq, mac"
 )
-CALL_PLACE = "expires_at, list_status, search_key"
+CALL_PLACE = "expires_at, caller, list_status, search_key"
 RUN_CHANGES = (
     "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, seq, "
     "mac"
@@ -110,6 +110,16 @@ LOAD_CALL = f"SELECT {CALL} FROM call WHERE id = ?"
 LOAD_CALL_BY_KEY = f"SELECT {CALL} FROM call WHERE run = ? AND key = ?"
 LOAD_CALLS_OF_RUN = f"SELECT {CALL} FROM call WHERE run = ? ORDER BY n"
 LOAD_CALLS_AMONG = f"SELECT {CALL} FROM call WHERE run = ? AND key IN ({{}}) ORDER BY n"
+# The calls that a caller may join: those that its own tool use waits for, and those about which
+# some caller was told to ask again.
+LOAD_CALLS_TO_JOIN = (
+    f"SELECT {CALL} FROM call WHERE run = ? AND (caller = '{LATER}' "
+    "OR (caller = ? AND status IN ('asked', 'ready'))) ORDER BY n"
+)
+LOAD_RELEASED_CALL = (
+    f"SELECT {CALL} FROM call WHERE run = ? AND caller = ? AND status = 'released' "
+    "ORDER BY n DESC LIMIT 1"
+)
 LOAD_CALLS_IN = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({{}}) ORDER BY n"
 # A conversation is read with its thread's row, which proves which messages there must be.
 _OF_THREAD = ", ".join(f"thread.{name}" for name in THREAD.split(", "))

@@ -231,6 +231,10 @@ class SqlTransaction:
         replies = [self._execute(sql.LOAD_CALL, (call_id,)) for call_id in needs.calls]
         if needs.run is not None:
             replies += [self._execute(sql.LOAD_CALL_BY_KEY, (needs.run, key)) for key in needs.keys]
+            replies += [
+                self._execute(sql.LOAD_CALLS_TO_JOIN, (needs.run, caller))
+                for caller in needs.callers
+            ]
             if needs.statuses:
                 marks = ", ".join("?" * len(needs.statuses))
                 asked = (
@@ -317,7 +321,7 @@ class SqlTransaction:
         elif self._stays(call, list_status):
             self._write(sql.SAVE_CALL, (*call_changes(values), call.id))
         else:
-            place = (call.expires_at, list_status, self._search_key(call, work))
+            place = (call.expires_at, call.caller, list_status, self._search_key(call, work))
             self._write(sql.MOVE_CALL, (*call_changes(values), *place, call.id))
 
     def _stays(self, call: Call, list_status: str) -> bool:
@@ -327,6 +331,7 @@ class SqlTransaction:
             was is not None
             and list_status_of(was) == list_status
             and was.expires_at == call.expires_at
+            and was.caller == call.caller
             and was.tool_digest == call.tool_digest
             and was.terms == call.terms
         )

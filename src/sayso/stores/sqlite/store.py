@@ -249,8 +249,8 @@ class SqliteTransaction(SqlTransaction):
     def _cached(self, thread: str, needs: Needs) -> UnitOfWork | None:
         cache = self._row_cache
         its, run = cache.threads.get(thread), cache.runs.get(needs.run or "")
-        uncached = needs.keys or needs.grants_for or needs.grants or needs.system or needs.principal
-        if its is None or run is None or uncached:
+        uncached = needs.keys or needs.callers or needs.grants_for or needs.grants
+        if its is None or run is None or uncached or needs.system or needs.principal:
             return None
         if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
             return None

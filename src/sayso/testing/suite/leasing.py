@@ -167,7 +167,7 @@ class Leasing:
             assert heard
         finally:
             listener.cancel()
-        assert world.events()[-1] == "released"
+        assert world.events()[-1] == "lease_released"
         assert world.run().ready_at == world.clock()
 
     # -- wake-ups

@@ -22,6 +22,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "respond": {_S.ASKED: _S.RESPONDED, _S.IN_DOUBT: _S.DONE},
     "reask": {_S.READY: _S.ASKED},
     "start": {_S.READY: _S.RUNNING},
+    "release": {_S.READY: _S.RELEASED},
     "complete": {_S.READY: _S.DONE},
     "record": {_S.RUNNING: _S.DONE, _S.IN_DOUBT: _S.DONE},
     "fail": {_S.RUNNING: _S.FAILED, _S.IN_DOUBT: _S.FAILED},
@@ -42,6 +43,8 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "renew": {},
     "wake": {},
     "propose": {},
+    "defer": {},
+    "report": {},
 }
 
 
@@ -73,6 +76,8 @@ class Moving:
             place = {"run": f"r-{status}", "thread": f"t-{status}"}
             call = world.in_state(status, **place)
             for command in MOVED_BY:
+                if (status, command) == (_S.RELEASED, "report"):
+                    continue  # its result may arrive later
                 try:
                     _act(world, command, call)
                 except SaysoError:
@@ -90,6 +95,9 @@ def _act(world: World, command: str, call: Call) -> object:
     acts: dict[str, Callable[[], object]] = {
         "reask": lambda: world.transact(Reask(**place, call=call.id, reason="again")),
         "start": lambda: world.start(call),
+        "release": lambda: world.release(call),
+        "defer": lambda: world.defer(call, call.caller),
+        "report": lambda: world.report(call),
         "complete": lambda: world.complete(call),
         "record": lambda: world.record(call, result="2"),
         "fail": lambda: world.record(call, ok=False, result="boom"),

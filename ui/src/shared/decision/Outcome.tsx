@@ -22,6 +22,7 @@ const RAN: Record<string, string> = {
   none: "It has not run.",
   ready: "It will run when the agent resumes.",
   running: "It is running.",
+  released: "It was released to the agent, which runs it itself.",
   done: "It ran.",
   failed: "It failed.",
   in_doubt: "We don't know whether it ran.",
