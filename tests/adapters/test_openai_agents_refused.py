@@ -89,10 +89,12 @@ class TestRefused:
         assert world.ran == []
 
     def test_twice(self, world: World) -> None:
+        """The agent that was passed in is still the user's own; its guarded copy is not."""
         agent = Agent("Teller")
+        guarded = guard(agent, world.gate())
         guard(agent, world.gate())
         with pytest.raises(sayso.InvalidCall, match="guarded already"):
-            guard(agent, world.gate())
+            guard(guarded.agent, world.gate())
 
     def test_two_of_one_name(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="two agents"):

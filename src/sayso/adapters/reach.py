@@ -17,6 +17,8 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from sayso.gate.framework import FrameworkAgent
+
 #: How many objects deep to look for an agent that an object holds.
 _DEPTH = 3
 
@@ -36,7 +38,8 @@ class Walk:
 
     #: What to look for. Nothing is looked for inside of these.
     targets: ClassVar[tuple[type, ...]] = ()
-    #: What is neither looked into nor copied, unless the walk begins with it.
+    #: What is neither looked into nor copied, unless the walk begins with it. The same is true of
+    #: agents that are guarded already.
     closed: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self) -> None:
@@ -126,9 +129,8 @@ class Walk:
                 continue
             seen.add(id(one))
             yield one
-            if not isinstance(one, self.targets) and (
-                one is value or not isinstance(one, self.closed)
-            ):
+            shut = isinstance(one, (FrameworkAgent, *self.closed)) and one is not value
+            if not shut and not isinstance(one, self.targets):
                 left += self._held_by(one)
 
     def _held_by(self, value: Any) -> Iterable[Any]:
@@ -162,8 +164,8 @@ class Walk:
 
     def _is_object(self, value: Any) -> bool:
         """Whether a value is an object of the user's own, whose attributes may hold agents."""
-        other = (functools.partial, type, types.ModuleType, *self.targets, *self.closed)
-        if isinstance(value, other) or inspect.isroutine(value):
+        other = (functools.partial, type, types.ModuleType, FrameworkAgent)
+        if isinstance(value, (*other, *self.targets, *self.closed)) or inspect.isroutine(value):
             return False
         return hasattr(value, "__dict__") and not any(True for _ in self.held_by(value))
 

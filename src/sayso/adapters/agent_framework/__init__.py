@@ -7,7 +7,8 @@
 It uses the framework's middleware: function middleware asks before each function runs, and chat
 middleware stores each reply before its calls are made, and returns it again on a resume.
 
-Read ``guard.py`` first, then ``middleware.py``, ``messages.py``, ``workflow.py``, ``as_agent.py``.
+Read ``guard.py`` first, then ``reach.py``, ``middleware.py``, ``messages.py``, ``workflow.py`` and
+``as_agent.py``.
 """
 
 from __future__ import annotations

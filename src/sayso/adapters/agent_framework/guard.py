@@ -34,11 +34,12 @@ from sayso.adapters.agent_framework.middleware import (
     SubAgentRun,
     check_layers,
     framework_tool,
-    guard_sub_agent,
 )
+from sayso.adapters.agent_framework.reach import AgentWalk
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
     FrameworkAgent,
     FrameworkCall,
@@ -57,7 +58,12 @@ from sayso.types import Json, Reviewer
 
 @overload
 def guard(
-    agent: SupportsAgentRun, gate: Gate, policy: Policy | None = None, **options: Any
+    agent: SupportsAgentRun,
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    ungated: Iterable[str] = ...,
+    **options: Any,
 ) -> Guarded: ...
 @overload
 def guard(
@@ -66,16 +72,25 @@ def guard(
     policy: Policy | None = None,
     *,
     checkpoints: Checkpoints,
+    ungated: Iterable[str] = ...,
 ) -> GuardedWorkflow: ...
-def guard(agent: Any, gate: Gate, policy: Policy | None = None, **options: Any) -> Any:
-    """Make an agent or a workflow ask through the gate.
+def guard(
+    agent: Any,
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    ungated: Iterable[str] = (),
+    **options: Any,
+) -> Any:
+    """Make an agent or a workflow ask through the gate, with all agents that its functions run.
 
     For an agent, the framework gets ``options`` (``tools``, ``options``,
     ``function_invocation_kwargs``, …) on every run and resume. A workflow needs ``checkpoints``: a
     folder, or a function that returns a storage by name. Pass a function that builds the workflow
     to run several threads at once.
 
-    Raises ``TypeError`` for anything else.
+    Raises ``TypeError`` for anything else, and ``InvalidCall`` with a list of what the gate cannot
+    reach, such as hosted tools, unless ``ungated`` names it.
     """
     check_gate(gate, policy)
     if isinstance(agent, Workflow) or inspect.isroutine(agent):
@@ -84,7 +99,7 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, **options: Any) 
                 "guard(...) of a workflow takes checkpoints='a folder', where the framework stores "
                 "its progress, and no other option"
             )
-        return GuardedWorkflow(agent, gate, policy, **options)
+        return GuardedWorkflow(agent, gate, policy, ungated=ungated, **options)
     if isinstance(agent, WorkflowAgent):
         raise TypeError(
             "the requests of a workflow get lost in its as_agent(): guard the workflow itself, "
@@ -92,7 +107,7 @@ def guard(agent: Any, gate: Gate, policy: Policy | None = None, **options: Any) 
         )
     if isinstance(agent, SupportsAgentRun):
         check_taken(options, agent.run, "messages", "session", "stream")
-        return Guarded(agent, gate, policy, **options)
+        return Guarded(agent, gate, policy, ungated=ungated, **options)
     raise TypeError(
         f"guard(...) takes an agent, a workflow of WorkflowBuilder, or a function that builds one, "
         f"not {type(agent).__name__}"
@@ -123,16 +138,26 @@ class Guarded(FrameworkAgent):
     channel = CHANNEL
 
     def __init__(
-        self, agent: Any, gate: Gate, policy: Policy | None = None, **options: Any
+        self,
+        agent: Any,
+        gate: Gate,
+        policy: Policy | None = None,
+        *,
+        ungated: Iterable[str] = (),
+        **options: Any,
     ) -> None:
         self.inbox: Inbox
-        super().__init__(gate, Inbox(gate.store))
+        coverage = Coverage(ungated)
+        super().__init__(gate, Inbox(gate.store), coverage)
         if isinstance(agent, RawAgent):
             check_layers(agent)
             _check_history(agent)
-        self.agent = agent
+        self._agent = agent
         self.policy = policy
         self.options = options
+        self._walk = AgentWalk(gate, policy, coverage)
+        self._walk.listed(agent, getattr(agent, "name", None) or gate.agent, options.get("tools"))
+        coverage.check()
         #: The functions that were added to a thread's agent while it ran in this process.
         self._added: dict[str, list[Any]] = {}
 
@@ -177,25 +202,24 @@ class Guarded(FrameworkAgent):
 
     async def part(self, input: Any, place: Within) -> Any:
         calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
-        inside = SubAgentRun(calls, place.key, Gated(self.gate, self.policy))
-        if isinstance(self.agent, RawAgent):
-            guard_sub_agent(self.agent)
+        gated = Gated(self.gate, self.policy, walk=self._walk)
+        inside = SubAgentRun(calls, place.key, gated)
+        agent = self._walk.inside_call(self._agent)
         given = {**self.options, "function_invocation_kwargs": self._arguments(input.arguments)}
-        run = self.agent.run(input.messages, session=AgentSession(), **given)
         with _failures(), inside.inside(), calls.scope(f"{place.key}/").inside():
-            response = await run
+            response = await agent.run(input.messages, session=AgentSession(), **given)
         if inside.waits:
             raise Paused(place.run, ())
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        if not isinstance(self.agent, RawAgent):
+        if not isinstance(self._agent, RawAgent):
             return ()
-        own, more = self.agent.default_options.get("tools"), self.options.get("tools")
+        own, more = self._agent.default_options.get("tools"), self.options.get("tools")
         given = more if isinstance(more, Sequence) else [more]
         # A server lists its tools while it is connected.
-        served = [tool for s in self.agent.mcp_tools if s.is_connected for tool in s.functions]
+        served = [tool for s in self._agent.mcp_tools if s.is_connected for tool in s.functions]
         tools = [*(own or ()), *served, *given]
         return [framework_tool(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
@@ -206,7 +230,7 @@ class Guarded(FrameworkAgent):
 
     async def _run(self, log: MessageLog) -> Any:
         with _failures():
-            if isinstance(self.agent, RawAgent):
+            if isinstance(self._agent, RawAgent):
                 response, said = await self._chat(log)
             else:
                 response, said = await self._custom(log)
@@ -216,12 +240,12 @@ class Guarded(FrameworkAgent):
 
     async def _chat(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
         """Run an agent with a model, entering its loop at the last reply."""
-        gated = Gated(self.gate, self.policy)
+        gated = Gated(self.gate, self.policy, walk=self._walk)
         replies = LogReplies(log, self._added.get(log.thread, []), gated)
         hosted = HostedCalls(log, self.policy)
         given: list[Message] = log.history
         while True:
-            response = await self.agent.run(
+            response = await self._agent.run(
                 given, session=log.session, **self._options(log, replies, gated)
             )
             self._remember(log.thread, replies.added)
@@ -255,7 +279,7 @@ class Guarded(FrameworkAgent):
         """Run a custom agent from its top; what it asked and did comes from the store."""
         with log.calls.scope(f"{log.turn}/").inside():
             try:
-                response = await self.agent.run(list(log.prompt), session=log.session)
+                response = await self._agent.run(list(log.prompt), session=log.session)
             except Paused:
                 await log.save_session()
                 raise

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import agent_framework
 from agent_framework import (
@@ -70,6 +70,16 @@ _asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.C
 )
 
 
+class GuardsTools(Protocol):
+    """Guards the agents that functions run (``reach.AgentWalk``)."""
+
+    def tool(self, tool: FunctionTool) -> FunctionTool:
+        """Return a function like this one that runs guarded copies."""
+
+    def check_offered(self, options: Mapping[str, Any] | None) -> None:
+        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach."""
+
+
 class Gated(FunctionMiddleware):
     """Ask before functions run: local ones, agents as tools, and those of MCP servers.
 
@@ -83,10 +93,18 @@ class Gated(FunctionMiddleware):
     Put it last in the middleware list, so that people see what the function would get.
     """
 
-    def __init__(self, gate: Gate, policy: Policy | None = None, *, by: str = "user") -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        policy: Policy | None = None,
+        *,
+        by: str = "user",
+        walk: GuardsTools | None = None,
+    ) -> None:
         self.gate = gate
         self.policy = policy
         self.by = by
+        self.walk = walk
         #: Whether a call waits for a decision, whatever other middleware makes of it.
         self.waits = False
 
@@ -165,6 +183,8 @@ class _Call:
         self.thread, self._prefix = place
         self.context = context
         self.tool: FunctionTool = context.function
+        #: The same function, with guarded copies of the agents that it runs.
+        self._runs = self.tool if gated.walk is None else gated.walk.tool(self.tool)
         self._next = call_next
         #: Whether it waits for a decision.
         self.waits = False
@@ -188,7 +208,7 @@ class _Call:
         """Return what the framework gets: a result, text for the model, or an approval request."""
         await self._check_edit()
         agent = agent_of(self.tool)
-        if agent is not None:
+        if agent is not None and self.gated.walk is None:
             guard_sub_agent(agent)
         call = FrameworkCall(
             id=self.id,
@@ -249,7 +269,8 @@ class _Call:
         await write(self.thread.store, command)
 
     async def _run_agent(self, args: dict[str, Json]) -> Any:
-        inside = SubAgentRun(self.thread, self.id, Gated(self.gated.gate, self.gated.policy))
+        gated = Gated(self.gated.gate, self.gated.policy, walk=self.gated.walk)
+        inside = SubAgentRun(self.thread, self.id, gated)
         try:
             with inside.inside():
                 value = await self._called(args)
@@ -268,8 +289,8 @@ class _Call:
 
     async def _called(self, args: dict[str, Json]) -> Any:
         try:
-            if "approval_response" in self.context.metadata:
-                return await self.tool.invoke(arguments=args, context=self._fresh_context(args))
+            if "approval_response" in self.context.metadata or self._runs is not self.tool:
+                return await self._runs.invoke(arguments=args, context=self._fresh_context(args))
             self.context.arguments = args
             pin_arguments(self.context)  # inner middleware must not change what was approved
             await self._next()
@@ -365,7 +386,7 @@ class SubAgentRun:
     #: The key of that call, and the prefix of the keys of the agent's own calls.
     key: str
     #: Wraps the agent's functions.
-    gated: FunctionMiddleware
+    gated: Gated
     #: Whether something in it waits for a decision.
     waits: bool = False
     #: An error at the gate, which has to end the whole run.
@@ -416,19 +437,27 @@ def agent_of(tool: FunctionTool) -> BaseAgent | None:
     return found if isinstance(found, BaseAgent) else None
 
 
-def guard_sub_agent(agent: BaseAgent) -> None:
-    """Put the gate into an agent that is a tool; outside a call of it, the gate does nothing."""
+def check_not_guarded(agent: BaseAgent) -> None:
+    """Raise ``SaysoError`` for an agent whose requests would get lost in a call of it."""
     if isinstance(agent, ApprovalAgent):
         raise SaysoError(
             f"agent {agent.name!r} is guarded already, and its requests would get lost in the "
             "call: use as_tool() of the agent itself, which the outer gate guards as well"
         )
+
+
+def guard_sub_agent(agent: BaseAgent) -> None:
+    """Put the gate into an agent that is a tool; outside a call of it, the gate does nothing.
+
+    Only for ``Gated`` alone: what ``guard`` returns calls copies.
+    """
+    check_not_guarded(agent)
     if not isinstance(agent, RawAgent):
         return  # a custom agent asks at the gate itself
     check_layers(agent)
     middleware = list(agent.middleware or ())
-    if not any(isinstance(one, _SubAgentGate) for one in middleware):
-        agent.middleware = [*middleware, _SubAgentReplies(), _SubAgentGate()]
+    if not any(isinstance(one, SubAgentGate) for one in middleware):
+        agent.middleware = [*middleware, SubAgentReplies(), SubAgentGate()]
 
 
 def check_layers(agent: RawAgent[Any]) -> None:
@@ -443,7 +472,7 @@ def check_layers(agent: RawAgent[Any]) -> None:
         )
 
 
-class _SubAgentGate(FunctionMiddleware):
+class SubAgentGate(FunctionMiddleware):
     """Around the agent's functions, apply the gate of the code that calls the agent."""
 
     async def process(self, context: Any, call_next: Callable[[], Awaitable[None]]) -> None:
@@ -454,7 +483,7 @@ class _SubAgentGate(FunctionMiddleware):
             await inside.gated.process(context, call_next)
 
 
-class _SubAgentReplies(ChatMiddleware):
+class SubAgentReplies(ChatMiddleware):
     """Store each reply of the agent's model before its calls are made, and return it again
     later."""
 
@@ -463,6 +492,8 @@ class _SubAgentReplies(ChatMiddleware):
         if inside is None:
             await call_next()
             return
+        if inside.gated.walk is not None:
+            inside.gated.walk.check_offered(context.options)
         make_callable(context.options)
         try:
             await self._reply(inside, context, call_next)
@@ -528,6 +559,8 @@ class LogReplies(ChatMiddleware):
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         self._bring(context.options)
+        if self.gated.walk is not None:
+            self.gated.walk.check_offered(context.options)
         make_callable(context.options)
         if self._again is not None:
             self._check_added(context.options)

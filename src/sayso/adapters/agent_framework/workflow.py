@@ -8,7 +8,7 @@ workflow. Without rules, only what the framework asks about is a request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,10 @@ from sayso.adapters.agent_framework.middleware import (
     driven_thread,
     make_callable,
 )
+from sayso.adapters.agent_framework.reach import AgentWalk
 from sayso.errors import Paused, Refused, SaysoError
 from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkAgent, FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -68,11 +70,21 @@ class GuardedWorkflow(FrameworkAgent):
         policy: Policy | None = None,
         *,
         checkpoints: Checkpoints,
+        ungated: Iterable[str] = (),
     ) -> None:
-        super().__init__(gate, Inbox(gate.store))
+        super().__init__(gate, Inbox(gate.store), Coverage(ungated))
         self.policy = policy
         self._workflow = workflow
         self._checkpoints = checkpoints
+        self._walk = AgentWalk(gate, policy, super().coverage())
+        if isinstance(workflow, Workflow):
+            self.build()
+
+    def coverage(self) -> Coverage:
+        found = super().coverage()
+        if not len(found):
+            self.build()
+        return found
 
     async def begin(self, input: Any, thread: str) -> Any:
         log = MessageLog(self.gate, thread)
@@ -88,9 +100,11 @@ class GuardedWorkflow(FrameworkAgent):
         return await _WorkflowDrive(self, log).go_on()
 
     def build(self) -> Workflow:
-        """Return the workflow: a new one if a function builds it."""
+        """Return the workflow: a new one if a function builds it. Raises ``InvalidCall`` for what
+        the gate cannot reach in it, and that is not named."""
         workflow = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
         self._guard_agents(workflow, bool((self.policy or self.gate.policy).rules))
+        self._walk.coverage.check()
         return workflow
 
     def _guard_agents(self, workflow: Workflow, ruled: bool) -> None:
@@ -99,18 +113,20 @@ class GuardedWorkflow(FrameworkAgent):
             if isinstance(executor, WorkflowExecutor):
                 self._guard_agents(executor.workflow, ruled)
             agent = executor.agent if isinstance(executor, AgentExecutor) else None
+            if agent is not None:
+                self._walk.listed(agent, f"{workflow.name}/{executor.id}")
             if not isinstance(agent, RawAgent):
                 continue
             if ruled and not _is_gated(agent, self.gate):
                 check_layers(agent)
                 agent.middleware = [
                     *(agent.middleware or ()),
-                    _GatedInWorkflow(self.gate, self.policy),
+                    _GatedInWorkflow(self.gate, self.policy, walk=self._walk),
                 ]
             given = agent.middleware or ()
             opens = any(isinstance(one, _MakeCallable) for one in given)
             if _is_gated(agent, self.gate) and not opens:
-                agent.middleware = [*given, _MakeCallable(self.gate)]
+                agent.middleware = [*given, _MakeCallable(self.gate, self._walk)]
 
     def storage(self, log: MessageLog) -> CheckpointStorage:
         """Return the storage for the checkpoints of one turn of a thread."""
@@ -135,11 +151,13 @@ class _GatedInWorkflow(Gated):
 class _MakeCallable(ChatMiddleware):
     """Let the framework call ``always_require`` functions at once, so that only the gate asks."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, walk: AgentWalk) -> None:
         self._gate = gate
+        self._walk = walk
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         if driven_thread(self._gate):
+            self._walk.check_offered(context.options)
             make_callable(context.options, bodiless=False)
         await call_next()
 

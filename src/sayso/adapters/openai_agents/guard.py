@@ -1,9 +1,9 @@
 """Run and resume an agent of the SDK by its thread.
 
-``wire`` puts the gate into an agent and every agent that it can reach. ``Guarded`` then lets the
-SDK's ``Runner`` make every step. While a run waits, the SDK's ``RunState`` is stored with it. The
-state is only a shortcut: the log alone leads to the same place. So a state that this version of the
-SDK cannot read, or whose tool is gone, is ignored.
+``Wiring`` puts the gate into a copy of an agent and of every agent that it can reach. ``Guarded``
+then lets the SDK's ``Runner`` make every step. While a run waits, the SDK's ``RunState`` is stored
+with it. The state is only a shortcut: the log alone leads to the same place. So a state that this
+version of the SDK cannot read, or whose tool is gone, is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, TypedDict, Unpack
 from agents import (
     Agent,
     AgentsException,
-    FunctionTool,
     RunConfig,
     RunContextWrapper,
     RunErrorHandlers,
@@ -27,35 +26,24 @@ from agents import (
     Runner,
     RunResultStreaming,
     RunState,
-    Tool,
     ToolApprovalItem,
     UserError,
 )
 from agents import RunResult as SdkRunResult
-from agents.sandbox import SandboxAgent
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
-from sayso.adapters.openai_agents.model import (
-    LoggedModel,
-    check_guarded,
-    check_tool,
-    target_of,
-    unguarded_tool,
-)
+from sayso.adapters.openai_agents.reach import Wiring, check_guarded
 from sayso.adapters.openai_agents.tools import (
     CHANNEL,
     close_answered,
     framework_tools,
-    guard_tool,
-    guarded_tool_of,
     hosted_outcome,
-    record_refusals,
-    unless_refused,
 )
-from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
     FrameworkAgent,
     FrameworkThread,
@@ -87,17 +75,24 @@ class Options(TypedDict, total=False):
 
 
 def guard(
-    agent: Agent[Any], gate: Gate, policy: Policy | None = None, **options: Unpack[Options]
+    agent: Agent[Any],
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    ungated: Iterable[str] = (),
+    **options: Unpack[Options],
 ) -> Guarded:
-    """Make an agent, and every agent that it hands off to or has as a tool, ask through the gate.
+    """Make an agent, and every agent that it hands off to, has as a tool or runs in a tool, ask
+    through the gate.
 
-    The agents are changed in place. The SDK's runner gets ``options`` (``context``, ``max_turns``,
-    ``hooks``, ``run_config``, ``error_handlers``) on every run and resume. The thread keeps the
-    conversation, so there is no session. Raises ``InvalidCall`` if a tool or an agent cannot be
-    guarded.
+    ``agent`` itself is not changed; ``.agent`` is the guarded copy. The SDK's runner gets
+    ``options`` (``context``, ``max_turns``, ``hooks``, ``run_config``, ``error_handlers``) on every
+    run and resume. The thread keeps the conversation, so there is no session. Raises
+    ``InvalidCall`` with a list of what the gate cannot reach, such as tools that the provider runs,
+    unless ``ungated`` names it.
     """
     check_gate(gate, policy)
-    return Guarded(agent, gate, policy, **options)
+    return Guarded(agent, gate, policy, ungated=ungated, **options)
 
 
 async def resume(
@@ -117,12 +112,15 @@ class Guarded(FrameworkAgent):
         agent: Agent[Any],
         gate: Gate,
         policy: Policy | None = None,
+        *,
+        ungated: Iterable[str] = (),
         **options: Unpack[Options],
     ) -> None:
         check_known(options, Options)
-        super().__init__(gate, Inbox(gate.store))
-        self._agents = wire(agent)
-        self.agent = agent
+        self._wiring = Wiring(Coverage(ungated))
+        super().__init__(gate, Inbox(gate.store), self._wiring.coverage)
+        self.agent = self._wiring.root(agent)
+        self._agents = self._wiring.agents
         self.policy = policy
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()
@@ -207,12 +205,13 @@ class Guarded(FrameworkAgent):
         options = self._options if resumed else {**self._options, "context": self._context}
         listener = _listener.get()
         try:
-            if listener is None:
-                return await Runner.run(self.agent, start, **options)
-            streamed = Runner.run_streamed(self.agent, start, **options)
-            async for event in streamed.stream_events():
-                listener(event)
-            return streamed
+            with self._wiring.active():
+                if listener is None:
+                    return await Runner.run(self.agent, start, **options)
+                streamed = Runner.run_streamed(self.agent, start, **options)
+                async for event in streamed.stream_events():
+                    listener(event)
+                return streamed
         except UserError as error:
             if isinstance(error.__cause__, SaysoError):
                 raise error.__cause__ from None
@@ -251,96 +250,9 @@ class Guarded(FrameworkAgent):
         ``by``.
         """
         calls = FrameworkThread(self.gate, name, requester=requester, policy=self.policy)
-        with ActiveRun(calls, None, self._config, by).open():
+        with ActiveRun(calls, None, self._config, by).open(), self._wiring.active():
             yield self.agent
         await self.gate.backend.finish(calls.scope(), "done")
-
-
-# -- putting the gate into agents
-
-
-def wire(agent: Agent[Any]) -> list[Agent[Any]]:
-    """Guard an agent and every agent that it can reach, in place, because handoffs and tools hold
-    on to these objects.
-
-    Nothing is changed if one of them cannot be guarded.
-    """
-    found: dict[int, Agent[Any]] = {}
-    _collect(agent, found)
-    agents = list(found.values())
-    names = [one.name for one in agents]
-    for one in agents:
-        if names.count(one.name) > 1:
-            raise InvalidCall(
-                f"two agents are named {one.name!r}: a stored state could not tell them apart, so "
-                "give each its own name",
-                "name",
-            )
-    for one in agents:
-        one.tools = [_guarded(tool, one) for tool in one.tools]
-        one.model = LoggedModel(one, one.model)
-        one.tool_use_behavior = unless_refused(one.tool_use_behavior)
-        _guard_listing(one)
-    return agents
-
-
-def _collect(agent: Any, found: dict[int, Agent[Any]]) -> None:
-    if id(agent) in found:
-        return
-    _check(agent)
-    found[id(agent)] = agent
-    for tool in agent.tools:
-        if isinstance(tool, FunctionTool) and tool._agent_instance is not None:
-            _collect(tool._agent_instance, found)
-    for handoff in agent.handoffs:
-        to = handoff if isinstance(handoff, Agent) else target_of(handoff)
-        _collect(to, found)
-
-
-def _check(agent: Any) -> None:
-    if not isinstance(agent, Agent) or isinstance(agent, SandboxAgent):
-        raise InvalidCall(
-            f"{agent!r:.80} cannot be guarded: pass an Agent of the SDK that is not guarded yet, "
-            "and no sandbox or realtime agent",
-            "agent",
-        )
-    if isinstance(agent.model, LoggedModel):
-        raise InvalidCall(
-            f"agent {agent.name!r} is guarded already: build another one for another gate", "agent"
-        )
-    for tool in agent.tools:
-        check_tool(tool, agent)
-
-
-def _guarded(tool: Tool, agent: Agent[Any]) -> Tool:
-    return guard_tool(tool, agent) if isinstance(tool, FunctionTool) else tool
-
-
-def _check_late(agent: Agent[Any]) -> None:
-    """Refuse what the agent was given after ``guard``.
-
-    ``LoggedModel`` checks the same, but a run may bring another model.
-    """
-    for tool in agent.tools:
-        check_tool(tool, agent)
-        if isinstance(tool, FunctionTool) and guarded_tool_of(tool) is None:
-            raise unguarded_tool(tool)
-    for handoff in agent.handoffs:
-        check_guarded(handoff if isinstance(handoff, Agent) else target_of(handoff))
-
-
-def _guard_listing(agent: Agent[Any]) -> None:
-    """Guard the tools of local MCP servers, which the SDK lists again for every turn, resumed
-    ones too."""
-    listed = agent.get_mcp_tools
-
-    async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
-        _check_late(agent)
-        await record_refusals(run_context)
-        tools = await listed(run_context)
-        return [tool if guarded_tool_of(tool) else _guarded(tool, agent) for tool in tools]
-
-    setattr(agent, "get_mcp_tools", get_mcp_tools)  # noqa: B010  # on this one object
 
 
 # -- the SDK's state of a run

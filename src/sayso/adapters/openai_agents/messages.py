@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class ActiveRun:
     stopped: bool = False
     #: The paths of agents that tools run in their bodies and that wait for a decision.
     waits_in: set[str] = field(default_factory=set)
+    #: How many times each agent was started in the body of a call, by its path.
+    started: Counter[str] = field(default_factory=Counter)
     #: The keys of the calls that the policy has judged.
     judged: set[str] = field(default_factory=set)
     #: The first error at the gate inside an agent that is a tool.
@@ -109,6 +112,16 @@ class ActiveRun:
         if error is not None:
             self.error = error if self.path else None
             raise error
+
+    def place_of(self, agent: str) -> str:
+        """Return the place of an agent that a tool starts in its body: each run has its own."""
+        base = f"{self.path}{agent}"
+        self.started[base] += 1
+        return base if self.started[base] == 1 else f"{base}#{self.started[base]}"
+
+    def waits_below(self, key: str) -> bool:
+        """Whether an agent in the body of a call waits for a decision."""
+        return any(path.startswith(f"{key}/") for path in self.waits_in)
 
     def key(self, agent: Agent[object], id: str) -> str:
         """Return the key of a call within the thread, and remember it."""

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from typing import Any
 
 from agents import (
     Agent,
-    ApplyPatchTool,
-    ComputerTool,
-    CustomTool,
-    FunctionTool,
     Handoff,
-    HostedMCPTool,
-    LocalShellTool,
     Model,
     ModelResponse,
     ModelSettings,
     RunConfig,
-    ShellTool,
     Tool,
 )
 from agents.agent_output import AgentOutputSchemaBase
@@ -31,13 +24,7 @@ from agents.usage import Usage
 from openai.types.responses import Response, ResponseCompletedEvent
 
 from sayso.adapters.openai_agents.messages import ActiveRun, require_run
-from sayso.adapters.openai_agents.tools import (
-    GuardedTool,
-    check_hosted,
-    close_answered,
-    guarded_tool_of,
-    hosted_call,
-)
+from sayso.adapters.openai_agents.tools import close_answered, guarded_tool_of, hosted_call
 from sayso.errors import InvalidCall, Paused
 from sayso.gate.framework import FrameworkCall
 from sayso.gate.options import MAX_WORDS
@@ -47,9 +34,13 @@ from sayso.sync import read
 class LoggedModel(Model):
     """Wrap the model of one agent."""
 
-    def __init__(self, agent: Agent[Any], model: str | Model | None) -> None:
+    def __init__(
+        self, agent: Agent[Any], model: str | Model | None, check: Callable[..., None]
+    ) -> None:
         self.agent = agent
         self.wrapped = model
+        #: Raises ``InvalidCall`` if a tool or a handoff would bypass the gate.
+        self._check = check
         #: The real model, once it was needed: a run that only replays needs none.
         self._used: Model | None = None
 
@@ -169,9 +160,8 @@ class LoggedModel(Model):
         """Ask about the calls of a reply in one commit, before the runner makes them."""
         active.notes[active.path] = _said(output)
         with active.reports_errors():
-            named = self._guarded(tools)
-            for to in map(target_of, handoffs):
-                check_guarded(to)
+            self._check(tools, handoffs)
+            made_by = {tool.name: guarded_tool_of(tool) for tool in tools}
             elsewhere = {handoff.tool_name for handoff in handoffs}
             asked: list[FrameworkCall | None] = []
             for item in output:
@@ -179,30 +169,12 @@ class LoggedModel(Model):
                     with suppress(InvalidCall):  # hosted_outcome tells the provider
                         asked.append(hosted_call(active.key(self.agent, item.id), item))
                 elif item.type == "function_call" and item.name not in elsewhere:
-                    key, made = active.key(self.agent, item.call_id), named.get(item.name)
+                    key, made = active.key(self.agent, item.call_id), made_by.get(item.name)
                     if made is None:
                         await active.calls.gone(key, item.name)
                     else:
                         asked.append(made.simply(active, key, item.arguments))
             await active.calls.ask([call for call in asked if call is not None])
-
-    def _guarded(self, tools: Sequence[Tool]) -> dict[str, GuardedTool]:
-        """Return the function tools by name. Raises ``InvalidCall`` if one is not guarded."""
-        found = {}
-        for tool in tools:
-            check_tool(tool, self.agent)
-            made = guarded_tool_of(tool)
-            if made is not None:
-                found[tool.name] = made
-            elif isinstance(tool, FunctionTool):
-                raise unguarded_tool(tool)
-        return found
-
-
-def check_guarded(agent: Agent[Any]) -> None:
-    """Raise ``InvalidCall`` for an agent that is not guarded."""
-    if not isinstance(agent.model, LoggedModel):
-        raise unguarded_agent(agent)
 
 
 def _said(output: Sequence[Any]) -> str:
@@ -285,51 +257,3 @@ class CallIds:
         taken."""
         known = not self._active.manual and self._active.row(self._path + id) is not None
         return known or id in self._before
-
-
-# -- what cannot be guarded
-
-
-_UNGUARDED = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
-
-
-def check_tool(tool: Tool, agent: Agent[Any]) -> None:
-    """Raise ``InvalidCall`` for a tool that cannot be guarded."""
-    if isinstance(tool, HostedMCPTool):
-        check_hosted(tool)
-    if isinstance(tool, _UNGUARDED):
-        raise InvalidCall(
-            f"{type(tool).__name__} of agent {agent.name!r} would bypass the gate: use a "
-            "function_tool that does only what the agent may do",
-            "tools",
-        )
-
-
-def target_of(handoff: Handoff[Any, Any]) -> Any:
-    """Return the agent that a handoff leads to."""
-    to = handoff._agent_ref() if handoff._agent_ref is not None else None
-    if to is None:
-        raise InvalidCall(
-            f"the agent of the handoff {handoff.tool_name!r} is unknown: create it with "
-            "handoff(agent)",
-            "handoffs",
-        )
-    return to
-
-
-def unguarded_agent(agent: Agent[Any]) -> InvalidCall:
-    """Return the error for an agent that was added after ``guard``."""
-    return InvalidCall(
-        f"agent {agent.name!r} was added as a handoff after guard(...), and would bypass the gate: "
-        "add all handoffs before you call guard(...)",
-        "handoffs",
-    )
-
-
-def unguarded_tool(tool: Tool) -> InvalidCall:
-    """Return the error for a tool that was added after ``guard``."""
-    return InvalidCall(
-        f"{tool.name} was added to its agent after guard(...), and would bypass the gate: add "
-        "all tools before you call guard(...)",
-        "tools",
-    )

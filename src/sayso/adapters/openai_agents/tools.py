@@ -267,7 +267,7 @@ class GuardedTool:
                     active.error = None  # the model is told, as about any error of a tool
                 raised.append(error)
                 raise
-            if f"{key}/" in active.waits_in and not active.manual:
+            if active.waits_below(key) and not active.manual:
                 raise Paused(active.calls.run, ())
             return value
         with active.inside(key):

@@ -12,6 +12,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset
 
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key_in
+from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.adapters.pydantic_ai.tools import GatedToolset, StopSignal, thread_of
 from sayso.errors import Paused
 from sayso.gate import Gate
@@ -95,15 +96,33 @@ class ThreadGated(Gated[D], Generic[D]):
     outside."""
 
     log: MessageLog = field(kw_only=True)
+    walk: DelegateWalk = field(kw_only=True)
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
-        return request_context  # _LogReplies does it
+        offered = request_context.model_request_parameters.native_tools
+        self.walk.check_native(offered, self.gate.agent)
+        return request_context  # _LogReplies cancels what was answered
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
-        return GatedToolset(toolset, self.gate, self.policy, self._locate, stop_signals=True)
+        return GatedToolset(
+            toolset, self.gate, self.policy, self._locate, stop_signals=True, walk=self.walk
+        )
 
     def _locate(self, id: str) -> tuple[str, str]:
         return self.log.thread, self.log.key(id)
+
+
+@dataclass
+class DelegateGated(Gated[D], Generic[D]):
+    """The gate of an agent that a tool of a guarded agent delegates to."""
+
+    walk: DelegateWalk = field(kw_only=True)
+
+    async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
+        place = within(self.gate)
+        if place is None:
+            return self
+        return SubAgentGated(self.gate, self.policy, place, walk=self.walk)
 
 
 @dataclass
@@ -116,6 +135,8 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
     place: Within
     #: Raise pauses as ``StopSignal``, because ``Outermost`` is there to catch it.
     stop_signals: bool = False
+    #: Guards the agents that its tools delegate to, if the agent around it is guarded.
+    walk: DelegateWalk | None = None
     replies: int = 0
 
     def __post_init__(self) -> None:
@@ -133,6 +154,9 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
     ) -> ModelResponse:
         """Return the stored reply, or call the model and store its reply before any call is
         made."""
+        if self.walk is not None:
+            offered = request_context.model_request_parameters.native_tools
+            self.walk.check_native(offered, self.gate.agent)
         await cancel_answered(self._calls, ctx.messages, lambda id: f"{self._prefix}{id}")
 
         async def ask() -> Json:
@@ -157,6 +181,7 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
             self.policy,
             lambda id: (self.place.thread, f"{self._prefix}{id}"),
             stop_signals=self.stop_signals,
+            walk=self.walk,
         )
 
     @property

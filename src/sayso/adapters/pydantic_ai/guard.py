@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic_ai import Agent, RunContext
@@ -14,19 +15,26 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from sayso.adapters.pydantic_ai.capability import Outermost, SubAgentGated, ThreadGated
+from sayso.adapters.pydantic_ai.capability import (
+    DelegateGated,
+    Outermost,
+    SubAgentGated,
+    ThreadGated,
+)
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
+from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkAgent, FrameworkTool, Within, check_gate, within
 from sayso.gate.options import check_taken
-from sayso.gate.run_result import RunResult, RunState, decision_from
+from sayso.gate.run_result import RunResult, decision_from
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.rows import CallStatus
+from sayso.rows import CallStatus, Run
 from sayso.stores.row_checks import request_in
-from sayso.sync import read
+from sayso.sync import to_thread
 from sayso.types import Decision, Edit, Json, Request, Reviewer
 
 #: Options of ``Agent.run`` that the thread decides.
@@ -34,18 +42,25 @@ _OURS = ("conversation", "message_history", "deferred_tool_results", "conversati
 
 
 def guard(
-    agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **options: Any
+    agent: Agent[Any, Any],
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    ungated: Iterable[str] = (),
+    **options: Any,
 ) -> Guarded:
-    """Make an agent ask through the gate.
+    """Make an agent, and the agents that its tools delegate to, ask through the gate.
 
     Pass ``options`` for ``Agent.run`` (``deps``, ``usage_limits``, ``toolsets``, …) here: every run
-    and resume gets them. Raises ``TypeError`` for anything that is not an agent of pydantic-ai.
+    and resume gets them. ``agent`` itself is not changed. Raises ``TypeError`` for anything that is
+    not an agent of pydantic-ai, and ``InvalidCall`` with a list of what the gate cannot reach, such
+    as native tools, unless ``ungated`` names it.
     """
     check_gate(gate, policy)
     if not isinstance(agent, AbstractAgent):
         raise TypeError(f"guard(...) takes an Agent of pydantic-ai, not {type(agent).__name__}")
     check_taken(options, agent.run, *_OURS)
-    return Guarded(agent, gate, policy, **options)
+    return Guarded(agent, gate, policy, ungated=ungated, **options)
 
 
 async def resume(
@@ -61,32 +76,34 @@ class Guarded(FrameworkAgent):
     channel = "pydantic-ai"
 
     def __init__(
-        self, agent: Agent[Any, Any], gate: Gate, policy: Policy | None = None, **options: Any
+        self,
+        agent: Agent[Any, Any],
+        gate: Gate,
+        policy: Policy | None = None,
+        *,
+        ungated: Iterable[str] = (),
+        **options: Any,
     ) -> None:
-        super().__init__(gate, Inbox(gate.store))
-        self.agent = agent
+        coverage = Coverage(ungated)
+        super().__init__(gate, Inbox(gate.store), coverage)
+        self._agent = agent
         self.policy = policy
         self.options = options
+        self._walk = DelegateWalk(coverage, self._delegate_gated)
+        self._walk.listed(agent, agent.name or gate.agent, options)
+        coverage.check()
 
-    async def resume(
-        self,
-        where: RunState | str,
-        *,
-        decisions: Any = None,
-        by: str | Reviewer = "user",
-        wait: float | None = None,
-    ) -> RunResult:
-        """Resume a run by its id or its thread.
+    def _delegate_gated(self) -> DelegateGated[Any]:
+        return DelegateGated(self.gate, self.policy, walk=self._walk)
 
-        ``decisions`` are recorded first: the framework's ``DeferredToolResults``, for all or some
-        of the calls, or what the other adapters take.
-        """
-        if isinstance(decisions, DeferredToolResults):
-            thread = (await read(self.gate.store, self.find, where)).thread
-            log = MessageLog(self.gate, thread)
-            await log.load()
-            decisions = decisions_of(decisions, lambda id: self._request(log, id))
-        return await super().resume(where, decisions=decisions, by=by, wait=wait)
+    async def read_decisions(self, run: Run, decisions: Any) -> Any:
+        """Return ``DeferredToolResults`` for all or some of the calls as decisions; anything else
+        is what the other adapters take."""
+        if not isinstance(decisions, DeferredToolResults):
+            return decisions
+        log = MessageLog(self.gate, run.thread)
+        await log.load()
+        return await to_thread(decisions_of, decisions, partial(self._request, log))
 
     def _request(self, log: MessageLog, id: str) -> Request | None:
         row = log.calls.row(log.key(id))
@@ -114,13 +131,15 @@ class Guarded(FrameworkAgent):
         return within(self.gate)
 
     async def part(self, input: Any, place: Within) -> Any:
-        part: SubAgentGated[Any] = SubAgentGated(self.gate, self.policy, place, stop_signals=True)
+        part: SubAgentGated[Any] = SubAgentGated(
+            self.gate, self.policy, place, stop_signals=True, walk=self._walk
+        )
         around = [*(self.options.get("capabilities") or ()), Outermost(), part]
-        result = await self.agent.run(input, **{**self.options, "capabilities": around})
+        result = await self._agent.run(input, **{**self.options, "capabilities": around})
         return to_jsonable_python(result.output, by_alias=True, fallback=str)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        return known_tools([*self.agent.toolsets, *(self.options.get("toolsets") or ())])
+        return known_tools([*self._agent.toolsets, *(self.options.get("toolsets") or ())])
 
     async def order(self, thread: str) -> list[str]:
         log = MessageLog(self.gate, thread)
@@ -128,7 +147,7 @@ class Guarded(FrameworkAgent):
         return [log.key(call.tool_call_id) for call in log.open_calls]
 
     async def _run(self, log: MessageLog, words: Any, history: Any) -> Any:
-        result: AgentRunResult[Any] = await self.agent.run(
+        result: AgentRunResult[Any] = await self._agent.run(
             words,
             message_history=history or None,
             conversation_id=log.thread,
@@ -146,12 +165,16 @@ class Guarded(FrameworkAgent):
         return output
 
     def _output_type(self) -> list[Any]:
-        wanted = self.options.get("output_type", self.agent.output_type)
+        wanted = self.options.get("output_type", self._agent.output_type)
         return [*(wanted if isinstance(wanted, list | tuple) else [wanted]), DeferredToolRequests]
 
     def _around(self, log: MessageLog) -> list[Any]:
         given = self.options.get("capabilities") or ()
-        return [*given, _LogReplies(log), ThreadGated(self.gate, self.policy, log=log)]
+        return [
+            *given,
+            _LogReplies(log),
+            ThreadGated(self.gate, self.policy, log=log, walk=self._walk),
+        ]
 
 
 @dataclass

@@ -35,6 +35,7 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.pydantic_ai.messages import key_in
+from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.engine.commands import Reask
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate
@@ -84,6 +85,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     locate: Callable[[str], tuple[str, str]] | None = None
     #: Raise pauses as ``StopSignal``, because ``Outermost`` is there to catch it.
     stop_signals: bool = False
+    #: Guards the agents that tools delegate to.
+    walk: DelegateWalk | None = None
     #: The kind of each tool by name; ``unapproved`` and ``external`` ones the framework defers.
     deferred: dict[str, str] = field(default_factory=dict)
 
@@ -92,6 +95,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         sees their calls."""
         tools = await super().get_tools(ctx)
         self.deferred.update({n: t.tool_def.kind for n, t in tools.items()})
+        if self.walk is not None:
+            tools = {n: self.walk.tool(t, self.gate.agent) for n, t in tools.items()}
         return {name: _callable(tool) for name, tool in tools.items()}
 
     async def call_tool(

@@ -1,0 +1,224 @@
+"""Walk what an agent or a workflow can reach: functions, agents in them, servers, hosted tools.
+
+Every function call goes through middleware. An agent that a function runs, with ``as_tool()`` or in
+its own code, has functions of its own: ``AgentWalk`` replaces it in a copy of the function by one
+that asks at the same gate. What the provider or another server runs never comes back to us, and is
+listed as not covered.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agent_framework import (
+    AgentResponse,
+    AgentResponseUpdate,
+    AgentSession,
+    BaseAgent,
+    FunctionTool,
+    RawAgent,
+    ResponseStream,
+)
+
+from sayso.adapters.agent_framework.middleware import (
+    Gated,
+    SubAgentGate,
+    SubAgentReplies,
+    SubAgentRun,
+    agent_of,
+    check_layers,
+    check_not_guarded,
+    current_sub_agent,
+)
+from sayso.adapters.reach import Walk
+from sayso.errors import Paused
+from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
+from sayso.gate.framework import FrameworkThread, within
+from sayso.policy import Policy
+
+_PROVIDED = "the provider runs it, and does not ask first"
+
+
+class AgentWalk(Walk):
+    """Finds the agents that functions run, and puts the gate in front of their functions."""
+
+    targets = (RawAgent,)
+    closed = (FunctionTool,)
+
+    def __init__(self, gate: Gate, policy: Policy | None, coverage: Coverage) -> None:
+        super().__init__()
+        self.gate = gate
+        self.policy = policy
+        self.coverage = coverage
+        # By the id of the function, which is kept alive beside its copy.
+        self._tools: dict[int, tuple[FunctionTool, FunctionTool]] = {}
+
+    # -- before a run
+
+    def listed(self, agent: Any, where: str, more: Any = None) -> None:
+        """Add what an agent has to the table. ``more`` are tools that a run brings."""
+        if not isinstance(agent, RawAgent):
+            self._list_other(agent, where)
+            return
+        self.coverage.gated(where, "agent", where)
+        given = more if isinstance(more, Sequence) and not isinstance(more, str) else [more]
+        for tool in (*(agent.default_options.get("tools") or ()), *given):
+            if tool is not None:
+                self._list_tool(tool, where)
+        for server in agent.mcp_tools:
+            note = "its functions are gated whenever they are listed"
+            self.coverage.gated(where, "MCP server", server.name, note)
+
+    def _list_other(self, agent: Any, where: str) -> None:
+        """A custom agent is the user's own code, and may ask at the gate itself."""
+        if type(agent).__module__.split(".")[0].startswith("agent_framework"):
+            why = f"{type(agent).__name__} runs elsewhere, and its calls do not come back here"
+            self.coverage.missed(where, "agent", agent.name or where, why)
+            return
+        note = "your own code: what it asks at the gate is a request"
+        self.coverage.gated(where, "custom agent", where, note)
+        self._list_held(agent, type(agent).__name__, where)
+
+    def _list_tool(self, tool: Any, where: str) -> None:
+        if isinstance(tool, FunctionTool):
+            self.coverage.gated(where, "tool", tool.name)
+            self._list_agents(tool, where)
+        elif hasattr(tool, "functions"):
+            note = "its functions are gated whenever they are listed"
+            self.coverage.gated(where, "MCP server", str(getattr(tool, "name", "mcp")), note)
+        elif callable(tool):
+            self.coverage.gated(where, "tool", getattr(tool, "__name__", str(tool)))
+        else:
+            self._list_hosted(tool, where)
+
+    def _list_agents(self, tool: FunctionTool, where: str) -> None:
+        if tool.func is None:
+            return
+        inner = agent_of(tool)
+        if inner is not None:
+            check_not_guarded(inner)
+            if not isinstance(inner, RawAgent):
+                self._list_other(inner, inner.name or tool.name)
+        for one in self.inside(tool.func):
+            if isinstance(one, RawAgent):
+                self.value(one, f"{where}/{tool.name}")
+        self._list_held(tool.func, tool.name, where)
+
+    def _list_held(self, value: Any, holder: str, where: str) -> None:
+        for held in self.out_of_reach(value):
+            if not _asks(held.value) and has_tools(held.value):
+                why = (
+                    f"{holder} finds it as {held.by}, where it cannot be replaced: give it "
+                    "middleware=[Gated(gate)], or call run(...) of guard(agent, gate) there"
+                )
+                self.coverage.missed(where, "agent", held.value.name or held.name, why)
+
+    def _list_hosted(self, tool: Any, where: str) -> None:
+        about: Mapping[str, Any] = tool if isinstance(tool, Mapping) else vars(tool)
+        kind = str(about.get("type") or type(tool).__name__)
+        name = str(about.get("server_label") or about.get("name") or kind)
+        if kind == "mcp" and about.get("require_approval", "always") == "always":
+            note = "the provider asks before each call"
+            self.coverage.gated(where, "hosted MCP server", name, note)
+        elif kind == "mcp":
+            why = "the provider runs it without asking: let it require approval"
+            self.coverage.missed(where, "hosted MCP server", name, why)
+        else:
+            self.coverage.missed(where, "hosted tool", name, _PROVIDED)
+
+    # -- during a run
+
+    def guarded(self, target: Any, where: str) -> Any:
+        if _asks(target):
+            return target
+        check_layers(target)
+        copied = self.keep(target, copy.copy(target))
+        copied.middleware = [*(target.middleware or ()), SubAgentReplies(), SubAgentGate()]
+        copied.run = _InCall(copied.run, self)
+        self.listed(target, target.name or where)
+        return copied
+
+    def inside_call(self, agent: Any) -> Any:
+        """Return the guarded copy of an agent that is about to run inside a call."""
+        return self.value(agent, self.gate.agent) if isinstance(agent, RawAgent) else agent
+
+    def check_offered(self, options: Mapping[str, Any] | None) -> None:
+        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach, and that is
+        not named."""
+        tools: Any = options.get("tools") if options else None
+        for tool in tools if isinstance(tools, list) else ():
+            if not isinstance(tool, FunctionTool):
+                self._list_tool(tool, self.gate.agent)
+        self.coverage.check()
+
+    def tool(self, tool: FunctionTool) -> FunctionTool:
+        """Return a function like this one that runs guarded copies; the function itself if it runs
+        no agents."""
+        if id(tool) not in self._tools:
+            self._list_agents(tool, self.gate.agent)
+            self.coverage.check()
+            function = self.value(tool.func, tool.name)
+            copied = tool
+            if function is not tool.func:
+                copied = copy.copy(tool)
+                copied.func = function
+                vars(copied).pop("invoke", None)  # a stand-in has that of the function it is for
+            self._tools[id(tool)] = tool, copied
+        return self._tools[id(tool)][1]
+
+
+class _InCall:
+    """``run`` of an agent inside a call of a guarded one: part of that call, and paused with it."""
+
+    def __init__(self, run: Callable[..., Any], walk: AgentWalk) -> None:
+        self._run = run
+        self._walk = walk
+
+    def __call__(self, messages: Any = None, *, stream: bool = False, **options: Any) -> Any:
+        if current_sub_agent(self._walk.gate) is not None:  # as_tool(): the call has entered it
+            return self._run(messages, stream=stream, **options)
+        going = self._entered(messages, options)
+        if not stream:
+            return going
+        return ResponseStream(_updates(going), finalizer=AgentResponse.from_updates)
+
+    async def _entered(self, messages: Any, options: dict[str, Any]) -> AgentResponse[Any]:
+        gate, policy = self._walk.gate, self._walk.policy
+        place = within(gate)
+        if place is None:
+            whole: AgentResponse[Any] = await self._run(messages, **options)
+            return whole
+        calls = FrameworkThread(gate, place.thread, policy=policy)
+        inside = SubAgentRun(calls, place.key, Gated(gate, policy, walk=self._walk))
+        session = options.pop("session", None) or AgentSession()
+        try:
+            with inside.inside(), calls.scope(f"{place.key}/").inside():
+                response: AgentResponse[Any] = await self._run(messages, session=session, **options)
+        except Exception:
+            # The framework turns a pause inside the agent into an error.
+            if not inside.waits and inside.error is None:
+                raise
+        if inside.error is not None:
+            raise inside.error
+        if inside.waits:
+            raise Paused(place.run, ())
+        return response
+
+
+async def _updates(going: Awaitable[AgentResponse[Any]]) -> AsyncIterator[AgentResponseUpdate]:
+    for message in (await going).messages:
+        yield AgentResponseUpdate(contents=message.contents, role=message.role)
+
+
+def _asks(agent: BaseAgent) -> bool:
+    """Whether an agent asks at a gate already."""
+    given: Iterable[Any] = getattr(agent, "middleware", None) or ()
+    return any(isinstance(one, Gated | SubAgentGate) for one in given)
+
+
+def has_tools(agent: RawAgent[Any]) -> bool:
+    """Whether an agent has anything that could have an effect."""
+    return bool(agent.default_options.get("tools") or agent.mcp_tools or agent.context_providers)

@@ -1,0 +1,173 @@
+"""Walk what an agent can reach: its tools, the agents that they delegate to, and native tools.
+
+Every toolset goes through the gate, whichever capability brings it. Two things do not. An agent
+that the function of a tool runs has tools of its own: ``DelegateWalk`` replaces it in a copy of
+the function by one that asks at the same gate. And native tools are run by the provider, which does
+not ask; they are refused unless the user has named them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.native_tools import AbstractNativeTool
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    CombinedToolset,
+    ExternalToolset,
+    FunctionToolset,
+    ToolsetTool,
+    WrapperToolset,
+)
+from pydantic_ai.toolsets.function import FunctionToolsetTool
+
+from sayso.adapters.reach import Walk
+from sayso.gate.coverage import Coverage
+
+#: Native tools without an effect: they only find tools, or their calls come back to the agent.
+_HARMLESS = ("tool_search", "memory")
+
+
+class DelegateWalk(Walk):
+    """Finds the agents that functions delegate to, and puts the gate in front of their tools."""
+
+    targets = (AbstractAgent,)
+    closed = (AbstractToolset, AbstractCapability)
+
+    def __init__(self, coverage: Coverage, gated: Any) -> None:
+        super().__init__()
+        self.coverage = coverage
+        #: Returns the capability that gates an agent inside a call.
+        self._gated = gated
+        self._tools: dict[int, tuple[Any, Any]] = {}
+
+    # -- before a run
+
+    def listed(self, agent: Any, where: str, options: Any) -> None:
+        """Add what an agent has to the table."""
+        self.coverage.gated(where, "agent", where)
+        for toolset in (*agent.toolsets, *(options.get("toolsets") or ())):
+            self._list_toolset(toolset, where)
+        given = [one for one in options.get("capabilities") or () if hasattr(one, "apply")]
+        self._list_native(_native_of(agent), where)
+        for capability in given:
+            self._list_native(capability.get_native_tools(), where)
+
+    def _list_toolset(self, toolset: Any, where: str) -> None:
+        if isinstance(toolset, FunctionToolset):
+            for tool in toolset.tools.values():
+                self.coverage.gated(where, "tool", tool.name)
+                self._list_delegates(tool.function, tool.name, where)
+        elif isinstance(toolset, ExternalToolset):
+            for definition in toolset.tool_defs:
+                self.coverage.gated(where, "tool", definition.name, "its result comes from outside")
+        elif isinstance(toolset, CombinedToolset):
+            for one in toolset.toolsets:
+                self._list_toolset(one, where)
+        elif isinstance(toolset, WrapperToolset):
+            self._list_toolset(toolset.wrapped, where)
+        else:
+            note = "its tools are gated whenever they are listed"
+            self.coverage.gated(where, type(toolset).__name__, toolset.id or toolset.label, note)
+
+    def _list_delegates(self, function: Any, tool: str, where: str) -> None:
+        for one in self.inside(function):
+            if isinstance(one, AbstractAgent) and id(one) not in self._copies:
+                self.value(one, f"{where}/{tool}")
+        for held in self.out_of_reach(function):
+            if not _asks(held.value) and has_tools(held.value):
+                why = (
+                    f"{tool} finds it as {held.by}, where it cannot be replaced: give it "
+                    "capabilities=[Gated(gate)]"
+                )
+                self.coverage.missed(where, "agent", held.value.name or held.name, why)
+
+    def _list_native(self, tools: Iterable[Any], where: str) -> None:
+        for tool in tools:
+            if isinstance(tool, AbstractNativeTool) and tool.kind not in _HARMLESS:
+                name = str(getattr(tool, "id", None) or tool.kind)
+                why = "the provider runs it, and does not ask first"
+                self.coverage.missed(where, "native tool", name, why)
+
+    # -- during a run
+
+    def guarded(self, target: Any, where: str) -> Any:
+        if _asks(target) or not has_tools(target):
+            return target
+        name = target.name or where
+        copied = self.keep(target, Delegate(target, self._gated))
+        self.listed(target, name, {})
+        return copied
+
+    def tool(self, tool: ToolsetTool[Any], where: str) -> ToolsetTool[Any]:
+        """Return a tool whose function delegates to guarded agents. Raises ``InvalidCall`` if it
+        runs one that the gate cannot reach, and that is not named."""
+        inner = getattr(tool, "source_tool", None)
+        if inner is not None:  # of a combined toolset
+            copied = self.tool(inner, where)
+            changes: dict[str, Any] = {"source_tool": copied}
+            return tool if copied is inner else replace(tool, **changes)
+        schema: Any = getattr(getattr(tool, "call_func", None), "__self__", None)
+        function = getattr(schema, "function", None)
+        if function is None or not isinstance(tool, FunctionToolsetTool):
+            return tool
+        if id(function) not in self._tools:
+            self._list_delegates(function, tool.tool_def.name, where)
+            self.coverage.check()
+            self._tools[id(function)] = function, self.value(function, where)
+        guarded = self._tools[id(function)][1]
+        if guarded is function:
+            return tool
+        return replace(tool, call_func=replace(schema, function=guarded).call)
+
+    def check_native(self, tools: Iterable[Any], where: str) -> None:
+        """Raise ``InvalidCall`` for a native tool that a request would offer to the model, and that
+        is not named."""
+        self._list_native(tools, where)
+        self.coverage.check()
+
+
+class Delegate(WrapperAgent[Any, Any]):
+    """An agent that runs inside a call of a guarded one: its tools ask at the same gate."""
+
+    def __init__(self, wrapped: AbstractAgent[Any, Any], gated: Any) -> None:
+        super().__init__(wrapped)
+        self._gated = gated
+
+    @asynccontextmanager
+    async def iter(
+        self, *args: Any, capabilities: Any = None, **options: Any
+    ) -> AsyncIterator[AgentRun[Any, Any]]:
+        around = [*(capabilities or ()), self._gated()]
+        async with super().iter(*args, capabilities=around, **options) as run:
+            yield run
+
+
+def _asks(agent: Any) -> bool:
+    """Whether an agent asks at a gate already."""
+    if isinstance(agent, Delegate):
+        return True
+    root = getattr(agent, "root_capability", None)
+    held = getattr(root, "capabilities", ()) or ()
+    return any(getattr(one, "gate", None) is not None for one in held)
+
+
+def has_tools(agent: Any) -> bool:
+    """Whether an agent has anything that could have an effect."""
+    sets = [one for one in agent.toolsets if not _is_empty(one)]
+    native = [one for one in _native_of(agent) if getattr(one, "kind", "") not in _HARMLESS]
+    return bool(sets or native)
+
+
+def _is_empty(toolset: Any) -> bool:
+    return isinstance(toolset, FunctionToolset) and not toolset.tools
+
+
+def _native_of(agent: Any) -> list[Any]:
+    root = getattr(agent, "root_capability", None)
+    return [] if root is None else list(root.get_native_tools())

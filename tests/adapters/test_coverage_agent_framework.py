@@ -1,0 +1,264 @@
+"""Everything that an agent or a workflow can reach is behind the gate, or guard() refuses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_framework import (
+    Agent,
+    AgentExecutor,
+    AgentResponse,
+    AgentSession,
+    BaseAgent,
+    MCPStdioTool,
+    Message,
+    WorkflowBuilder,
+)
+from agent_framework_bench import Bench, call
+
+import sayso
+from sayso.adapters.agent_framework import Gated, guard
+
+RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, RULES)
+
+
+def paying(bench: Bench) -> Any:
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        bench.ran.append(to)
+        return f"paid {to}"
+
+    return pay
+
+
+def clerk(bench: Bench, **options: Any) -> Agent[Any]:
+    given: Any = {"name": "clerk", "tools": [paying(bench)], **options}
+    return bench.agent([call("pay", to="ana")], "ana has it", **given)
+
+
+def boss(bench: Bench, tool: Any, **args: str) -> Agent[Any]:
+    name = getattr(tool, "name", None) or tool.__name__
+    return bench.agent([call(name, "o1", **(args or {"task": "x"}))], "Done.", tools=[tool])
+
+
+async def settled(bench: Bench, guarded: Any) -> None:
+    """What a guarded agent has to do: ask about the payment of the inner agent, and pay once."""
+    result = await guarded.run("go", thread="t")
+    assert (result.status, bench.ran) == ("paused", [])
+    (request,) = result.interruptions
+    assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
+    result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
+    assert (result.status, bench.ran) == ("done", ["bob"])
+
+
+GLOBAL: Any = None
+
+
+async def ask_global(task: str) -> str:
+    """Ask the agent of this module."""
+    return str((await GLOBAL.run(task)).text)
+
+
+class TestSubAgents:
+    async def test_as_a_tool(self, bench: Bench) -> None:
+        tool = clerk(bench).as_tool()
+        await settled(bench, guard(boss(bench, tool, task="pay ana"), bench.gate))
+
+    async def test_in_a_closure(self, bench: Bench) -> None:
+        inner = clerk(bench)
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await inner.run(task)).text)
+
+        await settled(bench, guard(boss(bench, delegate), bench.gate))
+
+    async def test_streamed_in_a_closure(self, bench: Bench) -> None:
+        inner = clerk(bench)
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            said = [update.text async for update in inner.run(task, stream=True)]
+            return "".join(said)
+
+        await settled(bench, guard(boss(bench, delegate), bench.gate))
+
+    async def test_two_levels_deep(self, bench: Bench) -> None:
+        inner = clerk(bench)
+
+        async def ask_clerk(task: str) -> str:
+            """Ask the clerk."""
+            return str((await inner.run(task)).text)
+
+        middle = bench.agent(
+            [call("ask_clerk", "m1", task="x")], "told", name="aide", tools=[ask_clerk]
+        )
+        tool = middle.as_tool()
+        await settled(bench, guard(boss(bench, tool, task="pay ana"), bench.gate))
+
+    async def test_the_agents_passed_in_are_not_changed(self, bench: Bench) -> None:
+        inner = clerk(bench)
+        agent = boss(bench, inner.as_tool(), task="pay ana")
+        before = inner.middleware, agent.middleware, list(agent.default_options["tools"])
+        await settled(bench, guard(agent, bench.gate))
+        assert (inner.middleware, agent.middleware, agent.default_options["tools"]) == before
+        assert "run" not in vars(inner)
+        bench.ran.clear()
+        await agent.run("go", session=AgentSession())
+        assert bench.ran == ["ana"]
+
+    async def test_under_a_global_name_it_is_refused(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench))
+        with pytest.raises(sayso.InvalidCall) as refused:
+            guard(boss(bench, ask_global), bench.gate)
+        assert "- agent 'clerk' of teller: ask_global finds it as" in str(refused.value)
+        guarded = guard(boss(bench, ask_global), bench.gate, ungated=["clerk"])
+        assert (await guarded.run("go", thread="t")).output == "Done."
+        assert bench.ran == ["ana"]
+        (noted,) = [event for _, event in bench.store.events(0, 100) if event.type == "ungated"]
+        assert json.loads(noted.body or "")["names"] == ["clerk"]
+
+    async def test_unless_its_run_is_guarded(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Guarded:
+            async def run(self, task: str) -> Any:
+                inner = guard(clerk(bench), bench.gate)
+                return AgentResponse(
+                    messages=[Message("assistant", [(await inner.run(task)).output])]
+                )
+
+        monkeypatch.setattr(f"{__name__}.GLOBAL", Guarded())
+        await settled(bench, guard(boss(bench, ask_global), bench.gate))
+
+    def test_that_has_the_gate_itself(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench, middleware=[Gated(bench.gate)]))
+        guard(boss(bench, ask_global), bench.gate)
+
+
+class Custom(BaseAgent):
+    """An agent of the user's own, around another one."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(name="custom")
+        self.inner = inner
+
+    async def run(self, messages: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        return await self.inner.run(messages)
+
+
+class TestCustomAgents:
+    def test_what_it_holds_is_refused(self, bench: Bench) -> None:
+        agent: Any = Custom(clerk(bench))
+        with pytest.raises(sayso.InvalidCall, match="agent 'clerk' of custom: Custom finds it as"):
+            guard(agent, bench.gate)
+
+    def test_what_has_no_tools_may_be_held(self, bench: Bench) -> None:
+        agent: Any = Custom(bench.agent("thought about it"))
+        guard(agent, bench.gate)
+
+
+HOSTED: Any = [
+    ({"type": "web_search"}, "web_search"),
+    ({"type": "code_interpreter", "container": {}}, "code_interpreter"),
+    ({"type": "mcp", "server_label": "git", "require_approval": "never"}, "git"),
+]
+
+
+class TestHosted:
+    @pytest.mark.parametrize(("tool", "name"), HOSTED)
+    def test_what_the_provider_runs(self, bench: Bench, tool: Any, name: str) -> None:
+        agent = bench.agent("Done.", tools=[tool])
+        with pytest.raises(sayso.InvalidCall, match=f"'{name}' of teller"):
+            guard(agent, bench.gate)
+        guard(agent, bench.gate, ungated=[name])
+
+    def test_what_the_provider_asks_about(self, bench: Bench) -> None:
+        tool = {"type": "mcp", "server_label": "git", "require_approval": "always"}
+        coverage = guard(bench.agent("Done.", tools=[tool]), bench.gate).coverage()
+        assert ("hosted MCP server", "git", True) in {(c.kind, c.name, c.gated) for c in coverage}
+
+    def test_what_the_options_bring(self, bench: Bench) -> None:
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
+            guard(bench.agent("Done."), bench.gate, tools=[{"type": "web_search"}])
+
+    async def test_what_an_agent_gets_later(self, bench: Bench) -> None:
+        agent = bench.agent("Done.")
+        guarded = guard(agent, bench.gate)
+        agent.default_options["tools"] = [{"type": "web_search"}]
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
+            await guarded.run("go", thread="t")
+        assert bench.shown == []
+
+
+class TestWorkflows:
+    def workflow(self, agent: Any) -> Any:
+        executor = AgentExecutor(agent, id="pays")
+        return WorkflowBuilder(start_executor=executor, name="office").build()
+
+    async def test_the_agents_in_it_ask(self, bench: Bench, tmp_path: Path) -> None:
+        workflow = self.workflow(clerk(bench))
+        await settled(bench, guard(workflow, bench.gate, checkpoints=tmp_path / "c"))
+
+    async def test_and_the_agents_in_their_functions(self, bench: Bench, tmp_path: Path) -> None:
+        inner = clerk(bench)
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await inner.run(task)).text)
+
+        workflow = self.workflow(boss(bench, delegate))
+        await settled(bench, guard(workflow, bench.gate, checkpoints=tmp_path / "c"))
+
+    def test_what_the_provider_runs_is_refused(self, bench: Bench, tmp_path: Path) -> None:
+        def workflow() -> Any:
+            return self.workflow(bench.agent("Done.", tools=[{"type": "web_search"}]))
+
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of office/pays"):
+            guard(workflow(), bench.gate, checkpoints=tmp_path / "c")
+        guard(workflow(), bench.gate, checkpoints=tmp_path / "c", ungated=["web_search"])
+
+    async def test_also_if_a_function_builds_it(self, bench: Bench, tmp_path: Path) -> None:
+        def workflow() -> Any:
+            return self.workflow(bench.agent("Done.", tools=[{"type": "web_search"}]))
+
+        guarded = guard(workflow, bench.gate, checkpoints=tmp_path / "c")
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of office/pays"):
+            await guarded.run("go", thread="t")
+
+    def test_the_table(self, bench: Bench, tmp_path: Path) -> None:
+        def workflow() -> Any:
+            return self.workflow(clerk(bench))
+
+        coverage = guard(workflow, bench.gate, checkpoints=tmp_path / "c").coverage()
+        assert {(one.where, one.kind, one.name, one.gated) for one in coverage} == {
+            ("office/pays", "agent", "office/pays", True),
+            ("office/pays", "tool", "pay", True),
+        }
+
+
+def test_the_table(bench: Bench) -> None:
+    server = MCPStdioTool(name="files", command="none")
+    agent = bench.agent("Done.", tools=[clerk(bench).as_tool(), server])
+    coverage = guard(agent, bench.gate).coverage()
+    assert {(one.where, one.kind, one.name, one.gated) for one in coverage} == {
+        ("teller", "agent", "teller", True),
+        ("teller", "tool", "clerk", True),
+        ("clerk", "agent", "clerk", True),
+        ("clerk", "tool", "pay", True),
+        ("teller", "MCP server", "files", True),
+    }
+
+
+def test_nothing_leads_to_the_agent_without_a_gate(bench: Bench) -> None:
+    assert "agent" not in dir(guard(clerk(bench), bench.gate))

@@ -1,0 +1,271 @@
+"""Everything that an agent of the SDK can reach is behind the gate, or guard() refuses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    CodeInterpreterTool,
+    FileSearchTool,
+    GuardrailFunctionOutput,
+    HostedMCPTool,
+    InputGuardrail,
+    Runner,
+    ShellTool,
+    WebSearchTool,
+    function_tool,
+    handoff,
+)
+from agents.mcp import MCPServerStdio
+from agents.testing import ScriptedModel
+from openai_agents_world import World, call, say
+
+import sayso
+from sayso.adapters.openai_agents import guard
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    world.policy = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
+    yield world
+    world.close()
+
+
+def paying(world: World) -> Any:
+    async def pay(to: str) -> str:
+        """Pay somebody."""
+        world.ran.append(to)
+        return f"paid {to}"
+
+    return function_tool(pay)
+
+
+def clerk(world: World, name: str = "Clerk", to: str = "ana") -> Agent[Any]:
+    model = ScriptedModel([[call("pay", "p1", to=to)], [say(f"{to} has it")]])
+    return Agent(name, model=model, tools=[paying(world)])
+
+
+def boss(tool: Any) -> Agent[Any]:
+    (argument,) = tool.params_json_schema["properties"]
+    model = ScriptedModel([[call("delegate", "o1", **{argument: "pay ana"})], [say("Done.")]])
+    return Agent("Boss", model=model, tools=[tool])
+
+
+async def settled(world: World, agent: Agent[Any]) -> None:
+    """What a guarded agent has to do: ask about the payment of the inner agent, and pay once."""
+    world.build = lambda: agent
+    result = await world.run()
+    assert (result.status, world.ran) == ("paused", [])
+    (request,) = result.interruptions
+    assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
+    await world.inbox.decide(request.id, request.edit({"to": "bob"}), by="ana")
+    result = await world.resume()
+    assert (result.output, world.ran) == ("Done.", ["bob"])
+
+
+GLOBAL: Any = None
+
+
+@function_tool
+async def delegate_to_global(task: str) -> str:
+    """Run the agent of this module."""
+    return str((await Runner.run(GLOBAL, task)).final_output)
+
+
+class TestAgentsInTools:
+    """However the code of a tool comes by an agent: inside a guarded run, the agent is guarded."""
+
+    async def test_in_a_closure(self, world: World) -> None:
+        inner = clerk(world)
+
+        async def delegate(task: str) -> str:
+            """Run an agent."""
+            return str((await Runner.run(inner, task)).final_output)
+
+        await settled(world, boss(function_tool(delegate)))
+
+    async def test_under_a_global_name(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
+        delegate = delegate_to_global
+        model = ScriptedModel([[call(delegate.name, "o1", task="x")], [say("Done.")]])
+        await settled(world, Agent("Boss", model=model, tools=[delegate]))
+
+    async def test_built_while_the_tool_runs(self, world: World) -> None:
+        model = ScriptedModel([[call("pay", "p1", to="ana")], [say("ana has it")]])
+
+        async def delegate(task: str) -> str:
+            """Build an agent, and run it."""
+            inner = Agent("Clerk", model=model, tools=[paying(world)])
+            return str((await Runner.run(inner, task)).final_output)
+
+        await settled(world, boss(function_tool(delegate)))
+
+    async def test_streamed(self, world: World) -> None:
+        inner = clerk(world)
+
+        async def delegate(task: str) -> str:
+            """Run an agent."""
+            streamed = Runner.run_streamed(inner, task)
+            async for _ in streamed.stream_events():
+                pass
+            return str(streamed.final_output)
+
+        await settled(world, boss(function_tool(delegate)))
+
+    async def test_as_a_tool(self, world: World) -> None:
+        await settled(world, boss(clerk(world).as_tool("delegate", "Does the paying.")))
+
+    async def test_two_at_once_do_not_mix_up_their_replies(self, world: World) -> None:
+        first, second = clerk(world, "Clerk", "ana"), clerk(world, "Aide", "bob")
+
+        async def delegate(task: str) -> str:
+            """Run two agents."""
+            runs = [Runner.run(one, task) for one in (first, second)]
+            return ", ".join([str(done.final_output) for done in await asyncio.gather(*runs)])
+
+        agent = boss(function_tool(delegate))
+        world.build = lambda: agent
+        result = await world.run()
+        assert {str(r.args["to"]) for r in result.interruptions} == {"ana", "bob"}
+        for request in result.interruptions:
+            await world.inbox.approve(request, by="ana")
+            result = await world.resume()
+        assert (result.output, sorted(world.ran)) == ("Done.", ["ana", "bob"])
+
+
+class TestHandoffs:
+    @pytest.mark.parametrize("wrap", [lambda agent: agent, handoff])
+    async def test_the_next_agent_asks(self, world: World, wrap: Any) -> None:
+        inner = clerk(world)
+        inner.model = ScriptedModel([[call("pay", "p1", to="ana")], [say("Done.")]])
+        model = ScriptedModel([[call("transfer_to_clerk", "o1")]])
+        await settled(world, Agent("Boss", model=model, handoffs=[wrap(inner)]))
+
+    async def test_and_it_may_hand_back(self, world: World) -> None:
+        """Agents may hand off to each other; each is copied once."""
+        first = Agent("First", model=ScriptedModel([[call("transfer_to_second", "h1")]]))
+        second = Agent("Second", model=ScriptedModel([[say("Done.")]]), handoffs=[first])
+        first.handoffs.append(second)
+        guarded = guard(first, world.gate())
+        assert (await guarded.run("go", thread="t-1")).output == "Done."
+        (copied,) = guarded.agent.handoffs
+        assert isinstance(copied, Agent)
+        assert copied.handoffs == [guarded.agent]
+
+
+class TestNotChanged:
+    async def test_the_agent_passed_in_is_not_changed(self, world: World) -> None:
+        inner = clerk(world)
+        agent = boss(inner.as_tool("delegate", "Does the paying."))
+        before = dict(vars(agent)), dict(vars(inner)), list(agent.tools)
+        guarded = guard(agent, world.gate(), world.policy)
+        assert guarded.agent is not agent
+        assert (dict(vars(agent)), dict(vars(inner)), list(agent.tools)) == before
+        result = await Runner.run(agent, "go")
+        assert (result.final_output, world.ran) == ("Done.", ["ana"])
+
+
+class TestGuardrails:
+    def agent(self, judge: Agent[Any]) -> Agent[Any]:
+        async def judged(context: Any, agent: Any, input: Any) -> GuardrailFunctionOutput:
+            result = await Runner.run(judge, input, context=context.context)
+            return GuardrailFunctionOutput(result.final_output, tripwire_triggered=False)
+
+        model = ScriptedModel([[say("Done.")]])
+        return Agent("Boss", model=model, input_guardrails=[InputGuardrail(judged)])
+
+    async def test_an_agent_without_tools_may_judge(self, world: World) -> None:
+        agent = self.agent(Agent("Judge", model=ScriptedModel([[say("fine")]])))
+        guarded = guard(agent, world.gate())
+        assert (await guarded.run("go", thread="t-1")).output == "Done."
+
+    async def test_one_with_tools_may_not(self, world: World) -> None:
+        guarded = guard(self.agent(clerk(world, "Judge")), world.gate())
+        with pytest.raises(sayso.InvalidCall, match="'Judge' was started by a guardrail"):
+            await guarded.run("go", thread="t-1")
+        assert world.ran == []
+
+    async def test_unless_it_is_named(self, world: World) -> None:
+        guarded = guard(self.agent(clerk(world, "Judge")), world.gate(), ungated=["Judge"])
+        assert (await guarded.run("go", thread="t-1")).output == "Done."
+        assert world.ran == ["ana"]
+
+
+def hosted(**options: Any) -> HostedMCPTool:
+    config: Any = {"type": "mcp", "server_label": "git", "server_url": "https://x", **options}
+    return HostedMCPTool(tool_config=config)
+
+
+MISSED: Any = [
+    (WebSearchTool(), "web_search"),
+    (FileSearchTool(vector_store_ids=["v"]), "file_search"),
+    (CodeInterpreterTool({"type": "code_interpreter", "container": "c"}), "code_interpreter"),
+    (ShellTool(executor=lambda request: ""), "shell"),
+    (hosted(require_approval="never"), "git"),
+    (hosted(require_approval={"never": {"tool_names": ["read"]}}), "git"),
+]
+
+
+class TestMissed:
+    @pytest.mark.parametrize(("tool", "name"), MISSED)
+    async def test_what_the_gate_cannot_reach(self, world: World, tool: Any, name: str) -> None:
+        inner = Agent("Clerk", model=ScriptedModel([[say("Done.")]]), tools=[tool])
+
+        def agent() -> Agent[Any]:
+            return Agent("Boss", model=ScriptedModel([[say("Done.")]]), handoffs=[inner])
+
+        with pytest.raises(sayso.InvalidCall) as refused:
+            guard(agent(), world.gate())
+        assert f"{name!r} of Clerk: " in str(refused.value)
+        assert f"guard(..., ungated=[{name!r}])" in str(refused.value)
+        guarded = guard(agent(), world.gate(), ungated=[name])
+        await guarded.run("go", thread="t-1")
+        store = guarded.gate.store
+        (noted,) = [event for _, event in store.events(0, 100) if event.type == "ungated"]
+        assert json.loads(noted.body or "")["names"] == [name]
+
+    def test_all_of_them_in_one_list(self, world: World) -> None:
+        tools = [WebSearchTool(), hosted(require_approval="never")]
+        with pytest.raises(sayso.InvalidCall, match=r"ungated=\['web_search', 'git'\]"):
+            guard(Agent("Boss", tools=tools), world.gate())
+
+    def test_a_prompt_that_the_provider_keeps(self, world: World) -> None:
+        with pytest.raises(sayso.InvalidCall, match="stored prompt 'pmpt_1' of Boss"):
+            guard(Agent("Boss", prompt={"id": "pmpt_1"}), world.gate())
+
+    async def test_one_that_came_later(self, world: World) -> None:
+        world.build = lambda: Agent("Boss", model=ScriptedModel([[say("Done.")]]))
+        guarded = world.guarded()
+        guarded.agent.tools.append(WebSearchTool())
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search'"):
+            await guarded.run("go", thread="t-1")
+
+
+def test_the_table(world: World) -> None:
+    server = MCPServerStdio({"command": "none"}, name="files")
+    inner = Agent("Aide", tools=[paying(world)], mcp_servers=[server])
+    tools = [WebSearchTool(), hosted(), clerk(world).as_tool("delegate", "Pays.")]
+    agent = Agent("Boss", tools=tools, handoffs=[inner])
+    coverage = guard(agent, world.gate(), ungated=["web_search"]).coverage()
+    found = {(one.where, one.kind, one.name, one.gated) for one in coverage}
+    assert found == {
+        ("Boss", "agent", "Boss", True),
+        ("Boss", "hosted tool", "web_search", False),
+        ("Boss", "hosted MCP server", "git", True),
+        ("Boss", "tool", "delegate", True),
+        ("Clerk", "agent", "Clerk", True),
+        ("Clerk", "tool", "pay", True),
+        ("Aide", "agent", "Aide", True),
+        ("Aide", "tool", "pay", True),
+        ("Aide", "MCP server", "files", True),
+    }
+    lines = [line.split()[:4] for line in str(coverage).splitlines()]
+    assert ["Clerk", "tool", "pay", "yes"] in lines
+    assert ["Boss", "hosted", "tool", "web_search"] in lines

@@ -1,0 +1,218 @@
+"""Everything that a pydantic-ai agent can reach is behind the gate, or guard() refuses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.native_tools import CodeExecutionTool, MCPServerTool, WebSearchTool
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai_bench import Bench, call
+
+import sayso
+from sayso.adapters.pydantic_ai import Gated, guard
+
+RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, RULES)
+
+
+def paying(bench: Bench) -> Any:
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        bench.ran.append(to)
+        return f"paid {to}"
+
+    return pay
+
+
+def clerk(bench: Bench, **options: Any) -> Agent[Any, Any]:
+    return bench.agent([call("pay", to="ana")], "ana has it", tools=[paying(bench)], **options)
+
+
+def boss(bench: Bench, tool: Any) -> Agent[Any, Any]:
+    return bench.agent([call(tool.__name__, "o1", task="pay ana")], "Done.", tools=[tool])
+
+
+async def settled(bench: Bench, agent: Agent[Any, Any]) -> None:
+    """What a guarded agent has to do: ask about the payment of the inner agent, and pay once."""
+    guarded = guard(agent, bench.gate)
+    result = await guarded.run("go", thread="t")
+    assert (result.status, bench.ran) == ("paused", [])
+    (request,) = result.interruptions
+    assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
+    result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
+    assert (result.output, bench.ran) == ("Done.", ["bob"])
+
+
+GLOBAL: Any = None
+
+
+async def ask_global(ctx: RunContext[Any], task: str) -> str:
+    """Delegate to the agent of this module."""
+    return str((await GLOBAL.run(task)).output)
+
+
+class Team:
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+
+    async def ask(self, task: str) -> str:
+        """Delegate to the agent of the team."""
+        return str((await self.agent.run(task)).output)
+
+
+class TestDelegation:
+    async def test_an_agent_in_a_closure(self, bench: Bench) -> None:
+        inner = clerk(bench)
+
+        async def delegate(ctx: RunContext[Any], task: str) -> str:
+            """Ask another agent."""
+            return str((await inner.run(task, usage=ctx.usage)).output)
+
+        await settled(bench, boss(bench, delegate))
+
+    async def test_two_levels_deep(self, bench: Bench) -> None:
+        inner = clerk(bench)
+
+        async def ask_clerk(task: str) -> str:
+            """Ask the clerk."""
+            return str((await inner.run(task)).output)
+
+        turns = [call("ask_clerk", "m1", task="x")], "told"
+        middle = bench.agent(*turns, tools=[ask_clerk])
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await middle.run(task)).output)
+
+        await settled(bench, boss(bench, delegate))
+
+    async def test_in_a_toolset(self, bench: Bench) -> None:
+        inner = clerk(bench)
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await inner.run(task)).output)
+
+        turns = [call("x_delegate", "o1", task="pay ana")], "Done."
+        await settled(
+            bench, bench.agent(*turns, toolsets=[FunctionToolset([delegate]).prefixed("x")])
+        )
+
+    async def test_the_agents_passed_in_are_not_changed(self, bench: Bench) -> None:
+        inner = clerk(bench)
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await inner.run(task)).output)
+
+        agent = boss(bench, delegate)
+        await settled(bench, agent)
+        bench.ran.clear()
+        assert (await agent.run("go")).output == "Done."
+        assert bench.ran == ["ana"]
+
+    async def test_under_a_global_name_it_is_refused(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench, name="clerk"))
+        with pytest.raises(sayso.InvalidCall) as refused:
+            guard(boss(bench, ask_global), bench.gate)
+        said = str(refused.value)
+        assert "- agent 'clerk' of teller: ask_global finds it as the global name 'GLOBAL'" in said
+        assert "give it capabilities=[Gated(gate)]" in said
+
+    async def test_unless_it_has_the_gate_itself(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench, capabilities=[Gated(bench.gate)]))
+        await settled(bench, boss(bench, ask_global))
+
+    async def test_or_has_no_tools(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", bench.agent("thought about it"))
+        guarded = guard(boss(bench, ask_global), bench.gate)
+        assert (await guarded.run("go", thread="t")).output == "Done."
+
+    async def test_or_is_named_and_then_that_is_recorded(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench, name="clerk"))
+        guarded = guard(boss(bench, ask_global), bench.gate, ungated=["clerk"])
+        assert (await guarded.run("go", thread="t")).output == "Done."
+        assert bench.ran == ["ana"]
+        (noted,) = [event for _, event in bench.store.events(0, 100) if event.type == "ungated"]
+        assert json.loads(noted.body or "")["names"] == ["clerk"]
+
+    def test_in_an_object_it_is_refused(self, bench: Bench) -> None:
+        with pytest.raises(sayso.InvalidCall, match=r"ask finds it as Team\.agent"):
+            guard(boss(bench, Team(clerk(bench)).ask), bench.gate)
+
+
+NATIVE: Any = [
+    (WebSearchTool(), "web_search"),
+    (CodeExecutionTool(), "code_execution"),
+    (MCPServerTool(id="git", url="https://x"), "git"),
+]
+
+
+class TestNativeTools:
+    @pytest.mark.parametrize(("tool", "name"), NATIVE)
+    def test_what_the_provider_runs(self, bench: Bench, tool: Any, name: str) -> None:
+        agent = bench.agent("Done.", capabilities=[NativeTool(tool)])
+        with pytest.raises(sayso.InvalidCall, match=f"native tool '{name}' of teller"):
+            guard(agent, bench.gate)
+        coverage = guard(agent, bench.gate, ungated=[name]).coverage()
+        assert ("native tool", name, False) in {(c.kind, c.name, c.gated) for c in coverage}
+
+    def test_what_the_options_bring(self, bench: Bench) -> None:
+        given = {"capabilities": [NativeTool(WebSearchTool())]}
+        with pytest.raises(sayso.InvalidCall, match="native tool 'web_search' of teller"):
+            guard(bench.agent("Done."), bench.gate, **given)
+
+    async def test_what_a_function_brings_while_the_agent_runs(self, bench: Bench) -> None:
+        """Nothing knows of it before the request to the model."""
+        late = NativeTool(lambda ctx: WebSearchTool())
+        guarded = guard(bench.agent("Done.", capabilities=[late]), bench.gate)
+        with pytest.raises(sayso.InvalidCall, match="native tool 'web_search' of teller"):
+            await guarded.run("go", thread="t")
+        assert bench.shown == []
+
+    async def test_what_an_inner_agent_has(self, bench: Bench) -> None:
+        inner = bench.agent("found", capabilities=[NativeTool(WebSearchTool())], name="searcher")
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await inner.run(task)).output)
+
+        with pytest.raises(sayso.InvalidCall, match="native tool 'web_search' of searcher"):
+            guard(boss(bench, delegate), bench.gate)
+
+
+def test_the_table(bench: Bench) -> None:
+    inner = clerk(bench, name="clerk")
+
+    async def delegate(task: str) -> str:
+        """Ask another agent."""
+        return str((await inner.run(task)).output)
+
+    coverage = guard(boss(bench, delegate), bench.gate).coverage()
+    found = {(one.where, one.kind, one.name, one.gated) for one in coverage}
+    assert found == {
+        ("teller", "agent", "teller", True),
+        ("teller", "tool", "delegate", True),
+        ("clerk", "agent", "clerk", True),
+        ("clerk", "tool", "pay", True),
+    }
+
+
+def test_nothing_leads_to_the_agent_without_a_gate(bench: Bench) -> None:
+    guarded = guard(clerk(bench), bench.gate)
+    assert not [name for name in dir(guarded) if name == "agent"]
