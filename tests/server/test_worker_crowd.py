@@ -14,10 +14,12 @@ from sayso.agent.agent import Resumable
 from sayso.engine.commands import Claim, Start
 from sayso.gate.framework import FrameworkAgent
 from sayso.inbox import Inbox
+from sayso.rows import Run
 from sayso.stores.memory import MemoryStore
 from sayso.testing import ScriptedModel, call, calls, say
 from sayso.worker import Worker
 from sayso.worker.steps import Step
+from sayso.worker.worker import Relay
 
 
 class Shop:
@@ -159,3 +161,96 @@ async def test_what_a_lost_process_left_is_told_as_a_doubt_by_one_of_them() -> N
     steps = [step.step for step in told if step.step != "taken"]
     assert sorted(steps) == ["call_in_doubt", "left", "paused", "resumed"]
     assert shop.began == []
+
+
+class Mall:
+    """An agent whose sub-agent keeps its runs in another store."""
+
+    def __init__(self) -> None:
+        self.store, self.inner_store = MemoryStore(), MemoryStore()
+        self.paid: list[str] = []
+        self.inner = self.shop()
+        steps = [call("shop", {"input": "Pay ana"}), say("All done.")]
+        model = ScriptedModel(steps, by_turn=True)
+        tools = [self.inner.as_tool()]
+        self.outer = sayso.Agent("mall", model=model, tools=tools, store=self.store)
+
+    def shop(self) -> sayso.Agent:
+        @sayso.tool(needs_approval=True)
+        def pay(to: str) -> str:
+            """Send money."""
+            self.paid.append(to)
+            return "paid"
+
+        model = ScriptedModel([call("pay", {"to": "ana"}), say("Paid.")], by_turn=True)
+        return sayso.Agent("shop", model=model, tools=[pay], store=self.inner_store)
+
+    async def ends(self, run: str, *workers: Worker) -> None:
+        """The outer run ends, with nobody but these workers to resume it."""
+        working = [asyncio.create_task(worker.run()) for worker in workers]
+        await until_async(lambda: self.status(run) == "done")
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*working)
+        assert self.paid == ["ana"]
+
+    def status(self, run: str) -> str:
+        row = self.store.run(run)
+        assert row is not None
+        return str(row.status)
+
+
+@pytest.mark.parametrize("decided", ["before", "while"])
+@pytest.mark.parametrize("inner_worker", [False, True], ids=["outer", "both"])
+async def test_a_sub_agent_on_another_store_wakes_its_outer_run(
+    decided: str, inner_worker: bool
+) -> None:
+    mall = Mall()
+    result = await mall.outer.run("go")
+    (request,) = result.interruptions
+
+    async def decide() -> None:
+        await Inbox(mall.inner_store).decide(request.id, request.approve(), by="ben")
+
+    if decided == "before":
+        await decide()
+    workers = [Worker([mall.outer], mall.store)]
+    if inner_worker:
+        workers.append(Worker([mall.shop()], mall.inner_store))
+    ending = asyncio.create_task(mall.ends(result.run, *workers))
+    if decided == "while":
+        await asyncio.sleep(0.3)
+        assert mall.status(result.run) == "paused"
+        await decide()
+    await asyncio.wait_for(ending, 60)
+
+
+async def test_a_sub_agent_that_is_resumed_elsewhere_wakes_its_outer_run() -> None:
+    mall = Mall()
+    result = await mall.outer.run("go")
+    (request,) = result.interruptions
+    inner = await mall.shop().resume(request.run, decisions=[request.approve()], by="ben")
+    assert inner.status == "done"
+    await asyncio.wait_for(mall.ends(result.run, Worker([mall.outer], mall.store)), 60)
+
+
+async def test_a_dispatcher_hears_that_a_sub_agent_has_woken_its_outer_run() -> None:
+    mall = Mall()
+    told: list[str] = []
+
+    class Dispatcher:
+        async def wake(self, run: Run) -> None:
+            told.append(run.id)
+
+        async def at(self, run: Run, time: int) -> None:
+            raise AssertionError("nothing ends by the clock")
+
+    relay = asyncio.create_task(
+        Relay(Worker([mall.outer], mall.store), Dispatcher(), scan=600).run()
+    )
+    result = await mall.outer.run("go")
+    (request,) = result.interruptions
+    await mall.shop().resume(request.run, decisions=[request.approve()], by="ben")
+    await until_async(lambda: result.run in told)
+    relay.cancel()
+    await asyncio.gather(relay, return_exceptions=True)

@@ -43,12 +43,16 @@ class Received(NamedTuple):
 
 
 class Receiver:
-    """Keeps what it gets; answers with the next of ``statuses``, then with 204."""
+    """Keeps what it gets; answers with the next of ``statuses``, then with 204.
+
+    What is about one of the runs in ``refuses`` is answered with 500.
+    """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.got: list[Received] = []
         self.connections = 0
         self.statuses: list[int] = []
+        self.refuses: set[str] = set()
         self.location = ""
         #: What is asked while this is not set hangs.
         self.answers = threading.Event()
@@ -66,8 +70,11 @@ class Receiver:
             def do_POST(self) -> None:
                 data = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                world.got.append(Received(self.path, headers, data))
+                received = Received(self.path, headers, data)
+                world.got.append(received)
                 status = world.statuses.pop(0) if world.statuses else 204
+                if world.refuses and received.body["data"]["run"] in world.refuses:
+                    status = 500
                 world.answers.wait(60)
                 self.send_response(status)
                 if world.location:
@@ -98,6 +105,10 @@ class Receiver:
     def of(self, request: str) -> list[str]:
         """The types of what was told of one request."""
         return [one.type for one in self.got if one.body["data"]["id"] == request]
+
+    def runs(self) -> list[str]:
+        """The runs of what was told, in the order of arrival."""
+        return [one.body["data"]["run"] for one in self.got]
 
     def close(self) -> None:
         self.answers.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
+import pytest
 from hook_world import Receiver, ask, count
 from remote_world import Server, reserved
 from waiting import until
@@ -19,7 +20,9 @@ def caught_up(inbox: sayso.Inbox, endpoint: Endpoint) -> bool:
     """Whether the outbox has nothing left to tell."""
     place = read_cursor(inbox.store.cursor(endpoint.name))
     told = ("asked", "decided", "expired", "cancelled")
-    return not [e for _, e in inbox.store.events(place.at, 1000) if e.type in told]
+    return not place.aside and not [
+        e for _, e in inbox.store.events(place.at, 1000) if e.type in told
+    ]
 
 
 def test_a_restart_loses_nothing_and_repeats_nothing(
@@ -114,3 +117,89 @@ def test_a_receiver_that_is_down(
         place = read_cursor(inbox.store.cursor(endpoint.name))
         assert place.tries >= 1
         assert len(until(lambda: receiver.got)) == 1
+
+
+def aside(inbox: sayso.Inbox, endpoint: Endpoint) -> list[str]:
+    """The requests of the messages that were set aside."""
+    return [each.request for each in read_cursor(inbox.store.cursor(endpoint.name)).aside]
+
+
+def test_a_refused_message_holds_up_only_its_own_request(
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
+) -> None:
+    receiver.refuses = {"bad"}
+    endpoint = receiver.endpoint()
+    server = serve(endpoint)
+    bad = ask(gate, "bad")
+    until(lambda: count(server, "failed") >= 1)
+    inbox.decide_sync(bad.id, bad.approve(), by="zoe")
+    others = [ask(gate, f"good {n}") for n in range(5)]
+    until(lambda: [run for run in receiver.runs() if run != "bad"] == [r.run for r in others])
+    tried = count(server, "failed")
+    until(lambda: count(server, "failed") > tried)  # it is retried, beside the others
+    assert set(receiver.of(bad.id)) == {"request.opened"}  # and the next one waits behind it
+    until(lambda: aside(inbox, endpoint) == [bad.id, bad.id])
+    receiver.refuses = set()
+    until(lambda: caught_up(inbox, endpoint))
+    accepted = [t for t in receiver.of(bad.id) if t == "request.decided"]
+    assert receiver.of(bad.id)[-2:] == ["request.opened", "request.decided"]
+    assert len(accepted) == 1
+
+
+def test_what_was_set_aside_survives_a_restart(
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
+) -> None:
+    receiver.refuses = {"bad"}
+    endpoint = receiver.endpoint()
+    first = serve(endpoint)
+    bad, good = ask(gate, "bad"), ask(gate, "good")
+    until(lambda: aside(inbox, endpoint) == [bad.id])
+    first.stop()
+    inbox.decide_sync(bad.id, bad.reject("no"), by="zoe")
+    receiver.refuses = set()
+    serve(endpoint)
+    until(lambda: caught_up(inbox, endpoint))
+    assert receiver.of(bad.id)[-2:] == ["request.opened", "request.decided"]
+    assert receiver.of(good.id) == ["request.opened"]
+
+
+def test_a_receiver_that_refuses_everything_keeps_the_order(
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
+) -> None:
+    endpoint = receiver.endpoint(pause=0.01)
+    runs = [f"r{n}" for n in range(6)]
+    receiver.refuses = set(runs)
+    server = serve(endpoint)
+    requests = [ask(gate, run) for run in runs]
+    until(lambda: count(server, "failed") >= 6)
+    assert set(receiver.runs()) <= {"r0", "r1"}  # the next message, and one to compare with
+    assert aside(inbox, endpoint) == []
+    server.stop()
+    receiver.refuses = set()
+    serve(endpoint)
+    until(lambda: caught_up(inbox, endpoint))
+    told = [received.body["data"]["id"] for received in receiver.got]
+    assert told[-6:] == [request.id for request in requests]
+
+
+def test_only_so_many_messages_are_set_aside(
+    serve: Serve,
+    receiver: Receiver,
+    gate: sayso.Gate,
+    inbox: sayso.Inbox,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sayso.server.webhooks._MAX_ASIDE", 2)
+    endpoint = receiver.endpoint()
+    receiver.refuses = {"bad 0", "bad 1", "bad 2"}
+    serve(endpoint)
+    for n in range(3):
+        ask(gate, f"bad {n}")
+        ask(gate, f"good {n}")
+    until(lambda: len(aside(inbox, endpoint)) == 2)
+    until(lambda: receiver.runs().count("bad 2") >= 2)
+    assert len(aside(inbox, endpoint)) == 2
+    assert "good 2" not in receiver.runs()
+    receiver.refuses = set()
+    until(lambda: caught_up(inbox, endpoint))
+    assert "good 2" in receiver.runs()

@@ -30,6 +30,7 @@ def test_opened_and_decided(
     assert opened["type"] == "request.opened"
     assert opened["data"] == {
         "id": request.id,
+        "title": "Pay: ana, ••••",
         "kind": "approval",
         "status": "pending",
         "agent": "bot",
@@ -107,6 +108,20 @@ def test_secrets_and_hidden_characters_stay_here(
         assert "\u202e" not in text
 
 
+def test_a_title_is_what_people_read_first(
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
+) -> None:
+    serve(receiver.endpoint())
+    request = ask(gate, "r", title="Pay {to}, with the password {password}")
+    inbox.decide_sync(request.id, request.edit({"to": "ben"}), by="zoe")
+    until(lambda: len(receiver.got) == 2)
+    opened, decided = (received.body["data"]["title"] for received in receiver.got)
+    assert (opened, decided) == (
+        "Pay ana, with the password ••••",
+        "Pay ben, with the password ••••",
+    )
+
+
 def test_only_what_was_wanted(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
@@ -146,10 +161,10 @@ def test_a_receiver_that_fails_twice(
 def test_what_is_given_up_is_in_the_record(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
-    receiver.statuses = [500] * 4
+    receiver.refuses = {"r1"}
     server = serve(receiver.endpoint(keep_trying=0, pause=0.01, url=f"{receiver.url}?key=abc"))
     first, second = ask(gate, "r1"), ask(gate, "r2")
-    until(lambda: len(receiver.got) == 5)
+    until(lambda: notes(inbox))
     assert receiver.of(first.id) == ["request.opened"] * 4
     assert receiver.of(second.id) == ["request.opened"]
     (note,) = notes(inbox)

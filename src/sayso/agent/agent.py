@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
@@ -435,3 +435,17 @@ def store_mismatch(agent: Resumable, store: Store) -> str:
     if own is None or own.incarnation == store.incarnation:
         return ""
     return f"{agent.name} uses the store {own.url}, not {store.url}"
+
+
+def nested_stores(agent: object, store: Store) -> Iterator[tuple[Store, Store]]:
+    """Yield the stores of sub-agents that have their own, each with the store of the outer agent.
+
+    ``store`` is the store that ``agent`` runs on.
+    """
+    inners = [tool.inner for tool in agent.tools.values()] if isinstance(agent, Agent) else []
+    for inner in inners:
+        if isinstance(inner, Agent):
+            own = store if inner._store is None else inner.store
+            if own.incarnation != store.incarnation:
+                yield own, store
+            yield from nested_stores(inner, own)

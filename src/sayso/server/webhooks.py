@@ -4,6 +4,11 @@ The outbox is the store's own event log, which each endpoint reads at its own pa
 other queue. An endpoint's position is a row that advances when a message is accepted, so a restart
 loses nothing and repeats at most the message that was being delivered. Each endpoint has its own
 task: a slow or dead one delays no other.
+
+A receiver may be down, or it may refuse one message and accept others. To find out, the outbox
+tries a message of another request after each refusal. If that one is accepted, the refused message
+is set aside in the same row, with its own retry schedule, and later messages about its request are
+kept behind it. Otherwise the endpoint waits, and keeps the order of all messages.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import socket
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,12 +36,12 @@ from standardwebhooks import Webhook
 from sayso import codec
 from sayso.engine.commands import Note
 from sayso.errors import SaysoError
-from sayso.redaction import redact
+from sayso.redaction import redact, title_of
 from sayso.rows import Call, CallStatus, Event
 from sayso.server.monitoring import Metrics
 from sayso.server.request_views import inert
 from sayso.stores.base import Cursor, Store
-from sayso.stores.row_checks import if_readable
+from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import CommitWaiter, to_thread
 from sayso.types import Json, Micros, moment
 from sayso.views import is_request
@@ -45,7 +51,11 @@ log = logging.getLogger("sayso.webhooks")
 _MICROS = 1_000_000
 _PAGE = 200
 _POLL = 30.0
-_MAX_PAUSE = 3600.0
+#: Seconds between two tries at most: of a message that was set aside, and of an endpoint that
+#: accepts nothing.
+_MAX_PAUSE, _MAX_ENDPOINT_PAUSE = 3600.0, 60.0
+#: How many messages an endpoint may have set aside; then it waits at the next refusal.
+_MAX_ASIDE = 100
 #: Try even an old message this often: the server may have been down for long.
 _MIN_TRIES = 4
 #: Seconds that the lease of a delivery exceeds its timeout.
@@ -67,7 +77,8 @@ class Endpoint:
 
     ``secret`` is ``whsec_`` followed by at least 24 random bytes in base64. Plain HTTP and private
     addresses need ``allow_private``. ``page`` is the URL of the web app, for links. A message is
-    retried until it is ``keep_trying`` seconds old, with pauses that double from ``pause``.
+    retried until it is ``keep_trying`` seconds old, with pauses that double from ``pause``. A
+    message that the receiver refuses, while it accepts others, holds up only its own request.
     """
 
     url: str
@@ -211,7 +222,8 @@ class Message(NamedTuple):
 def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None:
     """Return the message for an event, or ``None`` if this endpoint gets none.
 
-    A message says what happened and links to the request. It contains no arguments.
+    A message says what happened and links to the request. Its title may quote arguments, with
+    secrets masked.
     """
     outcome = _type_and_status(event) if event.call else None
     if outcome is None or outcome[0] not in endpoint.events:
@@ -219,9 +231,13 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
     call = if_readable(store.call, event.call)
     if call is None or not is_request(call) or _retried_without_asking(event, call):
         return None
+    request = if_readable(request_in, store, call)
+    if request is None:
+        return None
     kind, status = outcome
     data = {
         "id": call.id,
+        "title": title_of(request),
         "kind": "in_doubt" if event.type == "in_doubt" else call.kind,
         "status": status,
         "agent": call.agent,
@@ -356,17 +372,31 @@ def _signed(endpoint: Endpoint, message: Message) -> dict[str, str]:
 # -- the outbox
 
 
+class Refused(NamedTuple):
+    """A message that was set aside. ``before`` is the cursor of the event before its own.
+
+    Messages about one request keep their order, so only the first of them is tried.
+    """
+
+    before: Cursor
+    request: str
+    tries: int = 0
+    due: Micros = 0
+
+
 class DeliveryCursor(NamedTuple):
     """How far an endpoint has come: a row that servers change by compare-and-set.
 
-    Everything up to ``at`` is delivered, and the next message was tried ``tries`` times. Nobody may
-    continue before ``due``. A server that delivers moves it into the future, which is a lease; so
-    does a failure, which is a pause. When the time has come, any server may continue.
+    Everything up to ``at`` is delivered or in ``aside``, and the next message was tried ``tries``
+    times. Nobody may continue before ``due``. A server that delivers moves it into the future,
+    which is a lease; so does a failure, which is a pause. When the time has come, any server may
+    continue.
     """
 
     at: Cursor
     tries: int = 0
     due: Micros = 0
+    aside: tuple[Refused, ...] = ()
     #: Random, so that no two writes are equal and compare-and-set is reliable.
     mark: str = ""
 
@@ -374,10 +404,28 @@ class DeliveryCursor(NamedTuple):
         """Return the cursor as it is stored."""
         return json.dumps(self._replace(mark=secrets.token_hex(8)))
 
+    def first_of_each(self) -> list[Refused]:
+        """Return the messages that were set aside and may be tried: the first of each request."""
+        return list({refused.request: refused for refused in reversed(self.aside)}.values())
+
+    def holds_up(self, request: str) -> bool:
+        """Return whether a message about this request was set aside."""
+        return any(refused.request == request for refused in self.aside)
+
+    def advanced(self, to: Cursor, *refused: Refused) -> DeliveryCursor:
+        """Return the cursor after a message, without a lease, with messages set aside."""
+        return DeliveryCursor(to, aside=(*self.aside, *refused))
+
+    def without(self, refused: Refused, *instead: Refused) -> DeliveryCursor:
+        """Return the cursor with a message that was set aside removed or replaced."""
+        at = self.aside.index(refused)
+        return self._replace(aside=(*self.aside[:at], *instead, *self.aside[at + 1 :]))
+
 
 def read_cursor(text: str) -> DeliveryCursor:
     """Parse a stored cursor."""
-    return DeliveryCursor(*json.loads(text))
+    at, tries, due, aside, mark = json.loads(text)
+    return DeliveryCursor(at, tries, due, tuple(Refused(*each) for each in aside), mark)
 
 
 def start_cursor(store: Store, name: str) -> None:
@@ -387,7 +435,7 @@ def start_cursor(store: Store, name: str) -> None:
 
 
 class PendingMessage(NamedTuple):
-    """The next message, with the cursor of its event and of the event before it."""
+    """A message, with the cursor of its event and of the event before it."""
 
     before: Cursor
     cursor: Cursor
@@ -441,6 +489,11 @@ class EndpointReader:
         self._metrics = metrics
         #: The stored cursor that was last read, and how far there was no message after it.
         self._read_to: tuple[str, Cursor] = ("", "")
+        #: Whether a message that was set aside was tried last: new ones take turns with them.
+        self._retried = False
+        #: The message that other messages were last looked for behind, how far there was none, and
+        #: what must stay behind it.
+        self._scanned: tuple[Cursor, Cursor, list[Refused]] = ("", "", [])
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Follow the events until ``stopping`` is set."""
@@ -468,13 +521,29 @@ class EndpointReader:
         cursor, now = read_cursor(raw), store.now()
         if cursor.due > now:  # paused after a failure, or another server is delivering
             return min((cursor.due - now) / _MICROS, _POLL), False
+        refused = min(cursor.first_of_each(), key=lambda each: each.due, default=None)
+        again = refused if refused is not None and refused.due <= now else None
         found = await to_thread(self._next, raw, cursor)
-        if found is None:
-            return _POLL, True
-        held = now + round((endpoint.timeout + _LEASE_MARGIN) * _MICROS)
+        if found and cursor.holds_up(found.message.request) and len(cursor.aside) >= _MAX_ASIDE:
+            found = None
+        self._retried = again is not None and (found is None or not self._retried)
+        held = now + round((2 * endpoint.timeout + _LEASE_MARGIN) * _MICROS)
         taken = cursor._replace(due=held).to_json()
+        if again is not None and self._retried:
+            deliver = partial(self._retry, again)
+        elif found is not None:
+            deliver = partial(self._advance, found)
+        else:
+            pause = _POLL if refused is None else min((refused.due - now) / _MICROS, _POLL)
+            return pause, True
         if await to_thread(self._move, raw, taken):
-            await self._deliver(found, cursor, taken)
+            after = cursor
+            try:
+                after = await deliver(cursor)
+            finally:
+                # If cancelled too, so that the next server need not wait for the lease.
+                moving = asyncio.ensure_future(to_thread(self._move, taken, after.to_json()))
+                await asyncio.shield(moving)
         return 0.0, False
 
     def _next(self, raw: str, cursor: DeliveryCursor) -> PendingMessage | None:
@@ -488,7 +557,7 @@ class EndpointReader:
                 if message is not None:
                     return PendingMessage(at, position, message)
                 at = position
-            if len(batch) == _PAGE and self._move(raw, stored := DeliveryCursor(at).to_json()):
+            if len(batch) == _PAGE and self._move(raw, stored := cursor.advanced(at).to_json()):
                 raw = stored  # so that a restart does not read all of it again
             self._read_to = raw, at
         return None
@@ -496,38 +565,87 @@ class EndpointReader:
     def _move(self, raw: str, to: str) -> bool:
         return self._store.move_cursor(self._endpoint.name, to, expected=raw)
 
-    async def _deliver(self, found: PendingMessage, cursor: DeliveryCursor, taken: str) -> None:
-        """Try once, and store the new cursor, even if cancelled."""
-        after = cursor
-        try:
-            after = await self._try_delivery(found, cursor)
-        finally:
-            # If cancelled too, so that the next server need not wait for the lease.
-            moving = asyncio.ensure_future(to_thread(self._move, taken, after.to_json()))
-            await asyncio.shield(moving)
+    async def _advance(self, found: PendingMessage, cursor: DeliveryCursor) -> DeliveryCursor:
+        """Deliver the next message, or else one of another request; return the cursor after it."""
+        message = found.message
+        if cursor.holds_up(message.request):
+            return cursor.advanced(found.cursor, Refused(found.before, message.request))
+        tries = cursor.tries + 1
+        if (problem := await self._try(message, tries)) is None:
+            return cursor.advanced(found.cursor)
+        if self._is_dead(message, tries):
+            await to_thread(self._give_up, message, tries, problem)
+            return cursor.advanced(found.cursor)
+        refused = Refused(found.before, message.request, tries, self._due(tries, _MAX_PAUSE))
+        other, behind = await to_thread(self._other, found, cursor)
+        if other is not None and await self._try(other.message, 1) is None:
+            return cursor.advanced(other.cursor, refused, *behind)
+        due = self._due(tries, _MAX_ENDPOINT_PAUSE)
+        return cursor._replace(at=found.before, tries=tries, due=due)
 
-    async def _try_delivery(self, found: PendingMessage, cursor: DeliveryCursor) -> DeliveryCursor:
-        message, endpoint = found.message, self._endpoint
+    def _other(
+        self, found: PendingMessage, cursor: DeliveryCursor
+    ) -> tuple[PendingMessage | None, list[Refused]]:
+        """Return the next message that may be delivered before this one, and those that may not.
+
+        Returns no message if there is none, or if too many would have to be set aside.
+        """
+        scanned, at, known = self._scanned
+        if scanned != found.cursor:
+            at, known = found.cursor, []
+        behind = list(known)
+        while batch := self._store.events(at, _PAGE):
+            for position, event in batch:
+                message = message_of(self._store, event, self._endpoint)
+                if len(cursor.aside) + len(behind) + 1 > _MAX_ASIDE:
+                    return None, []
+                if message is not None:
+                    request = message.request
+                    if request != found.message.request and not cursor.holds_up(request):
+                        return PendingMessage(at, position, message), behind
+                    behind.append(Refused(at, request))
+                at = position
+            self._scanned = found.cursor, at, list(behind)
+        return None, []
+
+    async def _retry(self, refused: Refused, cursor: DeliveryCursor) -> DeliveryCursor:
+        """Deliver a message that was set aside; return the cursor after it."""
+        message = await to_thread(self._message_after, refused.before)
+        if message is None:  # its request was pruned
+            return cursor.without(refused)
+        tries = refused.tries + 1
+        if (problem := await self._try(message, tries)) is None:
+            return cursor.without(refused)
+        if self._is_dead(message, tries):
+            await to_thread(self._give_up, message, tries, problem)
+            return cursor.without(refused)
+        later = refused._replace(tries=tries, due=self._due(tries, _MAX_PAUSE))
+        return cursor.without(refused, later)
+
+    def _message_after(self, before: Cursor) -> Message | None:
+        found = self._store.events(before, 1)
+        return message_of(self._store, found[0][1], self._endpoint) if found else None
+
+    async def _try(self, message: Message, tries: int) -> str | None:
+        """Send a message once. Return why it was not accepted, or ``None`` if it was."""
         try:
-            await self._sender.deliver(endpoint, message)
+            await self._sender.deliver(self._endpoint, message)
         except Exception as error:  # whatever it was, a retry may succeed
-            tries = cursor.tries + 1
             self._metrics.webhooks.labels("failed").inc()
-            log.warning("webhook %s to %s, try %d: %s", message.id, endpoint.shown, tries, error)
-            if not self._is_dead(message, tries):
-                return DeliveryCursor(found.before, tries, self._store.now() + self._pause(tries))
-            await to_thread(self._give_up, message, tries, str(error))
-            return DeliveryCursor(found.cursor)
+            shown = self._endpoint.shown
+            log.warning("webhook %s to %s, try %d: %s", message.id, shown, tries, error)
+            return str(error)
         self._metrics.webhooks.labels("delivered").inc()
-        return DeliveryCursor(found.cursor)
+        return None
 
     def _is_dead(self, message: Message, tries: int) -> bool:
         age = (self._store.now() - message.at) / _MICROS
         return tries >= _MIN_TRIES and age > self._endpoint.keep_trying
 
-    def _pause(self, tries: int) -> Micros:
-        longest = min(self._endpoint.pause * 2.0 ** min(tries - 1, 20), _MAX_PAUSE)
-        return round(longest * random.uniform(0.8, 1.2) * _MICROS)
+    def _due(self, tries: int, longest: float) -> Micros:
+        """Return when to try again after so many tries."""
+        pause = min(self._endpoint.pause * 2.0 ** min(tries - 1, 20), longest)
+        return self._store.now() + round(pause * random.uniform(0.8, 1.2) * _MICROS)
 
     def _give_up(self, message: Message, tries: int, reason: str) -> None:
         """Record in the audit log that a message was given up."""

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from sayso import codec
 from sayso.agent import Agent, Resumable
-from sayso.agent.agent import store_mismatch
+from sayso.agent.agent import nested_stores, store_mismatch
 from sayso.agent.events import Ended
 from sayso.engine.commands import Note
 from sayso.errors import SaysoError
@@ -30,7 +30,7 @@ from sayso.gate.lease import Due, unless_taken
 from sayso.rows import LIVE, Event, Run
 from sayso.stores.base import Query, Store
 from sayso.stores.event_follower import EventFollower
-from sayso.stores.nested_runs import close_overdue
+from sayso.stores.nested_runs import close_overdue, wake_outer
 from sayso.sync import read, to_thread
 from sayso.types import Micros
 from sayso.worker.steps import Hear, Step, Steps, listen, recorded
@@ -118,14 +118,34 @@ class Worker:
         """Work until ``stop`` is called, then finish the runs in progress."""
         news = self.store.subscribe(None, partial(self._notified, asyncio.get_running_loop()))
         self._looking = looking = asyncio.create_task(self._look_until_stopped())
+        waking = [asyncio.create_task(each.run()) for each in self.nested_followers()]
         try:
             await asyncio.wait({looking})
         finally:
-            looking.cancel()
+            for task in (looking, *waking):
+                task.cancel()
+            await asyncio.gather(*waking, return_exceptions=True)
             news.cancel()
         if not looking.cancelled():
             looking.result()
         await self.drained()
+
+    def nested_followers(self) -> list[EventFollower]:
+        """Return what wakes outer runs whose sub-agents keep their runs in another store.
+
+        In one store, the run of a sub-agent wakes its outer run itself.
+        """
+        pairs = {
+            (inner.incarnation, outer.incarnation): (inner, outer)
+            for agent in self._agents.values()
+            for inner, outer in nested_stores(agent, self.store)
+        }
+        return [
+            # From the first event on: a run may have paused before the first worker started.
+            EventFollower(inner, f"outer:{outer.incarnation}", _may_wake_outer, wakes)
+            for inner, outer in pairs.values()
+            for wakes in [partial(_wake_outer_runs, inner, outer)]
+        ]
 
     def stop(self) -> None:
         """Take no more runs. ``run`` returns when the runs in progress have paused or ended."""
@@ -294,6 +314,22 @@ class Worker:
         return (await agent.resume(run)).status
 
 
+#: Events after which the run of a sub-agent is ready or over.
+_WAKE_OUTER = frozenset({"decided", "expired", "retried", "finished", "run_cancelled"})
+
+
+def _may_wake_outer(event: Event) -> bool:
+    return event.type in _WAKE_OUTER
+
+
+async def _wake_outer_runs(inner: Store, outer: Store, events: Sequence[Event]) -> None:
+    """Make the outer runs of these runs due."""
+    for name in dict.fromkeys(event.run for event in events):
+        run = await to_thread(inner.run, name)
+        if run is not None and run.parent_call is not None:
+            await to_thread(wake_outer, outer, run.parent_call)
+
+
 def _agents_by_name(agents: Iterable[Resumable]) -> dict[str, Resumable]:
     """Map each name whose runs an agent can resume to that agent."""
     named: dict[str, Resumable] = {}
@@ -352,7 +388,7 @@ SCAN_SECONDS = 60.0
 _MOST_SCANNED = 1000
 #: Events after which a run that no process works on may be ready.
 _MAKE_READY = frozenset(
-    {"decided", "expired", "cancelled", "superseded", "in_doubt", "retried", "suspended"}
+    {"decided", "expired", "cancelled", "superseded", "in_doubt", "retried", "suspended", "woken"}
 )
 
 
@@ -387,7 +423,8 @@ class Relay:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await asyncio.gather(self._follower.run(), self._scan_store())
+        nested = [follower.run() for follower in self._worker.nested_followers()]
+        await asyncio.gather(self._follower.run(), self._scan_store(), *nested)
 
     async def _hand_on(self, events: Sequence[Event]) -> None:
         for name in dict.fromkeys(event.run for event in events):
