@@ -11,4 +11,4 @@ from mcp_world import World
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
-    made.inbox.close()
+    made.close()

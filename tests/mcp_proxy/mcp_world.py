@@ -11,7 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+from live_server import LiveServer
 from mcp import Client
+from shop_server import make_shop
 from waiting import until_async
 
 import sayso
@@ -32,16 +35,31 @@ class World:
         self.folder = folder
         self.url = f"sqlite:///{folder}/sayso.db"
         self.inbox = sayso.Inbox(self.url)
+        self._live: list[LiveServer] = []
 
     @property
     def effects(self) -> list[str]:
         path = self.folder / "effects"
         return path.read_text().splitlines() if path.exists() else []
 
-    def shop(self, **settings: Any) -> dict[str, Any]:
-        """Return the entry of the shop in ``mcpServers``."""
-        entry: dict[str, Any] = {"command": sys.executable, "args": [str(SHOP), str(self.folder)]}
-        return {**entry, **({"sayso": settings} if settings else {})}
+    def shop(self, *, folder: Path | None = None, **settings: Any) -> dict[str, Any]:
+        """Return the entry in ``mcpServers`` of a shop that this process serves over HTTP."""
+        app = make_shop(folder or self.folder).streamable_http_app()
+        config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
+        live = LiveServer(config)
+        live.start()
+        self._live.append(live)
+        return _entry({"url": f"{live.url}/mcp"}, settings)
+
+    def stdio_shop(self, **settings: Any) -> dict[str, Any]:
+        """Return the entry of a shop that the proxy starts."""
+        command = {"command": sys.executable, "args": [str(SHOP), str(self.folder)]}
+        return _entry(command, settings)
+
+    def close(self) -> None:
+        self.inbox.close()
+        for live in self._live:
+            live.stop()
 
     def config(self, *, servers: dict[str, Any] | None = None, **ours: Any) -> dict[str, Any]:
         return {"mcpServers": servers or {"shop": self.shop()}, "sayso": {"hold": 5, **ours}}
@@ -113,6 +131,10 @@ class World:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+def _entry(entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    return {**entry, **({"sayso": settings} if settings else {})}
 
 
 def said(result: Any) -> str:

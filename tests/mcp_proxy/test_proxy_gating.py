@@ -108,9 +108,7 @@ async def test_wrong_arguments_and_unknown_tools_are_errors_and_ask_nobody(world
 async def test_two_servers_share_one_endpoint_under_prefixes(world: World) -> None:
     other = world.folder / "other"
     other.mkdir()
-    second = world.shop()
-    second["args"] = [second["args"][0], str(other)]
-    servers = {"shop": world.shop(trust_hints=True), "depot": second}
+    servers = {"shop": world.stdio_shop(trust_hints=True), "depot": world.shop(folder=other)}
     async with world.client(config=world.config(servers=servers)) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"shop__order", "depot__order", "sayso_wait"} <= names

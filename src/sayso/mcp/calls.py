@@ -61,6 +61,9 @@ PROGRESS_SECONDS = 3.0
 #: How many outcomes to keep for a client that asks for them again.
 _MOST_DELIVERED = 500
 _MOST_OPEN = 1000
+#: Seconds that running calls get when the proxy ends, which must be gone two seconds after its
+#: client.
+_LAST_SECONDS = 0.5
 #: How often a gated read is repeated after its connection broke.
 _READ_AGAIN = 3
 _REUSED = (
@@ -152,7 +155,9 @@ class Calls:
         self._name = f"mcp:{gate.agent}:{session}:"
         #: Returns the tool of a name, if there is one now.
         self._target = target
+        #: The calls that were not handed over, by ticket.
         self._held: dict[str, Held] = {}
+        #: What clients got, for a gate without a store of its own.
         self._delivered: OrderedDict[str, Outcome] = OrderedDict()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -180,9 +185,12 @@ class Calls:
         """Return the call with this ticket, also from an earlier process."""
         held = self._held.get(ticket)
         if held is None and isinstance(self.gate, Gate):
-            row = await read(self.gate.store, self.gate.store.call_by_key, self._run(ticket), _KEY)
-            # Another task may have found it in the meantime.
-            held = self._held.get(ticket) or (None if row is None else self._revived(ticket, row))
+            store, name = self.gate.store, self._run(ticket)
+            run = await read(store, store.run, name)
+            row = None if run is None else await read(store, store.call_by_key, name, _KEY)
+            held = self._held.get(ticket)  # another task may have found it in the meantime
+            if held is None and run is not None and row is not None:
+                held = self._revived(ticket, row, open=run.status in LIVE)
         return held
 
     async def take_up(self) -> None:
@@ -205,21 +213,23 @@ class Calls:
                         found.append((run.id.removeprefix(self._name), row))
         return found
 
-    def _revived(self, ticket: str, row: Call) -> Held | None:
+    def _revived(self, ticket: str, row: Call, *, open: bool = True) -> Held | None:
         target = self._target(row.tool)
         if target is None:  # its server is not connected (yet)
             return None
-        return self._hold(ticket, target, row.args if row.original is None else row.original)
+        wrote = row.args if row.original is None else row.original
+        return self._hold(ticket, target, wrote, open=open)
 
     def _run(self, ticket: str) -> str:
         return f"{self._name}{ticket}"
 
-    def _hold(self, ticket: str, target: Target, wrote: str) -> Held:
+    def _hold(self, ticket: str, target: Target, wrote: str, *, open: bool = True) -> Held:
         scope = RunScope(self.gate.driver, self._run(ticket), "")
         held = Held(ticket, target, wrote, scope)
         held.task = asyncio.create_task(self._carry(held), name=f"sayso-mcp-{ticket}")
         held.task.add_done_callback(lambda task: self._ended(held))
-        self._held[ticket] = held
+        if open:  # otherwise it was handed over, and the same call is a new one
+            self._held[ticket] = held
         return held
 
     def _ended(self, held: Held) -> None:
@@ -321,9 +331,10 @@ class Calls:
         """Remember that a client got the result: the same call is a new one from now on."""
         if self._held.pop(held.ticket, None) is None:
             return
-        self._delivered[held.ticket] = outcome
-        while len(self._delivered) > _MOST_DELIVERED:
-            self._delivered.popitem(last=False)
+        if not isinstance(self.gate, Gate):
+            self._delivered[held.ticket] = outcome
+            while len(self._delivered) > _MOST_DELIVERED:
+                self._delivered.popitem(last=False)
         try:
             status = "done" if outcome.ok else "failed"
             await self.gate.driver.backend.finish(held.scope, status)
@@ -400,16 +411,24 @@ class Calls:
         raise AssertionError
 
     async def close(self) -> None:
-        """Stop. Calls that wait for people stay in the store; the next process takes them up."""
-        tasks = [held.task for held in self._held.values() if not held.task.done()]
-        for held in list(self._held.values()):
-            if held.target.on_abandon == "cancel" and not held.task.done():
+        """Stop. Calls that wait for people stay in the store; the next process takes them up.
+
+        Calls that run get a moment to end; then they are in doubt.
+        """
+        open = [held for held in self._held.values() if not held.task.done()]
+        for held in open:
+            if held.target.on_abandon == "cancel" and not held.running:
                 with contextlib.suppress(SaysoError):
                     await self.cancel(held, "the client left")
+            elif not held.running:
+                held.task.cancel()
+        tasks = {held.task for held in open}
+        if tasks:
+            await asyncio.wait(tasks, timeout=_LAST_SECONDS)
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=1.0)
+            await asyncio.wait(tasks, timeout=_LAST_SECONDS)
 
 
 def _keyed(plan: Plan) -> Plan:
