@@ -10,11 +10,11 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.elicitation import AcceptedElicitation
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
@@ -24,6 +24,10 @@ READS = ToolAnnotations(read_only_hint=True)
 
 class Size(BaseModel):
     size: str
+
+
+def ask_size() -> Elicit[Size]:
+    return Elicit("Which size?", Size)
 
 
 def make_shop(folder: Path) -> MCPServer:  # noqa: C901  # one tool after the other
@@ -100,9 +104,8 @@ def make_shop(folder: Path) -> MCPServer:  # noqa: C901  # one tool after the ot
         raise ToolError("out of flour")
 
     @server.tool()
-    async def wrap(ctx: Context) -> str:
+    async def wrap(answer: Annotated[ElicitationResult[Size], Resolve(ask_size)]) -> str:
         """Ask the user for the size."""
-        answer = await ctx.elicit("Which size?", schema=Size)
         note(f"wrap {answer.action}")
         if isinstance(answer, AcceptedElicitation):
             return f"wrapped {answer.data.size}"
@@ -112,6 +115,7 @@ def make_shop(folder: Path) -> MCPServer:  # noqa: C901  # one tool after the ot
     async def grow(ctx: Context) -> str:
         """Add a tool."""
         server.add_tool(lambda: "new", name="sprout", description="Grown later.")
+        await ctx.notify_tools_changed()  # for clients of the modern era
         await ctx.session.send_tool_list_changed()
         return "grown"
 

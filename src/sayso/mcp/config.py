@@ -22,6 +22,8 @@ from sayso.gate.options import MAX_NAME
 
 OnAbandon = Literal["keep", "cancel"]
 Recorded = Literal["all", "asked"]
+#: ``auto`` speaks the newest era that a server understands, ``legacy`` the one with a handshake.
+Protocol = Literal["auto", "legacy"]
 
 #: What clients and servers are told.
 VERSION = version("sayso")
@@ -33,7 +35,7 @@ SEPARATOR = "__"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _TOP = ("agent", "session", "policy", "hold", "clients", "on_abandon")
-_OF_SERVER = ("trust_hints", "record", "on_abandon", "prefix")
+_OF_SERVER = ("trust_hints", "record", "on_abandon", "prefix", "protocol")
 _OF_CLIENT = ("hold",)
 
 
@@ -59,6 +61,7 @@ class UpstreamConfig:
     on_abandon: OnAbandon = "keep"
     #: Put before the names of its tools and prompts. None: its name, if there are other servers.
     prefix: str | None = None
+    protocol: Protocol = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +180,7 @@ def _upstream(
         "record": _choice(ours, "record", Recorded, "all", f"{at}.sayso"),
         "on_abandon": _choice(ours, "on_abandon", OnAbandon, abandon, f"{at}.sayso"),
         "prefix": prefix,
+        "protocol": _choice(ours, "protocol", Protocol, "auto", f"{at}.sayso"),
     }
     if "url" in entry:
         url = fill(_text(entry, "url", at, "") or "", "url")

@@ -142,6 +142,7 @@ class Upstream:
     async def _connect(self) -> AsyncIterator[Client]:
         client = Client(
             self._transport(),
+            mode=self.config.protocol,
             client_info=types.Implementation(name="sayso-proxy", version=VERSION),
             elicitation_callback=self._elicit,
             message_handler=self._heard,
