@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -17,7 +18,6 @@ from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.cli.serve import is_loopback
 from sayso.stores import open_store
-from sayso.sync import exit_soon
 
 if TYPE_CHECKING:
     import socket
@@ -196,7 +196,12 @@ def run_front(work: Callable[[], Awaitable[None]], gates: Gates) -> None:
         asyncio.run(whole())
     finally:
         gates.close()
-    exit_soon()  # an OS thread may still read the input
+    # Everything is written. Do not wait for OS threads that read the input, or for an idle pool:
+    # the client expects the process to be gone.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def log_to_stderr() -> None:

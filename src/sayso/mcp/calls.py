@@ -64,8 +64,8 @@ _MOST_OPEN = 1000
 #: Seconds that running calls get when the proxy ends, which must be gone two seconds after its
 #: client.
 _LAST_SECONDS = 0.5
-#: How often a gated read is repeated after its connection broke.
-_READ_AGAIN = 3
+#: How often a call is taken further after its connection broke.
+_MOST_AGAIN = 3
 _REUSED = (
     "Nothing was run: the id of this call belongs to another one, which was made before. "
     "Make the call again."
@@ -248,12 +248,11 @@ class Calls:
         while True:
             try:
                 value = await self.gate.driver.result(held.scope, plan)
-            except ServerConnectionLost:
-                continue  # it is in doubt, or may run again: wait for people, or start it
-            except ConnectionLost:
+            except ServerConnectionLost as lost:
+                # It is in doubt, and people settle it; or it may run again, and is started again.
                 again += 1
-                if again > _READ_AGAIN:
-                    raise
+                if again > _MOST_AGAIN:
+                    raise ConnectionLost(f"{lost}, {again} times") from lost
                 continue
             except (Refused, InDoubt, CallFailed, ResultNotKept) as error:
                 value = getattr(error, "value", None)
@@ -403,9 +402,9 @@ class Calls:
             try:
                 value = await self.gate.driver.result(scope, plan)
                 return Outcome(ok=True, value=value, text="")
-            except ConnectionLost as error:
+            except ServerConnectionLost as lost:
                 if last:
-                    return Outcome(ok=False, value=None, text=str(error))
+                    return Outcome(ok=False, value=None, text=f"Nothing was read: {lost}.")
             except SaysoError as error:
                 return Outcome(ok=False, value=None, text=str(error))
         raise AssertionError

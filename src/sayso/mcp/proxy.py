@@ -101,8 +101,6 @@ class ProxyTool:
                     self.tool.name, passed, caller.progress, caller.elicit
                 )
             except ConnectionLost as lost:
-                if row.is_read:
-                    raise
                 raise ServerConnectionLost(str(lost)) from lost
             finally:
                 if isinstance(caller, Held):

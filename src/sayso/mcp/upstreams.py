@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -45,11 +46,13 @@ Elicit = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | ty
 CONNECT_SECONDS = 30.0
 #: Seconds between attempts to reconnect.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
+#: Seconds after which a connection was a good one.
+_LASTED = 10.0
 #: No server needs more pages than this; one that never ends its list must not hang the proxy.
 _MOST_PAGES = 100
 #: Seconds that a server may take to exit, after its input is closed and after SIGTERM. With the
 #: SDK's own values the proxy could not end within two seconds.
-_EXIT_SECONDS, _KILL_SECONDS = 0.6, 0.4
+_EXIT_SECONDS, _KILL_SECONDS = 0.7, 0.3
 
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
@@ -117,10 +120,11 @@ class Upstream:
         pause = _FIRST_PAUSE
         while True:
             self._lost.clear()
+            began = time.monotonic()
             try:
                 async with self._connect() as client:
                     await self._list_tools(client)
-                    self._client, pause = client, _FIRST_PAUSE
+                    self._client = client
                     self._ready.set()
                     self._tried.set()
                     for kind in ("tools", "prompts", "resources"):
@@ -135,8 +139,10 @@ class Upstream:
                 self._client = None
                 self._ready.clear()
                 self._tried.set()
+            # A server that dies again soon after it was started must not be started in a loop.
+            lasted = time.monotonic() - began > _LASTED
+            pause = _FIRST_PAUSE if lasted else min(pause * 2, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[Client]:
