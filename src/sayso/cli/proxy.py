@@ -72,22 +72,22 @@ def proxy(
     run. Tools that no rule of the policy mentions need approval. Over HTTP, clients send an agent
     token: `sayso token create NAME --role agent`.
     """
+    address = front_address(stdio, listen, no_auth)
     try:
         from sayso.mcp.config import read_config
-        from sayso.mcp.proxy import Proxy
     except ImportError as missing:
         raise Usage(f"sayso proxy: {missing}") from None
-    log_to_stderr()
-    address = front_address(stdio, listen, no_auth)
     found = read_config(config)
     if policy is not None:
         found = replace(found, policy=policy)
     if server is not None and found.policy is not None:
         raise Usage("with --server, the policy of `sayso serve` decides: remove the policy here")
     gates = Gates(store, server, found.policy)
+    log_to_stderr()
 
     async def work() -> None:
         from sayso.mcp.front import serve_http
+        from sayso.mcp.proxy import Proxy
 
         made = Proxy(found, gates.of)
         async with made.running(gates.agents()):
