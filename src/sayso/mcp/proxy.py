@@ -57,6 +57,8 @@ log = logging.getLogger("sayso.mcp")
 
 #: Model APIs refuse tools with longer names.
 _LONGEST_NAME = 64
+#: How long to wait for lists that are being read again.
+_SETTLE_SECONDS = 2.0
 _CHANGED_RULE = "the tool has changed"
 _INSTRUCTIONS = (
     "Some tools need a person's approval before they run. Such a call may return a ticket instead "
@@ -151,6 +153,7 @@ class Proxy:
         self._legacy: dict[str, Any] = {}
         self._resource_owners: dict[str, Upstream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._taking = asyncio.Lock()
         self._listed: dict[str, asyncio.Event] = {
             one.name: asyncio.Event() for one in config.upstreams
         }
@@ -196,7 +199,8 @@ class Proxy:
     async def _took_note(self, upstream: Upstream, kind: str) -> None:
         try:
             if kind == "tools":
-                await self._take_tools(upstream)
+                async with self._taking:  # a later list must not be overtaken by an earlier one
+                    await self._take_tools(upstream)
                 for calls in self._calls.values():
                     await calls.take_up()
             await self._announce(kind)
@@ -263,6 +267,11 @@ class Proxy:
         for upstream in self._upstreams:
             if not upstream.error:
                 await self._listed[upstream.name].wait()
+        # Some servers announce their tools one by one while they start.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                while self._tasks or not all(one.settled for one in self._upstreams):
+                    await asyncio.sleep(0.01)
 
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:

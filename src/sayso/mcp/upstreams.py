@@ -90,6 +90,9 @@ class Upstream:
         self._lost = asyncio.Event()
         self._error = "it is being started"
         self.tools: tuple[types.Tool, ...] = ()
+        #: The lists that changed and were not read again yet, and who reads them.
+        self._stale: set[str] = set()
+        self._relisting: asyncio.Task[None] | None = None
         #: What the running calls do with elicitations that the server relates to no call.
         self._running: list[Elicit] = []
 
@@ -112,6 +115,11 @@ class Upstream:
                 await self._tried.wait()
 
     @property
+    def settled(self) -> bool:
+        """Whether no list that changed waits to be read again."""
+        return self._relisting is None or self._relisting.done()
+
+    @property
     def error(self) -> str:
         """Why it is not connected, or an empty string."""
         return "" if self._client is not None else self._error
@@ -125,6 +133,8 @@ class Upstream:
                 async with self._connect() as client:
                     await self._list_tools(client)
                     self._client = client
+                    if self._stale:  # it announced changes while it was connected
+                        self._outdated("tools")
                     self._ready.set()
                     self._tried.set()
                     for kind in ("tools", "prompts", "resources"):
@@ -212,7 +222,7 @@ class Upstream:
                 resources_list_changed=resources,
             ) as events:
                 async for event in events:
-                    await self._relist(type(event).__name__.removesuffix("ListChanged").lower())
+                    self._outdated(type(event).__name__.removesuffix("ListChanged").lower())
         except Exception as error:
             log.warning("%s: its changes are not followed: %s", self.name, describe_error(error))
 
@@ -225,19 +235,26 @@ class Upstream:
         )
         for kind, name in kinds:
             if isinstance(message, kind):
-                task = asyncio.create_task(self._relist(name))
-                _relisting.add(task)
-                task.add_done_callback(_relisting.discard)
+                self._outdated(name)
 
-    async def _relist(self, kind: str) -> None:
-        client = self._client
-        if kind == "tools" and client is not None:
-            try:
-                await self._list_tools(client)
-            except Exception as error:
-                log.warning("%s: its tools cannot be listed: %s", self.name, _reason(error))
-                return
-        self._changed(self, kind)
+    def _outdated(self, kind: str) -> None:
+        """Have a list read again. Several changes in a row are one."""
+        self._stale.add(kind)
+        if self._relisting is None or self._relisting.done():
+            self._relisting = asyncio.create_task(self._relist())
+
+    async def _relist(self) -> None:
+        while self._stale:
+            kind, client = self._stale.pop(), self._client
+            if client is None:
+                return  # connecting reads everything
+            if kind == "tools":
+                try:
+                    await self._list_tools(client)
+                except Exception as error:
+                    log.warning("%s: its tools cannot be listed: %s", self.name, _reason(error))
+                    continue
+            self._changed(self, kind)
 
     async def _list_tools(self, client: Client) -> None:
         if client.server_capabilities.tools is None:
@@ -364,9 +381,6 @@ class Upstream:
         if ask is None:
             return types.ElicitResult(action="cancel")
         return await ask(params)
-
-
-_relisting: set[asyncio.Task[None]] = set()
 
 
 async def _not_validated(name: str, result: types.CallToolResult) -> None:
