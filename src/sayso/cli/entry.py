@@ -32,11 +32,11 @@ def main() -> None:
 
             app = new_app()
             app.command(name)(getattr(serve, name))
-        elif name == "proxy":
-            from sayso.cli.proxy import proxy
+        elif name in ("proxy", "mcp"):
+            from sayso.cli.proxy import advisory, proxy
 
             app = new_app()
-            app.command(name)(proxy)
+            app.command(name)(proxy if name == "proxy" else advisory)
         else:
             from sayso.cli.main import app
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""``sayso proxy``: put MCP servers behind approval."""
+"""``sayso proxy``: put MCP servers behind approval. ``sayso mcp``: ask people over MCP."""
 
 from __future__ import annotations
 
@@ -90,6 +90,49 @@ def proxy(
         from sayso.mcp.proxy import Proxy
 
         made = Proxy(found, gates.of)
+        async with made.running(gates.agents()):
+            await serve_front(made.server, address, gates, no_auth, serve_http)
+
+    run_front(work, gates)
+
+
+AgentName = Annotated[
+    str, typer.Option("--agent", metavar="NAME", help="The name of the agent in requests.")
+]
+Hold = Annotated[
+    float,
+    typer.Option("--hold", metavar="SECONDS", help="How long a call waits for a person."),
+]
+
+
+def advisory(
+    stdio: Stdio = False,
+    listen: Listen = None,
+    no_auth: NoAuth = False,
+    server: ServerUrl = None,
+    agent: AgentName = "mcp",
+    hold: Hold = 45.0,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Serve tools with which an agent asks people: ask_human, request_approval and two more.
+
+    Nothing makes an agent use them. To make sure that it asks, put its tools behind `sayso proxy`.
+    """
+    address = front_address(stdio, listen, no_auth)
+    if hold <= 0:
+        raise Usage(f"--hold {hold:g}: use a positive number of seconds")
+    try:
+        import sayso.mcp  # noqa: F401
+    except ImportError as missing:
+        raise Usage(f"sayso mcp: {missing}") from None
+    gates = Gates(store, server)
+    log_to_stderr()
+
+    async def work() -> None:
+        from sayso.mcp.advisory import AdvisoryServer
+        from sayso.mcp.front import serve_http
+
+        made = AdvisoryServer(gates.of, agent=agent, hold=hold)
         async with made.running(gates.agents()):
             await serve_front(made.server, address, gates, no_auth, serve_http)
 

@@ -149,11 +149,11 @@ class Calls:
         self,
         gate: Gate | RemoteGate,
         session: str,
-        target: Callable[[str], Target | None],
+        target: Callable[[Call], Target | None],
     ) -> None:
         self.gate = gate
         self._name = f"mcp:{gate.agent}:{session}:"
-        #: Returns the tool of a name, if there is one now.
+        #: Returns what a stored call would run, if it is there now.
         self._target = target
         #: The calls that were not handed over, by ticket.
         self._held: dict[str, Held] = {}
@@ -214,7 +214,7 @@ class Calls:
         return found
 
     def _revived(self, ticket: str, row: Call, *, open: bool = True) -> Held | None:
-        target = self._target(row.tool)
+        target = self._target(row)
         if target is None:  # its server is not connected (yet)
             return None
         wrote = row.args if row.original is None else row.original

@@ -276,11 +276,11 @@ class Proxy:
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
             gate = self._gate_of(agent)
-            self._calls[agent] = Calls(gate, self.config.session, self._tools_now)
+            self._calls[agent] = Calls(gate, self.config.session, self._tool_of)
         return self._calls[agent]
 
-    def _tools_now(self, name: str) -> ProxyTool | None:
-        return self._tools.get(name)
+    def _tool_of(self, row: Call) -> ProxyTool | None:
+        return self._tools.get(row.tool)
 
     def _remember(self, ctx: Context) -> None:
         """Note a client of the handshake era, to tell it about changes."""
