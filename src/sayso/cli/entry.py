@@ -1,7 +1,7 @@
 """Where the ``sayso`` script starts.
 
-Servers and workers restart often, after a crash or an update, and something waits for them. So they
-load only their own commands. Scripts ask for the version often, and that loads nothing.
+Servers, workers and proxies start often, and something waits for them. So they load only their own
+commands. Scripts ask for the version often, and that loads nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def main() -> None:
 
             app = new_app()
             app.command(name)(getattr(serve, name))
+        elif name in ("proxy", "mcp"):
+            from sayso.cli.proxy import advisory, proxy
+
+            app = new_app()
+            app.command(name)(proxy if name == "proxy" else advisory)
         else:
             from sayso.cli.main import app
         signal.signal(signal.SIGINT, signal.default_int_handler)

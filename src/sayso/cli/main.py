@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sayso.cli import admin, chat, decide, doctor, inbox, serve
+from sayso.cli import admin, chat, decide, doctor, inbox, proxy, serve
 from sayso.cli.common import new_app, run
 
 app = new_app()
@@ -10,6 +10,8 @@ app.command("demo")(chat.demo)
 app.command("serve")(serve.serve)
 app.command("worker")(serve.worker)
 app.command("chat")(chat.chat)
+app.command("proxy")(proxy.proxy)
+app.command("mcp")(proxy.advisory)
 app.command("inbox")(inbox.inbox)
 app.command("show")(inbox.show_request)
 app.command("approve")(decide.approve)

@@ -176,11 +176,11 @@ def _endpoints(
 
 def check_open(host: str, *, no_auth: bool) -> None:
     """Refuse ``--no-auth`` on an address that other machines can reach."""
-    if no_auth and not _is_loopback(host):
+    if no_auth and not is_loopback(host):
         raise Usage(f"--no-auth on {host} would let anyone decide: listen on 127.0.0.1")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -189,7 +189,7 @@ def _is_loopback(host: str) -> bool:
 
 def _warn_of_plain_http(host: str, public: Sequence[str]) -> None:
     """Warn if other machines can send tokens here unencrypted, unless a proxy is said to do TLS."""
-    if _is_loopback(host) or any(url.startswith("https://") for url in public):
+    if is_loopback(host) or any(url.startswith("https://") for url in public):
         return
     print(
         f"Warning: {host} is reachable from other machines over plain HTTP, which anyone on the "

@@ -305,7 +305,7 @@ class FrameworkThread:
         if ended is None:  # a read that is not recorded
             text = outcomes.as_text(codec.loads(plan.dump(value)))
             return Outcome(ok=True, value=value, text=text)
-        return replace(_outcome(ended, value, wrote), refused=refused)
+        return replace(outcome_of(ended, value, wrote), refused=refused)
 
     async def _other(self, row: Call, call: FrameworkCall, wrote: str) -> str:
         """Return what to tell the model if the row is not the call that the framework makes now.
@@ -461,7 +461,8 @@ def _dump_anything(call: FrameworkCall, value: Any) -> str:
         return codec.dumps(in_text(value))
 
 
-def _outcome(row: Call, value: Any, wrote: str) -> Outcome:
+def outcome_of(row: Call, value: Any, wrote: str) -> Outcome:
+    """Return the outcome of a closed row, for a model that wrote these arguments."""
     if not outcomes.has_result(row):
         return Outcome(ok=False, value=None, text=outcomes.why_not(row), call=row)
     stored = codec.loads(row.result or "null")

@@ -1,0 +1,252 @@
+"""``sayso proxy``: put MCP servers behind approval. ``sayso mcp``: ask people over MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sayso.cli import common
+from sayso.cli.common import Usage
+from sayso.cli.serve import is_loopback
+from sayso.stores import open_store
+
+if TYPE_CHECKING:
+    import socket
+
+    from mcp.server import Server
+
+    from sayso.client import RemoteGate
+    from sayso.gate import Gate
+    from sayso.stores.base import Store
+
+ConfigFile = Annotated[
+    Path, typer.Option("--config", metavar="FILE", help="A JSON file with mcpServers.")
+]
+Stdio = Annotated[
+    bool, typer.Option("--stdio", help="Serve one client on standard input and output (default).")
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen", metavar="[ADDRESS:]PORT", help="Serve clients over HTTP; port 0 picks one."
+    ),
+]
+NoAuth = Annotated[
+    bool, typer.Option("--no-auth", help="Require no token over HTTP; loopback only.")
+]
+ServerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Ask through `sayso serve`, with the agent token in SAYSO_TOKEN.",
+    ),
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="The policy, instead of the one in the config."),
+]
+
+
+def proxy(
+    config: ConfigFile,
+    stdio: Stdio = False,
+    listen: Listen = None,
+    no_auth: NoAuth = False,
+    server: ServerUrl = None,
+    policy: PolicyFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Put MCP servers behind approval: one endpoint for all of them.
+
+    Reads the usual mcpServers JSON, starts or connects to each server, and asks before their tools
+    run. Tools that no rule of the policy mentions need approval. Over HTTP, clients send an agent
+    token: `sayso token create NAME --role agent`.
+    """
+    address = front_address(stdio, listen, no_auth)
+    try:
+        from sayso.mcp.config import read_config
+    except ImportError as missing:
+        raise Usage(f"sayso proxy: {missing}") from None
+    found = read_config(config)
+    if policy is not None:
+        found = replace(found, policy=policy)
+    if server is not None and found.policy is not None:
+        raise Usage("with --server, the policy of `sayso serve` decides: remove the policy here")
+    gates = Gates(store, server, found.policy)
+    log_to_stderr()
+
+    async def work() -> None:
+        from sayso.mcp.front import serve_http
+        from sayso.mcp.proxy import Proxy
+
+        made = Proxy(found, gates.of)
+        async with made.running(gates.agents()):
+            await serve_front(made.server, address, gates, no_auth, serve_http)
+
+    run_front(work, gates)
+
+
+AgentName = Annotated[
+    str, typer.Option("--agent", metavar="NAME", help="The name of the agent in requests.")
+]
+Hold = Annotated[
+    float,
+    typer.Option("--hold", metavar="SECONDS", help="How long a call waits for a person."),
+]
+
+
+def advisory(
+    stdio: Stdio = False,
+    listen: Listen = None,
+    no_auth: NoAuth = False,
+    server: ServerUrl = None,
+    agent: AgentName = "mcp",
+    hold: Hold = 45.0,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Serve tools with which an agent asks people: ask_human, request_approval and two more.
+
+    Nothing makes an agent use them. To make sure that it asks, put its tools behind `sayso proxy`.
+    """
+    address = front_address(stdio, listen, no_auth)
+    if hold <= 0:
+        raise Usage(f"--hold {hold:g}: use a positive number of seconds")
+    try:
+        import sayso.mcp  # noqa: F401
+    except ImportError as missing:
+        raise Usage(f"sayso mcp: {missing}") from None
+    gates = Gates(store, server)
+    log_to_stderr()
+
+    async def work() -> None:
+        from sayso.mcp.advisory import AdvisoryServer
+        from sayso.mcp.front import serve_http
+
+        made = AdvisoryServer(gates.of, agent=agent, hold=hold)
+        async with made.running(gates.agents()):
+            await serve_front(made.server, address, gates, no_auth, serve_http)
+
+    run_front(work, gates)
+
+
+class Gates:
+    """One gate per agent, on one store or server."""
+
+    def __init__(self, store: str, server: str | None, policy: Path | None = None) -> None:
+        self._server = server
+        self._policy = policy
+        self._token = os.environ.get(common.TOKEN_VARIABLE) or None
+        self._made: dict[str, Gate | RemoteGate] = {}
+        self.store: Store | None = None
+        if server is None:
+            self.store = open_store(store)
+        elif self._token is None:
+            raise Usage("--server needs an agent token in SAYSO_TOKEN")
+
+    def of(self, agent: str) -> Gate | RemoteGate:
+        """Return the gate of an agent."""
+        if agent not in self._made:
+            self._made[agent] = self._new(agent)
+        return self._made[agent]
+
+    def _new(self, agent: str) -> Gate | RemoteGate:
+        if self.store is None:
+            from sayso.client import RemoteGate
+
+            assert self._server is not None
+            return RemoteGate(self._server, token=self._token, wait=None)
+        from sayso.gate import Gate
+
+        return Gate(self.store, policy=self._policy, agent=agent, wait=None)
+
+    def agents(self) -> tuple[str, ...]:
+        """Return the agents that have a token, whose calls may have been left open."""
+        if self.store is None:
+            return ()
+        return tuple({one.person for one in self.store.principals() if one.role == "agent"})
+
+    def close(self) -> None:
+        """Close the store."""
+        if self.store is not None:
+            self.store.close()
+
+
+def front_address(stdio: bool, listen: str | None, no_auth: bool) -> tuple[str, int] | None:
+    """Return the address to listen on, or None for standard input and output."""
+    if listen is None:
+        if no_auth:
+            raise Usage("--no-auth is for --listen: there are no tokens on standard input")
+        return None
+    if stdio:
+        raise Usage("use --stdio or --listen, not both")
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdecimal() or int(port) > 65535:
+        raise Usage(f"--listen {listen}: write [ADDRESS:]PORT, as in 127.0.0.1:8901")
+    if no_auth and not is_loopback(host):
+        raise Usage(f"--no-auth on {host} would let anyone call the tools: listen on 127.0.0.1")
+    return host, int(port)
+
+
+async def serve_front(
+    server: Server[Any],
+    address: tuple[str, int] | None,
+    gates: Gates,
+    no_auth: bool,
+    serve_http: Callable[..., Awaitable[None]],
+) -> None:
+    """Serve clients until the input ends or a signal arrives."""
+    from sayso.mcp.front import StoreTokens, bind, serve_stdio, stopped_by_signals
+
+    if address is None:
+        stopped = asyncio.ensure_future(stopped_by_signals().wait())
+        serving = asyncio.create_task(serve_stdio(server))
+        await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        return
+    listening: socket.socket = bind(*address)
+    tokens = None
+    if not no_auth:
+        if gates.store is None:
+            raise Usage("--listen with --server: use --no-auth on loopback")
+        tokens = StoreTokens(gates.store)
+
+    def ready(url: str) -> None:
+        where = "" if gates.store is None else f"  (store: {gates.store.url})"
+        print(f"Sayso proxy is at {url}{where}", flush=True)
+
+    await serve_http(server, listening, tokens, ready)
+
+
+def run_front(work: Callable[[], Awaitable[None]], gates: Gates) -> None:
+    """Run a front, and end the process when it ends."""
+
+    async def whole() -> None:
+        await work()
+
+    try:
+        asyncio.run(whole())
+    finally:
+        gates.close()
+    # Everything is written. Do not wait for OS threads that read the input, or for an idle pool:
+    # the client expects the process to be gone.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
+
+
+def log_to_stderr() -> None:
+    """Write warnings to the standard error, where hosts of MCP servers collect them."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="sayso: %(message)s")

@@ -1,0 +1,18 @@
+"""Approval for anything that speaks MCP: ``sayso proxy`` and ``sayso mcp``.
+
+The proxy stands between an MCP client and its servers. It holds the servers' credentials, so a call
+reaches a server only through it. Read the modules in this order:
+
+- ``config``: the ``mcpServers`` JSON, and what the proxy adds to it
+- ``upstreams``: one connection per server, which reconnects, and the tools of all of them
+- ``pins``: what a tool looked like when it was first seen, and how it has changed since
+- ``calls``: each call in a task of its own, found again by its natural key or its ticket
+- ``front``: what every front shares: holding a caller, progress, elicitation, stdio and HTTP
+- ``proxy``: the endpoint that clients see
+- ``advisory``: the small server with ``ask_human`` and ``request_approval``
+"""
+
+from importlib.util import find_spec
+
+if find_spec("mcp_types") is None:
+    raise ImportError('the MCP SDK is not installed: pip install "sayso[mcp]"', name="mcp")

@@ -1,0 +1,293 @@
+"""``AdvisoryServer``: tools with which an agent asks people, over MCP.
+
+An agent that has these tools can ask a question or for approval. Nothing makes it ask, and nothing
+makes it obey: that is what the proxy is for. Requests are carried like the proxy's calls, so a
+client may time out, leave and come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+
+from sayso import codec, schema
+from sayso.client import RemoteGate
+from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.gate import Gate
+from sayso.gate.framework import Outcome
+from sayso.gate.options import checked_words, question_terms
+from sayso.gate.plan import Plan
+from sayso.mcp.calls import Caller, Calls, Held
+from sayso.mcp.config import DEFAULT_HOLD, VERSION, OnAbandon
+from sayso.mcp.front import (
+    TOOL_USE_ID,
+    Context,
+    FrontCaller,
+    FrontServer,
+    agent_of,
+    text_result,
+)
+from sayso.rows import Call
+from sayso.types import Json, Option, Question, Terms
+from sayso.views import stored_question
+
+log = logging.getLogger("sayso.mcp")
+
+_TICKET = {"ticket": {"type": "string", "description": "The ticket that the request returned."}}
+_TOOLS = (
+    types.Tool(
+        name="ask_human",
+        title="Ask a person",
+        description=(
+            "Ask a person a question and return the answer. If nobody answers in time, it returns "
+            "a ticket: call check_request with it later."
+        ),
+        input_schema={
+            "type": "object",
+            "properties": {
+                "question": {"type": "string", "minLength": 1},
+                "options": {
+                    "type": "array",
+                    "description": "Answers to choose from. Without any, the person writes one.",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "label": {"type": "string", "minLength": 1},
+                            "description": {"type": "string"},
+                        },
+                        "required": ["label"],
+                        "additionalProperties": False,
+                    },
+                },
+                "multiple": {"type": "boolean", "description": "Several options may be chosen."},
+                "free_text": {"type": "boolean", "description": "Another answer may be written."},
+            },
+            "required": ["question"],
+            "additionalProperties": False,
+        },
+    ),
+    types.Tool(
+        name="request_approval",
+        title="Request approval",
+        description=(
+            "Ask a person to approve an action before you take it. Only act if the status is "
+            "approved. If nobody decides in time, it returns a ticket: call check_request later."
+        ),
+        input_schema={
+            "type": "object",
+            "properties": {
+                "action": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "What you want to do, in one sentence.",
+                },
+                "details": {
+                    "type": "object",
+                    "description": "Everything the person needs to judge it, by name.",
+                },
+                "reason": {"type": "string", "description": "Why you want to do it."},
+            },
+            "required": ["action"],
+            "additionalProperties": False,
+        },
+    ),
+    types.Tool(
+        name="check_request",
+        title="Check a request",
+        description="Wait a little for a request, and return its status and answer.",
+        input_schema={
+            "type": "object",
+            "properties": _TICKET,
+            "required": ["ticket"],
+            "additionalProperties": False,
+        },
+        annotations=types.ToolAnnotations(read_only_hint=True),
+    ),
+    types.Tool(
+        name="cancel_request",
+        title="Cancel a request",
+        description="Withdraw a request that nobody has decided yet.",
+        input_schema={
+            "type": "object",
+            "properties": _TICKET,
+            "required": ["ticket"],
+            "additionalProperties": False,
+        },
+    ),
+)
+_SCHEMAS = {tool.name: tool.input_schema for tool in _TOOLS}
+_UNKNOWN_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class AskTarget:
+    """A question, or a text to approve. Nothing runs when it is answered."""
+
+    name: str
+    #: The agent's words about it.
+    note: str = ""
+    on_abandon: OnAbandon = "keep"
+
+    @property
+    def kind(self) -> str:
+        """The kind of request that it makes."""
+        return "question" if self.name == "ask_human" else "approval"
+
+    def intake(self, args: Mapping[str, Json]) -> str:
+        """Return the question or the text as it is stored."""
+        if self.kind == "question":
+            content = stored_question(_question(args))
+        else:
+            content = {"text": args["action"], "details": args.get("details") or {}}
+        return codec.canonical(content).decode()
+
+    def plan(self, gate: Gate | RemoteGate, args: str, caller: Caller) -> Plan:
+        """Return the plan of the request."""
+        allowed = ("respond", "reject") if self.kind == "question" else ("approve", "reject")
+        own = question_terms(self.kind, allowed, {})
+
+        async def terms(_: dict[str, Any]) -> Terms:
+            return own
+
+        return Plan(
+            key="", kind=self.kind, args=args, agent=gate.agent, terms=terms, note=self.note
+        )
+
+
+def _question(args: Mapping[str, Any]) -> Question:
+    options = [
+        Option(one["label"], description=one.get("description", ""))
+        for one in args.get("options") or ()
+    ]
+    return Question(
+        args["question"],
+        options,
+        multiple=args.get("multiple", False),
+        free_text=args.get("free_text"),
+    )
+
+
+class AdvisoryServer:
+    """The server behind ``sayso mcp``."""
+
+    def __init__(
+        self,
+        gate_of: Callable[[str], Gate | RemoteGate],
+        *,
+        agent: str,
+        session: str = "default",
+        hold: float = DEFAULT_HOLD,
+    ) -> None:
+        self._gate_of = gate_of
+        self._agent = agent
+        self._session = session
+        self._hold = hold
+        self._calls: dict[str, Calls] = {}
+        self.server = FrontServer(
+            "sayso",
+            version=VERSION,
+            instructions="Ask a person before you act on anything that is hard to undo.",
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+
+    @asynccontextmanager
+    async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
+        """Serve; requests that are open in the end stay open."""
+        for agent in {self._agent, *agents}:
+            await self._calls_of(agent).take_up()
+        try:
+            yield
+        finally:
+            for calls in self._calls.values():
+                await calls.close()
+
+    def _calls_of(self, agent: str) -> Calls:
+        if agent not in self._calls:
+            session = f"ask:{self._session}"
+            self._calls[agent] = Calls(self._gate_of(agent), session, _target_of)
+        return self._calls[agent]
+
+    async def _list_tools(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=list(_TOOLS))
+
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        try:
+            return await self._called(ctx, params.name, params.arguments or {})
+        except InvalidCall as error:
+            return text_result(f"The call cannot be read: {error}", error=True)
+        except SaysoError as error:
+            return text_result(f"Nobody was asked: {error}", error=True)
+        except Paused as paused:  # a BaseException would end the whole server
+            return text_result(str(paused), error=True)
+
+    async def _called(self, ctx: Context, name: str, args: dict[str, Any]) -> types.CallToolResult:
+        if name not in _SCHEMAS:
+            return text_result(f"There is no tool {name[:80]!r}.", error=True)
+        if wrong := schema.errors(_SCHEMAS[name], args):
+            path, message = wrong[0]
+            raise InvalidCall(f"{path}: {message}" if path else message, path)
+        calls, caller = self._calls_of(agent_of(self._agent)), FrontCaller(ctx)
+        if name in ("check_request", "cancel_request"):
+            held = await calls.find(args["ticket"])
+            before = calls.delivered(args["ticket"])
+            if held is None and before is not None:
+                return _told(args["ticket"], before)
+            if held is None:
+                await asyncio.sleep(_UNKNOWN_SECONDS)
+                return text_result("There is no request with this ticket.", error=True)
+            if name == "cancel_request" and not held.task.done():
+                await calls.cancel(held, "the agent withdrew it")
+            return await self._wait(calls, held, caller)
+        note = checked_words(args.get("reason") or "", "reason")
+        meta: Mapping[str, Any] = ctx.meta or {}
+        id = meta.get(TOOL_USE_ID)
+        opened = await calls.open(AskTarget(name, note), args, id if isinstance(id, str) else None)
+        if isinstance(opened, str):
+            return text_result(opened, error=True)
+        return await self._wait(calls, opened, caller)
+
+    async def _wait(self, calls: Calls, held: Held, caller: FrontCaller) -> types.CallToolResult:
+        outcome = await calls.wait(held, caller, self._hold, caller.interrupted)
+        return _told(held.ticket, outcome)
+
+
+def _target_of(row: Call) -> AskTarget:
+    return AskTarget("ask_human" if row.kind == "question" else "request_approval")
+
+
+def _told(ticket: str, outcome: Outcome | None) -> types.CallToolResult:
+    """Return the status of a request, as text and as structured content."""
+    if outcome is None:
+        status: dict[str, Any] = {
+            "ticket": ticket,
+            "status": "pending",
+            "message": (
+                "Nobody has decided yet. Do not ask again: do other work or tell the user, and "
+                f'call check_request with {{"ticket": "{ticket}"}} later.'
+            ),
+        }
+    elif outcome.call is None:
+        return text_result(outcome.text, error=True)
+    elif not outcome.ok:
+        status = {"ticket": ticket, "status": str(outcome.call.status), "message": outcome.text}
+    elif outcome.call.kind == "question":
+        status = {"ticket": ticket, "status": "answered", "answer": outcome.value}
+    else:
+        status = {"ticket": ticket, "status": "approved"}
+    if outcome is not None and outcome.call is not None and outcome.call.decision is not None:
+        status["by"] = outcome.call.decision.by
+    content: list[types.ContentBlock] = [
+        types.TextContent(type="text", text=codec.dumps(status)),
+    ]
+    return types.CallToolResult(content=content, structured_content=status)

@@ -1,0 +1,291 @@
+"""``Config``: the ``mcpServers`` JSON that every MCP host uses, and the proxy's own settings.
+
+The proxy reads two objects named ``sayso``: one at the top level, for all servers, and one in the
+entry of a server. Keys of other hosts are ignored, but an unknown key of ours is an error, because
+a misspelt ``trust_hints`` must not be silent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sayso.errors import SaysoError
+from sayso.gate.options import MAX_NAME
+
+OnAbandon = Literal["keep", "cancel"]
+Recorded = Literal["all", "asked"]
+#: ``auto`` speaks the newest era that a server understands, ``legacy`` the one with a handshake.
+Protocol = Literal["auto", "legacy"]
+
+#: What clients and servers are told.
+VERSION = version("sayso")
+#: Seconds that a caller is held. Several clients give up after 60 seconds.
+DEFAULT_HOLD = 45.0
+#: Between the name of a server and that of its tool.
+SEPARATOR = "__"
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_TOP = ("agent", "session", "policy", "hold", "clients", "on_abandon")
+_OF_SERVER = ("trust_hints", "record", "on_abandon", "prefix", "protocol")
+_OF_CLIENT = ("hold",)
+
+
+class InvalidConfig(SaysoError):
+    """The configuration file of the proxy is not valid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamConfig:
+    """One server behind the proxy: a command to start, or a URL."""
+
+    name: str
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Take the server's word for which of its tools only read.
+    trust_hints: bool = False
+    #: ``asked``: keep no record of reads that need no approval.
+    record: Recorded = "all"
+    on_abandon: OnAbandon = "keep"
+    #: Put before the names of its tools and prompts. None: its name, if there are other servers.
+    prefix: str | None = None
+    protocol: Protocol = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The servers, and how the proxy treats those who call them."""
+
+    upstreams: tuple[UpstreamConfig, ...]
+    #: The name of the agent in requests. With front authentication, the token's name is used.
+    agent: str = "mcp"
+    #: Groups calls: the same call made again in the same session is found again.
+    session: str = "default"
+    policy: Path | None = None
+    hold: float = DEFAULT_HOLD
+    #: The hold of clients by the name that they report.
+    holds: Mapping[str, float] = field(default_factory=dict)
+    on_abandon: OnAbandon = "keep"
+
+    def prefix_of(self, upstream: UpstreamConfig) -> str:
+        """Return what the names of a server's tools begin with."""
+        if upstream.prefix is not None:
+            return f"{upstream.prefix}{SEPARATOR}" if upstream.prefix else ""
+        return f"{upstream.name}{SEPARATOR}" if len(self.upstreams) > 1 else ""
+
+    def hold_of(self, client: str) -> float:
+        """Return how many seconds to hold a call of a client with this name."""
+        return self.holds.get(client, self.hold)
+
+
+def read_config(path: Path, environ: Mapping[str, str] | None = None) -> Config:
+    """Read a configuration file. Raise ``InvalidConfig`` that names the file and the key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise InvalidConfig(f"{path} cannot be read: {why}") from None
+    try:
+        data = json.loads(text, object_pairs_hook=_without_duplicates)
+    except ValueError as error:
+        raise InvalidConfig(f"{path} is not JSON: {error}") from None
+    try:
+        return parse_config(data, path.parent, os.environ if environ is None else environ)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error}") from None
+
+
+def parse_config(data: object, folder: Path, environ: Mapping[str, str]) -> Config:
+    """Return the configuration in a JSON value. Relative paths are relative to ``folder``."""
+    whole = _object(data, "the file")
+    if "mcpServers" not in whole:
+        raise InvalidConfig('there is no "mcpServers": name the servers to put behind approval')
+    servers = _object(whole["mcpServers"], "mcpServers")
+    if not servers:
+        raise InvalidConfig("mcpServers is empty: name at least one server")
+    ours = _settings(whole, "", _TOP)
+    abandon = _choice(ours, "on_abandon", OnAbandon, "keep", "sayso")
+    upstreams = tuple(
+        _upstream(name, _object(entry, f"mcpServers.{name}"), folder, environ, abandon)
+        for name, entry in servers.items()
+    )
+    prefixes: dict[str, str] = {}
+    policy = _text(ours, "policy", "sayso", None)
+    config = Config(
+        upstreams=upstreams,
+        agent=_text(ours, "agent", "sayso", "mcp") or "",
+        session=_text(ours, "session", "sayso", "default") or "",
+        policy=None if policy is None else folder / Path(policy).expanduser(),
+        hold=_seconds(ours, "sayso", DEFAULT_HOLD),
+        holds=_holds(_object(ours.get("clients", {}), "sayso.clients")),
+        on_abandon=abandon,
+    )
+    for field_name in ("agent", "session"):
+        given = getattr(config, field_name)
+        if not given.strip() or len(given) > MAX_NAME // 4 or given.startswith("@"):
+            raise InvalidConfig(
+                f"sayso.{field_name}: use 1 to {MAX_NAME // 4} characters, not beginning with @"
+            )
+    for upstream in upstreams:
+        prefix = config.prefix_of(upstream)
+        if prefix in prefixes:
+            raise InvalidConfig(
+                f"mcpServers.{prefixes[prefix]} and mcpServers.{upstream.name} have the same "
+                "prefix: give one another name or prefix"
+            )
+        prefixes[prefix] = upstream.name
+    return config
+
+
+def _upstream(
+    name: str,
+    entry: Mapping[str, Any],
+    folder: Path,
+    environ: Mapping[str, str],
+    abandon: OnAbandon,
+) -> UpstreamConfig:
+    at = f"mcpServers.{name}"
+    if not _PREFIX.fullmatch(name):
+        raise InvalidConfig(f"{at}: a name has 1 to 40 letters, digits, dots, dashes, underscores")
+    if ("command" in entry) == ("url" in entry):
+        raise InvalidConfig(f"{at}: give either a command to start or a url to connect to")
+    kind = entry.get("type") or entry.get("transport")
+    if kind not in (None, "stdio", "http", "streamable-http", "streamableHttp"):
+        raise InvalidConfig(
+            f"{at}.type: {kind!r} is not supported: use a server with stdio or streamable HTTP"
+        )
+
+    def fill(text: str, key: str) -> str:
+        return _filled(text, f"{at}.{key}", environ)
+
+    ours = _settings(entry, f"{at}.", _OF_SERVER)
+    prefix = _text(ours, "prefix", f"{at}.sayso", None)
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise InvalidConfig(f"{at}.sayso.prefix: use up to 40 letters, digits and underscores")
+    shared: dict[str, Any] = {
+        "name": name,
+        "trust_hints": _flag(ours, "trust_hints", f"{at}.sayso"),
+        "record": _choice(ours, "record", Recorded, "all", f"{at}.sayso"),
+        "on_abandon": _choice(ours, "on_abandon", OnAbandon, abandon, f"{at}.sayso"),
+        "prefix": prefix,
+        "protocol": _choice(ours, "protocol", Protocol, "auto", f"{at}.sayso"),
+    }
+    if "url" in entry:
+        url = fill(_text(entry, "url", at, "") or "", "url")
+        if not url.startswith(("http://", "https://")):
+            raise InvalidConfig(f"{at}.url: write an http:// or https:// address")
+        headers = _texts(entry.get("headers", {}), f"{at}.headers", fill)
+        return UpstreamConfig(**shared, url=url, headers=headers)
+    args = entry.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
+        raise InvalidConfig(f"{at}.args: write a list of strings")
+    cwd = _text(entry, "cwd", at, None)
+    return UpstreamConfig(
+        **shared,
+        command=fill(_text(entry, "command", at, "") or "", "command"),
+        args=tuple(fill(one, "args") for one in args),
+        env=_texts(entry.get("env", {}), f"{at}.env", fill),
+        cwd=None if cwd is None else str(folder / Path(fill(cwd, "cwd")).expanduser()),
+    )
+
+
+def _filled(text: str, at: str, environ: Mapping[str, str]) -> str:
+    """Replace ``${NAME}`` and ``${NAME:-default}`` with environment variables."""
+
+    def value(found: re.Match[str]) -> str:
+        given = environ.get(found[1]) or found[2]
+        if given is None:
+            raise InvalidConfig(f"{at} uses ${{{found[1]}}}: set that environment variable")
+        return given
+
+    return _VARIABLE.sub(value, text)
+
+
+def _settings(entry: Mapping[str, Any], at: str, known: tuple[str, ...]) -> Mapping[str, Any]:
+    ours = _object(entry.get("sayso", {}), f"{at}sayso")
+    for key in ours:
+        if key not in known:
+            elsewhere = ""
+            if key in _OF_SERVER and not at:
+                elsewhere = ': put it into the entry of a server, as "sayso": {...}'
+            raise InvalidConfig(
+                f"{at}sayso.{key} is unknown{elsewhere or '; use ' + ', '.join(known)}"
+            )
+    return ours
+
+
+def _holds(clients: Mapping[str, Any]) -> dict[str, float]:
+    holds = {}
+    for name, given in clients.items():
+        entry = _object(given, f"sayso.clients.{name}")
+        for key in entry:
+            if key not in _OF_CLIENT:
+                raise InvalidConfig(f"sayso.clients.{name}.{key} is unknown; use hold")
+        holds[name] = _seconds(entry, f"sayso.clients.{name}", DEFAULT_HOLD)
+    return holds
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} appears twice in one object")
+    return found
+
+
+def _object(value: object, at: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"{at}: write a JSON object")
+    return value
+
+
+def _text(entry: Mapping[str, Any], key: str, at: str, default: str | None) -> str | None:
+    value = entry.get(key, default)
+    if value is not None and not isinstance(value, str):
+        raise InvalidConfig(f"{at}.{key}: write a string")
+    return value
+
+
+def _texts(value: object, at: str, fill: Callable[[str, str], str]) -> dict[str, str]:
+    found = _object(value, at)
+    for name, one in found.items():
+        if not isinstance(one, str):
+            raise InvalidConfig(f"{at}.{name}: write a string")
+    key = at.rpartition(".")[2]
+    return {name: fill(one, f"{key}.{name}") for name, one in found.items()}
+
+
+def _flag(entry: Mapping[str, Any], key: str, at: str) -> bool:
+    value = entry.get(key, False)
+    if not isinstance(value, bool):
+        raise InvalidConfig(f"{at}.{key}: write true or false")
+    return value
+
+
+def _choice(entry: Mapping[str, Any], key: str, choices: Any, default: Any, at: str) -> Any:
+    value = entry.get(key, default)
+    if value not in get_args(choices):
+        wanted = " or ".join(f'"{one}"' for one in get_args(choices))
+        raise InvalidConfig(f"{at}.{key}: write {wanted}")
+    return value
+
+
+def _seconds(entry: Mapping[str, Any], at: str, default: float) -> float:
+    value = entry.get("hold", default)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value <= 0:
+        raise InvalidConfig(f"{at}.hold: write a positive number of seconds")
+    return float(value)

@@ -1,0 +1,380 @@
+"""What faces the client: results, waiting callers, tickets, and serving on stdio or HTTP.
+
+The proxy and the advisory server share all of it. Both protocol eras are served at once: the SDK
+tells them apart by the first message on stdio, and by the headers over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mcp_types as types
+import uvicorn
+from mcp.server import Server, ServerRequestContext
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.models import InitializationOptions
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import AnyHttpUrl
+
+from sayso import text as visible
+from sayso.errors import NotAllowed, SaysoError
+from sayso.gate.framework import Outcome
+from sayso.inbox import authenticate
+from sayso.mcp.calls import Calls, Held
+from sayso.rows import CallStatus
+from sayso.stores.base import Store
+from sayso.sync import read
+
+log = logging.getLogger("sayso.mcp")
+
+Context = ServerRequestContext[Any, Any]
+
+#: The tool that waits for a call that was handed back.
+WAIT_TOOL = "sayso_wait"
+#: The key under which clients that show structured content only find what a person changed.
+NOTICE = "sayso_notice"
+#: Claude Code sends the model's own id of a call under this key.
+TOOL_USE_ID = "claudecode/toolUseId"
+#: A client that declines faster than a person can read did not show the question.
+FASTEST_ANSWER = 0.5
+#: How long a question of a server waits for the client's user.
+_ELICIT_SECONDS = 600.0
+#: How long an unknown ticket takes, so that a model that repeats one does not spin.
+_UNKNOWN_SECONDS = 3.0
+#: After this many waits in vain, the model is told to stop.
+_MOST_IDLE = 3
+
+
+# -- results
+
+
+def text_result(text: str, *, error: bool = False) -> types.CallToolResult:
+    """Return a result of one text."""
+    content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
+    return types.CallToolResult(content=content, is_error=error)
+
+
+def result_of(outcome: Outcome) -> types.CallToolResult | dict[str, Any]:
+    """Return an outcome as the result of a tool call."""
+    if not outcome.ok:
+        return text_result(outcome.text, error=True)
+    value = outcome.value
+    if outcome.by_person or not isinstance(value, dict) or "content" not in value:
+        return text_result(outcome.text)
+    whole = {**value, "resultType": "complete"}
+    return with_notice(whole, outcome.notice) if outcome.notice else whole
+
+
+def with_notice(result: dict[str, Any], notice: str) -> dict[str, Any]:
+    """Return a result that says what a person changed, in both of its forms.
+
+    Some clients show the model the structured content instead of the texts.
+    """
+    told = {"type": "text", "text": notice}
+    changed = {**result, "content": [told, *result["content"]]}
+    structured = result.get("structuredContent")
+    if isinstance(structured, dict):
+        changed["structuredContent"] = {NOTICE: notice, **structured}
+    elif structured is not None:
+        changed["structuredContent"] = {NOTICE: notice, "result": structured}
+    return changed
+
+
+def wait_tool() -> types.Tool:
+    """Return the tool that waits for a call that was handed back."""
+    return types.Tool(
+        name=WAIT_TOOL,
+        title="Wait for an approval",
+        description=(
+            "Wait for a call that needs a person's approval. Pass the ticket that the call "
+            "returned. Returns the result of the call once it was approved and has run."
+        ),
+        input_schema={
+            "type": "object",
+            "properties": {"ticket": {"type": "string", "description": "The ticket of the call."}},
+            "required": ["ticket"],
+            "additionalProperties": False,
+        },
+        annotations=types.ToolAnnotations(read_only_hint=True),
+    )
+
+
+# -- a client that waits
+
+
+class FrontCaller:
+    """The client behind one request."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self._last = -1.0
+        #: A question for a client of the modern era, and who waits for the answer.
+        self.question: tuple[types.ElicitRequestParams, asyncio.Future[Any]] | None = None
+        #: Set when the request must return, to ask that question.
+        self.interrupted = asyncio.Event()
+
+    @property
+    def modern(self) -> bool:
+        """Whether the client speaks the era without server requests."""
+        return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def name(self) -> str:
+        """The name that the client reports."""
+        params = self.ctx.session.client_params
+        return "" if params is None else params.client_info.name
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report progress, which must increase, if the client asked for it."""
+        self._last = progress if progress > self._last else self._last + 0.000_001
+        with contextlib.suppress(Exception):  # the client may have left
+            await self.ctx.session.report_progress(self._last, total, message)
+
+    async def elicit(
+        self, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Ask the client's user a question of the server."""
+        offered = self.ctx.session.client_capabilities
+        if offered is None or offered.elicitation is None:
+            return types.ElicitResult(action="cancel")
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(_ELICIT_SECONDS):
+                answer = await (self._ask_modern(params) if self.modern else self._ask(params))
+        except (TimeoutError, MCPError):
+            return types.ElicitResult(action="cancel")
+        # Some clients decline what they cannot show. That is not a person's answer.
+        if answer.action == "decline" and time.monotonic() - began < FASTEST_ANSWER:
+            return types.ElicitResult(action="cancel")
+        return answer
+
+    async def _ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return await self.ctx.session.send_request(
+            types.ElicitRequest(params=params),
+            types.ElicitResult,
+            metadata=ServerMessageMetadata(related_request_id=self.ctx.request_id),
+        )
+
+    async def _ask_modern(self, params: types.ElicitRequestParams) -> types.ElicitResult:
+        future: asyncio.Future[types.ElicitResult] = asyncio.get_running_loop().create_future()
+        self.question = params, future
+        self.interrupted.set()
+        return await future
+
+
+class Desk:
+    """Holds callers, hands back tickets, and finds calls by their tickets."""
+
+    def __init__(self, hold: Callable[[str], float]) -> None:
+        #: Returns how many seconds to hold a client of a name.
+        self._hold = hold
+        #: Who waits for the answer to a question that a modern client was asked, by ticket.
+        self._questions: dict[str, asyncio.Future[Any]] = {}
+
+    async def held(
+        self, calls: Calls, held: Held, caller: FrontCaller
+    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+        """Hold a client until its call has ended, up to its limit; then hand back a ticket."""
+        outcome = await calls.wait(held, caller, self._hold(caller.name), caller.interrupted)
+        if outcome is not None:
+            return result_of(outcome)
+        if caller.question is not None:
+            params, future = caller.question
+            self._questions[held.ticket] = future
+            return types.InputRequiredResult(
+                input_requests={"elicitation": types.ElicitRequest(params=params)},
+                request_state=held.ticket,
+            )
+        return text_result(await _hand_back(calls, held))
+
+    async def answered(
+        self, calls: Calls, caller: FrontCaller, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+        """Pass on the answer of a modern client's user, and hold the client again."""
+        ticket = params.request_state or ""
+        held = await calls.find(ticket)
+        if held is None:
+            return await self._unknown(calls, ticket)
+        future = self._questions.pop(ticket, None)
+        answer = (params.input_responses or {}).get("elicitation")
+        if future is not None and not future.done():
+            given = answer if isinstance(answer, types.ElicitResult) else None
+            future.set_result(given or types.ElicitResult(action="cancel"))
+        return await self.held(calls, held, caller)
+
+    async def wait(
+        self, calls: Calls, caller: FrontCaller, args: dict[str, Any]
+    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+        """Serve the tool that waits."""
+        ticket = args.get("ticket")
+        if not isinstance(ticket, str) or not ticket:
+            await asyncio.sleep(_UNKNOWN_SECONDS)
+            return text_result(
+                f'Pass the ticket that the call returned: {WAIT_TOOL}({{"ticket": "..."}}).',
+                error=True,
+            )
+        held = await calls.find(ticket.strip())
+        if held is None:
+            return await self._unknown(calls, ticket.strip())
+        return await self.held(calls, held, caller)
+
+    async def _unknown(self, calls: Calls, ticket: str) -> types.CallToolResult | dict[str, Any]:
+        before = calls.delivered(ticket)
+        if before is not None:
+            return result_of(before)
+        await asyncio.sleep(_UNKNOWN_SECONDS)
+        return text_result(
+            f"There is no call with the ticket {visible.inline(ticket)[:80]!r} here. Do not try "
+            "other tickets: make the call again instead.",
+            error=True,
+        )
+
+
+async def _hand_back(calls: Calls, held: Held) -> str:
+    row = await calls.status(held)
+    request = "" if row is None else f" (request {row.id})"
+    how = f'{WAIT_TOOL} with {{"ticket": "{held.ticket}"}}'
+    if row is not None and row.status is CallStatus.IN_DOUBT:
+        return (
+            f"It is unknown whether {held.target.name} took effect{request}: its server stopped "
+            "in the middle of the call. A person has to find out and settle it. Do not make the "
+            f"call again. To wait for the outcome, call {how}."
+        )
+    if held.running:
+        return (
+            f"{held.target.name} is still running{request}. It runs once: do not make the call "
+            f"again. To wait for its result, call {how}."
+        )
+    if held.idle > _MOST_IDLE:
+        return (
+            f"Still no decision on {held.target.name}{request}. Stop waiting now: tell the user "
+            "that this call needs approval in the Sayso inbox, and end your turn. Nothing is "
+            f"lost: the call runs once when it is approved. Later, {how} returns its result."
+        )
+    return (
+        f"Not run yet: {held.target.name} needs a person's approval{request}, and nobody has "
+        "decided. The request stays open and runs once when it is approved. Do other work that "
+        "does not depend on it, or tell the user that it needs approval. Do not repeat the call. "
+        f"To wait for its result, call {how}."
+    )
+
+
+# -- serving
+
+
+class FrontServer(Server[Any]):
+    """A server that announces its changes to clients of both eras."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Return what is announced in the handshake."""
+        changes = NotificationOptions(
+            prompts_changed=True, resources_changed=True, tools_changed=True
+        )
+        return super().create_initialization_options(
+            notification_options or changes, experimental_capabilities, extensions
+        )
+
+
+def agent_of(default: str) -> str:
+    """Return the agent that makes this request: the token's, if the front authenticates."""
+    token = get_access_token()
+    return default if token is None else token.client_id
+
+
+class StoreTokens:
+    """Accepts the agent tokens of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the agent that a token belongs to, or None if it is no valid agent token."""
+        try:
+            who = await read(self._store, authenticate, self._store, token)
+        except NotAllowed:
+            return None
+        if who.role != "agent":
+            return None
+        return AccessToken(token=token, client_id=who.name, scopes=["agent"], subject=who.name)
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client on standard input and output, until it closes the input."""
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+async def serve_http(
+    server: Server[Any],
+    listening: socket.socket,
+    tokens: Any | None,
+    ready: Callable[[str], None],
+    issuer: str | None = None,
+) -> None:
+    """Serve clients over streamable HTTP, until a signal arrives."""
+    host, port = listening.getsockname()[:2]
+    base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    auth = None
+    if tokens is not None:
+        auth = AuthSettings(
+            issuer_url=AnyHttpUrl(issuer or base),
+            resource_server_url=AnyHttpUrl(f"{base}/mcp"),
+            required_scopes=["agent"],
+            validate_token_resource=False,  # the store's tokens name no resource
+        )
+    app = server.streamable_http_app(host=host, auth=auth, token_verifier=tokens)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    runner = uvicorn.Server(config)
+    serving = asyncio.create_task(runner.serve(sockets=[listening]))
+    while not runner.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if runner.started:
+        ready(f"{base}/mcp")
+    await serving
+
+
+def stopped_by_signals() -> asyncio.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket to listen on. Raise ``SaysoError`` if the address is in use."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except (OSError, OverflowError) as error:
+        raise SaysoError(
+            f"cannot listen on {host}:{port} ({error}): use another --listen"
+        ) from None

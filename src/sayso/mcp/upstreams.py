@@ -1,0 +1,459 @@
+"""``Upstream``: the connection to one MCP server behind the proxy, and what the server offers.
+
+A client of the SDK must be entered and left in one task, so each upstream has a task that owns its
+client and connects again when the connection breaks. Everyone else calls ``call`` and the like,
+from any task.
+
+A call whose connection breaks raises ``ConnectionLost``: the server may have acted on it. A call
+that could not be sent raises ``Unreachable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx2
+import mcp.client.stdio as stdio_transport
+import mcp_types as types
+from mcp import Client, StdioServerParameters
+from mcp.client import ClientRequestContext
+from mcp.client.session import IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from sayso.errors import SaysoError, describe_error
+from sayso.mcp.config import VERSION, UpstreamConfig
+
+log = logging.getLogger("sayso.mcp")
+
+T = TypeVar("T")
+Elicit = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]]
+
+#: Seconds to wait for a server that is being started or reconnected.
+CONNECT_SECONDS = 30.0
+#: Seconds between attempts to reconnect.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
+#: Seconds after which a connection was a good one.
+_LASTED = 10.0
+#: No server needs more pages than this; one that never ends its list must not hang the proxy.
+_MOST_PAGES = 100
+#: Seconds that a server may take to exit, after its input is closed and after SIGTERM. With the
+#: SDK's own values the proxy could not end within two seconds.
+_EXIT_SECONDS, _KILL_SECONDS = 0.7, 0.3
+
+_SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+
+#: Answers elicitations of the call that this task makes.
+elicits: ContextVar[Elicit | None] = ContextVar("sayso_mcp_elicits", default=None)
+
+
+class Unreachable(SaysoError):
+    """A server is not connected. Nothing was sent to it."""
+
+
+class ConnectionLost(SaysoError):
+    """The connection to a server broke during a call, which may have taken effect."""
+
+
+class UpstreamError(SaysoError):
+    """The server answered with a protocol error."""
+
+
+class Upstream:
+    """One server. ``start`` connects, ``close`` disconnects and ends its process."""
+
+    def __init__(self, config: UpstreamConfig, changed: Callable[[Upstream, str], None]) -> None:
+        self.config = config
+        self.name = config.name
+        #: Called with ``tools``, ``prompts`` or ``resources`` after that list may have changed.
+        self._changed = changed
+        self._task: asyncio.Task[None] | None = None
+        self._client: Client | None = None
+        #: Set while connected.
+        self._ready = asyncio.Event()
+        #: Set once the first attempt to connect has ended, in any way.
+        self._tried = asyncio.Event()
+        #: Set when the connection breaks.
+        self._lost = asyncio.Event()
+        self._error = "it is being started"
+        self.tools: tuple[types.Tool, ...] = ()
+        #: The lists that changed and were not read again yet, and who reads them.
+        self._stale: set[str] = set()
+        self._relisting: asyncio.Task[None] | None = None
+        #: What the running calls do with elicitations that the server relates to no call.
+        self._running: list[Elicit] = []
+
+    # -- the connection
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._task = asyncio.create_task(self._own(), name=f"sayso-mcp-{self.name}")
+
+    async def close(self) -> None:
+        """Disconnect. A server that this process started is ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def tried(self) -> None:
+        """Wait until the first attempt to connect has succeeded or failed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._tried.wait()
+
+    @property
+    def settled(self) -> bool:
+        """Whether no list that changed waits to be read again."""
+        return self._relisting is None or self._relisting.done()
+
+    @property
+    def error(self) -> str:
+        """Why it is not connected, or an empty string."""
+        return "" if self._client is not None else self._error
+
+    async def _own(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            self._lost.clear()
+            began = time.monotonic()
+            try:
+                async with self._connect() as client:
+                    await self._list_tools(client)
+                    self._client = client
+                    if self._stale:  # it announced changes while it was connected
+                        self._outdated("tools")
+                    self._ready.set()
+                    self._tried.set()
+                    for kind in ("tools", "prompts", "resources"):
+                        self._changed(self, kind)
+                    async with self._following(client):
+                        await self._lost.wait()
+                    self._error = "the connection broke"
+            except Exception as error:
+                self._error = _reason(error)
+                log.warning("%s: %s; trying again in %.1f s", self.name, self._error, pause)
+            finally:
+                self._client = None
+                self._ready.clear()
+                self._tried.set()
+            # A server that dies again soon after it was started must not be started in a loop.
+            lasted = time.monotonic() - began > _LASTED
+            pause = _FIRST_PAUSE if lasted else min(pause * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[Client]:
+        client = Client(
+            self._transport(),
+            mode=self.config.protocol,
+            client_info=types.Implementation(name="sayso-proxy", version=VERSION),
+            elicitation_callback=self._elicit,
+            message_handler=self._heard,
+            cache=None,
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await stack.enter_async_context(client)
+            # The proxy passes results on as they are; whether they fit is the client's business.
+            setattr(client.session, "validate_tool_result", _not_validated)  # noqa: B010
+            yield client
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[Any, None]:
+        config = self.config
+        async with contextlib.AsyncExitStack() as stack:
+            if config.url is not None:
+                http = create_mcp_http_client(headers=dict(config.headers))
+                await stack.enter_async_context(http)
+                opened = streamable_http_client(config.url, http_client=http)
+            else:
+                assert config.command is not None
+                stdio_transport.PROCESS_TERMINATION_TIMEOUT = _EXIT_SECONDS
+                stdio_transport.FORCE_KILL_TIMEOUT = _KILL_SECONDS
+                opened = stdio_transport.stdio_client(
+                    StdioServerParameters(
+                        command=config.command,
+                        args=list(config.args),
+                        env=dict(config.env),
+                        cwd=config.cwd,
+                    ),
+                    errlog=sys.stderr,
+                )
+            read, write = await stack.enter_async_context(opened)
+            yield _Watched(read, self._lost), write
+
+    @asynccontextmanager
+    async def _following(self, client: Client) -> AsyncIterator[None]:
+        """Follow the changes of a server of the modern era, which sends them only on demand."""
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            yield
+            return
+        follower = asyncio.create_task(self._follow(client))
+        try:
+            yield
+        finally:
+            follower.cancel()
+            await asyncio.wait({follower})
+
+    async def _follow(self, client: Client) -> None:
+        offered = client.server_capabilities
+        tools = bool(offered.tools and offered.tools.list_changed)
+        prompts = bool(offered.prompts and offered.prompts.list_changed)
+        resources = bool(offered.resources and offered.resources.list_changed)
+        if not (tools or prompts or resources):
+            return
+        try:
+            async with client.listen(
+                tools_list_changed=tools,
+                prompts_list_changed=prompts,
+                resources_list_changed=resources,
+            ) as events:
+                async for event in events:
+                    self._outdated(type(event).__name__.removesuffix("ListChanged").lower())
+        except Exception as error:
+            log.warning("%s: its changes are not followed: %s", self.name, describe_error(error))
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        """Take note of a list that changed. Does not wait: the reply comes on this connection."""
+        kinds: tuple[tuple[type, str], ...] = (
+            (types.ToolListChangedNotification, "tools"),
+            (types.PromptListChangedNotification, "prompts"),
+            (types.ResourceListChangedNotification, "resources"),
+        )
+        for kind, name in kinds:
+            if isinstance(message, kind):
+                self._outdated(name)
+
+    def _outdated(self, kind: str) -> None:
+        """Have a list read again. Several changes in a row are one."""
+        self._stale.add(kind)
+        if self._relisting is None or self._relisting.done():
+            self._relisting = asyncio.create_task(self._relist())
+
+    async def _relist(self) -> None:
+        while self._stale:
+            kind, client = self._stale.pop(), self._client
+            if client is None:
+                return  # connecting reads everything
+            if kind == "tools":
+                try:
+                    await self._list_tools(client)
+                except Exception as error:
+                    log.warning("%s: its tools cannot be listed: %s", self.name, _reason(error))
+                    continue
+            self._changed(self, kind)
+
+    async def _list_tools(self, client: Client) -> None:
+        if client.server_capabilities.tools is None:
+            self.tools = ()
+            return
+        pages = await _pages(client.list_tools)
+        self.tools = tuple(tool for page in pages for tool in page.tools)
+
+    # -- using it
+
+    async def client(self) -> Client:
+        """Return the connected client, waiting for a reconnect. Raise ``Unreachable``."""
+        if self._client is None or self._lost.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    while self._client is None or self._lost.is_set():
+                        await self._ready.wait()
+                        await asyncio.sleep(0)
+                        if self._lost.is_set():
+                            await asyncio.sleep(0.05)
+        if self._client is None:
+            raise Unreachable(
+                f"the MCP server {self.name!r} is not connected ({self._error}), so nothing was "
+                "sent to it: see the log of sayso proxy, and make the call again"
+            )
+        return self._client
+
+    async def call(
+        self, tool: str, args: dict[str, Any], progress: ProgressFnT, elicit: Elicit
+    ) -> dict[str, Any]:
+        """Call a tool, and return its result as JSON."""
+
+        async def send(client: Client) -> types.CallToolResult:
+            token = elicits.set(elicit)
+            self._running.append(elicit)
+            try:
+                return await client.call_tool(tool, args, progress_callback=progress)
+            finally:
+                self._running.remove(elicit)
+                elicits.reset(token)
+
+        result = await self._sent(send)
+        found = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        # Said by this connection about itself; the proxy's own answers say it of the proxy.
+        del found["resultType"]
+        if meta := {k: v for k, v in found.pop("_meta", {}).items() if k != _SERVER_INFO}:
+            found["_meta"] = meta
+        return found
+
+    async def prompts(self) -> list[types.Prompt]:
+        """Return its prompts; none if it is not connected or has none."""
+        client = self._client
+        if client is None or client.server_capabilities.prompts is None:
+            return []
+        pages = await self._sent(lambda client: _pages(client.list_prompts))
+        return [prompt for page in pages for prompt in page.prompts]
+
+    async def resources(self) -> list[types.Resource]:
+        """Return its resources; none if it is not connected or has none."""
+        client = self._client
+        if client is None or client.server_capabilities.resources is None:
+            return []
+        pages = await self._sent(lambda client: _pages(client.list_resources))
+        return [resource for page in pages for resource in page.resources]
+
+    async def templates(self) -> list[types.ResourceTemplate]:
+        """Return its resource templates; none if it is not connected or has none."""
+        client = self._client
+        if client is None or client.server_capabilities.resources is None:
+            return []
+        try:
+            pages = await self._sent(lambda client: _pages(client.list_resource_templates))
+        except UpstreamError:  # many servers have resources and no templates
+            return []
+        return [template for page in pages for template in page.resource_templates]
+
+    async def read_resource(self, uri: str) -> types.ReadResourceResult:
+        """Read a resource."""
+        return await self._sent(lambda client: client.read_resource(uri))
+
+    async def get_prompt(self, name: str, args: dict[str, str] | None) -> types.GetPromptResult:
+        """Return a prompt, filled in."""
+        return await self._sent(lambda client: client.get_prompt(name, args))
+
+    async def complete(
+        self,
+        ref: types.ResourceTemplateReference | types.PromptReference,
+        argument: dict[str, str],
+        context: dict[str, str] | None,
+    ) -> types.CompleteResult:
+        """Return completions of an argument."""
+        return await self._sent(lambda client: client.complete(ref, argument, context))
+
+    async def _sent(self, send: Callable[[Client], Awaitable[T]]) -> T:
+        """Send a request. After a restart of the server, send it again: it had not arrived."""
+        for last in (False, True):
+            client = await self.client()
+            try:
+                return await send(client)
+            except MCPError as error:
+                if error.code == types.CONNECTION_CLOSED:
+                    self._lost.set()
+                    raise ConnectionLost(
+                        f"the connection to the MCP server {self.name!r} broke during the call"
+                    ) from error
+                forgotten = error.code == types.INVALID_REQUEST and "Session" in error.message
+                if not forgotten or last:
+                    raise UpstreamError(f"{self.name}: {error.message}") from error
+                self._lost.set()  # it does not know this session: connect again
+        raise AssertionError
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Pass a question of the server to the caller for whom it works.
+
+        A server of the handshake era does not say for which call it asks. If calls of several
+        callers run, none of them may see the question.
+        """
+        ask = elicits.get()
+        if ask is None:
+            callers = set(self._running)
+            ask = callers.pop() if len(callers) == 1 else None
+        if ask is None:
+            return types.ElicitResult(action="cancel")
+        return await ask(params)
+
+
+async def _not_validated(name: str, result: types.CallToolResult) -> None:
+    """Accept any result."""
+
+
+async def _pages(fetch: Callable[..., Awaitable[Any]]) -> Sequence[Any]:
+    """Return all pages of a list."""
+    found, cursor = [], None
+    for _ in range(_MOST_PAGES):
+        page = await fetch(cursor=cursor)
+        found.append(page)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a connection failed, in a few words."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if isinstance(error, FileNotFoundError):
+        return f"the command {error.filename!r} was not found"
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {CONNECT_SECONDS:.0f} seconds"
+    if isinstance(error, MCPError):
+        return error.message
+    if isinstance(error, httpx2.HTTPError):
+        return f"it cannot be reached: {error}"
+    return describe_error(error)
+
+
+class _Watched:
+    """A stream that notes when it ends."""
+
+    def __init__(self, stream: Any, ended: asyncio.Event) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the sender, on streams that have one."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            received: SessionMessage | Exception = await self._stream.receive()
+        except Exception:
+            self._ended.set()
+            raise
+        return received
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            received: SessionMessage | Exception = await self._stream.__anext__()
+        except BaseException:
+            self._ended.set()
+            raise
+        return received
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: Any, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        ended: bool | None = await self._stream.__aexit__(kind, error, trace)
+        return ended

@@ -1,0 +1,105 @@
+"""``sayso mcp``: an agent asks people, and comes back for the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp_world import ERAS, World, said
+
+from sayso.gate import Gate
+from sayso.mcp import advisory
+from sayso.mcp.advisory import AdvisoryServer
+from sayso.stores import open_store
+
+SAYSO = Path(sys.executable).with_name("sayso")
+
+
+@asynccontextmanager
+async def asking(world: World, era: str = "legacy", hold: float = 5) -> AsyncIterator[Client]:
+    store = open_store(world.url)
+    made = AdvisoryServer(lambda agent: Gate(store, agent=agent), agent="helper", hold=hold)
+    try:
+        async with made.running(), Client(made.server, mode=era, cache=None) as client:
+            yield client
+    finally:
+        store.close()
+
+
+async def told(client: Client, tool: str, **args: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, args)
+    assert not result.is_error, said(result)
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_question_is_answered(world: World, era: str) -> None:
+    options = [{"label": "red"}, {"label": "blue", "description": "like the sky"}]
+    async with asking(world, era) as client:
+        async with world.person(lambda request: request.respond("blue")):
+            answer = await told(client, "ask_human", question="Which colour?", options=options)
+        assert answer["status"] == "answered"
+        assert answer["answer"] == "blue"
+        assert answer["by"] == "ana"
+        async with world.person(lambda request: request.reject("busy")):
+            refused = await told(client, "ask_human", question="And now?")
+        assert refused["status"] == "rejected"
+        assert "busy" in refused["message"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_approval_is_given_later(world: World, era: str) -> None:
+    async with asking(world, era, hold=0.3) as client:
+        wanted = {"action": "Publish the notes", "details": {"version": 3}, "reason": "asked to"}
+        pending = await told(client, "request_approval", **wanted)
+        assert pending["status"] == "pending"
+        again = await told(client, "request_approval", **wanted)
+        assert again["ticket"] == pending["ticket"]
+        (request,) = await world.asked()
+        assert request.args == {"text": "Publish the notes", "details": {"version": 3}}
+        assert request.note == "asked to"
+        assert request.agent == "helper"
+    await world.inbox.approve(request, by="ana")
+    async with asking(world, era, hold=5) as client:
+        for _ in range(2):
+            known = await told(client, "check_request", ticket=pending["ticket"])
+            assert known["status"] == "approved"
+
+
+async def test_a_request_is_withdrawn(world: World) -> None:
+    async with asking(world, hold=0.3) as client:
+        pending = await told(client, "request_approval", action="Delete it")
+        gone = await told(client, "cancel_request", ticket=pending["ticket"])
+        assert gone["status"] == "cancelled"
+        assert len(await world.inbox.pending()) == 0
+
+
+async def test_wrong_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advisory, "_UNKNOWN_SECONDS", 0.01)
+    async with asking(world) as client:
+        for tool, args, message in (
+            ("ask_human", {}, "cannot be read"),
+            ("request_approval", {"action": "x", "approved": True}, "cannot be read"),
+            ("check_request", {"ticket": "nope"}, "no request with this ticket"),
+            ("decide", {}, "There is no tool"),
+        ):
+            result = await client.call_tool(tool, args)
+            assert result.is_error
+            assert message in said(result)
+
+
+async def test_the_command(world: World) -> None:
+    args = ["mcp", "--store", world.url, "--agent", "robot", "--hold", "1"]
+    async with Client(StdioServerParameters(command=str(SAYSO), args=args)) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert names == ["ask_human", "request_approval", "check_request", "cancel_request"]
+        pending = await told(client, "ask_human", question="Still there?")
+        assert pending["status"] == "pending"
+    (request,) = await world.asked()
+    assert request.agent == "robot"

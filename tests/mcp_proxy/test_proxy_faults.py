@@ -1,0 +1,256 @@
+"""Servers that crash, hang or never start, and a proxy that is killed or whose client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp_world import World, said, ticket_in
+from waiting import until, until_async
+
+ALLOW = '[[rule]]\ntool = "*"\nverdict = "allow"\n'
+SAYSO = Path(sys.executable).with_name("sayso")
+
+
+def proxy_command(world: World, config: dict[str, object]) -> list[str]:
+    path = world.write(config)
+    return [str(SAYSO), "proxy", "--config", str(path), "--store", world.url]
+
+
+def on_stdio(world: World, config: dict[str, object]) -> StdioServerParameters:
+    command, *args = proxy_command(world, config)
+    return StdioServerParameters(command=command, args=args)
+
+
+def children_of(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def test_a_call_whose_server_dies_is_in_doubt_and_a_person_settles_it(world: World) -> None:
+    config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
+    async with world.client(config=config, policy=ALLOW) as client:
+        result = await client.call_tool("crash", {})
+        assert "It is unknown whether crash took effect" in said(result)
+        ticket = ticket_in(result)
+        (request,) = await world.asked()
+        assert request.kind == "in_doubt"
+        # The server was started again, and the others' calls go on.
+        assert said(await client.call_tool("order", {"item": "tea"}))
+        assert world.effects == ["crash", "order tea 1"]
+        # The same call is still that one: it does not run behind the person's back.
+        assert ticket_in(await client.call_tool("crash", {})) == ticket
+        await world.inbox.approve(request, by="ana")  # run it again
+        result = await client.call_tool("sayso_wait", {"ticket": ticket})
+        assert said(result) == "survived"
+    assert world.effects == ["crash", "order tea 1", "crash"]
+
+
+async def test_a_read_whose_server_dies_is_read_again(world: World) -> None:
+    config = world.config(servers={"shop": world.stdio_shop(trust_hints=True)})
+    async with world.client(config=config) as client:
+        assert said(await client.call_tool("shaky", {})) == "read"
+    assert world.effects == ["shaky", "shaky"]
+
+
+async def test_a_gated_read_whose_server_dies_is_read_again(world: World) -> None:
+    policy = '[[rule]]\ntool = "shaky"\nverdict = "ask"\neffect = "read"\n'
+    config = world.config(servers={"shop": world.stdio_shop()})
+    async with (
+        world.client(config=config, policy=policy) as client,
+        world.person(lambda request: request.approve()),
+    ):
+        assert said(await client.call_tool("shaky", {})) == "read"
+    assert world.effects == ["shaky", "shaky"]
+
+
+async def test_a_server_that_cannot_start_is_named_and_the_others_work(world: World) -> None:
+    servers = {"shop": world.shop(), "gone": {"command": "/no/such/program"}}
+    config = world.config(servers=servers)
+    async with world.client(config=config, policy=ALLOW) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "shop__order" in names
+        result = await client.call_tool("gone__anything", {})
+        assert result.is_error
+        assert "'gone' is not connected" in said(result)
+        assert "'/no/such/program' was not found" in said(result)
+        assert not (await client.call_tool("shop__order", {"item": "tea"})).is_error
+
+
+async def test_a_server_over_http_that_restarts_is_reconnected(world: World) -> None:
+    port = _free_port()
+    command = [sys.executable, str(Path(__file__).with_name("shop_server.py"))]
+    command += [str(world.folder), str(port)]
+    entry = {"url": f"http://127.0.0.1:{port}/mcp", "sayso": {"protocol": "legacy"}}
+    config = world.config(servers={"shop": entry})
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    second: subprocess.Popen[bytes] | None = None
+    try:
+        await until_async(lambda: _listens(port))
+        async with world.client(config=config, policy=ALLOW) as client:
+            assert not (await client.call_tool("order", {"item": "a"})).is_error
+            first.kill()
+            first.wait()
+            second = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            await until_async(lambda: _listens(port))
+            result = await client.call_tool("order", {"item": "b"})
+            assert not result.is_error, said(result)
+        assert world.effects == ["order a 1", "order b 1"]
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return int(bound.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    import socket
+
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+STUBBORN = """
+import signal, sys, time, threading
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.path.insert(0, {folder!r})
+threading.Thread(target=lambda: time.sleep(600)).start()
+sys.argv = ["shop", {shop!r}]
+from pathlib import Path
+from shop_server import make_shop
+make_shop(Path({shop!r})).run("stdio")
+time.sleep(600)
+"""
+
+
+def test_the_end_of_the_input_ends_the_proxy_and_its_servers_within_two_seconds(
+    world: World,
+) -> None:
+    script = world.folder / "stubborn.py"
+    script.write_text(STUBBORN.format(folder=str(Path(__file__).parent), shop=str(world.folder)))
+    servers = {
+        "shop": world.stdio_shop(),
+        "stubborn": {"command": sys.executable, "args": [str(script)]},
+    }
+    command = proxy_command(world, world.config(servers=servers))
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        for line in (
+            b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":'
+            b'"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}\n',
+            b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n',
+            b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n',
+        ):
+            process.stdin.write(line)
+            process.stdin.flush()
+        process.stdout.readline()
+        assert b'"shop__order"' in process.stdout.readline()
+        process.stdin.write(
+            b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"shop__order",'
+            b'"arguments":{"item":"tea"}}}\n'
+        )
+        process.stdin.flush()
+        until(lambda: len(world.inbox.pending_sync()) == 1)
+        children = children_of(process.pid)
+        assert len(children) == 2
+        began = time.monotonic()
+        process.stdin.close()
+        process.wait(30)
+        took = time.monotonic() - began
+        assert took < 2.0, took
+        assert not any(map(is_alive, children))
+        assert len(world.inbox.pending_sync()) == 1  # nothing is lost
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def test_a_killed_proxy_loses_nothing(world: World) -> None:
+    config = world.config(servers={"shop": world.stdio_shop()}, hold=0.5)
+    async with Client(on_stdio(world, config), mode="legacy") as client:
+        first = await client.call_tool("order", {"item": "tea"})
+        _kill_proxies(world)
+        with contextlib.suppress(Exception):
+            await client.call_tool("order", {"item": "tea"})
+    (request,) = await world.asked()
+    await world.inbox.approve(request, by="ana")
+    async with Client(on_stdio(world, config)) as client:
+        await until_async(lambda: world.effects == ["order tea 1"])
+        result = await client.call_tool("order", {"item": "tea"})
+        assert result.structured_content == {"ordered": "tea", "count": 1}
+        assert ticket_in(first)
+    assert world.effects == ["order tea 1"]
+
+
+def _kill_proxies(world: World) -> None:
+    """Kill the proxy of this test, found by its configuration file."""
+    found = subprocess.run(
+        ["pgrep", "-f", f"proxy --config {world.folder}/mcp.json"], capture_output=True, text=True
+    )
+    pids = [int(line) for line in found.stdout.split()]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_proxy(world: World, number: int) -> None:
+    config = world.config(servers={"shop": world.stdio_shop()})
+    process = subprocess.Popen(
+        proxy_command(world, config),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        until(lambda: len(children_of(process.pid)) == 1)
+        children = children_of(process.pid)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        assert b"Traceback" not in errors, errors.decode()
+        until(lambda: not any(map(is_alive, children)))
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_two_proxies_on_one_store_run_a_call_once(world: World) -> None:
+    config = world.config(hold=0.3)
+    async with world.client(config=config) as client:
+        await client.call_tool("order", {"item": "tea"})
+    async with world.proxy(config) as one, world.proxy(config) as other:
+        for proxy in (one, other):
+            async with Client(proxy.server, cache=None) as client:
+                await client.call_tool("order", {"item": "tea"})
+        (request,) = await world.asked()
+        await world.inbox.approve(request, by="ana")
+        await until_async(lambda: world.effects)
+        await asyncio.sleep(0.5)
+    assert world.effects == ["order tea 1"]

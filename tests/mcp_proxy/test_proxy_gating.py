@@ -1,0 +1,136 @@
+"""What runs through the proxy, and what does not: policy, hints, decisions, unknown tools."""
+
+from __future__ import annotations
+
+import pytest
+from mcp_world import ERAS, World, said
+
+from sayso.mcp.front import NOTICE
+
+ALLOW_STOCK = """
+[[rule]]
+tool = "stock"
+verdict = "allow"
+effect = "read"
+"""
+DENY_ORDER = """
+[[rule]]
+tool = "order"
+verdict = "deny"
+description = "no orders"
+"""
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_approved_call_runs_once_with_what_was_shown(world: World, era: str) -> None:
+    async with world.client(era) as client:
+        assert client.protocol_version == ("2025-11-25" if era == "legacy" else era)
+        async with world.person(lambda request: request.approve()):
+            result = await client.call_tool("order", {"item": "tea"})
+        assert not result.is_error
+        assert result.structured_content == {"ordered": "tea", "count": 1}
+        assert world.effects == ["order tea 1"]
+        (request,) = await world.inbox.history()
+        assert request.tool == "order"
+        assert request.args == {"item": "tea", "count": 1}
+        assert request.agent == "mcp"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_edited_call_says_so_in_text_and_in_structured_content(
+    world: World, era: str
+) -> None:
+    async with (
+        world.client(era) as client,
+        world.person(lambda request: request.edit({"item": "tea", "count": 2})),
+    ):
+        result = await client.call_tool("order", {"item": "tea", "count": 9})
+    assert world.effects == ["order tea 2"]
+    assert "A person changed the arguments" in said(result)
+    assert result.structured_content["count"] == 2
+    assert "A person changed the arguments" in result.structured_content[NOTICE]
+
+
+async def test_a_rejected_call_does_not_run_and_gives_the_reason(world: World) -> None:
+    async with world.client() as client, world.person(lambda request: request.reject("too dear")):
+        result = await client.call_tool("order", {"item": "tea"})
+    assert result.is_error
+    assert "A person rejected this call" in said(result)
+    assert "too dear" in said(result)
+    assert world.effects == []
+
+
+async def test_a_person_can_answer_in_place_of_the_tool(world: World) -> None:
+    async with world.client() as client, world.person(lambda request: request.respond("sold out")):
+        result = await client.call_tool("order", {"item": "tea"})
+    assert not result.is_error
+    assert said(result) == "sold out"
+    assert world.effects == []
+
+
+async def test_a_hint_is_not_a_rule(world: World) -> None:
+    async with world.client(config=world.config(hold=0.3)) as client:
+        result = await client.call_tool("secrets", {})
+    assert "needs a person's approval" in said(result)
+    assert world.effects == []
+
+
+async def test_trusted_hints_let_reads_run(world: World) -> None:
+    servers = {"shop": world.shop(trust_hints=True)}
+    async with world.client(config=world.config(servers=servers, hold=0.3)) as client:
+        assert said(await client.call_tool("secrets", {})) == "s3cret"
+        held = await client.call_tool("order", {"item": "tea"})
+    assert "needs a person's approval" in said(held)
+    assert world.effects == ["secrets"]
+
+
+async def test_the_policy_allows_reads_and_denies(world: World) -> None:
+    async with world.client(policy=ALLOW_STOCK + DENY_ORDER) as client:
+        found = await client.call_tool("stock", {"item": "tea"})
+        assert found.structured_content == {"item": "tea", "count": 3}
+        refused = await client.call_tool("order", {"item": "tea"})
+    assert refused.is_error
+    assert "The policy denies this call" in said(refused)
+    assert world.effects == ["stock tea"]
+
+
+async def test_wrong_arguments_and_unknown_tools_are_errors_and_ask_nobody(world: World) -> None:
+    async with world.client() as client:
+        wrong = await client.call_tool("order", {"item": 3})
+        unknown = await client.call_tool("borrow", {})
+    assert wrong.is_error
+    assert "cannot be read" in said(wrong)
+    assert unknown.is_error
+    assert "There is no tool 'borrow'" in said(unknown)
+    assert len(await world.inbox.pending()) == 0
+
+
+async def test_two_servers_share_one_endpoint_under_prefixes(world: World) -> None:
+    other = world.folder / "other"
+    other.mkdir()
+    servers = {"shop": world.stdio_shop(trust_hints=True), "depot": world.shop(folder=other)}
+    async with world.client(config=world.config(servers=servers)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"shop__order", "depot__order", "sayso_wait"} <= names
+        await client.call_tool("shop__stock", {"item": "tea"})
+        async with world.person(lambda request: request.approve()):
+            await client.call_tool("depot__order", {"item": "ink"})
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+        assert prompts == {"shop__greet", "depot__greet"}
+    assert world.effects == ["stock tea"]
+    assert (other / "effects").read_text() == "order ink 1\n"
+
+
+async def test_gated_tools_list_no_output_schema(world: World) -> None:
+    async with world.client() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert tools["order"].output_schema is None
+    assert tools["stock"].annotations.read_only_hint is True
+    assert tools["order"].input_schema["required"] == ["item"]
+
+
+async def test_an_error_of_the_tool_is_passed_on(world: World) -> None:
+    async with world.client() as client, world.person(lambda request: request.approve()):
+        result = await client.call_tool("fail", {})
+    assert result.is_error
+    assert "out of flour" in said(result)

@@ -1,0 +1,134 @@
+"""The HTTP front: both eras, tokens, and who sees which call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp_world import ERAS, World, ticket_in
+
+from sayso.inbox import create_token
+
+SAYSO = Path(sys.executable).with_name("sayso")
+TEA = {"item": "tea"}
+
+
+def token(world: World, name: str, role: str = "agent") -> str:
+    made, _ = create_token(world.inbox.store, name, by="test", role=role)
+    return made
+
+
+@contextmanager
+def listening(world: World, config: dict[str, Any], *options: str) -> Iterator[str]:
+    """Start a proxy on a free port, and return its URL."""
+    command = [str(SAYSO), "proxy", "--config", str(world.write(config)), "--store", world.url]
+    command += ["--listen", "127.0.0.1:0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("Sayso proxy is at http://127.0.0.1:"), line
+        yield line.split()[4]
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, token: str | None, mode: str = "auto") -> Any:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with (
+        create_mcp_http_client(headers=headers) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as client,
+    ):
+        yield client
+
+
+def test_without_a_token_the_front_says_where_to_get_one(world: World) -> None:
+    agent = token(world, "robot")
+    person = token(world, "ana", "reviewer")
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    with listening(world, world.config()) as url, httpx.Client(headers=accept) as http:
+        refused = http.post(url, json=body)
+        assert refused.status_code == 401
+        challenge = refused.headers["WWW-Authenticate"]
+        assert challenge.startswith("Bearer ")
+        where = challenge.split('resource_metadata="')[1].split('"')[0]
+        metadata = http.get(where).json()
+        assert metadata["resource"] == url
+        assert metadata["bearer_methods_supported"] == ["header"]
+        for wrong in ("nonsense", person):
+            again = http.post(url, json=body, headers={"Authorization": f"Bearer {wrong}"})
+            assert again.status_code == 401
+        foreign = http.post(
+            url, json=body, headers={"Authorization": f"Bearer {agent}", "Host": "evil.example"}
+        )
+        assert foreign.status_code == 421
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_with_a_token_asks_as_that_agent(world: World, era: str) -> None:
+    robot = token(world, "robot")
+    other = token(world, "other")
+    with listening(world, world.config(hold=1)) as url:
+        async with connected(url, robot, era) as client, connected(url, other, era) as stranger:
+            held = await client.call_tool("order", TEA)
+            (request,) = await world.asked()
+            assert request.agent == "robot"
+            theirs = await stranger.call_tool("sayso_wait", {"ticket": ticket_in(held)})
+            assert theirs.is_error
+            await world.inbox.approve(request, by="ana")
+            result = await client.call_tool("sayso_wait", {"ticket": ticket_in(held)})
+            assert result.structured_content == {"ordered": "tea", "count": 1}
+            async with world.person(lambda request: request.approve()):
+                mine = await stranger.call_tool("order", TEA)
+            assert not mine.is_error
+    assert world.effects == ["order tea 1"] * 2
+
+
+async def test_both_eras_at_once_and_a_client_that_comes_back(world: World) -> None:
+    config = world.config(hold=60)
+    with listening(world, config, "--no-auth") as url:
+        async with connected(url, None, "legacy") as client:
+            call = asyncio.create_task(client.call_tool("order", TEA))
+            (request,) = await world.asked()
+            call.cancel()
+        async with connected(url, None, "2026-07-28") as client:
+            again = asyncio.create_task(client.call_tool("order", TEA))
+            await asyncio.sleep(0.3)
+            assert len(await world.inbox.pending()) == 1
+            await world.inbox.approve(request, by="ana")
+            assert (await again).structured_content == {"ordered": "tea", "count": 1}
+    assert world.effects == ["order tea 1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--listen", "0.0.0.0:0", "--no-auth"], "would let anyone call the tools"),
+        (["--listen", "nowhere"], "write [ADDRESS:]PORT"),
+        (["--stdio", "--listen", "1"], "not both"),
+        (["--no-auth"], "--no-auth is for --listen"),
+        (["--server", "http://127.0.0.1:1"], "SAYSO_TOKEN"),
+    ],
+)
+def test_options_that_do_not_go_together(world: World, options: list[str], message: str) -> None:
+    path = world.write({"mcpServers": {"shop": {"command": "true"}}})
+    command = [str(SAYSO), "proxy", "--config", str(path), "--store", world.url, *options]
+    ran = subprocess.run(command, capture_output=True, text=True, input="", timeout=60)
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,250 @@
+"""Long waits: progress, tickets, retries of the same call, clients that leave, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp_world import ERAS, World, said, ticket_in
+from waiting import until_async
+
+from sayso.mcp import calls as carried
+from sayso.mcp.front import TOOL_USE_ID
+
+TEA = {"item": "tea"}
+
+
+async def approve_all(world: World, count: int = 1) -> None:
+    for request in await world.asked(count):
+        await world.inbox.approve(request, by="ana")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_ticket_is_handed_back_and_waited_for(world: World, era: str) -> None:
+    async with world.client(era, world.config(hold=0.3)) as client:
+        first = await client.call_tool("order", TEA)
+        assert not first.is_error
+        again = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
+        assert ticket_in(again) == ticket_in(first)
+        await approve_all(world)
+        await until_async(lambda: world.effects)
+        ended = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
+        assert ended.structured_content == {"ordered": "tea", "count": 1}
+        # A ticket stays valid: a client may have lost the answer.
+        repeated = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
+        assert repeated.structured_content == {"ordered": "tea", "count": 1}
+    assert world.effects == ["order tea 1"]
+
+
+async def test_the_same_call_made_again_is_the_same_request(world: World) -> None:
+    async with world.client(config=world.config(hold=0.3)) as client:
+        first = await client.call_tool("order", TEA)
+        second = await client.call_tool("order", {"count": 1, "item": "tea"})
+        assert ticket_in(second) == ticket_in(first)
+        assert len(await world.inbox.pending()) == 1
+        await approve_all(world)
+        third = await client.call_tool("order", TEA)
+        assert third.structured_content["ordered"] == "tea"
+        assert world.effects == ["order tea 1"]
+        # It was handed over, so the same call is a new one.
+        fourth = await client.call_tool("order", TEA)
+        assert ticket_in(fourth) != ticket_in(first)
+    assert world.effects == ["order tea 1"]
+
+
+async def test_equal_calls_made_at_the_same_time_are_two(world: World) -> None:
+    async with world.client() as client:
+        both = [asyncio.create_task(client.call_tool("order", TEA)) for _ in range(2)]
+        await approve_all(world, 2)
+        await asyncio.gather(*both)
+    assert world.effects == ["order tea 1"] * 2
+
+
+async def test_the_models_own_id_decides_which_call_is_meant(world: World) -> None:
+    async def order(client: Client, id: str, **args: Any) -> Any:
+        return await client.call_tool("order", {**TEA, **args}, meta={TOOL_USE_ID: id})
+
+    async with world.client(config=world.config(hold=0.3)) as client:
+        first = await order(client, "toolu_1")
+        await approve_all(world)
+        await until_async(lambda: world.effects)
+        done = await order(client, "toolu_1")
+        same = await order(client, "toolu_1")
+        assert done.structured_content == same.structured_content == {"ordered": "tea", "count": 1}
+        assert ticket_in(first)
+        other = await order(client, "toolu_1", count=5)
+        assert other.is_error
+        assert "belongs to another one" in said(other)
+        assert "sayso_wait" in said(await order(client, "toolu_2"))
+    assert world.effects == ["order tea 1"]
+
+
+async def test_progress_comes_while_people_think(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carried, "PROGRESS_SECONDS", 0.05)
+    heard: list[tuple[float, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+
+    async with world.client() as client:
+        call = asyncio.create_task(client.call_tool("bake", {}, progress_callback=hear))
+        await world.asked()
+        await until_async(lambda: len(heard) >= 2)
+        await approve_all(world)
+        assert said(await call) == "a cake"
+    values = [value for value, _ in heard]
+    assert values == sorted(set(values))
+    assert (heard[-1][0], heard[-1][1]) == (3, "step 3")
+    assert heard[0][1] == "waiting for a decision"
+
+
+async def test_a_client_with_a_name_has_its_own_hold(world: World) -> None:
+    config = world.config(hold=60, clients={"hasty": {"hold": 0.2}})
+    from mcp_types import Implementation
+
+    info = Implementation(name="hasty", version="1")
+    async with world.client(config=config, client_info=info) as client:
+        assert ticket_in(await client.call_tool("order", TEA))
+
+
+async def test_the_call_outlives_its_client(world: World) -> None:
+    async with world.proxy() as proxy:
+        async with Client(proxy.server, mode="legacy", cache=None) as client:
+            call = asyncio.create_task(client.call_tool("order", TEA))
+            await world.asked()
+            call.cancel()
+        await approve_all(world)
+        await until_async(lambda: world.effects == ["order tea 1"])
+        async with Client(proxy.server, mode="legacy", cache=None) as client:
+            result = await client.call_tool("order", TEA)
+            assert result.structured_content == {"ordered": "tea", "count": 1}
+    assert world.effects == ["order tea 1"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_on_abandon_cancel_calls_the_request_off(world: World, era: str) -> None:
+    async with world.client(era, world.config(on_abandon="cancel")) as client:
+        call = asyncio.create_task(client.call_tool("order", TEA))
+        await world.asked()
+        call.cancel()
+
+        async def gone() -> bool:
+            return len(await world.inbox.pending()) == 0
+
+        await until_async(gone)
+        (request,) = await world.inbox.history()
+        assert request.status == "cancelled"
+    assert world.effects == []
+
+
+async def test_a_request_is_found_again_after_a_restart(world: World) -> None:
+    config = world.config(hold=0.3)
+    async with world.client(config=config) as client:
+        first = await client.call_tool("order", TEA)
+    async with world.client("2026-07-28", config) as client:
+        second = await client.call_tool("order", TEA)
+        assert ticket_in(second) == ticket_in(first)
+        assert len(await world.inbox.pending()) == 1
+
+
+async def test_a_call_approved_while_the_proxy_was_down_is_taken_up(world: World) -> None:
+    config = world.config(hold=0.3)
+    async with world.client(config=config) as client:
+        first = await client.call_tool("order", TEA)
+    await approve_all(world)
+    assert world.effects == []
+    async with world.proxy(config) as proxy:
+        # Nobody asked for it again.
+        await until_async(lambda: world.effects == ["order tea 1"])
+        async with Client(proxy.server, cache=None) as client:
+            result = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
+            assert result.structured_content == {"ordered": "tea", "count": 1}
+            # Handed over: a new call asks again.
+            assert "needs a person's approval" in said(await client.call_tool("order", TEA))
+    assert world.effects == ["order tea 1"]
+
+
+async def test_a_result_that_was_not_handed_over_survives_a_restart(world: World) -> None:
+    config = world.config(hold=0.3)
+    async with world.client(config=config) as client:
+        await client.call_tool("order", TEA)
+        await approve_all(world)
+        await until_async(lambda: world.effects)
+    async with world.client(config=config) as client:
+        result = await client.call_tool("order", TEA)
+        assert result.structured_content == {"ordered": "tea", "count": 1}
+        assert "needs a person's approval" in said(await client.call_tool("order", TEA))
+    assert world.effects == ["order tea 1"]
+
+
+async def test_an_unknown_ticket_is_slow_and_says_what_to_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sayso.mcp import front
+
+    monkeypatch.setattr(front, "_UNKNOWN_SECONDS", 0.2)
+    async with world.client() as client:
+        began = asyncio.get_running_loop().time()
+        result = await client.call_tool("sayso_wait", {"ticket": "nope"})
+        assert asyncio.get_running_loop().time() - began >= 0.2
+        assert result.is_error
+        assert "There is no call with the ticket 'nope'" in said(result)
+        missing = await client.call_tool("sayso_wait", {})
+        assert missing.is_error
+
+
+async def test_a_model_that_polls_is_told_to_stop(world: World) -> None:
+    async with world.client(config=world.config(hold=0.1)) as client:
+        result = await client.call_tool("order", TEA)
+        for _ in range(3):
+            result = await client.call_tool("sayso_wait", {"ticket": ticket_in(result)})
+        assert "Stop waiting now" in said(result)
+
+
+async def test_free_reads_do_not_wait_behind_held_calls(world: World) -> None:
+    servers = {"shop": world.shop(trust_hints=True)}
+    async with world.client(config=world.config(servers=servers)) as client:
+        held = [
+            asyncio.create_task(client.call_tool("order", {"item": name})) for name in ("a", "b")
+        ]
+        requests = await world.asked(2)
+        found = await client.call_tool("stock", TEA)
+        assert found.structured_content["count"] == 3
+        second = next(request for request in requests if request.args["item"] == "b")
+        await world.inbox.approve(second, by="ana")
+        assert (await held[1]).structured_content["ordered"] == "b"
+        assert not held[0].done()
+        await approve_all(world)
+        await held[0]
+
+
+async def test_tickets_of_another_session_are_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sayso.mcp import front
+
+    monkeypatch.setattr(front, "_UNKNOWN_SECONDS", 0.01)
+    async with world.client(config=world.config(hold=0.3)) as client:
+        first = await client.call_tool("order", TEA)
+    async with world.client(config=world.config(hold=0.3, session="other")) as client:
+        result = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
+        assert result.is_error
+        again = await client.call_tool("order", TEA)
+        assert ticket_in(again) != ticket_in(first)
+
+
+async def test_a_slow_call_that_was_allowed_is_handed_back_too(world: World) -> None:
+    policy = '[[rule]]\ntool = "slow"\nverdict = "allow"\n'
+    async with world.client(config=world.config(hold=0.4), policy=policy) as client:
+        args = {"seconds": 1.0}
+        first = await client.call_tool("slow", args)
+        assert "still running" in said(first)
+        result = first
+        while "sayso_wait" in said(result):
+            result = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
+        assert said(result) == "done"
+    assert world.effects == ["slow began ", "slow "]
