@@ -24,8 +24,10 @@ from pydantic_core import to_jsonable_python
 from sayso import codec
 from sayso.adapters.conversation import Body, ReplayLog
 from sayso.adapters.dspy.asking import AskingTool
+from sayso.adapters.reach import Held, Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
     FrameworkAgent,
     FrameworkCall,
@@ -44,16 +46,56 @@ from sayso.sync import run_user_function
 from sayso.types import Json, Reviewer
 
 
-def guard(agent: Any, gate: Gate, policy: Policy | None = None, *, lm: Any = None) -> GuardedReAct:
+def guard(
+    agent: Any,
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    lm: Any = None,
+    ungated: Iterable[str] = (),
+) -> GuardedReAct:
     """Make a ``dspy.ReAct`` or ``dspy.ReActV2`` durable, and send its tool calls through a gate.
 
     ``policy`` replaces the gate's own; if neither has rules, every call needs approval. Runs use
-    ``lm`` wherever they happen, or else the model that DSPy is configured with there. Raises
-    ``TypeError`` for other kinds of modules.
+    ``lm`` wherever they happen, or else the model that DSPy is configured with there. ``agent``
+    itself is not changed. Raises ``TypeError`` for other kinds of modules, and ``InvalidCall`` with
+    a list of what the gate cannot reach, such as agents that tools run, unless ``ungated`` names
+    it.
     """
     check_gate(gate, policy)
     unruled = policy is None and not gate.policy.rules
-    return GuardedReAct(guarded_copy(agent, unruled), gate, policy, lm)
+    copied, coverage = guarded_copy(agent, unruled), Coverage(ungated)
+    _list(agent, gate.agent, framework_tools(copied), lm, coverage)
+    coverage.check()
+    return GuardedReAct(copied, gate, policy, lm, coverage)
+
+
+class _ModuleWalk(Walk):
+    """Finds the agents that the functions of tools run."""
+
+    targets = (dspy.ReAct, dspy.ReActV2)
+
+
+def _list(
+    agent: Any, where: str, tools: Mapping[str, FrameworkTool], lm: Any, coverage: Coverage
+) -> None:
+    """Add what an agent can reach to the table."""
+    walk = _ModuleWalk()
+    for name in tools:
+        coverage.gated(where, "tool", name)
+        function = agent.tools[name].func
+        inside = [Held(one, "agent", "a variable") for one in walk.inside(function)]
+        for held in (*inside, *walk.out_of_reach(function)):
+            if isinstance(held.value, walk.targets):
+                why = (
+                    f"{name} finds it as {held.by}, and its tools would run past the gate: guard "
+                    "it too, and await guarded.run(...) in the tool"
+                )
+                coverage.missed(where, "agent", f"{type(held.value).__name__} in {name}", why)
+    for spec in (getattr(lm, "kwargs", None) or {}).get("tools") or ():
+        if isinstance(spec, Mapping) and spec.get("type") != "function":
+            why = "the provider runs it, and does not ask first"
+            coverage.missed(where, "hosted tool", str(spec.get("name") or spec.get("type")), why)
 
 
 async def resume(
@@ -69,8 +111,10 @@ class GuardedReAct(FrameworkAgent):
 
     channel = "dspy"
 
-    def __init__(self, agent: Any, gate: Gate, policy: Policy | None, lm: Any) -> None:
-        super().__init__(gate, Inbox(gate.store))
+    def __init__(
+        self, agent: Any, gate: Gate, policy: Policy | None, lm: Any, coverage: Coverage
+    ) -> None:
+        super().__init__(gate, Inbox(gate.store), coverage)
         self.agent = agent
         self.policy = policy
         self._lm = lm
@@ -137,15 +181,19 @@ Made = Callable[[Any], list[tuple[str, dict[str, Json]]]]
 
 def guarded_copy(agent: Any, needs_approval: bool | Predicate) -> Any:
     """Return a copy of an agent that stores its replies and asks before its tools run."""
-    # A CodeAct is a subclass of ReAct, but its tools run in code that the model writes.
+    # A CodeAct is a subclass of ReAct.
     if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
         made, extracts, own = _react_calls, True, "finish"
     elif isinstance(agent, dspy.ReActV2):
         made, extracts, own = _react_v2_calls, False, "submit"
     else:
-        raise TypeError(
-            f"guard(...) takes a dspy.ReAct or a dspy.ReActV2, not {type(agent).__name__}"
-        )
+        said = f"guard(...) takes a dspy.ReAct or a dspy.ReActV2, not {type(agent).__name__}"
+        if type(agent).__name__ in ("CodeAct", "RLM"):
+            said += (
+                ": its tools run in code that the model writes, where no gate can ask first. Use "
+                "dspy.ReAct or dspy.ReActV2 with the same tools"
+            )
+        raise TypeError(said)
     # The loop's own tool only ends it. In the other loop the name has no meaning.
     copied = copy.copy(agent)
     guarded = {
