@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from paused_store import LATER, Cast, pause_runs
 import sayso
 from sayso.audit import verify
 from sayso.keys import Keyring, new_key
-from sayso.stores.base import Store
+from sayso.stores.base import Query, Store, Viewer
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sql import migrate
 from sayso.stores.sqlite import SqliteStore
@@ -106,6 +109,53 @@ def test_paused_runs_are_decided_and_finished_after_an_upgrade(
     assert cast.shipped("order-1", "late") == "shipped late"
     assert cast.effects == []
     assert verify(store).ok
+
+
+#: Undoes migration 5, except that three indexes are not as they were.
+_TO_VERSION_4 = """
+DROP TRIGGER call_opened{on}; DROP TRIGGER call_moved{on}; DROP TRIGGER call_deleted{on};
+DROP INDEX call_open_age; DROP INDEX call_open_expiry; DROP INDEX call_open_requester;
+DROP INDEX call_list_status; DROP TABLE request_group; DROP TABLE open_count;
+ALTER TABLE call DROP COLUMN request_group; ALTER TABLE call DROP COLUMN decided_by;
+ALTER TABLE call DROP COLUMN decided_at;
+CREATE INDEX call_open ON call (n); CREATE INDEX call_open_reviewers ON call (n);
+CREATE INDEX call_list_status ON call (n); UPDATE meta SET value = '4' WHERE key = 'version';
+"""
+
+
+@pytest.mark.parametrize("dialect", FROZEN)
+def test_what_is_open_is_counted_when_a_store_of_version_4_is_opened(
+    dialect: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    options: dict[str, Any] = {"clock": FakeClock(), "keys": Keyring.parse(new_key())}
+    if dialect == "sqlite":
+        open_store = partial(SqliteStore, tmp_path / "store.db", **options)
+    else:
+        place = request.getfixturevalue("place")
+        open_store = partial(PostgresStore, place.url, schema=place.schema, **options)
+    with closing(open_store()) as store:
+        pause_runs(store)
+        gate = sayso.Gate(store, agent="bank", wait=0)
+
+        @gate.guard(needs_approval=True, reviewers=["group:money", "Zoë"])
+        def pay(to: str) -> None: ...
+
+        with suppress(sayso.Paused), gate.run("payment"):
+            pay("ana")
+        before = store.groups(Query(), Viewer())
+        of_zoe = Viewer(names=frozenset(("Zoë",)), only_theirs=True)
+        assert sum(group.count for group in before) == 5
+    if dialect == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+            db.executescript(_TO_VERSION_4.format(on=""))
+    else:
+        functions = "count_open, count_open_again, sum_open_count"
+        place.sql(f"{_TO_VERSION_4.format(on=' ON call')} DROP FUNCTION {functions} CASCADE")
+    with closing(open_store()) as store:
+        assert store.groups(Query(), Viewer()) == before
+        assert [group.count for group in store.groups(Query(), of_zoe)] == [1]
+        assert store.waiting() == {"asked": 5, "in_doubt": 0}
+        assert (store.miscounted(), verify(store).problems) == (0, [])
 
 
 @pytest.mark.parametrize("dialect", FROZEN)

@@ -39,8 +39,9 @@ from sayso.audit.system import Head, Seals, SystemThread, grant_and_token_proble
 from sayso.errors import InvalidCall, StoreError
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, StoredMessage, Thread
 from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
-from sayso.stores.listing import list_status_of, search_key_of
+from sayso.stores.listing import is_listed_right
 from sayso.stores.row_checks import row_wrong
+from sayso.text import many
 
 #: How many threads, and events, are read from one snapshot: then the database can clean up.
 _BATCH = 200
@@ -436,9 +437,7 @@ class _ThreadCheck:
 
     def _listing_problem(self, found: ListedCall) -> str:
         """Check the list index, which has no MAC: it could hide a call from every list."""
-        call = found.call
-        words = search_key_of(call, self._store.description(call.tool_digest))
-        if (found.list_status, found.search_key) == (list_status_of(call), words.id):
+        if is_listed_right(found, self._store.description(found.call.tool_digest)):
             return ""
         return f"is listed as {found.list_status!r}, which hides it"
 
@@ -632,6 +631,7 @@ class _StoreCheck:
         self._orphan_runs()
         self._grants_and_tokens()
         self._effect_keys()
+        self._open_counts()
 
     def _missing_threads(self) -> None:
         for thread in self._seals.heads.keys() - self._found.threads - self._found.skipped:
@@ -685,6 +685,16 @@ class _StoreCheck:
         """Report a call in the table that has no event."""
         if not any(event.call == call.id for event in chain_of(self._rows, call.thread)):
             self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
+
+    def _open_counts(self) -> None:
+        """Check the counts of open requests, which have no MAC."""
+        try:
+            wrong = self._rows.miscounted()
+        except DAMAGE_ERRORS as error:
+            self._report_row(f"the counts of open requests cannot be read: {error}")
+            return
+        if wrong:
+            self._report_row(f"{many(wrong, 'count')} of open requests differ from the requests")
 
     def _grants_and_tokens(self) -> None:
         try:

@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from sayso import codec
@@ -89,6 +89,18 @@ class RequestGroup:
     #: When the oldest of them was created.
     created: Micros
 
+    def joined(self, other: RequestGroup | None) -> RequestGroup:
+        """Return the same group with more requests."""
+        if other is None:
+            return self
+        ends = [end for end in (self.expires, other.expires) if end is not None]
+        return replace(
+            self,
+            count=self.count + other.count,
+            expires=min(ends, default=None),
+            created=min(self.created, other.created),
+        )
+
 
 #: Sorts requests without an expiry after all others.
 NEVER: Micros = 1 << 62
@@ -139,11 +151,15 @@ class Due:
 
 
 class ListedCall(NamedTuple):
-    """A call with its columns in the index of the lists."""
+    """A call, and what lists and counts show it as."""
 
     call: Call
     list_status: str
     search_key: int
+    #: Kind, agent, tool, risk and reviewers (as JSON) of its group; ``None`` if it is in none.
+    group: tuple[str, ...] | None
+    decided_by: str | None
+    decided_at: Micros | None
 
 
 class Subscription(Protocol):
@@ -207,6 +223,10 @@ class StoreReads(Protocol):
 
     def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
         """Count the requests of a query in groups; its order, start and limit are ignored."""
+        ...
+
+    def miscounted(self) -> int:
+        """Return how many counts of open requests differ from the requests, for the audit."""
         ...
 
     def waiting(self) -> dict[str, int]:

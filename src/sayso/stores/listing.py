@@ -6,7 +6,7 @@ and a call that starts and finishes stays where it is.
 A search key is what many calls have in common: kind, agent, tool, risk and description. Its words
 are stored once, and each call refers to its search key. A search looks up the words, then the calls
 of those keys, so it costs the same over ten requests and a hundred thousand. Groups of requests are
-counted by search key, too.
+counted by what their reviewers see alike, which is their group key.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import NamedTuple, get_args
 
 from sayso import codec
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import Query, Viewer
-from sayso.types import RequestStatus, plain_name
+from sayso.stores.base import ListedCall, Query, Viewer
+from sayso.types import Micros, RequestStatus, plain_name
 from sayso.views import is_request, public_status
 
 #: The list statuses of open requests; an index names them.
 OPEN = ("asked", "in_doubt")
 _CLOSED = tuple(name for name in get_args(RequestStatus) if name != "pending")
-#: The list status of calls that no person was asked about.
-UNASKED = ""
+#: The list status of calls that no person was asked about, and the id of their group key.
+UNASKED, UNGROUPED = "", 0
 
 _LIST_STATUSES = {
     "pending": OPEN,
@@ -80,6 +80,21 @@ class SearchKey(NamedTuple):
     words: tuple[str, ...]
 
 
+class GroupKey(NamedTuple):
+    """What the requests of a group have in common; ``id`` is a hash of all of it.
+
+    Who may see one of them sees the others too, apart from requesters and who decided.
+    """
+
+    id: int
+    kind: str
+    agent: str
+    tool: str
+    risk: str
+    #: The names of the reviewers, as a JSON array.
+    reviewers: str
+
+
 class Wanted(NamedTuple):
     """A parsed search text: prefixes of words, or of an id."""
 
@@ -100,6 +115,39 @@ def _search_key(kind: str, agent: str, tool: str, risk: str, description: str) -
     words = tuple(dict.fromkeys([*_name(tool), *_name(agent), *_words(description)]))
     number = int(digest[:16], 16) >> 1
     return SearchKey(number, kind, short(agent), short(tool), risk, words[:_MOST_WORDS])
+
+
+def group_key_of(call: Call) -> GroupKey:
+    """Return the group of a request."""
+    terms = call.terms
+    return _group_key(call.kind, call.agent, call.tool, terms.risk.level, terms.reviewers)
+
+
+@lru_cache(maxsize=4096)
+def _group_key(kind: str, agent: str, tool: str, risk: str, reviewers: tuple[str, ...]) -> GroupKey:
+    names = codec.dumps(list(reviewers))
+    digest = codec.sha256(codec.dumps([kind, agent, tool, risk, names]).encode())
+    return GroupKey(int(digest[:16], 16) >> 1, kind, short(agent), short(tool), risk, names)
+
+
+def decided(call: Call) -> tuple[str | None, Micros | None]:
+    """Return who decided a call, and when, if it was a person."""
+    decision = call.decision
+    if decision is None:
+        return None, None
+    return decision.by, None if decision.channel == "policy" else decision.at
+
+
+def is_listed_right(found: ListedCall, description: str) -> bool:
+    """Return whether the lists and counts show a call as its row says.
+
+    ``description`` is that of its tool. No MAC covers what is compared here.
+    """
+    call = found.call
+    list_status = list_status_of(call)
+    group = group_key_of(call)[1:] if list_status else None
+    right = (list_status, search_key_of(call, description).id, group, *decided(call))
+    return found[1:] == right
 
 
 def short(name: str) -> str:

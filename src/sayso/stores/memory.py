@@ -51,7 +51,9 @@ from sayso.stores.base import (
 from sayso.stores.listing import (
     OPEN,
     SearchKey,
+    decided,
     fits,
+    group_key_of,
     is_for,
     list_status_of,
     list_statuses_of,
@@ -359,6 +361,9 @@ class MemoryStore:
         tool = self._tools.get(call.tool_digest)
         return search_key_of(call, "" if tool is None else tool.description)
 
+    def miscounted(self) -> int:
+        return 0
+
     def waiting(self) -> dict[str, int]:
         list_statuses = [list_status_of(call) for call in list(self._calls.values())]
         return {name: list_statuses.count(name) for name in OPEN}
@@ -496,7 +501,13 @@ class MemoryStore:
 
     def listed_calls(self, ids: Sequence[str]) -> list[ListedCall]:
         return [
-            ListedCall(call, list_status_of(call), self._search_key(call).id)
+            ListedCall(
+                call,
+                list_status := list_status_of(call),
+                self._search_key(call).id,
+                group_key_of(call)[1:] if list_status else None,
+                *decided(call),
+            )
             for call in map(self.call, ids)
             if call is not None
         ]

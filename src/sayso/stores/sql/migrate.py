@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
 from sayso.errors import StoreError, StoreVersion
+
+_BEGIN = re.compile(r"\bBEGIN\b")
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:
@@ -87,8 +90,17 @@ def migrate(
 
 
 def _statements(text: str) -> list[str]:
+    """Split SQL at its semicolons, except inside ``BEGIN`` … ``END`` and ``$$`` … ``$$``."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
-    return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
+    found, statement = [], ""
+    for piece in "\n".join(lines).split(";"):
+        statement = f"{statement};{piece}" if statement else piece.strip()
+        in_dollars = statement.count("$$") % 2 == 1
+        in_trigger = bool(_BEGIN.search(statement)) and "$$" not in statement
+        if statement and not in_dollars and not (in_trigger and not statement.endswith("END")):
+            found.append(statement)
+            statement = ""
+    return found
 
 
 def check_key(

@@ -44,6 +44,7 @@ from sayso.stores.base import (
 )
 from sayso.stores.listing import (
     OPEN,
+    GroupKey,
     Wanted,
     after_prefix,
     fits,
@@ -122,78 +123,134 @@ class RequestPage:
     def groups(self, viewer: Viewer) -> list[RequestGroup]:
         """Count the requests of the query by kind, agent, tool and risk.
 
-        Open calls are counted in one walk along an index that holds nothing else, so that no row
-        is read. What they have in common is looked up once per search key.
+        Open requests are counted already: their groups are a few rows, and so are the oldest of
+        each group and the first to expire. What a viewer sees of other people's groups is what
+        they asked for or decided, which an index finds. Only filters that a group does not have
+        in common (age, expiry, one run or thread, a closed status) have to read requests.
         """
+        query = self._query
         if not self._statuses:
             return []
-        words = self._search_key_is(self._wanted)
-        pieces = [self._counted(viewer, words, None)]
-        like = self._id_is_like()
-        if like is not None:
-            # Also those that are found by their id, and not by the words of their search key.
-            text, values = self._search_key_is(None)
-            text = f"{text} AND NOT ({words[0]})" if text else f"NOT ({words[0]})"
-            pieces.append(self._counted(viewer, (text, [*values, *words[1]]), like))
-        text, values = _union_of(pieces)
-        kinds = "CASE list_status WHEN 'in_doubt' THEN 'in_doubt' ELSE kind END"
-        grouped = (
-            f"SELECT {kinds} AS shown, agent, tool, risk, sum(many) AS many, min(ends) AS ends, "
-            f"min(first) AS first FROM ({text}) AS found GROUP BY 1, 2, 3, 4"
-        )
-        statement = (
-            "SELECT shown, grouped.agent, grouped.tool, risk, many, ends, call.created "
-            f"FROM ({grouped}) AS grouped JOIN call ON call.n = grouped.first ORDER BY 1, 2, 3, 4"
-        )
-        return [
-            RequestGroup(kind, agent, tool, risk, int(n), None if ends == NEVER else ends, created)
-            for kind, agent, tool, risk, n, ends, created in self._rows(statement, values)
-        ]
+        apart = (query.created_after, query.expires_by, query.run, query.thread)
+        if apart == (None,) * 4 and set(self._statuses) <= set(OPEN):
+            counts = [self._counted(viewer), *self._own_open(viewer)]
+            like = self._id_is_like()
+            if like is not None:
+                # Also those that are found by their id, and not by the words of their search key.
+                words, values = self._open_words() or ("1 = 0", [])
+                counts.append(self._read_calls(viewer, like, (f"NOT {words}", values)))
+        else:
+            counts = [self._read_calls(viewer, self._matches())]
+        found: dict[tuple[str, str, str, str], RequestGroup] = {}
+        for statement, values in filter(None, counts):
+            for list_status, kind, agent, tool, risk, many, ends, created in self._rows(
+                statement, values
+            ):
+                key = ("in_doubt" if list_status == "in_doubt" else kind, agent, tool, risk)
+                here = RequestGroup(*key, int(many), None if ends == NEVER else ends, created)
+                found[key] = here.joined(found.get(key))
+        return [found[key] for key in sorted(found)]
 
-    def _counted(self, viewer: Viewer, search_key: Piece, few: Piece | None) -> Piece:
-        """Count calls by search key and list, for the search keys that match."""
-        calls: list[Piece | None] = [self._on_index(), self._later(), few]
-        if self._query.run is not None or self._query.thread is not None:
-            calls.append(self._of_run_or_thread())
-        named = f"{self._dialect.position}(terms, '\"reviewers\":')"
-        for_all, for_some = self._is_for(viewer)
-        return _union_of(
-            [
-                self._joined([*calls, (f"{named} = 0", []), for_all], search_key),
-                self._joined([*calls, (f"{named} > 0", []), for_some], search_key),
-            ]
-        )
-
-    def _joined(self, calls: Sequence[Piece | None], search_key: Piece) -> Piece:
-        (of_call, call_values), (of_key, key_values) = _all_of(calls), search_key
+    def _counted(self, viewer: Viewer) -> Piece:
+        """Read the counts of the groups that a viewer sees as a whole."""
+        on, words = self._on_index()[0], self._open_words()
+        whole, whole_values = self._group_is(viewer)
+        shown, shown_values = words or ("1 = 1", [])
         counted = (
-            f"SELECT search_key, list_status, count(*) AS many, min({END}) AS ends, "
-            f"min(n) AS first FROM call WHERE {of_call} GROUP BY search_key, list_status"
+            "SELECT request_group, list_status, sum(many) AS many FROM open_count "
+            f"WHERE {on} AND {shown} GROUP BY request_group, list_status HAVING sum(many) > 0"
+        )
+        here = (
+            "FROM call WHERE call.request_group = counted.request_group "
+            f"AND call.list_status = counted.list_status AND {WAITS} AND {shown}"
         )
         text = (
-            "SELECT kind, agent, tool, risk, list_status, many, ends, first "
-            f"FROM ({counted}) AS counted JOIN search_key ON search_key.id = counted.search_key "
-            f"WHERE {of_key or '1 = 1'}"
+            "SELECT list_status, kind, agent, tool, risk, many, "
+            f"(SELECT {END} {here} ORDER BY {END} LIMIT 1), "
+            f"(SELECT created {here} ORDER BY n LIMIT 1) FROM ({counted}) AS counted "
+            f"JOIN request_group ON request_group.id = counted.request_group WHERE {whole}"
         )
-        return text, [*call_values, *key_values]
+        return text, [*shown_values * 3, *whole_values]
+
+    def _own_open(self, viewer: Viewer) -> list[Piece]:
+        """Count what a viewer asked for or decided in groups that they do not see as a whole."""
+        if viewer.names is None:
+            return []
+        names = sorted(viewer.names)
+        marks = ", ".join("?" * len(names))
+        words = self._open_words()
+        asked = f"requester <> '' AND requester IN ({marks})"
+        # An open call that was decided is in doubt.
+        decided = f"list_status = 'in_doubt' AND decided_by IN ({marks}) AND NOT ({asked})"
+        apart, by_name = (
+            self._group_is(viewer, whole=False),
+            self._group_is(viewer, whole=False, named=True),
+        )
+        return [
+            self._in_groups([self._on_index(), (asked, names), words], apart),
+            self._in_groups([self._on_index(), (decided, names * 2), words], by_name),
+        ]
+
+    def _read_calls(self, viewer: Viewer, *calls: Piece | None) -> Piece:
+        """Count the calls that match, and that the viewer may see."""
+        few: list[Piece | None] = [self._on_index(), self._later(), *calls]
+        if self._query.run is not None or self._query.thread is not None:
+            few.append(self._of_run_or_thread())
+        if viewer.names is not None:
+            names = sorted(viewer.names)
+            marks = ", ".join("?" * len(names))
+            whole, values = self._group_is(viewer)
+            text = (
+                f"(request_group IN (SELECT id FROM request_group WHERE {whole}) "
+                f"OR requester IN ({marks}) OR (decided_by IN ({marks}) "
+                "AND request_group IN (SELECT id FROM request_group WHERE reviewers <> '[]')))"
+            )
+            few.append((text, [*values, *names, *names]))
+        return self._in_groups(few, self._group_is(Viewer()))
+
+    def _in_groups(self, calls: Sequence[Piece | None], group: Piece) -> Piece:
+        """Count calls by list and group."""
+        (of_call, call_values), (of_group, group_values) = _all_of(calls), group
+        counted = (
+            f"SELECT request_group, list_status, count(*) AS many, min({END}) AS ends, "
+            f"min(created) AS oldest FROM call WHERE {of_call} GROUP BY request_group, list_status"
+        )
+        text = (
+            "SELECT list_status, kind, agent, tool, risk, many, ends, oldest "
+            f"FROM ({counted}) AS counted "
+            f"JOIN request_group ON request_group.id = counted.request_group WHERE {of_group}"
+        )
+        return text, [*call_values, *group_values]
+
+    def _group_is(self, viewer: Viewer, *, whole: bool = True, named: bool = False) -> Piece:
+        """Match the groups of the query that a viewer sees as a whole, or (``whole``) does not.
+
+        ``listing.is_for`` says which. With ``named``, only groups that have reviewers.
+        """
+        text, values = self._search_key_is(None)
+        parts = [text] if text else []
+        if named:
+            parts.append("reviewers <> '[]'")
+        if viewer.names is not None:
+            names = sorted(viewer.names)
+            meant = " OR ".join([f"? IN ({self._dialect.reviewers})"] * len(names))
+            seen = meant if viewer.only_theirs else f"reviewers = '[]' OR {meant}"
+            parts.append(f"({seen})" if whole else f"NOT ({seen})")
+            values += names
+        return " AND ".join(parts) or "1 = 1", values
+
+    def _open_words(self) -> Piece | None:
+        """Match the search keys of the text by their words, if there is a text."""
+        if self._wanted is None:
+            return None
+        words, values = _words_are(self._wanted)
+        return f"search_key IN (SELECT id FROM search_key WHERE {words})", values
 
     def _on_index(self) -> Piece:
-        """Name the lists so that the index of open calls serves, if they are open."""
+        """Name the lists so that the indexes of open calls serve, if they are open."""
         names = ", ".join(repr(name) for name in self._statuses)
         is_open = f"{WAITS} AND " if set(self._statuses) <= set(OPEN) else ""
         return f"{is_open}list_status IN ({names})", []
-
-    def _is_for(self, viewer: Viewer) -> tuple[Piece | None, Piece | None]:
-        """Match what ``listing.is_for`` does: calls for everyone, and calls with reviewers."""
-        if viewer.names is None:
-            return None, None
-        names = sorted(viewer.names)
-        marks = ", ".join("?" * len(names))
-        requested = f"requester IN ({marks})"
-        reviewers, by = self._dialect.reviewers, self._dialect.decided_by
-        overlap = " OR ".join(f"? IN ({reviewers})" for _ in names)
-        for_some = f"({requested} OR {by} IN ({marks}) OR {overlap})"
-        return (requested, names) if viewer.only_theirs else None, (for_some, names * 3)
 
     def _belongs(self, call: Call) -> bool:
         """Return whether a row matches the query: no MAC covers the columns of the index."""
@@ -312,10 +369,9 @@ class RequestPage:
             parts.append("kind = ?")
             values.append(query.kind)
         if words is not None:
-            parts += ["1 = 0"] if not words.words else []
-            for word in words.words:
-                parts.append("words LIKE ?")
-                values.append(f"% {word}%")
+            text, more = _words_are(words)
+            parts.append(text)
+            values += more
         return " AND ".join(parts), values
 
     def _search_keys_are_few(self) -> bool:
@@ -396,6 +452,12 @@ class RequestPage:
         text = " OR ".join(["(id >= ? AND id < ?)"] * len(ids))
         values = [end for start in ids for end in (start, after_prefix(start))]
         return (f"({text})", values) if ids else None
+
+
+def _words_are(wanted: Wanted) -> Piece:
+    """Match the words of a search key; a text without words matches none."""
+    text = " AND ".join(["words LIKE ?"] * len(wanted.words)) or "1 = 0"
+    return text, [f"% {word}%" for word in wanted.words]
 
 
 def _all_of(pieces: Iterable[Piece | None]) -> Piece:
@@ -533,12 +595,16 @@ class SqlReads:
         return RequestPage(self._rows, self._dialect, self._decode, query).groups(viewer)
 
     def waiting(self) -> dict[str, int]:
-        # In these words the partial index answers the query, and no row is read.
-        counted = (
-            "SELECT list_status, count(*) FROM call "
-            f"WHERE list_status <> '' AND {WAITS} GROUP BY list_status"
+        counted = "SELECT list_status, sum(many) FROM open_count GROUP BY list_status"
+        return dict.fromkeys(OPEN, 0) | {name: int(many) for name, many in self._rows(counted)}
+
+    def miscounted(self) -> int:
+        of = "list_status, request_group, search_key"
+        both = (
+            f"SELECT {of}, many FROM open_count UNION ALL SELECT {of}, -1 FROM call WHERE {WAITS}"
         )
-        return dict.fromkeys(OPEN, 0) | {list_status: n for list_status, n in self._rows(counted)}
+        wrong = f"SELECT 1 FROM ({both}) AS b GROUP BY {of} HAVING sum(many) <> 0"
+        return int(self._rows(f"SELECT count(*) FROM ({wrong}) AS wrong")[0][0])
 
     def runs(
         self,
@@ -705,7 +771,13 @@ class SqlReads:
     def listed_calls(self, ids: Sequence[str]) -> list[ListedCall]:
         rows = self._among(sql.LOAD_LISTED_CALLS, ids)
         calls = self._decode.each(call_from, rows)
-        return [ListedCall(call, row[-2], row[-1]) for row, call in zip(rows, calls, strict=True)]
+        shown = -len(sql.LISTED.split(", ")) - len(GroupKey._fields) + 1
+        found = []
+        for row, call in zip(rows, calls, strict=True):
+            list_status, search_key, _, by, at, *group = row[shown:]
+            in_group = None if group[0] is None else tuple(group)
+            found.append(ListedCall(call, list_status, search_key, in_group, by, at))
+        return found
 
     def runs_with_ids(self, ids: Sequence[str]) -> list[Run]:
         return self._decode.each(run_from, self._among(f"{_RUNS} WHERE id IN ({{}})", ids))

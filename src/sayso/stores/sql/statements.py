@@ -34,11 +34,8 @@ class Dialect:
     numbers: str
     #: A SELECT of the strings in a JSON array, its only parameter.
     strings: str
-    #: A SELECT of the reviewers in a call's terms, and who decided it, from their JSON.
+    #: A SELECT of the names in the column ``reviewers``.
     reviewers: str
-    decided_by: str
-    #: The function that finds a text in a text, or 0.
-    position: str
     #: Appended to a SELECT to lock its rows; empty where the whole file is locked.
     lock: str = ""
     #: The same, skipping rows that another transaction has locked.
@@ -51,18 +48,14 @@ SQLITE = Dialect(
     name="sqlite",
     numbers="group_concat(n)",
     strings="SELECT value FROM json_each(?)",
-    reviewers="SELECT value FROM json_each(terms, '$.reviewers')",
-    decided_by="json_extract(decision, '$[1]')",
-    position="instr",
+    reviewers="SELECT value FROM json_each(reviewers)",
     no_index="+",
 )
 POSTGRES = Dialect(
     name="postgres",
     numbers="string_agg(n::text, ',')",
     strings="SELECT json_array_elements_text(?::json)",
-    reviewers="SELECT json_array_elements_text(terms::json -> 'reviewers')",
-    decided_by="(decision::json ->> 1)",
-    position="strpos",
+    reviewers="SELECT json_array_elements_text(reviewers::json)",
     lock=" FOR UPDATE",
     lock_free=" FOR UPDATE SKIP LOCKED",
 )
@@ -87,7 +80,9 @@ CALL_CHANGES = (
     "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, doubt, "
     "seq, mac"
 )
-CALL_PLACE = "expires_at, caller, list_status, search_key"
+#: The columns that lists and counts are made from, after those of the row itself.
+LISTED = "list_status, search_key, request_group, decided_by, decided_at"
+CALL_PLACE = f"expires_at, caller, {LISTED}"
 RUN_CHANGES = (
     "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, seq, "
     "mac"
@@ -142,7 +137,12 @@ SAVE_PRUNED = "UPDATE thread SET messages_pruned = ?, mac = ? WHERE id = ?"
 LOAD_STORED_MESSAGES = (
     f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
-LOAD_LISTED_CALLS = f"SELECT {CALL}, list_status, search_key FROM call WHERE id IN ({{}})"
+_GROUP = "kind, agent, tool, risk, reviewers"
+LOAD_LISTED_CALLS = (
+    f"SELECT {', '.join(f'call.{name}' for name in f'{CALL}, {LISTED}'.split(', '))}, "
+    f"{', '.join(f'of.{name}' for name in _GROUP.split(', '))} "
+    "FROM call LEFT JOIN request_group AS of ON of.id = call.request_group WHERE call.id IN ({})"
+)
 LOAD_CHAINS = f"SELECT {EVENT} FROM event WHERE thread IN ({{}}) ORDER BY thread, seq LIMIT ?"
 LOAD_CONVERSATIONS = (
     f"SELECT {MESSAGE} FROM message WHERE thread IN ({{}}) ORDER BY thread, seq LIMIT ?"
@@ -170,7 +170,7 @@ OWN_THREAD = "UPDATE thread SET owner = ? WHERE id = ?"
 ADD_RUN = f"INSERT INTO run ({RUN}) VALUES ({_marks(RUN)})"
 SAVE_RUN = f"UPDATE run SET {_sets(RUN_CHANGES)} WHERE id = ?"
 MOVE_RUN = f"UPDATE run SET {_sets(RUN_CHANGES)}, status = ? WHERE id = ?"
-_NEW_CALL = f"{CALL}, list_status, search_key"
+_NEW_CALL = f"{CALL}, {LISTED}"
 ADD_CALL = f"INSERT INTO call ({_NEW_CALL}) VALUES ({_marks(_NEW_CALL)})"
 SAVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)} WHERE id = ?"
 MOVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)}, {_sets(CALL_PLACE)} WHERE id = ?"
@@ -210,6 +210,8 @@ CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
         "call": f"n, {_NEW_CALL}",
         "search_key": "id, kind, agent, tool, risk, words",
         "search_word": "word, search_key",
+        "request_group": f"id, {_GROUP}",
+        "open_count": "list_status, request_group, search_key, many",
         "tool": TOOL,
         "grants": GRANT,
         "event": EVENT,

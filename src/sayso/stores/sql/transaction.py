@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.engine.unit_of_work import check_not_put_back
 from sayso.rows import SYSTEM_THREAD, Call, Run, Thread, Tool
-from sayso.stores.listing import SearchKey, list_status_of, search_key_of
+from sayso.stores.listing import (
+    UNGROUPED,
+    GroupKey,
+    SearchKey,
+    decided,
+    group_key_of,
+    list_status_of,
+    search_key_of,
+)
 from sayso.stores.row_checks import RowDecoder, event_taken
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.rowcodec import (
@@ -45,6 +54,10 @@ ADD_TOOL = (
 )
 ADD_SEARCH_KEY = (
     "INSERT INTO search_key (id, kind, agent, tool, risk, words) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO NOTHING"
+)
+ADD_GROUP_KEY = (
+    "INSERT INTO request_group (id, kind, agent, tool, risk, reviewers) VALUES (?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING"
 )
 ADD_WORDS = (
@@ -91,11 +104,15 @@ def add_tools(execute: Execute, tools: Iterable[Tool], tool_cache: ToolCache) ->
 
 
 def add_search_keys(
-    execute: Execute, search_keys: Iterable[SearchKey], tool_cache: ToolCache
+    execute: Execute, search_keys: Iterable[SearchKey | GroupKey], tool_cache: ToolCache
 ) -> None:
-    """Store new search keys with their words."""
+    """Store new group keys, and new search keys with their words."""
     for key in sorted(set(search_keys)):
-        if not tool_cache.has_search_key(key.id):
+        if tool_cache.has_search_key(key.id):
+            continue
+        if isinstance(key, GroupKey):
+            execute(ADD_GROUP_KEY, key)
+        else:
             words = "".join(f" {word}" for word in key.words)
             execute(ADD_SEARCH_KEY, (key.id, key.kind, key.agent, key.tool, key.risk, words))
             if key.words:
@@ -138,7 +155,8 @@ class SqlTransaction:
         self._later: Reply | None = None
         #: The effect keys that were locked, each with a row that may not name a call yet.
         self._held: list[str] = []
-        self.search_keys: set[SearchKey] = set()
+        #: What the written calls have in common with others.
+        self.search_keys: set[SearchKey | GroupKey] = set()
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, and load the rows that the commands need."""
@@ -316,12 +334,11 @@ class SqlTransaction:
         values, list_status = call_values(call), list_status_of(call)
         self._decode.wrote(call_from, values, call)
         if call.id in work.new_calls:
-            listed = (list_status, self._search_key(call, work))
-            self._write(sql.ADD_CALL, (*values, *listed))
+            self._write(sql.ADD_CALL, (*values, *self._listed(call, list_status, work)))
         elif self._stays(call, list_status):
             self._write(sql.SAVE_CALL, (*call_changes(values), call.id))
         else:
-            place = (call.expires_at, call.caller, list_status, self._search_key(call, work))
+            place = (call.expires_at, call.caller, *self._listed(call, list_status, work))
             self._write(sql.MOVE_CALL, (*call_changes(values), *place, call.id))
 
     def _stays(self, call: Call, list_status: str) -> bool:
@@ -334,7 +351,17 @@ class SqlTransaction:
             and was.caller == call.caller
             and was.tool_digest == call.tool_digest
             and was.terms == call.terms
+            and was.decision == call.decision
         )
+
+    def _listed(self, call: Call, list_status: str, work: UnitOfWork) -> tuple[Any, ...]:
+        """Return the columns that lists and counts are made from."""
+        group = UNGROUPED
+        if list_status:
+            group_key = group_key_of(call)
+            self.search_keys.add(group_key)
+            group = group_key.id
+        return list_status, self._search_key(call, work), group, *decided(call)
 
     def _search_key(self, call: Call, work: UnitOfWork) -> int:
         search_key = search_key_of(
