@@ -25,6 +25,7 @@ from contextlib import suppress
 from functools import cache, partial, update_wrapper
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from sayso.errors import SaysoError
 from sayso.forking import renew_in_child
@@ -192,15 +193,112 @@ class Writable(Readable, Protocol):
 
     def transact(self, *commands: Any) -> list[Any]: ...
     def transact_now(self, *commands: Any) -> list[Any] | None: ...
+    def transact_each(
+        self, batch: Sequence[Sequence[Any]], *, now: bool = False
+    ) -> list[list[Any] | Exception] | None: ...
+
+
+#: Commits of two tasks that are fewer seconds apart are worth waiting for each other.
+_TOGETHER_SECONDS = 0.005
+#: How many are committed at once: the loop waits for them.
+_MOST_TOGETHER = 32
+
+
+class _Commits:
+    """The commits of one loop to one store that reads quickly.
+
+    A task that commits alone does so at once. Where several tasks commit at about the same time,
+    the loop runs all of them up to their commits, and these are made together: one transaction, one
+    wait for the disk, and at most one hand-over to a worker thread.
+    """
+
+    def __init__(self, store: Writable, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self.loop = loop
+        self._waiting: list[tuple[asyncio.Future[list[Any]], Sequence[Any]]] = []
+        #: Whether ``_commit`` is going to be called, or a worker thread is committing.
+        self._busy = False
+        #: The task that committed last (none: several did), and when.
+        self._task: asyncio.Task[Any] | None = None
+        self._at = 0.0
+
+    def now(self, commands: Sequence[Any]) -> list[Any] | None:
+        """Commit at once; return ``None`` if others are about to commit, or it might take long."""
+        task = asyncio.current_task()
+        together = task is not self._task and time.monotonic() - self._at < _TOGETHER_SECONDS
+        if self._busy or together:
+            return None
+        results = self._store.transact_now(*commands)
+        self._task, self._at = task, time.monotonic()
+        return results
+
+    def soon(self, commands: Sequence[Any]) -> asyncio.Future[list[Any]]:
+        """Commit together with what other tasks commit. Cancelled in time, it is not committed."""
+        future: asyncio.Future[list[Any]] = self.loop.create_future()
+        self._waiting.append((future, commands))
+        self._plan()
+        return future
+
+    def _plan(self) -> None:
+        if self._waiting and not self._busy:
+            self._busy = True
+            self.loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        wanted = [each for each in self._waiting if not each[0].done()]
+        batch, self._waiting = wanted[:_MOST_TOGETHER], wanted[_MOST_TOGETHER:]
+        commands = [each for _, each in batch]
+        try:
+            outcomes = self._store.transact_each(commands, now=True) if batch else []
+        except BaseException:  # an interrupt: nothing waits for the outcome any more
+            for future, _ in batch:
+                future.cancel()
+            self._busy = False
+            raise
+        if outcomes is None:
+            written = _store_threads().run(partial(self._store.transact_each, commands))
+            written.add_done_callback(partial(self._written, batch))
+        else:
+            self._tell(batch, outcomes)
+
+    def _written(self, batch: list[Any], written: asyncio.Future[Any]) -> None:
+        error = written.exception()
+        self._tell(batch, written.result() if error is None else [error for _ in batch])
+
+    def _tell(self, batch: list[Any], outcomes: Sequence[list[Any] | BaseException]) -> None:
+        for (future, _), outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                _resolve(future, None, outcome)
+            else:
+                _resolve(future, outcome, None)
+        self._busy, self._task, self._at = False, None, time.monotonic()
+        self._plan()
+
+
+_commits = threading.local()
+
+
+def _commits_to(store: Writable) -> _Commits:
+    loop = asyncio.get_running_loop()
+    if getattr(_commits, "loop", None) is not loop:
+        _commits.loop, _commits.of = loop, WeakKeyDictionary()
+    of: WeakKeyDictionary[Writable, _Commits] = _commits.of
+    found = of.get(store)
+    if found is None:
+        found = of[store] = _Commits(store, loop)
+    return found
 
 
 async def write(store: Writable, *commands: Any) -> list[Any]:
     """Commit: in a thread, unless that would cost more than the commit."""
     if _is_direct():
         return store.transact(*commands)
-    results = store.transact_now(*commands) if store.quick_reads else None
-    if results is None:
+    if not store.quick_reads:
         return await to_thread(store.transact, *commands)
+    commits = _commits_to(store)
+    results = commits.now(commands)
+    if results is None:
+        return await commits.soon(commands)
     await _yield_to_loop()
     return results
 
@@ -216,16 +314,22 @@ async def write_start(
         return store.transact(*commands)
     if store.quick_reads:
         await _yield_to_loop()  # before the commit: if this is cancelled, nothing was written
-        if (results := store.transact_now(*commands)) is not None:
+        if (results := _commits_to(store).now(commands)) is not None:
             return results
-    writing = _store_threads().run(partial(store.transact, *commands))
+    writing = _writing(store, commands)
     try:
         return await asyncio.shield(writing)
     except asyncio.CancelledError:
         with suppress(SaysoError):  # then it was not written, or its lease expires
             if back := undo(await asyncio.shield(writing)):
-                await asyncio.shield(_store_threads().run(partial(store.transact, *back)))
+                await asyncio.shield(_writing(store, back))
         raise
+
+
+def _writing(store: Writable, commands: Sequence[Any]) -> asyncio.Future[list[Any]]:
+    if store.quick_reads:
+        return _commits_to(store).soon(commands)
+    return _store_threads().run(partial(store.transact, *commands))
 
 
 async def write_built(
@@ -241,10 +345,10 @@ async def write_shielded(store: Writable, *commands: Any) -> list[Any]:
     """Commit, to the end even if the caller is cancelled."""
     if _is_direct():
         return store.transact(*commands)
-    results = store.transact_now(*commands) if store.quick_reads else None
+    results = _commits_to(store).now(commands) if store.quick_reads else None
     if results is not None:
         return results
-    writing = _store_threads().run(partial(store.transact, *commands))
+    writing = _writing(store, commands)
     try:
         return await asyncio.shield(writing)
     except asyncio.CancelledError:

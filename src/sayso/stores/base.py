@@ -359,6 +359,16 @@ class Store(StoreReads, Protocol):
         """
         ...
 
+    def transact_each(
+        self, batch: Sequence[Sequence[Command]], *, now: bool = False
+    ) -> list[list[Any] | Exception] | None:
+        """Run several lists of commands, each as ``transact`` would, in as few commits as possible.
+
+        Returns the results of each, or why it was refused; a refusal does not touch the others.
+        With ``now``, returns ``None``, having done nothing, if it may take long.
+        """
+        ...
+
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``; return whether it moved."""
         ...
@@ -399,6 +409,19 @@ class Transaction(Protocol):
     def save(self, work: UnitOfWork) -> None:
         """Write what changed."""
         ...
+
+
+def transact_one_by_one(
+    transact: Callable[..., list[Any]], batch: Sequence[Sequence[Command]]
+) -> list[list[Any] | Exception]:
+    """Do what ``transact_each`` does in a store that gains nothing from committing together."""
+    outcomes: list[list[Any] | Exception] = []
+    for commands in batch:
+        try:
+            outcomes.append(transact(*commands))
+        except Exception as error:
+            outcomes.append(error)
+    return outcomes
 
 
 def run_commands(

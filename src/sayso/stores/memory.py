@@ -47,6 +47,7 @@ from sayso.stores.base import (
     position_of,
     pruned_note,
     run_commands,
+    transact_one_by_one,
 )
 from sayso.stores.listing import (
     OPEN,
@@ -123,6 +124,12 @@ class MemoryStore:
     def transact_now(self, *commands: Command) -> list[Any] | None:
         """Run commands; memory never blocks."""
         return self.transact(*commands)
+
+    def transact_each(
+        self, batch: Sequence[Sequence[Command]], *, now: bool = False
+    ) -> list[list[Any] | Exception] | None:
+        """Run several lists of commands, one after the other."""
+        return transact_one_by_one(self.transact, batch)
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Load the rows that the commands need."""

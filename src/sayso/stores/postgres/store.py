@@ -35,6 +35,7 @@ from sayso.stores.base import (
     SnapshotLost,
     engine_deps,
     run_commands,
+    transact_one_by_one,
 )
 from sayso.stores.postgres.connections import (
     FIRST_NAP,
@@ -294,6 +295,12 @@ class JoinedTransaction(SqlReads):
     def transact_now(self, *commands: Command) -> None:
         """Return ``None``: a database on the network is never that quick."""
 
+    def transact_each(
+        self, batch: Sequence[Sequence[Command]], *, now: bool = False
+    ) -> list[list[Any] | Exception] | None:
+        """Run several lists of commands, one after the other."""
+        return None if now else transact_one_by_one(self.transact, batch)
+
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread; your transaction makes them durable."""
         # Nothing runs here after your commit, so each call seals what came before it.
@@ -533,6 +540,12 @@ class PostgresStore(SqlReads):
 
     def transact_now(self, *commands: Command) -> None:
         """Return ``None``: a database on the network is never that quick."""
+
+    def transact_each(
+        self, batch: Sequence[Sequence[Command]], *, now: bool = False
+    ) -> list[list[Any] | Exception] | None:
+        """Run several lists of commands, one after the other."""
+        return None if now else transact_one_by_one(self.transact, batch)
 
     def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
         """Retry until the write is known to be committed, or known not to be."""
