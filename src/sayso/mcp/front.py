@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import mcp_types as types
 import uvicorn
 from mcp.server import Server, ServerRequestContext
@@ -29,6 +30,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 
+from sayso import codec
 from sayso import text as visible
 from sayso.errors import NotAllowed, SaysoError
 from sayso.gate.framework import Outcome
@@ -54,6 +56,8 @@ FASTEST_ANSWER = 0.5
 _ELICIT_SECONDS = 600.0
 #: How long an unknown ticket takes, so that a model that repeats one does not spin.
 _UNKNOWN_SECONDS = 3.0
+#: How long an answer about a token is relied on.
+_TOKEN_SECONDS = 30.0
 #: After this many waits in vain, the model is told to stop.
 _MOST_IDLE = 3
 
@@ -253,6 +257,12 @@ async def _hand_back(calls: Calls, held: Held) -> str:
             "in the middle of the call. A person has to find out and settle it. Do not make the "
             f"call again. To wait for the outcome, call {how}."
         )
+    if row is None:
+        return (
+            f"Not run: Sayso cannot be reached, so nobody could be asked about {held.target.name} "
+            "yet. Tell the user. People are asked as soon as Sayso is back; to wait for the "
+            f"result, call {how}."
+        )
     if held.running:
         return (
             f"{held.target.name} is still running{request}. It runs once: do not make the call "
@@ -314,6 +324,35 @@ class StoreTokens:
         if who.role != "agent":
             return None
         return AccessToken(token=token, client_id=who.name, scopes=["agent"], subject=who.name)
+
+
+class ServerTokens:
+    """Accepts the agent tokens of ``sayso serve``, by asking it."""
+
+    def __init__(self, server: str, accepted: Callable[[str, str], None]) -> None:
+        self._client = httpx.AsyncClient(base_url=server, timeout=10)
+        #: Called with the name that an agent gets here, and its token.
+        self._accepted = accepted
+        self._known: dict[str, float] = {}
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the agent that a token belongs to, or None if it is no valid agent token."""
+        name = f"agent-{codec.sha256(token.encode('utf-8', 'replace'))[:16]}"
+        if self._known.get(name, 0.0) < time.monotonic():
+            headers = {"Authorization": f"Bearer {token}"}
+            try:
+                # Only agents may wait for a request. This one does not exist.
+                answer = await self._client.get(
+                    "/api/requests/req_0000000000000000/wait?timeout=0", headers=headers
+                )
+            except httpx.HTTPError as error:
+                log.warning("a token could not be checked: %s", error)
+                return None
+            if answer.status_code != 404:
+                return None
+            self._known[name] = time.monotonic() + _TOKEN_SECONDS
+        self._accepted(name, token)
+        return AccessToken(token=token, client_id=name, scopes=["agent"], subject=name)
 
 
 async def serve_stdio(server: Server[Any]) -> None:
