@@ -31,6 +31,7 @@ TABLE = {
     "100,000 paused runs": "idle",
     "approval POST": "chat",
     "1,000 SSE readers": "feed",
+    "through the MCP proxy": "proxy",
     "import sayso": "imports",
 }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchmarks import row
-from benchmarks.rows import agents, gates, starting, stores, threads, web
+from benchmarks.rows import agents, gates, mcp, starting, stores, threads, web
 
-_ORDER = (agents, gates, threads, stores, web, starting)
+_ORDER = (agents, gates, threads, stores, web, mcp, starting)
 
 ROWS = {
     name: found

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sayso.client import RemoteGate
     from sayso.gate import Gate
+    from sayso.mcp.journal import Journal
     from sayso.stores.base import Store
 
 ConfigFile = Annotated[
@@ -86,12 +87,11 @@ def proxy(
     log_to_stderr()
 
     async def work() -> None:
-        from sayso.mcp.front import serve_http
         from sayso.mcp.proxy import Proxy
 
-        made = Proxy(found, gates.of)
+        made = Proxy(found, gates.of, gates.journal())
         async with made.running(gates.agents()):
-            await serve_front(made.server, address, gates, no_auth, serve_http)
+            await serve_front("Sayso proxy", made.server, address, gates, no_auth)
 
     run_front(work, gates)
 
@@ -130,11 +130,10 @@ def advisory(
 
     async def work() -> None:
         from sayso.mcp.advisory import AdvisoryServer
-        from sayso.mcp.front import serve_http
 
-        made = AdvisoryServer(gates.of, agent=agent, hold=hold)
+        made = AdvisoryServer(gates.of, agent=agent, hold=hold, journal=gates.journal())
         async with made.running(gates.agents()):
-            await serve_front(made.server, address, gates, no_auth, serve_http)
+            await serve_front("Sayso", made.server, address, gates, no_auth)
 
     run_front(work, gates)
 
@@ -143,15 +142,22 @@ class Gates:
     """One gate per agent, on one store or server."""
 
     def __init__(self, store: str, server: str | None, policy: Path | None = None) -> None:
-        self._server = server
+        self._server = server or ""
         self._policy = policy
-        self._token = os.environ.get(common.TOKEN_VARIABLE) or None
+        self._token = os.environ.get(common.TOKEN_VARIABLE) or ""
+        #: The tokens of agents that a server has accepted.
+        self._tokens: dict[str, str] = {}
         self._made: dict[str, Gate | RemoteGate] = {}
-        self.store: Store | None = None
+        self._store: Store | None = None
         if server is None:
-            self.store = open_store(store)
-        elif self._token is None:
+            self._store = open_store(store)
+        elif not self._token:
             raise Usage("--server needs an agent token in SAYSO_TOKEN")
+
+    @property
+    def place(self) -> str:
+        """Where requests go."""
+        return f"server: {self._server}" if self._store is None else f"store: {self._store.url}"
 
     def of(self, agent: str) -> Gate | RemoteGate:
         """Return the gate of an agent."""
@@ -160,25 +166,41 @@ class Gates:
         return self._made[agent]
 
     def _new(self, agent: str) -> Gate | RemoteGate:
-        if self.store is None:
+        if self._store is None:
             from sayso.client import RemoteGate
 
-            assert self._server is not None
-            return RemoteGate(self._server, token=self._token, wait=None)
+            token = self._tokens.get(agent, self._token)
+            return RemoteGate(self._server, token=token, wait=None)
         from sayso.gate import Gate
 
-        return Gate(self.store, policy=self._policy, agent=agent, wait=None)
+        return Gate(self._store, policy=self._policy, agent=agent, wait=None)
 
     def agents(self) -> tuple[str, ...]:
         """Return the agents that have a token, whose calls may have been left open."""
-        if self.store is None:
+        if self._store is None:
             return ()
-        return tuple({one.person for one in self.store.principals() if one.role == "agent"})
+        return tuple({one.person for one in self._store.principals() if one.role == "agent"})
+
+    def tokens(self) -> Any:
+        """Return what checks the tokens of clients over HTTP."""
+        from sayso.mcp.front import ServerTokens, StoreTokens
+
+        if self._store is None:
+            return ServerTokens(self._server, self._tokens.__setitem__)
+        return StoreTokens(self._store)
+
+    def journal(self) -> Journal | None:
+        """Return where to note what a store would keep, if there is none here."""
+        if self._store is not None:
+            return None
+        from sayso.mcp.journal import Journal, journal_path
+
+        return Journal(journal_path(self._server, self._token))
 
     def close(self) -> None:
         """Close the store."""
-        if self.store is not None:
-            self.store.close()
+        if self._store is not None:
+            self._store.close()
 
 
 def front_address(stdio: bool, listen: str | None, no_auth: bool) -> tuple[str, int] | None:
@@ -199,14 +221,14 @@ def front_address(stdio: bool, listen: str | None, no_auth: bool) -> tuple[str, 
 
 
 async def serve_front(
+    what: str,
     server: Server[Any],
     address: tuple[str, int] | None,
     gates: Gates,
     no_auth: bool,
-    serve_http: Callable[..., Awaitable[None]],
 ) -> None:
     """Serve clients until the input ends or a signal arrives."""
-    from sayso.mcp.front import StoreTokens, bind, serve_stdio, stopped_by_signals
+    from sayso.mcp.front import bind, serve_http, serve_stdio, stopped_by_signals
 
     if address is None:
         stopped = asyncio.ensure_future(stopped_by_signals().wait())
@@ -216,17 +238,11 @@ async def serve_front(
             serving.result()
         return
     listening: socket.socket = bind(*address)
-    tokens = None
-    if not no_auth:
-        if gates.store is None:
-            raise Usage("--listen with --server: use --no-auth on loopback")
-        tokens = StoreTokens(gates.store)
 
     def ready(url: str) -> None:
-        where = "" if gates.store is None else f"  (store: {gates.store.url})"
-        print(f"Sayso proxy is at {url}{where}", flush=True)
+        print(f"{what} is at {url}  ({gates.place})", flush=True)
 
-    await serve_http(server, listening, tokens, ready)
+    await serve_http(server, listening, None if no_auth else gates.tokens(), ready)
 
 
 def run_front(work: Callable[[], Awaitable[None]], gates: Gates) -> None:

@@ -33,6 +33,7 @@ from sayso.mcp.front import (
     agent_of,
     text_result,
 )
+from sayso.mcp.journal import Journal
 from sayso.rows import Call
 from sayso.types import Json, Option, Question, Terms
 from sayso.views import stored_question
@@ -183,11 +184,13 @@ class AdvisoryServer:
         agent: str,
         session: str = "default",
         hold: float = DEFAULT_HOLD,
+        journal: Journal | None = None,
     ) -> None:
         self._gate_of = gate_of
         self._agent = agent
         self._session = session
         self._hold = hold
+        self._journal = journal
         self._calls: dict[str, Calls] = {}
         self.server = FrontServer(
             "sayso",
@@ -211,7 +214,8 @@ class AdvisoryServer:
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
             session = f"ask:{self._session}"
-            self._calls[agent] = Calls(self._gate_of(agent), session, _target_of)
+            gate = self._gate_of(agent)
+            self._calls[agent] = Calls(gate, agent, session, _target_of, self._journal)
         return self._calls[agent]
 
     async def _list_tools(
@@ -262,7 +266,9 @@ class AdvisoryServer:
         return _told(held.ticket, outcome)
 
 
-def _target_of(row: Call) -> AskTarget:
+def _target_of(row: Call | str) -> AskTarget:
+    if isinstance(row, str):
+        return AskTarget(row)
     return AskTarget("ask_human" if row.kind == "question" else "request_approval")
 
 

@@ -47,6 +47,7 @@ from sayso.gate.framework import Outcome, outcome_of
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope
 from sayso.mcp.config import OnAbandon
+from sayso.mcp.journal import Journal
 from sayso.mcp.upstreams import ConnectionLost
 from sayso.rows import LIVE, Call, CallStatus
 from sayso.sync import read
@@ -61,6 +62,8 @@ PROGRESS_SECONDS = 3.0
 #: How many outcomes to keep for a client that asks for them again.
 _MOST_DELIVERED = 500
 _MOST_OPEN = 1000
+#: How long a client that was held already waits for the status of its call.
+_STATUS_SECONDS = 2.0
 #: Seconds that running calls get when the proxy ends, which must be gone two seconds after its
 #: client.
 _LAST_SECONDS = 0.5
@@ -148,12 +151,16 @@ class Calls:
     def __init__(
         self,
         gate: Gate | RemoteGate,
+        agent: str,
         session: str,
-        target: Callable[[Call], Target | None],
+        target: Callable[[Call | str], Target | None],
+        journal: Journal | None = None,
     ) -> None:
         self.gate = gate
-        self._name = f"mcp:{gate.agent}:{session}:"
-        #: Returns what a stored call would run, if it is there now.
+        self._name = f"mcp:{_plain(agent)}:{_plain(session)}:"
+        #: Where to note open calls, for a gate without a store of its own.
+        self._journal = journal
+        #: Returns what a stored call (or one of this tool) would run, if it is there now.
         self._target = target
         #: The calls that were not handed over, by ticket.
         self._held: dict[str, Held] = {}
@@ -196,10 +203,26 @@ class Calls:
     async def take_up(self) -> None:
         """Carry on with the calls that an earlier process left: approved, asked, or undelivered."""
         if not isinstance(self.gate, Gate):
+            self._take_up_noted()
             return
         for ticket, row in await read(self.gate.store, self._left_open):
             if ticket not in self._held:
                 self._revived(ticket, row)
+
+    def _take_up_noted(self) -> None:
+        for run, (tool, wrote) in [] if self._journal is None else [*self._journal.calls.items()]:
+            target = self._target(tool)
+            ticket = run.removeprefix(self._name)
+            if run.startswith(self._name) and target is not None and ticket not in self._held:
+                self._hold(ticket, target, wrote)
+
+    def _note(self, held: Held, *, open: bool) -> None:
+        if self._journal is not None:
+            if open:
+                self._journal.calls[held.scope.name] = [held.target.name, held.wrote]
+            else:
+                self._journal.calls.pop(held.scope.name, None)
+            self._journal.save()
 
     def _left_open(self) -> list[tuple[str, Call]]:
         assert isinstance(self.gate, Gate)
@@ -230,6 +253,7 @@ class Calls:
         held.task.add_done_callback(lambda task: self._ended(held))
         if open:  # otherwise it was handed over, and the same call is a new one
             self._held[ticket] = held
+            self._note(held, open=True)
         return held
 
     def _ended(self, held: Held) -> None:
@@ -272,10 +296,11 @@ class Calls:
         return found or (await backend.propose(held.scope, plan)).call
 
     async def status(self, held: Held) -> Call | None:
-        """Return the row of a call as it is now, if it has one."""
+        """Return the row of a call as it is now, if it has one and the store can be reached."""
         try:
-            return await self._row(held)
-        except SaysoError:
+            async with asyncio.timeout(_STATUS_SECONDS):
+                return await self._row(held)
+        except (SaysoError, TimeoutError):
             return None
 
     # -- waiting for a call
@@ -330,6 +355,7 @@ class Calls:
         """Remember that a client got the result: the same call is a new one from now on."""
         if self._held.pop(held.ticket, None) is None:
             return
+        self._note(held, open=False)
         if not isinstance(self.gate, Gate):
             self._delivered[held.ticket] = outcome
             while len(self._delivered) > _MOST_DELIVERED:
@@ -428,6 +454,11 @@ class Calls:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_LAST_SECONDS)
+
+
+def _plain(name: str) -> str:
+    """Return a name without colons, which separate the parts of a run's name."""
+    return name.replace("%", "%25").replace(":", "%3A")
 
 
 def _keyed(plan: Plan) -> Plan:

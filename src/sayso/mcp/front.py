@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
+import httpx
 import mcp_types as types
 import uvicorn
 from mcp.server import Server, ServerRequestContext
@@ -25,10 +30,11 @@ from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 
+from sayso import codec
 from sayso import text as visible
 from sayso.errors import NotAllowed, SaysoError
 from sayso.gate.framework import Outcome
@@ -54,6 +60,10 @@ FASTEST_ANSWER = 0.5
 _ELICIT_SECONDS = 600.0
 #: How long an unknown ticket takes, so that a model that repeats one does not spin.
 _UNKNOWN_SECONDS = 3.0
+#: The longest message on standard input, in bytes.
+_LONGEST_LINE = 64 << 20
+#: How long an answer about a token is relied on.
+_TOKEN_SECONDS = 30.0
 #: After this many waits in vain, the model is told to stop.
 _MOST_IDLE = 3
 
@@ -253,6 +263,12 @@ async def _hand_back(calls: Calls, held: Held) -> str:
             "in the middle of the call. A person has to find out and settle it. Do not make the "
             f"call again. To wait for the outcome, call {how}."
         )
+    if row is None:
+        return (
+            f"Not run: Sayso cannot be reached, so nobody could be asked about {held.target.name} "
+            "yet. Tell the user. People are asked as soon as Sayso is back; to wait for the "
+            f"result, call {how}."
+        )
     if held.running:
         return (
             f"{held.target.name} is still running{request}. It runs once: do not make the call "
@@ -316,10 +332,131 @@ class StoreTokens:
         return AccessToken(token=token, client_id=who.name, scopes=["agent"], subject=who.name)
 
 
+class ServerTokens:
+    """Accepts the agent tokens of ``sayso serve``, by asking it."""
+
+    def __init__(self, server: str, accepted: Callable[[str, str], None]) -> None:
+        self._client = httpx.AsyncClient(base_url=server, timeout=10)
+        #: Called with the name that an agent gets here, and its token.
+        self._accepted = accepted
+        self._known: dict[str, float] = {}
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the agent that a token belongs to, or None if it is no valid agent token."""
+        name = f"agent-{codec.sha256(token.encode('utf-8', 'replace'))[:16]}"
+        if self._known.get(name, 0.0) < time.monotonic():
+            headers = {"Authorization": f"Bearer {token}"}
+            try:
+                # Only agents may wait for a request. This one does not exist.
+                answer = await self._client.get(
+                    "/api/requests/req_0000000000000000/wait?timeout=0", headers=headers
+                )
+            except httpx.HTTPError as error:
+                log.warning("a token could not be checked: %s", error)
+                return None
+            if answer.status_code != 404:
+                return None
+            self._known[name] = time.monotonic() + _TOKEN_SECONDS
+        self._accepted(name, token)
+        return AccessToken(token=token, client_id=name, scopes=["agent"], subject=name)
+
+
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client on standard input and output, until it closes the input."""
-    async with stdio_server() as (reading, writing):
+    async with _standard_streams() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def _standard_streams() -> AsyncIterator[tuple[Any, Any]]:
+    """Open standard input and output, and keep everything else in this process away from them.
+
+    The SDK's own streams hand each line to an OS thread, which takes longer than everything that
+    the proxy does with a read. They remain for input that is no pipe, such as a terminal.
+    """
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in map(_mode, (0, 1))):
+        async with stdio_server() as streams:
+            yield streams
+        return
+    loop = asyncio.get_running_loop()
+    source, sink = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)  # what code prints by mistake must not reach the client
+    os.close(nowhere)
+    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", 0)
+    )
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(sink, "wb", 0)
+    )
+    try:
+        yield _Lines(reader), _LineWriter(asyncio.StreamWriter(transport, protocol, None, loop))
+    finally:
+        transport.close()
+
+
+def _mode(number: int) -> int:
+    return os.fstat(number).st_mode
+
+
+class _Lines:
+    """Messages from a pipe."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    def __aiter__(self) -> _Lines:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            line = await self._reader.readline()
+            if not line:
+                raise StopAsyncIteration
+            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:  # no JSON-RPC, or too long
+            return error
+
+    async def aclose(self) -> None:
+        """Do nothing: the pipe is closed with the process."""
+
+    async def __aenter__(self) -> _Lines:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+class _LineWriter:
+    """Messages to a pipe."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def send(self, message: SessionMessage, /) -> None:
+        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+        try:
+            self._writer.write(text.encode() + b"\n")
+            await self._writer.drain()
+        except ConnectionError:
+            raise anyio.BrokenResourceError from None
+
+    async def aclose(self) -> None:
+        self._writer.close()
+
+    async def __aenter__(self) -> _LineWriter:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
 
 
 async def serve_http(

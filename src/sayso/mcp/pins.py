@@ -20,6 +20,7 @@ from sayso import codec
 from sayso.client import RemoteGate
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
+from sayso.mcp.journal import Journal
 from sayso.rows import CallStatus
 from sayso.sync import read
 
@@ -63,8 +64,11 @@ def _lines(face: Face) -> list[str]:
 class Pins:
     """The accepted faces of the tools of one server."""
 
-    def __init__(self, gate: Gate | RemoteGate, server: str) -> None:
+    def __init__(
+        self, gate: Gate | RemoteGate, server: str, journal: Journal | None = None
+    ) -> None:
         self._gate = gate
+        self._journal = journal
         self._server = server
         self._run = f"mcp-tools:{gate.agent}:{server}"
         #: The accepted faces by the tool's own name: the first, and those that people accepted.
@@ -109,6 +113,8 @@ class Pins:
     async def _load(self) -> None:
         """Read the faces that this or another process has stored since."""
         if not isinstance(self._gate, Gate):
+            if self._journal is not None:
+                self._accepted = self._journal.faces.setdefault(self._server, {})
             return
         store = self._gate.store
         rows = await read(store, store.calls_of, self._run)
@@ -137,3 +143,5 @@ class Pins:
                         self._accept(name, face)
         for name, face in faces.items():
             self._accept(name, face)
+        if self._journal is not None:
+            self._journal.save()

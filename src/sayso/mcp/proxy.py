@@ -48,6 +48,7 @@ from sayso.mcp.front import (
     text_result,
     wait_tool,
 )
+from sayso.mcp.journal import Journal
 from sayso.mcp.pins import Face, Pins, face_of
 from sayso.mcp.upstreams import ConnectionLost, Upstream
 from sayso.rows import Call
@@ -139,8 +140,15 @@ class ProxyTool:
 class Proxy:
     """The endpoint. ``running`` connects the servers; ``server`` is what to serve."""
 
-    def __init__(self, config: Config, gate_of: Callable[[str], Gate | RemoteGate]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        gate_of: Callable[[str], Gate | RemoteGate],
+        journal: Journal | None = None,
+    ) -> None:
         self.config = config
+        #: Where to note what a store would keep, if the gates have none.
+        self._journal = journal
         #: Returns the gate of an agent.
         self._gate_of = gate_of
         self._upstreams = [Upstream(one, self._changed) for one in config.upstreams]
@@ -229,7 +237,7 @@ class Proxy:
         pins = self._pins.get(upstream.name)
         if pins is None:
             gate = self._gate_of(self.config.agent)
-            pins = self._pins[upstream.name] = Pins(gate, upstream.name)
+            pins = self._pins[upstream.name] = Pins(gate, upstream.name, self._journal)
         changed = await pins.check({one.tool.name: one.face for one in found.values()})
         for one in found.values():
             if changes := changed.get(one.tool.name):
@@ -276,11 +284,12 @@ class Proxy:
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
             gate = self._gate_of(agent)
-            self._calls[agent] = Calls(gate, self.config.session, self._tool_of)
+            session = f"tools:{self.config.session}"
+            self._calls[agent] = Calls(gate, agent, session, self._tool_of, self._journal)
         return self._calls[agent]
 
-    def _tool_of(self, row: Call) -> ProxyTool | None:
-        return self._tools.get(row.tool)
+    def _tool_of(self, row: Call | str) -> ProxyTool | None:
+        return self._tools.get(row if isinstance(row, str) else row.tool)
 
     def _remember(self, ctx: Context) -> None:
         """Note a client of the handshake era, to tell it about changes."""
@@ -321,7 +330,10 @@ class Proxy:
     async def _called(
         self, ctx: Context, caller: FrontCaller, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
-        calls = self._calls_of(agent_of(self.config.agent))
+        agent = agent_of(self.config.agent)
+        known, calls = agent in self._calls, self._calls_of(agent)
+        if not known:  # an agent that had no token when the proxy started
+            await calls.take_up()
         if params.name == WAIT_TOOL:
             return await self._desk.wait(calls, caller, params.arguments or {})
         tool = self._tools.get(params.name)
@@ -334,6 +346,12 @@ class Proxy:
             return await self._desk.answered(calls, caller, params)
         if tool.changes:
             tool = await self._accepted_since(tool)
+        if tool.changes and not isinstance(calls.gate, Gate):
+            return text_result(
+                f"Nothing was run: the server changed {tool.name}. A person has to accept the "
+                "change in the Sayso inbox first; then make the call again.",
+                error=True,
+            )
         args = params.arguments or {}
         read = await calls.free_read(tool, tool.intake(args), caller)
         if read is not None:
