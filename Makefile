@@ -115,3 +115,4 @@ COMPILE = uv pip compile --quiet --upgrade --universal --python-version 3.11 --n
 update: ## move the pinned versions in requirements/ to the newest that pyproject.toml allows
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
 	$(COMPILE) --extra server --output-file requirements/demo.txt
+	$(COMPILE) requirements/langgraph.in --extra langchain --output-file requirements/langgraph.txt

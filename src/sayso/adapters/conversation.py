@@ -48,7 +48,6 @@ class ConversationLog:
         self.store = gate.store
         self.thread = thread
         self.calls = FrameworkThread(gate, thread, policy=policy)
-        self.run = self.calls.run
         #: How many times the user has spoken.
         self.turn = 0
         #: ``{"output": ...}`` if the last turn has its answer, and only the run's end is missing.
@@ -57,12 +56,18 @@ class ConversationLog:
         # Agents that run side by side as tools share a log, and each write counts the messages.
         self._writing = asyncio.Lock()
 
+    @property
+    def run(self) -> str:
+        """The id of the thread's run."""
+        return self.calls.run
+
     async def load(self) -> None:
         """Read the thread. Raises ``Tampered`` if the stored messages are not as Sayso wrote
         them."""
         await to_thread(self._load)
 
     def _load(self) -> None:
+        assert self.run  # found here, in a worker thread
         rows = self.store.messages(self.thread)
         if rows:
             self._last = rows[-1][0]

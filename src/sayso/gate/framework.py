@@ -210,8 +210,10 @@ class FrameworkThread:
         self.store = gate.store
         self.thread = thread
         self.policy = policy
+        keep_off_loop(gate.store)
         around = _around(gate, thread)
-        self.run = run_of(gate.store, gate.agent, thread) if around is None else around.name
+        if around is not None:
+            self.run = around.name
         self.requester = requester if around is None else around.requester
         self._owner = "" if around is None else around.owner
         self._hold = around is not None and around.hold
@@ -221,12 +223,26 @@ class FrameworkThread:
         """Whether a ``FrameworkAgent`` runs the thread, and will end its run."""
         return self._hold
 
+    @cached_property
+    def run(self) -> str:
+        """The id of the run. The first look at it reads the store: on an event loop, ``open``
+        first."""
+        return run_of(self.store, self.gate.agent, self.thread)
+
+    async def open(self) -> FrameworkThread:
+        """Find the run, and return the thread."""
+        if "run" not in vars(self):
+            await read(self.store, getattr, self, "run")
+        return self
+
     # -- asking
 
     async def ask(self, calls: Sequence[FrameworkCall]) -> tuple[Request, ...]:
         """Request approval for the calls of a turn that need it, in one commit, before the
         framework stops. Other calls, and invalid ones, are left to ``outcome``."""
-        planned = [await self._new(call) for call in calls if self.row(call.id) is None]
+        await self.open()
+        known = await read(self.store, lambda: {c.id for c in calls if self.row(c.id) is not None})
+        planned = [await self._new(call) for call in calls if call.id not in known]
         new = [call for call in planned if call is not None]
         if new:
             by_name = {call.tool.name: call.tool.stored for call in calls}
@@ -278,6 +294,7 @@ class FrameworkThread:
 
     async def outcome(self, call: FrameworkCall) -> Outcome:
         """Take a call to its end. Raise ``Paused`` if it needs a decision first."""
+        await self.open()
         row = await read(self.store, self.row, call.id)
         if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
@@ -375,6 +392,7 @@ class FrameworkThread:
         async def run(_: Call) -> Json:
             return await step()
 
+        await self.open()
         plan = once_plan(key, run, agent=self.gate.agent, row_key=key, terms_effect="idempotent")
         return await self.gate.driver.result(self.scope(), plan)
 
@@ -393,8 +411,12 @@ class FrameworkThread:
         )
 
     def row(self, id: str) -> Call | None:
-        """Return the row of a call, or None."""
+        """Return the row of a call, or None. It reads the store: on an event loop, ``find`` it."""
         return self.store.call_by_key(self.run, id)
+
+    async def find(self, id: str) -> Call | None:
+        """Return the row of a call, or None."""
+        return await read(self.store, self.row, id)
 
     def row_before(self, id: str) -> Call | None:
         """Return the row of a call, also from a run of the thread that was cancelled."""
@@ -402,13 +424,25 @@ class FrameworkThread:
 
     async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         """Return the pending requests for these calls and inside them, in their order."""
+        return await read(self.store, self._waiting, ids)
+
+    def _waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         query = Query(status="pending", run=self.run, limit=MOST_WAITING)
-        rows = [row for _, row in await read(self.store, self.store.page, query)]
+        rows = [row for _, row in self.store.page(query)]
         found = [row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")]
         return tuple(self._request(row) for row in found)
 
     def _request(self, row: Call) -> Request:
         return request_in(self.store, row)
+
+
+def keep_off_loop(store: Store) -> None:
+    """Send every call to a store that does I/O to a worker thread from now on.
+
+    The event loop is the framework's. Its other tasks should not wait even for a quick commit, and
+    some servers refuse any blocking call on it (``langgraph dev``).
+    """
+    store.quick_reads = store.quick_reads and store.url.startswith("memory:")
 
 
 def run_of(store: Store, agent: str, thread: str) -> str:
@@ -549,6 +583,7 @@ class FrameworkAgent:
     policy: Policy | None = None
 
     def __init__(self, gate: Gate, inbox: Decides, coverage: Coverage | None = None) -> None:
+        keep_off_loop(gate.store)
         self.gate = gate
         self.inbox = inbox
         self._coverage = coverage
@@ -814,7 +849,7 @@ class FrameworkAgent:
         order = await self.order(run.thread) if len(calls) > 1 else ()
         place = {id: place for place, id in enumerate(order)}
         calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
-        return tuple(map(self.gate.backend.shown, calls))
+        return await read(self.gate.store, lambda: tuple(map(self.gate.backend.shown, calls)))
 
     async def _paused(self, run: Run) -> RunResult:
         waiting = await self._waiting(run)

@@ -16,7 +16,7 @@ from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_i
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import FrameworkAgent, FrameworkTool, check_gate, run_of
+from sayso.gate.framework import FrameworkAgent, FrameworkTool, check_gate
 from sayso.gate.run_result import RunResult
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -120,10 +120,10 @@ class GuardedAgent(FrameworkAgent):
         log = await self._log(thread)
         state = await self._state(thread)
         if await self._stay(state, thread, asks=False):
-            run = run_of(self.gate.store, self.name, thread)
+            run = log.run
             await self.cancel(run, reason="a person decided not to continue")
             raise Paused(run, ())
-        answers = InterruptQuestions(self.gate, thread).answers(state.interrupts)
+        answers = await InterruptQuestions(self.gate, thread).answers(state.interrupts)
         return await self._advance(answers, log)
 
     async def order(self, thread: str) -> Sequence[str]:
@@ -151,7 +151,7 @@ class GuardedAgent(FrameworkAgent):
             await InterruptQuestions(self.gate, thread).ask(state.interrupts)
         if state.next:
             await self._stay(state, thread, asks=True)
-            raise Paused(run_of(self.gate.store, self.name, thread), ())
+            raise Paused(log.run, ())
         output = _output(values if values is not None else state.values)
         await log.end(output, content=output if isinstance(output, str) else "")
         return output

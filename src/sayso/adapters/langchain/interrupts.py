@@ -58,7 +58,7 @@ class InterruptAnswers:
         error = ""
         while True:
             name = f"{self.key}/answer {self._count}"
-            heard = self.thread.row(name) is not None
+            heard = await self.thread.find(name) is not None
             asked = await waiting()
             if not asked and not heard:
                 return
@@ -204,15 +204,19 @@ class InterruptQuestions:
 
     async def ask(self, interrupts: Iterable[Interrupt]) -> None:
         """Put the interrupts of nodes into the inbox."""
+        await self.thread.open()
         for interrupt in interrupts:
-            key, row = self._last(interrupt)
+            key, row = await read(self.thread.store, self._last, interrupt)
             if _is_ours(interrupt.value) or row is not None:
                 continue
             with suppress(Paused, Rejected), self.thread.scope().inside():
                 await self.gate.ask(question_of(interrupt), key=key, wait=0)
 
-    def answers(self, interrupts: Iterable[Interrupt]) -> Any:
+    async def answers(self, interrupts: Iterable[Interrupt]) -> Any:
         """Return the command to resume with; None if nothing is answered."""
+        return await read(self.thread.store, self._answers, interrupts)
+
+    def _answers(self, interrupts: Iterable[Interrupt]) -> Any:
         from langgraph.types import Command
 
         found: dict[str, Any] = {}
@@ -234,10 +238,8 @@ class InterruptQuestions:
         other was asked about before, or its process died on the way there, or it was cut short and
         simply continues.
         """
-        key, last, times = f"breakpoint:{stop.place}", "", 1
-        while self._row("confirm", key) is not None:
-            last, times = key, times + 1
-            key = f"breakpoint:{stop.place}#{times}"
+        await self.thread.open()
+        key, last = await read(self.thread.store, self._next_key, stop)
         if not (asks or last or stop.meant):
             return False
         text = f"The graph has stopped before {', '.join(stop.names)}. Continue?"
@@ -250,9 +252,18 @@ class InterruptQuestions:
             except Refused:
                 return True
 
+    def _next_key(self, stop: Breakpoint) -> tuple[str, str]:
+        """Return the key of the next question about a breakpoint, and that of the last one."""
+        key, last, times = f"breakpoint:{stop.place}", "", 1
+        while self._row("confirm", key) is not None:
+            last, times = key, times + 1
+            key = f"breakpoint:{stop.place}#{times}"
+        return key, last
+
     async def cancel_answered(self, interrupts: Iterable[Interrupt]) -> None:
         """Cancel questions that were answered in LangGraph, so that the graph no longer waits
         for them."""
+        await self.thread.open()
         key_of = self.thread.scope().named_key
         waits = {key_of("ask", f"{_KEY}{interrupt.id}") for interrupt in interrupts}
         ours = key_of("ask", _KEY)

@@ -43,7 +43,7 @@ from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.gate.lease import supersede
 from sayso.policy import Policy
 from sayso.rows import LIVE
-from sayso.sync import to_thread, write
+from sayso.sync import read, to_thread, write
 from sayso.types import Request, Terms
 
 
@@ -132,8 +132,8 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
     async def _before(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         self._known = {tool.name: tool for tool in request.tools if not isinstance(tool, dict)}
         config = running_config()
-        thread = self._tools.thread(config)
-        run = self.gate.store.run(thread.run)
+        thread = await self._tools.thread(config).open()
+        run = await read(self.gate.store, self.gate.store.run, thread.run)
         if run is not None:
             await check_alone(thread, config, ())
             # The model is called although calls are open: there is new input.
@@ -147,9 +147,9 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         A subgraph's last reply finishes it only if nothing else is open.
         """
         config = running_config()
-        thread = self._tools.thread(config)
+        thread = await self._tools.thread(config).open()
         last = next((m for m in response.result if isinstance(m, AIMessage)), None)
-        run = self.gate.store.run(thread.run)
+        run = await read(self.gate.store, self.gate.store.run, thread.run)
         ended = last is not None and not last.tool_calls and not thread.driven
         if not ended or run is None or run.status not in LIVE:
             return
@@ -170,10 +170,11 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         if self.interrupt_mode == "per_call" or last is None or not last.tool_calls:
             return None
         config = running_config()
-        thread = self._tools.thread(config)
+        thread = await self._tools.thread(config).open()
         made = [call for call in last.tool_calls if call["id"]]
         keys = [key_of(config, state, call) for call in made]
         await check_alone(thread, config, keys)
+        asked = {key for key in keys if await thread.find(key) is not None}
         # A process that has not called the model does not know its tools. Calls without a row are
         # then asked about where they would run.
         calls = [
@@ -184,7 +185,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
                 note=text_beside(state, str(call["id"])),
             )
             for key, call in zip(keys, made, strict=True)
-            if call["name"] in self._known and thread.row(key) is None
+            if call["name"] in self._known and key not in asked
         ]
         try:
             await thread.ask(calls)
@@ -315,7 +316,7 @@ async def _entered(gate: Gate, body: Callable[[], Any]) -> Any:
     config = running_config()
     # The task's name is the same each time the node starts over, and different in each turn.
     task = str(config["configurable"]["checkpoint_ns"])
-    thread = FrameworkThread(gate, thread_id(config))
+    thread = await FrameworkThread(gate, thread_id(config)).open()
     answers = InterruptAnswers(thread, task, reviewer_of(config))
 
     async def waiting() -> tuple[Request, ...]:

@@ -139,7 +139,7 @@ class ToolGate:
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         made, config = request.tool_call, request.runtime.config
-        thread = self.thread(config)
+        thread = await self.thread(config).open()
         if not made["id"]:
             raise InvalidCall(
                 f"the model's call of {made['name']} has no id, so it could not be found again "

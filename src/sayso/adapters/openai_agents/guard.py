@@ -250,6 +250,7 @@ class Guarded(FrameworkAgent):
         ``by``.
         """
         calls = FrameworkThread(self.gate, name, requester=requester, policy=self.policy)
+        await calls.open()
         with ActiveRun(calls, None, self._config, by).open(), self._wiring.active():
             yield self.agent
         await self.gate.backend.finish(calls.scope(), "done")

@@ -54,7 +54,7 @@ class Gated(AbstractCapability[D], Generic[D]):
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
         """Cancel requests whose calls got a result in the framework's own way."""
-        thread = FrameworkThread(self.gate, thread_of(ctx), policy=self.policy)
+        thread = await FrameworkThread(self.gate, thread_of(ctx), policy=self.policy).open()
         run = await read(thread.store, thread.store.run, thread.run)
         if run is not None and (run.asked or run.ready):
             await cancel_answered(thread, ctx.messages, lambda id: key_in(ctx.messages, id))

@@ -110,7 +110,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
             where, key = thread_of(ctx), key_in(ctx.messages, id)
         else:
             where, key = self.locate(id)
-        thread = FrameworkThread(self.gate, where, policy=self.policy)
+        thread = await FrameworkThread(self.gate, where, policy=self.policy).open()
         call = _Call(self, thread, key, name, ctx, tool)
         try:
             return _given(await call.outcome(tool_args))
