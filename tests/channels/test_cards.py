@@ -16,7 +16,6 @@ from sayso.channels.card import card, clock, diff, length, title
 from sayso.channels.layout import Line, block, name, numbered, rows, wrapped
 from sayso.channels.prompt import as_json, keys_for, parsed, picked, skeleton
 from sayso.channels.screen import console, show
-from sayso.cli.output import summary
 from sayso.errors import InvalidCall
 from sayso.types import Execution
 
@@ -32,11 +31,11 @@ def test_what_the_tool_declares_secret_is_shown_by_its_fingerprint(request_: Req
     schema["properties"]["body"]["format"] = "password"
     args = {"to": "ana", "body": "hush"}
     secret = replace(request_, args=args, original={**args, "body": "psst"}, schema=schema)
-    for shown in ("\n".join(drawn(secret)), summary(secret)):
-        assert "hush" not in shown
-        assert "psst" not in shown
-        assert "ana" in shown
-        assert "4 chars" in shown
+    shown = "\n".join(drawn(secret))
+    assert "hush" not in shown
+    assert "psst" not in shown
+    assert "ana" in shown
+    assert "4 chars" in shown
 
 
 # -- rows

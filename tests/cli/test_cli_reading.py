@@ -53,9 +53,21 @@ def test_inbox_lists_filters_sorts_and_pages(world: World) -> None:
     rest = world.json("inbox", "--limit", "4", "--after", page["next"])
     assert [item["id"] for item in page["items"] + rest["items"]] == everything
     table = world.cli("inbox")
-    assert "body=Hi" in table
+    assert "Send email: 0@example.com, Hi" in table
     assert "Why not?" in table
     assert "More: --after" in world.cli("inbox", "--limit", "2")
+
+
+def test_a_list_shows_titles(world: World) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    world.mail("r1", title="Mail {to} about the outage")
+    world.mail("r2", body=secret)
+    for options in ((), ("--plain",)):
+        listed = world.cli("inbox", *options)
+        assert "Mail ana@example.com about the outage" in listed
+        assert "Send email: ana@example.com, ••••" in listed
+        assert listed.count("send_email") == 2
+        assert secret not in listed
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "160"])

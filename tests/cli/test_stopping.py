@@ -1,9 +1,11 @@
 """SIGTERM ends ``sayso serve`` and ``sayso worker`` soon, also while the database is away, and
-while another process is stopped in the middle of a commit."""
+while another process is stopped in the middle of a commit. Ctrl-C ends every command cleanly."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pexpect
 import pytest
+from cli_world import World
 from postgres_server import PostgresServer, why_not
 from stopped_writer import stopped_writer
 from waiting import until
@@ -129,3 +133,53 @@ def test_ctrl_c_while_it_loads_prints_no_traceback(
             process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert "Traceback" not in said
+
+
+BUSY = """
+import time
+import sayso
+from sayso.testing import ScriptedModel, call, say
+
+@sayso.tool
+def work() -> str:
+    print("working", flush=True)
+    time.sleep(20)
+
+agent = sayso.Agent("clerk", model=ScriptedModel([call("work", {}), say("Done.")]), tools=[work])
+"""
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("serve --port 0", "Sign in"),
+        ("worker busy:agent", "Resuming runs"),
+        ("demo --port 0 --no-open", "Ctrl-C"),
+        ("demo --terminal", "You > "),
+        ("chat busy:agent", "You > "),
+        ("chat busy:agent --message go", "working"),
+        ("inbox --decide", "leaves > "),
+        ("approve ID", "[q]uit > "),
+        ("reject ID", "Why?"),
+    ],
+)
+def test_two_ctrl_c_print_no_traceback(
+    tmp_path: Path, command: str, shown: str, pause: float
+) -> None:
+    world = World(tmp_path)
+    request = world.mail()
+    (tmp_path / "busy.py").write_text(BUSY)
+    words = command.replace("ID", request).split()
+    person = world.person(*words, PYTHONPATH=str(tmp_path))
+    person.sees(re.escape(shown))
+    person.process.sendcontrol("c")
+    time.sleep(pause)
+    with contextlib.suppress(OSError):  # it has ended
+        person.process.sendcontrol("c")
+    person.process.expect(pexpect.EOF)
+    said = person.said + person.process.before
+    assert "Traceback" not in said
+    assert "Exception" not in said
+    assert world.get(request).status == "pending"
+    person.process.close(force=True)

@@ -357,10 +357,15 @@ def _root(
 
 
 def run(app: typer.Typer) -> None:
-    """Run a command line."""
+    """Run a command line. The first Ctrl-C interrupts the command, another one ends the process."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # escape characters that the terminal cannot show
             reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(Exit.PENDING))
-    app(prog_name="sayso")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        app(prog_name="sayso")
+    finally:
+        # Nothing handles a KeyboardInterrupt while the interpreter ends, and a tool may still run.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -39,11 +39,7 @@ def main() -> None:
             app.command(name)(proxy if name == "proxy" else advisory)
         else:
             from sayso.cli.main import app
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            run(app)
-        finally:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # and so does a second one while it ends
+        run(app)
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _SERVER:
             raise

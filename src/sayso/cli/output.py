@@ -10,20 +10,20 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from sayso import codec, text
+from sayso import text
 from sayso.channels.card import RISKY, length, utc_now
 from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope
-from sayso.redaction import redact_declared
+from sayso.redaction import redact_declared, title_of
 from sayso.rows import Principal
 from sayso.types import Grant, Json, Micros, Request, moment
 from sayso.views import request_json
 
 _NARROW, _WIDE = 72, 100
 _SHORTEST_ID = 10
-_SUMMARY = 120
+_SUBJECT = 120
 
 
 def print_json(value: Any) -> None:
@@ -57,33 +57,7 @@ def short_ids(requests: Sequence[Request]) -> list[str]:
 
 def subject(request: Request) -> str:
     """Return the tool's name, or the first words of a question."""
-    if request.tool:
-        return name(request.tool)
-    words = request.question.text if request.question else str(request.args.get("text", ""))
-    return text.inline(words[:_SUMMARY]) + "…" * (len(words) > _SUMMARY)
-
-
-def summary(request: Request) -> str:
-    """Return the title or the arguments in one line, cut short: a list is not decided from."""
-    if request.title:
-        return text.inline(request.title[:_SUMMARY]) + "…" * (len(request.title) > _SUMMARY)
-    if request.tool is None:
-        return ""
-    parts, size = [], 0
-    for key, value in redact_declared(request.args, request.schema).items():
-        parts.append(f"{name(key)}={_brief(value)}")
-        size += len(parts[-1])
-        if size > _SUMMARY:
-            break
-    return ", ".join(parts)
-
-
-def _brief(value: Json) -> str:
-    if isinstance(value, str):
-        return text.inline(value[:_SUMMARY])
-    if isinstance(value, dict | list):
-        return f"({text.many(len(value), 'item')})"
-    return codec.dumps(value)
+    return name(request.tool) if request.tool else cut(title_of(request), _SUBJECT)
 
 
 def _ends(request: Request, now: datetime) -> str:
@@ -117,30 +91,30 @@ def _listed(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[
     now = utc_now()
     for number, (request, short) in enumerate(zip(requests, short_ids(requests), strict=True), 1):
         label = f"{number}. {short}" if numbers else short
-        yield Line(f"{label}  {subject(request)}", "bold")
-        facts = [name(request.agent), f"{length(now, request.created_at)} ago"]
+        yield Line(cut(f"{label}  {title_of(request)}", width), "bold")
+        facts = [name(request.tool)] if request.tool else []
+        facts += [name(request.agent), f"{length(now, request.created_at)} ago"]
         facts += [f"risk {request.risk.level}"] if request.risk.level != "low" else []
         facts += [_state(request)] if _state(request) != "pending" else []
         facts += [f"expires {_ends(request, now)}"] if _ends(request, now) else []
         yield Line(", ".join(facts), "", "  ")
-        if request.args and request.tool:
-            yield Line(cut(summary(request), width - 2), "dim", "  ")
 
 
 def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
     """Yield one line per request. Text from agents comes last, cut where the line is full."""
-    rows = [["#", "ID", "RISK", "STATE", "AGE", "EXPIRES", "AGENT"]]
+    rows = [["#", "ID", "RISK", "STATE", "AGE", "EXPIRES", "AGENT", "TOOL"]]
     now = utc_now()
     for number, (request, short) in enumerate(zip(requests, short_ids(requests), strict=True), 1):
         agent = cut(name(request.agent), 16)
         state, age = _state(request), length(now, request.created_at)
+        tool = cut(name(request.tool or ""), 24)
         rows.append(
-            [str(number), short, request.risk.level, state, age, _ends(request, now), agent]
+            [str(number), short, request.risk.level, state, age, _ends(request, now), agent, tool]
         )
-    kept = [i for i in range(7) if _worth(rows, i, numbers, width)]
+    kept = [i for i in range(8) if _worth(rows, i, numbers, width)]
     sizes = {i: max(cell_len(row[i]) for row in rows) + 2 for i in kept}
     room = width - sum(sizes.values())
-    whats = ["WHAT", *(f"{subject(r)}  {summary(r)}".rstrip() for r in requests)]
+    whats = ["WHAT", *(title_of(request) for request in requests)]
     styles = ["dim", *("bold red" if r.risk.level in RISKY else "" for r in requests)]
     for row, what, style in zip(rows, whats, styles, strict=True):
         cells = "".join(set_cell_size(row[i], sizes[i]) for i in kept)
@@ -154,6 +128,8 @@ def _worth(rows: list[list[str]], column: int, numbers: bool, width: int) -> boo
         return numbers
     if column == 6:
         return len(values) > 1 and width >= _WIDE
+    if column == 7:
+        return width >= _WIDE and values != {""}
     return column in (1, 4) or not values <= {"", "low", "pending"}
 
 

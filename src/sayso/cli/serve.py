@@ -143,7 +143,6 @@ def serve(
             print(f"Sign in (works once, for ten minutes): {where}", flush=True)
 
     run(app, host, port, ready)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a tool may still run, and nothing else stops it
 
 
 def _pages(origins: Sequence[str]) -> list[str]:
@@ -282,6 +281,10 @@ def worker(
                 at = "" if where is None else f", metrics: {where}/metrics"
                 print(f"Resuming runs of {names}  (store: {kept.url}{via}{at})", flush=True)
                 await working.run()
+            # A loop that closes frees the pipe of its signals before their handlers.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)
             if stops.cut:
                 exit_soon()
 
