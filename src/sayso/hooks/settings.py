@@ -29,7 +29,7 @@ from sayso.hooks.program import GRACE, LIMIT, Config, HookError, Server, config_
 Scope = Literal["user", "project"]
 
 #: What tells our entries from those of others.
-_OURS = re.compile(r"sayso['\"]?\s+hook\s+run\b")
+_OURS = re.compile(r"sayso['\"]*\s+hook\s+run\b")
 #: How long a report may take, in the agent's eyes.
 _REPORT_TIMEOUT = 30
 
