@@ -1,7 +1,8 @@
 """Where the ``sayso`` script starts.
 
 Servers, workers and proxies start often, and something waits for them. So they load only their own
-commands. Scripts ask for the version often, and that loads nothing.
+commands. Scripts ask for the version often, and that loads nothing. A coding agent runs ``sayso
+hook run`` before each tool use, so that loads the standard library only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"sayso {__version__}")
         return
+    if sys.argv[1:3] == ["hook", "run"]:
+        from sayso.hooks.program import main as hook
+
+        hook(sys.argv[3:])
     from sayso.cli.common import new_app, run
 
     try:

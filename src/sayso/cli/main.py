@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sayso.cli import admin, chat, decide, doctor, inbox, proxy, serve
+from sayso.cli import admin, chat, decide, doctor, hook, inbox, proxy, serve
 from sayso.cli.common import new_app, run
 
 app = new_app()
@@ -24,6 +24,7 @@ app.add_typer(admin.grants, name="grants")
 app.add_typer(admin.tokens, name="token")
 app.add_typer(admin.policy, name="policy")
 app.add_typer(admin.audit, name="audit")
+app.add_typer(hook.hook, name="hook")
 app.command("recover")(admin.recover)
 app.command("prune")(admin.prune)
 app.command("doctor")(doctor.doctor)

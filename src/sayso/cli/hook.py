@@ -1,0 +1,247 @@
+"""``sayso hook``: install the hook of a coding agent, check it, and try it with the real agent.
+
+``sayso hook run`` is not here: ``entry`` starts ``sayso.hooks.program`` and loads nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from sayso import text
+from sayso.channels.layout import Line
+from sayso.channels.screen import console, show
+from sayso.cli import common, output
+from sayso.cli.common import Exit, Usage, choices
+from sayso.hooks import settings
+from sayso.hooks.program import LIMIT, Config, HookError, config_path, load_config
+from sayso.hooks.settings import AGENTS, Agent, Finding, HookOptions
+
+AgentName = Literal["claude", "codex", "copilot", "gemini"]
+TestedName = Literal["claude", "codex", "copilot"]
+
+hook = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[AgentName, typer.Argument(metavar=choices(AgentName), help="The coding agent.")]
+Project = Annotated[
+    bool, typer.Option("--project", help="Use the settings of the project in this folder.")
+]
+User = Annotated[bool, typer.Option("--user", help="Use your own settings, for every project.")]
+
+
+@hook.callback()
+def group() -> None:
+    """Gate the calls of a coding agent through its own hooks."""
+
+
+@hook.command("install")
+def install(
+    agent: Name,
+    project: Project = False,
+    user: User = False,
+    print_: Annotated[
+        bool, typer.Option("--print", help="Show what would be written, and write nothing.")
+    ] = False,
+    server: Annotated[
+        str, typer.Option("--server", metavar="URL", help="The address of `sayso serve`.")
+    ] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file with the agent's token (`sayso token create NAME --role agent`).",
+        ),
+    ] = None,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store", metavar="URL", help="Ask a store on this machine instead of a server."
+        ),
+    ] = "",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="With --store: a policy file, or watch, balanced or strict.",
+        ),
+    ] = "",
+    limit: Annotated[
+        float,
+        typer.Option("--limit", metavar="SECONDS", min=5, max=86_400, help="How long it waits."),
+    ] = LIMIT,
+    prompts: Annotated[
+        bool,
+        typer.Option(
+            "--prompts",
+            help="Claude Code: answer its permission prompts instead of every tool use.",
+        ),
+    ] = False,
+    defer: Annotated[
+        bool,
+        typer.Option(
+            "--defer", help="Claude Code with -p: end while a request waits, until it is resumed."
+        ),
+    ] = False,
+    keep_prompts: Annotated[
+        bool,
+        typer.Option(
+            "--keep-prompts", help="Leave what the policy allows to the agent's own prompts."
+        ),
+    ] = False,
+) -> None:
+    """Install the hook into an agent's settings. Running it again changes nothing.
+
+    With --server and --token-file, or with --store, it also stores whom the hook asks, in a file
+    that only you can read.
+    """
+    found = AGENTS[agent]
+    if (prompts or defer) and agent != "claude":
+        raise Usage(f"--{'prompts' if prompts else 'defer'} is for claude only")
+    if prompts and defer:
+        raise Usage("--defer works before a tool use, so not with --prompts")
+    path = _file(found, project=project, user=user)
+    options = HookOptions(limit=limit, prompts=prompts, defer=defer, keep_prompts=keep_prompts)
+    config = _config(server, token_file, store, policy)
+    if print_:
+        print(f"{path}:")
+        output.print_json(settings.installed(found, path, options))
+        return
+    if config is not None:
+        print(f"Wrote {settings.save_config(config)}")
+    changed = settings.install(found, path, options)
+    print(f"{'Installed the hook in' if changed else 'The hook is already in'} {path}")
+    if agent == "codex":
+        print("Codex skips a new hook until you trust it: start `codex`, and accept it in /hooks.")
+    if not found.tested:
+        print(
+            f"{found.title} was never tested with this hook: its format is from the documentation."
+        )
+    print("Check it with: sayso hook doctor")
+
+
+@hook.command("uninstall")
+def uninstall(agent: Name, project: Project = False, user: User = False) -> None:
+    """Remove the hook from an agent's settings, and nothing else."""
+    found = AGENTS[agent]
+    path = _file(found, project=project, user=user)
+    removed = settings.uninstall(found, path)
+    print(f"{'Removed the hook from' if removed else 'There is no hook of Sayso in'} {path}")
+
+
+def _file(agent: Agent, *, project: bool, user: bool) -> Path:
+    if project and user:
+        raise Usage("use --project or --user, not both")
+    return agent.file("project" if project else "user", Path.cwd())
+
+
+def _config(server: str, token_file: Path | None, store: str, policy: str) -> Config | None:
+    """Return what to store about whom the hook asks; None if that was stored before."""
+    if server and store:
+        raise Usage("use --server or --store, not both")
+    if token_file is not None and not server:
+        raise Usage("--token-file needs --server")
+    if policy and not store:
+        raise Usage("--policy needs --store: a server has a policy of its own")
+    if not server and not store:
+        try:
+            load_config()
+        except HookError:
+            raise Usage(
+                "say whom the hook asks: --server URL --token-file FILE, or --store URL"
+            ) from None
+        return None
+    token = ""
+    if token_file is not None:
+        try:
+            token = token_file.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Usage(f"--token-file {token_file} cannot be read: {error}") from None
+    return Config(server=server, token=token, store=store, policy=policy)
+
+
+_SIGNS = {"ok": ("✓", "green"), "warning": ("-", "yellow"), "problem": ("✗", "bold red")}
+
+
+@hook.command("doctor")
+def doctor(
+    agent: Annotated[
+        AgentName | None,
+        typer.Argument(metavar=f"[{choices(AgentName)}]", help="Only this agent."),
+    ] = None,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+) -> None:
+    """Diagnose problems of the hooks. Exits with code 1 if an agent would run without asking.
+
+    Without an agent, checks those that have a hook. It cannot see everything: an agent that is
+    started with its hooks turned off runs without them.
+    """
+    findings = list(_findings(agent))
+    well = all(finding.level != "problem" for finding in findings)
+    if json:
+        output.print_json({"ok": well, "checks": [finding._asdict() for finding in findings]})
+    else:
+        show(console(plain=plain), map(_line, findings))
+    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
+
+
+def _findings(agent: str | None) -> Iterator[Finding]:
+    yield from settings.check_config()
+    found = {
+        name: list(settings.check(one, Path.cwd()))
+        for name, one in AGENTS.items()
+        if agent in (None, name)
+    }
+    absent = {name for name, checks in found.items() if _is_absent(name, checks)}
+    if agent is None and absent == set(found):
+        yield Finding("hooks", "problem", f"none is installed; see {config_path()}")
+    for name, checks in found.items():
+        if agent is not None or name not in absent:
+            yield from checks
+
+
+def _is_absent(name: str, checks: list[Finding]) -> bool:
+    return all(check.name == name and "not installed" in check.message for check in checks)
+
+
+def _line(finding: Finding) -> Line:
+    sign, style = _SIGNS[finding.level]
+    return Line(text.inline(finding.message), style, f"{sign} {finding.name:<24} ", style)
+
+
+@hook.command("test")
+def try_real_agent(
+    agent: Annotated[
+        TestedName, typer.Argument(metavar=choices(TestedName), help="The coding agent.")
+    ],
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+) -> None:
+    """Run the real agent against a scripted model, and show what its hook does.
+
+    Uses a temporary store, server and home folder; nothing leaves this machine. Takes some minutes.
+    Exits with code 1 if a command ran that should not, or the other way round.
+    """
+    from sayso.hooks.trial import CASES, try_agent
+
+    outcomes: list[dict[str, Any]] = []
+    out = console(plain=plain)
+    width = max(len(case.name) for case in CASES)
+    well = True
+    for outcome in try_agent(agent):
+        well = well and outcome.ok
+        outcomes.append({**outcome._asdict(), "ok": outcome.ok})
+        if not json:
+            sign, style = _SIGNS["ok" if outcome.ok else "problem"]
+            said = text.inline(outcome.happened)
+            more = "" if outcome.ok else f" (expected: {outcome.expected})"
+            row = f"{outcome.case:<{width}}  {said}{more}  {outcome.seconds:.0f} s"
+            show(out, [Line(row, style, f"{sign} ", style)])
+    if json:
+        output.print_json({"ok": well, "agent": agent, "cases": outcomes})
+    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)

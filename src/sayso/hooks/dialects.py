@@ -1,0 +1,349 @@
+"""What coding agents send to a hook, and what they expect from it.
+
+Each agent starts the hook with one JSON object on its standard input, and reads one from its
+standard output. ``read`` recognizes the agent by the shape of the object. Whatever it does not
+recognize is an error, and the hook denies on errors.
+
+Payloads were recorded with Claude Code 2.1.197, Codex 0.166.0 and Copilot CLI 1.0.102
+(``tests/hooks/payloads``). Those of the Gemini CLI follow its documentation
+(``docs/hooks/reference.md`` of google-gemini/gemini-cli), and have not been run.
+
+Standard library only: the hook has to start quickly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+Payload = Mapping[str, Any]
+
+#: How many characters of a result are stored.
+MAX_RESULT = 16_000
+#: The longest title of a request.
+_MAX_TITLE = 200
+
+
+class UnknownPayload(ValueError):
+    """The input does not come from an agent that we know."""
+
+
+class ToolUse(NamedTuple):
+    """One tool use of an agent, before or after it ran."""
+
+    #: Which agent: a key of ``DIALECTS``.
+    dialect: str
+    #: The agent's own name of the event.
+    event: str
+    #: "ask" before the tool runs, "prompt" if the agent would ask its user, "ran" afterwards.
+    moment: str
+    session: str
+    cwd: str
+    tool: str
+    args: dict[str, Any]
+    #: The id of this tool use, or "" if the agent sends none.
+    id: str = ""
+    #: After it ran: whether it succeeded, and what it returned.
+    ok: bool = True
+    result: Any = None
+
+    @property
+    def caller(self) -> str:
+        """How Sayso knows this tool use: by its id, or by what is called."""
+        return self.caller_of(self.shown_args)
+
+    def caller_of(self, shown: Mapping[str, Any]) -> str:
+        """Return how Sayso knows this tool use once it has these arguments."""
+        if self.id:
+            return f"use:{self.id}"
+        said = json.dumps([self.tool, shown, self.cwd], sort_keys=True)
+        return f"args:{hashlib.sha256(said.encode()).hexdigest()}"
+
+    @property
+    def note(self) -> str:
+        """What the model says about a shell command.
+
+        It is no argument: a model that makes the same call again words it differently.
+        """
+        said = self.args.get("description") if self.tool.lower() in _SHELLS else None
+        return said if isinstance(said, str) else ""
+
+    @property
+    def run(self) -> str:
+        """The name of the session's run."""
+        return self.session[:100]
+
+    @property
+    def short_result(self) -> Any:
+        """The result, or its beginning if it is long: a file that was read may be huge."""
+        text = json.dumps(self.result, ensure_ascii=False)
+        if len(text) <= MAX_RESULT:
+            return self.result
+        return {"beginning": text[:MAX_RESULT], "characters": len(text)}
+
+    @property
+    def adds_cwd(self) -> bool:
+        """Whether ``shown_args`` has a working directory that is not the tool's own argument."""
+        return bool(self.cwd) and "cwd" not in self.args
+
+    @property
+    def shown_args(self) -> dict[str, Any]:
+        """The arguments that people approve: the tool's own, and where it runs."""
+        args = {name: value for name, value in self.args.items() if not self._is_note(name)}
+        return {**args, "cwd": self.cwd} if self.adds_cwd else args
+
+    def _is_note(self, name: str) -> bool:
+        return name == "description" and bool(self.note)
+
+    def own_args(self, shown: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tool's own part of approved arguments."""
+        own = {
+            name: value for name, value in shown.items() if not (self.adds_cwd and name == "cwd")
+        }
+        return {**own, "description": self.note} if self.note else own
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What an edit must keep: the hook can change arguments, but not the directory.
+
+        It makes the directory a part of the tool, so that a grant holds in one directory only.
+        """
+        if not self.adds_cwd:
+            return {"type": "object"}
+        where = {"cwd": {"const": self.cwd}}
+        return {"type": "object", "properties": where, "required": ["cwd"]}
+
+    @property
+    def title(self) -> str:
+        """What people read first."""
+        for name, words in _TITLES:
+            value = self.args.get(name)
+            if isinstance(value, str) and value.strip():
+                first, *more = value.strip().splitlines()
+                said = f"{words}{first}{' …' if more else ''}"
+                return said if len(said) <= _MAX_TITLE else f"{said[: _MAX_TITLE - 2]} …"
+        return f"Use {self.tool}"
+
+
+#: The tools that run a shell command.
+_SHELLS = ("bash", "shell", "powershell", "run_shell_command")
+
+#: The first of these arguments that a call has makes its title.
+_TITLES = (
+    ("command", "Run: "),
+    ("file_path", "Change file "),
+    ("notebook_path", "Change notebook "),
+    ("absolute_path", "Open "),
+    ("path", "Open "),
+    ("url", "Fetch "),
+    ("query", "Search for "),
+    ("prompt", "Start an agent: "),
+)
+
+
+class Answer(NamedTuple):
+    """What the hook tells the agent."""
+
+    #: "allow"; "deny"; "defer" (Claude Code ends and asks again when it is resumed); or "pass": no
+    #: opinion, the agent's own rules decide.
+    verdict: str
+    reason: str = ""
+    #: The tool's own arguments, if a person changed them.
+    args: dict[str, Any] | None = None
+    #: What the model should know besides.
+    notice: str = ""
+
+
+class Dialect(NamedTuple):
+    """How one agent talks to its hooks."""
+
+    name: str
+    #: Returns the tool use, or None if another agent sent the payload.
+    read: Callable[[Payload], ToolUse | None]
+    #: Returns the object to print.
+    write: Callable[[ToolUse, Answer], dict[str, Any]]
+    #: Whether ``defer`` ends the agent until it is resumed.
+    defers: bool = False
+
+
+def read(payload: object) -> ToolUse:
+    """Return the tool use in a payload. Raise ``UnknownPayload`` if no agent would send it."""
+    if not isinstance(payload, Mapping):
+        raise UnknownPayload("the input is not a JSON object")
+    for dialect in DIALECTS.values():
+        use = dialect.read(payload)
+        if use is not None:
+            return use
+    known = ", ".join(sorted(str(key) for key in payload)[:20])
+    raise UnknownPayload(f"no known agent sends this (it has {known or 'no keys'})")
+
+
+def write(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    """Return what the agent of this tool use reads as this answer."""
+    return DIALECTS[use.dialect].write(use, answer)
+
+
+def _event(payload: Payload) -> str:
+    return str(payload.get("hook_event_name", ""))
+
+
+def _text(payload: Payload, name: str, *, required: bool = True) -> str:
+    value = payload.get(name, "")
+    if not isinstance(value, str) or (required and not value.strip()):
+        raise UnknownPayload(f"{name} is missing, or not a text")
+    return value
+
+
+def _object(payload: Payload, name: str) -> dict[str, Any]:
+    value = payload.get(name)
+    if isinstance(value, str):  # Copilot sends some arguments as JSON text
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise UnknownPayload(f"{name} is not a JSON object") from None
+    if not isinstance(value, Mapping):
+        raise UnknownPayload(f"{name} is not a JSON object")
+    return dict(value)
+
+
+# -- Claude Code and Codex: the same events and answers
+
+_MOMENTS = {
+    "PreToolUse": "ask",
+    "PermissionRequest": "prompt",
+    "PostToolUse": "ran",
+    "PostToolUseFailure": "ran",
+}
+
+
+def _read_claude(payload: Payload) -> ToolUse | None:
+    event = _event(payload)
+    if event not in _MOMENTS or "turn_id" in payload:
+        return None
+    return _claude_use("claude", payload, event)
+
+
+def _read_codex(payload: Payload) -> ToolUse | None:
+    """Read a payload of Codex: like those of Claude Code, but with the id of the turn."""
+    event = _event(payload)
+    if event not in _MOMENTS or "turn_id" not in payload:
+        return None
+    return _claude_use("codex", payload, event)
+
+
+def _claude_use(dialect: str, payload: Payload, event: str) -> ToolUse:
+    failed = event == "PostToolUseFailure"
+    return ToolUse(
+        dialect=dialect,
+        event=event,
+        moment=_MOMENTS[event],
+        session=_text(payload, "session_id"),
+        cwd=_text(payload, "cwd", required=False),
+        tool=_text(payload, "tool_name"),
+        args=_object(payload, "tool_input"),
+        id=_text(payload, "tool_use_id", required=False),
+        ok=not failed,
+        result=payload.get("error" if failed else "tool_response"),
+    )
+
+
+def _write_claude(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
+    if use.moment == "ran":
+        return _specific(use, more) if more else {}
+    if answer.verdict == "pass":
+        return {}
+    if use.moment == "prompt":
+        decision: dict[str, Any] = {"behavior": answer.verdict}
+        if answer.verdict == "deny":
+            decision["message"] = answer.reason
+        elif answer.args is not None:
+            decision["updatedInput"] = answer.args
+        return _specific(use, {"decision": decision})
+    said = {"permissionDecision": answer.verdict, "permissionDecisionReason": answer.reason}
+    if answer.args is not None:
+        more["updatedInput"] = answer.args
+    return _specific(use, said | more)
+
+
+def _specific(use: ToolUse, said: dict[str, Any]) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": use.event, **said}}
+
+
+# -- Copilot: flat answers, no event name and no ids
+
+
+def _read_copilot(payload: Payload) -> ToolUse | None:
+    if "toolName" not in payload or "sessionId" not in payload:
+        return None
+    ran = "toolResult" in payload
+    result = payload.get("toolResult")
+    kind = result.get("resultType", "success") if isinstance(result, Mapping) else "success"
+    return ToolUse(
+        dialect="copilot",
+        event="postToolUse" if ran else "preToolUse",
+        moment="ran" if ran else "ask",
+        session=_text(payload, "sessionId"),
+        cwd=_text(payload, "cwd", required=False),
+        tool=_text(payload, "toolName"),
+        args=_object(payload, "toolArgs"),
+        ok=kind == "success",
+        result=result,
+    )
+
+
+def _write_copilot(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    if use.moment == "ran" or answer.verdict == "pass":
+        return {}
+    said = {
+        "permissionDecision": answer.verdict,
+        "permissionDecisionReason": answer.reason or answer.notice,
+    }
+    return said if answer.args is None else {**said, "modifiedArgs": answer.args}
+
+
+# -- Gemini CLI, from its documentation
+
+
+def _read_gemini(payload: Payload) -> ToolUse | None:
+    event = _event(payload)
+    if event not in ("BeforeTool", "AfterTool"):
+        return None
+    return ToolUse(
+        dialect="gemini",
+        event=event,
+        moment="ran" if event == "AfterTool" else "ask",
+        session=_text(payload, "session_id"),
+        cwd=_text(payload, "cwd", required=False),
+        tool=_text(payload, "tool_name"),
+        args=_object(payload, "tool_input"),
+        result=payload.get("tool_response"),
+    )
+
+
+def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
+    if use.moment == "ran":
+        return _specific(use, more) if more else {}
+    if answer.verdict == "pass":
+        return {}
+    if answer.args is not None:
+        # It merges the arguments over its own, so one that a person removed would still be there.
+        removed = sorted(use.args.keys() - answer.args.keys())
+        if removed:
+            why = f"An edit removed {', '.join(removed)}, which this agent cannot do: not run."
+            return {"decision": "deny", "reason": why}
+        more["tool_input"] = answer.args
+    said = {"decision": answer.verdict, "reason": answer.reason}
+    return {**said, **(_specific(use, more) if more else {})}
+
+
+#: Every agent, in the order in which a payload is tried.
+DIALECTS: dict[str, Dialect] = {
+    "claude": Dialect(name="claude", read=_read_claude, write=_write_claude, defers=True),
+    "codex": Dialect(name="codex", read=_read_codex, write=_write_claude),
+    "copilot": Dialect(name="copilot", read=_read_copilot, write=_write_copilot),
+    "gemini": Dialect(name="gemini", read=_read_gemini, write=_write_gemini),
+}

@@ -1,0 +1,84 @@
+"""Ask a store on this machine, without a server.
+
+The hook opens the store's file as any other process does, so it imports more and starts slower than
+with a server. Anyone who can run the agent can then write the store: see SECURITY.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sayso import codec
+from sayso.gate import Gate
+from sayso.gate.gate import policy_terms
+from sayso.gate.options import fixed_title
+from sayso.gate.plan import Plan
+from sayso.gate.scope import RunScope
+from sayso.hooks.dialects import ToolUse
+from sayso.rows import Call
+from sayso.schema import remote_tool
+from sayso.stores.row_checks import request_in
+from sayso.types import Terms, ToolCall
+from sayso.views import request_json
+
+
+def ask_store(store: str, policy: str, use: ToolUse, wait: float) -> dict[str, Any]:
+    """Ask about a tool use, wait, and take the answer. Return the request as JSON."""
+
+    async def ask(gate: Gate) -> Call:
+        entry = RunScope(gate.driver, _run(use), "")
+        return await gate.driver.release(entry, _plan(gate, use, wait))
+
+    return _with_gate(store, policy, use, ask)
+
+
+def report_to_store(store: str, use: ToolUse) -> dict[str, Any]:
+    """Report what a tool use did. Return the request as JSON, or raise ``LookupError``."""
+
+    async def report(gate: Gate) -> Call:
+        call = await gate.backend.report(_run(use), use.caller, use.ok, use.short_result)
+        if call is None:
+            raise LookupError(f"nothing was released to {use.caller}")
+        return call
+
+    return _with_gate(store, "", use, report)
+
+
+def _with_gate(
+    store: str, policy: str, use: ToolUse, act: Callable[[Gate], Awaitable[Call]]
+) -> dict[str, Any]:
+    async def acted(gate: Gate) -> Call:
+        return await act(gate)
+
+    gate = Gate(store, agent=use.dialect, policy=policy or None, wait=0)
+    try:
+        call = asyncio.run(acted(gate))
+        return request_json(request_in(gate.store, call))
+    finally:
+        gate.close()
+
+
+def _run(use: ToolUse) -> str:
+    return f"{use.dialect}/{use.run}"
+
+
+def _plan(gate: Gate, use: ToolUse, wait: float) -> Plan:
+    async def terms(args: dict[str, Any]) -> Terms:
+        return await policy_terms(gate, ToolCall(use.tool, args), Terms(), True)
+
+    return Plan(
+        key=f"hook={secrets.token_hex(16)}",
+        kind="approval",
+        args=codec.canonical(use.shown_args).decode(),
+        agent=use.dialect,
+        terms=terms,
+        tool=remote_tool(use.tool, use.schema, None, ""),
+        tool_name=use.tool,
+        title=fixed_title(use.title),
+        note=use.note,
+        wait=max(wait, 0.0),
+        caller=use.caller,
+    )

@@ -1,0 +1,447 @@
+"""``sayso hook run``: the program that a coding agent starts before and after each tool use.
+
+It reads the agent's payload, asks Sayso, waits for a decision, and prints the answer. Coding agents
+*fail open*: if a hook crashes, takes too long, or exits with 1, most of them run the tool. So this
+program ends in one of two ways only:
+
+* it prints an answer that it got from Sayso, and exits with 0;
+* in every other case it prints the reason to standard error, and exits with 2, which denies.
+
+That includes its own deadline, which is below the time that the agent gives it: a timer in another
+OS thread ends the process whatever the first one hangs in. What happens before this program runs (a
+missing interpreter, a broken environment) is up to the shell around it: ``sh -c '… || exit 2'``.
+
+If there is no decision before the deadline, the answer is a denial that tells the model to make the
+same call again later; Sayso then finds the same request. After the tool ran, errors are harmless:
+the result is not recorded, and the agent continues.
+
+Standard library only: every tool use of the agent waits for these imports.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import quote, urlsplit
+
+from sayso.hooks.dialects import DIALECTS, MAX_RESULT, Answer, ToolUse, read, write
+
+#: The exit code that denies, in every agent.
+DENY = 2
+#: How long the hook may take, in seconds. The installer gives the agent ``GRACE`` seconds more.
+LIMIT = 570.0
+GRACE = 30.0
+#: How long before the limit the hook stops waiting, so that there is time to say so.
+_LAST_WORDS = 3.0
+#: The longest wait of one poll. Proxies cut connections after about a minute.
+_POLL = 25.0
+#: How long to retry while the server does not answer; it may be restarting.
+_PATIENCE = 5.0
+_PAUSE = 0.3
+#: How long the report of a result may take: the tool has run, and the agent waits.
+_REPORT_SECONDS = 10.0
+_MAX_INPUT = 32 * 1024 * 1024
+
+ENVIRONMENT = "SAYSO_HOOK_"
+
+
+class HookError(Exception):
+    """The hook cannot get an answer, so it denies."""
+
+
+class Config(NamedTuple):
+    """Whom the hook asks: a server with an agent's token, or a store on this machine."""
+
+    server: str = ""
+    token: str = ""
+    store: str = ""
+    #: With a store: a policy file, or the name of a policy for coding agents.
+    policy: str = ""
+
+    @property
+    def asks(self) -> str:
+        """The address of whom it asks."""
+        return self.server or self.store
+
+
+def config_path() -> str:
+    """Return the file that ``sayso hook install`` writes the address and the token to."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(base, "sayso", "hook.json")
+
+
+def load_config(path: str = "") -> Config:
+    """Read the hook's file. Environment variables (``SAYSO_HOOK_SERVER``, …) override it.
+
+    ``SAYSO_TOKEN`` does not: that is a person's token, and an agent must not act as a person.
+    """
+    found: dict[str, Any] = {}
+    path = path or config_path()
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise HookError(f"{path} cannot be read: {error}") from None
+    names = ("server", "token", "store", "policy")
+    unknown = set(found) - set(names) if isinstance(found, dict) else {"a list"}
+    if unknown:
+        raise HookError(f"{path}: unknown {', '.join(sorted(unknown))}")
+    values = {name: os.environ.get(f"{ENVIRONMENT}{name.upper()}") for name in names}
+    if values["server"] or values["store"]:
+        found = {}  # another place needs another token
+    config = Config(**{name: str(values[name] or found.get(name, "")) for name in names})
+    if bool(config.server) == bool(config.store):
+        raise HookError(
+            f"it is not set up: run `sayso hook install`, or set {ENVIRONMENT}SERVER to a server "
+            f"or {ENVIRONMENT}STORE to a store"
+        )
+    return config
+
+
+class Options(NamedTuple):
+    """The options of ``sayso hook run``, which the installer writes into the agent's settings."""
+
+    limit: float = LIMIT
+    config: str = ""
+    #: At the limit, end the agent until it is resumed, instead of telling it to ask again.
+    defer: bool = False
+    #: Leave what the policy allows to the agent's own rules and prompts.
+    keep_prompts: bool = False
+
+
+def parse_options(arguments: Sequence[str]) -> Options:
+    """Read the options. Raise ``HookError`` for one that does not exist."""
+    options, rest = Options(), list(arguments)
+    while rest:
+        name = rest.pop(0)
+        if name == "--defer":
+            options = options._replace(defer=True)
+        elif name == "--keep-prompts":
+            options = options._replace(keep_prompts=True)
+        elif name in ("--limit", "--config") and rest:
+            value = rest.pop(0)
+            if name == "--config":
+                options = options._replace(config=value)
+            else:
+                options = options._replace(limit=_seconds(value))
+        else:
+            raise HookError(f"unknown option {name}")
+    return options
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 5.0 <= seconds <= 86_400.0:
+        raise HookError(f"--limit {text}: use 5 to 86400 seconds")
+    return seconds
+
+
+# -- a server
+
+
+class Server:
+    """Asks ``sayso serve`` over HTTP."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise HookError(f"{url!r} is not the address of a server")
+        self._parts = parts
+        self._token = token
+        self._connection: http.client.HTTPConnection | None = None
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port)
+        return http.client.HTTPConnection(host, port)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        until: float,
+        more: float = 0.0,
+    ) -> dict[str, Any]:
+        """Send a request and return the reply's JSON. Retry for a moment if there is no reply.
+
+        Each request may be sent twice: keys and states make the second one an echo. ``more`` is how
+        many seconds longer than usual the server may take.
+        """
+        headers = {"accept": "application/json"}
+        if self._token:
+            headers["authorization"] = f"Bearer {self._token}"
+        if method == "POST":
+            headers["idempotency-key"] = os.urandom(16).hex()
+            headers["content-type"] = "application/json"
+        data = None if body is None else json.dumps(body).encode()
+        failed_at = 0.0
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise HookError("its time is over")
+            try:
+                status, said = self._send(
+                    method, path, data, headers, min(left, _PATIENCE * 2 + more)
+                )
+            except (OSError, http.client.HTTPException) as error:
+                status, said = 0, {"message": f"{type(error).__name__}: {error}"}
+                self.close()
+            if 200 <= status < 300:
+                return said
+            failed_at = failed_at or time.monotonic()
+            waited = time.monotonic() - failed_at
+            if status in (0, 429, 502, 503, 504) and waited < _PATIENCE:
+                time.sleep(_PAUSE)
+                continue
+            raise HookError(_refusal(self._parts.geturl(), status, said))
+
+    def _send(
+        self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout: float
+    ) -> tuple[int, dict[str, Any]]:
+        if self._connection is None:
+            self._connection = self._connect()
+        self._connection.timeout = timeout
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout)
+        target = self._parts.path.rstrip("/") + path
+        self._connection.request(method, target, body=data, headers=headers)
+        reply = self._connection.getresponse()
+        try:
+            said = json.loads(reply.read())
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):  # a proxy, or another program on this port
+            return (reply.status if reply.status >= 300 else 0), {"message": "not from Sayso"}
+        return reply.status, said
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- the steps
+
+    def ask(self, use: ToolUse, until: float) -> dict[str, Any]:
+        """Ask about a tool use, wait, and take the answer. Return the request as JSON.
+
+        If its status is still pending, the server knows that the agent will ask again.
+        """
+        body: dict[str, Any] = {
+            "tool": use.tool,
+            "args": use.shown_args,
+            "schema": use.schema,
+            "run": use.run,
+            "title": use.title,
+            "note": use.note,
+            "caller": use.caller,
+        }
+        if not self._token:
+            body["agent"] = use.dialect
+        ends = until - _LAST_WORDS
+        request = self.call("POST", "/api/requests", body, until=until)
+        path = f"/api/requests/{quote(str(request['id']), safe='')}"
+        mine = {"caller": use.caller}
+        while True:
+            if request["execution"]["status"] == "ready":
+                released = {"caller": use.caller_of(request["args"])}
+                request = self.call("POST", f"{path}/release", released, until=until)
+                if request["execution"]["status"] == "ready":
+                    time.sleep(_PAUSE)  # a moment later, somebody else has changed it
+            elif request["status"] != "pending":
+                return request
+            elif (left := ends - time.monotonic()) <= 0:
+                request = self.call("POST", f"{path}/defer", mine, until=until)
+                if request["status"] == "pending":
+                    return request
+            else:
+                wait = min(left, _POLL)
+                query = f"{path}/wait?timeout={wait:.3f}"
+                request = self.call("GET", query, until=until, more=wait)
+
+    def report(self, use: ToolUse, until: float) -> dict[str, Any]:
+        """Report what a tool use did. Return the request as JSON."""
+        body = {
+            "run": use.run,
+            "caller": use.caller,
+            "ok": use.ok,
+            "result": use.short_result,
+        }
+        if not self._token:
+            body["agent"] = use.dialect
+        return self.call("POST", "/api/requests/released/result", body, until=until)
+
+
+def _refusal(url: str, status: int, said: Mapping[str, Any]) -> str:
+    """Say why there is no answer, and what to do."""
+    message = str(said.get("message", ""))[:500]
+    if status == 0:
+        return f"the server at {url} cannot be reached ({message}): start it with `sayso serve`"
+    if status in (401, 403):
+        return f"the server at {url} refuses the token ({message}): see `sayso hook doctor`"
+    return f"the server at {url} answered {status}: {message}"
+
+
+# -- from a request to an answer
+
+
+def answer_to(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answer:
+    """Return the answer for an agent, from a request that was asked, waited for and released."""
+    if request["execution"]["status"] == "released":
+        return _allowed(use, request, options)
+    if request["status"] == "pending":
+        if options.defer and DIALECTS[use.dialect].defers and use.moment == "ask":
+            return Answer(verdict="defer", reason=_waits(request))
+        return Answer(
+            verdict="deny",
+            reason=f"{_waits(request)} It was not run. Continue with something else, or stop and "
+            "tell the user. To ask for the answer later, make exactly the same call again.",
+        )
+    return Answer(verdict="deny", reason=_why_not(request))
+
+
+def _waits(request: Mapping[str, Any]) -> str:
+    return f"No answer yet: {request['id']} waits for a person to decide in Sayso."
+
+
+def _allowed(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answer:
+    decision = request["decision"] or {}
+    by_rule = decision.get("type") == "allow"
+    if request["original"] is None:
+        if by_rule and options.keep_prompts:
+            return Answer(verdict="pass")
+        by = f"the policy ({request['rule']})" if by_rule else decision.get("by", "a person")
+        return Answer(verdict="allow", reason=f"Approved by {by} in Sayso ({request['id']}).")
+    if request.get("masked"):
+        raise HookError(
+            "a person edited the call, and the server hides secrets from agents "
+            "without a token: use one"
+        )
+    shown = request["args"]
+    if use.adds_cwd and shown.get("cwd") != use.cwd:
+        raise HookError("an edit changed the working directory, which a hook cannot do")
+    args = use.own_args(shown)
+    return Answer(
+        verdict="allow",
+        reason=f"Approved with changes by {decision.get('by', 'a person')} in Sayso "
+        f"({request['id']}).",
+        args=args,
+        notice=edit_notice(use, args, decision),
+    )
+
+
+def edit_notice(use: ToolUse, args: Mapping[str, Any], decision: Mapping[str, Any]) -> str:
+    """Say what was changed: no agent tells its model of an edit."""
+    ran = json.dumps(args, ensure_ascii=False)
+    why = f" They said: {decision['message']}" if decision.get("message") else ""
+    return (
+        f"A person changed the arguments of this {use.tool} call before approving it. "
+        f"It runs with {ran[:MAX_RESULT]} instead.{why}"
+    )
+
+
+_ENDED = {
+    "expired": "Nobody decided in time, so it was not run.",
+    "cancelled": "The request was cancelled, so it was not run.",
+    "superseded": "The request was replaced, so it was not run.",
+}
+
+
+def _why_not(request: Mapping[str, Any]) -> str:
+    status, decision = request["status"], request["decision"] or {}
+    said = decision.get("message", "")
+    if decision.get("type") == "deny":
+        return f"The policy ({request['rule']}) denies this call, so it was not run. {said}".strip()
+    if status == "rejected":
+        reason = f" The reason given: {said}" if said else ""
+        return f"A person rejected this call, so it was not run.{reason}"
+    if status == "responded":
+        value = json.dumps(decision.get("value"), ensure_ascii=False)
+        return f"A person answered instead, and it was not run. The answer: {value[:MAX_RESULT]}"
+    if status in _ENDED:
+        return _ENDED[status]
+    return f"Sayso did not release {request['id']} ({status}), so it was not run."
+
+
+# -- the program
+
+
+def deny(reason: str) -> NoReturn:
+    """End the process with a denial, whatever other OS threads are doing."""
+    try:
+        os.write(2, f"Sayso: not run: {reason}\n".encode(errors="replace"))
+    finally:
+        os._exit(DENY)
+
+
+def _watch(seconds: float) -> threading.Timer:
+    """Deny when the time is over, even if the main thread hangs."""
+    timer = threading.Timer(seconds, deny, [f"no answer within {seconds:g} seconds"])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
+    """Return what to print for the payload on standard input. Raise if there is no answer."""
+    began = time.monotonic()
+    options = parse_options(arguments)
+    _watch(options.limit)
+    data = sys.stdin.buffer.read(_MAX_INPUT + 1) if stdin is None else stdin
+    if len(data) > _MAX_INPUT:
+        raise HookError("the input is too long to be shown to a person")
+    use = read(json.loads(data))
+    until = began + options.limit - 1.0
+    if use.moment == "ran":
+        return _report(use, options, min(until, began + _REPORT_SECONDS))
+    config = load_config(options.config)
+    if config.store:
+        from sayso.hooks.local import ask_store
+
+        wait = until - _LAST_WORDS - time.monotonic()
+        request = ask_store(config.store, config.policy, use, wait)
+    else:
+        request = Server(config.server, config.token).ask(use, until)
+    return write(use, answer_to(use, request, options))
+
+
+def _report(use: ToolUse, options: Options, until: float) -> dict[str, Any]:
+    """Record a result. What goes wrong is only told: the tool has already run."""
+    try:
+        config = load_config(options.config)
+        if config.store:
+            from sayso.hooks.local import report_to_store
+
+            report_to_store(config.store, use)
+        else:
+            Server(config.server, config.token).report(use, until)
+    except Exception as error:
+        print(f"Sayso: the result was not recorded: {error}", file=sys.stderr)
+    return {}
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run the hook: print an answer and exit with 0, or exit with 2."""
+    try:
+        said = json.dumps(run(arguments))
+        sys.stdout.buffer.write(f"{said}\n".encode())
+        sys.stdout.buffer.flush()
+    except HookError as error:
+        deny(str(error))
+    except BaseException as error:
+        deny(f"{type(error).__name__}: {error}")
+    os._exit(0)

@@ -1,0 +1,543 @@
+"""``sayso hook test``: run a real coding agent against a scripted model, and see what happens.
+
+Nothing leaves this machine. The agent gets a home folder of its own, a model on loopback that asks
+for one shell command, and our hook; Sayso gets a store and a server of its own. Each case then says
+what happened to the command: did it run, and what was the model told?
+
+``MessagesModel`` speaks the Messages API (Claude Code and Copilot), ``ResponsesModel`` the
+Responses API (Codex). Both keep no state: the tool results in a request say which turn it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sayso.errors import SaysoError
+from sayso.hooks.program import Config
+from sayso.hooks.settings import AGENTS, HookOptions, install
+from sayso.inbox import Inbox, create_token
+from sayso.stores import open_store
+from sayso.types import Decision, Request
+
+#: How long one run of an agent may take.
+_RUN_SECONDS = 120.0
+_FIRST_RUN_SECONDS = 240.0
+
+
+class TrialError(SaysoError):
+    """The agent or the server could not be started."""
+
+
+# -- scripted models
+
+
+class Turn(NamedTuple):
+    """What the model says: a shell command to run, or its last words."""
+
+    command: str = ""
+    text: str = ""
+
+
+class ScriptedModel:
+    """A model on loopback that follows a script and remembers what it was told."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self.turns = list(turns)
+        #: The results of tool calls, as the model got them, without repetitions.
+        self.told: list[str] = []
+        #: The last request, as text: what the model knows by now.
+        self.knows = ""
+        #: Called before each turn is answered, with its number.
+        self.before: Callable[[int], None] = lambda turn: None
+        model = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                self.reply(b'{"object":"list","data":[],"models":[]}')
+
+            def do_HEAD(self) -> None:
+                self.reply(b"")
+
+            def do_POST(self) -> None:
+                length = int(self.headers.get("content-length") or 0)
+                try:
+                    body = json.loads(self.rfile.read(length) or b"{}")
+                except ValueError:
+                    body = {}
+                model.knows = json.dumps(body)
+                kind, data = model.answer(self.path, body if isinstance(body, dict) else {})
+                self.reply(data, kind)
+
+            def reply(self, data: bytes, kind: str = "application/json") -> None:
+                self.send_response(200)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(data)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+
+    def __enter__(self) -> ScriptedModel:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
+        """Return the content type and the bytes of a reply."""
+        raise NotImplementedError
+
+    def turn(self, results: Sequence[str]) -> tuple[int, Turn]:
+        """Return the turn after these results."""
+        self.told += [result for result in results[len(self.told) :]]
+        number = min(len(results), len(self.turns) - 1)
+        self.before(number)
+        return number, self.turns[number]
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
+    text = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events)
+    return "text/event-stream", text.encode()
+
+
+class MessagesModel(ScriptedModel):
+    """The Messages API of Anthropic."""
+
+    tool: str = "Bash"
+
+    def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
+        if "count_tokens" in path:
+            return "application/json", b'{"input_tokens":1}'
+        if "/messages" not in path:
+            return "application/json", b"{}"
+        results = [
+            _words(block.get("content"))
+            for message in body.get("messages", [])
+            if message.get("role") == "user" and isinstance(message.get("content"), list)
+            for block in message["content"]
+            if block.get("type") == "tool_result"
+        ]
+        names = {tool.get("name") for tool in body.get("tools") or ()}
+        number, turn = self.turn(results) if self.tool in names else (0, Turn(text="ok"))
+        content: list[dict[str, Any]] = [{"type": "text", "text": turn.text or "I run it."}]
+        if turn.command:
+            given = {"command": turn.command, "description": "as the script says"}
+            use = {"type": "tool_use", "id": f"toolu_{number}", "name": self.tool, "input": given}
+            content.append(use)
+        message = {
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "model": body.get("model", "scripted"),
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+        }
+        stop = "tool_use" if turn.command else "end_turn"
+        if not body.get("stream"):
+            whole = {**message, "content": content, "stop_reason": stop}
+            return "application/json", json.dumps(whole).encode()
+        events: list[dict[str, Any]] = [
+            {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+        ]
+        for index, block in enumerate(content):
+            events += _streamed(index, block)
+        delta = {"stop_reason": stop, "stop_sequence": None}
+        events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 1}})
+        events.append({"type": "message_stop"})
+        return _events(events)
+
+
+def _streamed(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    empty: dict[str, Any] = {"text": ""}
+    if block["type"] == "text":
+        delta = {"type": "text_delta", "text": block["text"]}
+    else:
+        given = json.dumps(block["input"])
+        empty, delta = {"input": {}}, {"type": "input_json_delta", "partial_json": given}
+    yield {
+        "type": "content_block_start",
+        "index": index,
+        "content_block": {**block, **empty},
+    }
+    yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
+
+
+class CopilotModel(MessagesModel):
+    """The same for Copilot, whose shell has another name."""
+
+    tool = "bash"
+
+
+class ResponsesModel(ScriptedModel):
+    """The Responses API of OpenAI."""
+
+    def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
+        if "/responses" not in path:
+            return "application/json", b"{}"
+        given = [item for item in body.get("input", []) if isinstance(item, dict)]
+        outputs = [item for item in given if str(item.get("type", "")).endswith("_call_output")]
+        number, turn = self.turn([_words(item.get("output")) for item in outputs])
+        response = {"id": f"resp_{number}"}
+        item: dict[str, Any] = {
+            "type": "message",
+            "role": "assistant",
+            "id": f"msg_{number}",
+            "content": [{"type": "output_text", "text": turn.text or "Done."}],
+        }
+        if turn.command:
+            item = {
+                "type": "function_call",
+                "id": f"fc_{number}",
+                "call_id": f"call_{number}",
+                "name": "exec_command",
+                "arguments": json.dumps({"cmd": turn.command}),
+            }
+        usage = {
+            "input_tokens": 1,
+            "input_tokens_details": None,
+            "output_tokens": 1,
+            "output_tokens_details": None,
+            "total_tokens": 2,
+        }
+        return _events(
+            [
+                {"type": "response.created", "response": response},
+                {"type": "response.output_item.done", "output_index": 0, "item": item},
+                {"type": "response.completed", "response": {**response, "usage": usage}},
+            ]
+        )
+
+
+def _words(content: object) -> str:
+    if isinstance(content, list):
+        texts = [str(part.get("text", "")) for part in content if isinstance(part, dict)]
+        return "\n".join(texts)
+    return str(content)
+
+
+# -- the agents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealAgent:
+    """How to start one agent with a scripted model, without its user's settings."""
+
+    name: str
+    model: type[ScriptedModel]
+    #: The variable that names the folder of its settings.
+    home_variable: str
+    environment: Callable[[ScriptedModel], Mapping[str, str]]
+    #: The command line, after the program. With ``free``, the agent itself would run anything.
+    arguments: Callable[[bool], Sequence[str]]
+    #: Writes further settings into the folder.
+    prepare: Callable[[Path, ScriptedModel, Path], None] = lambda home, model, project: None
+    first_seconds: float = field(default=_RUN_SECONDS)
+
+
+def _prepare_codex(home: Path, model: ScriptedModel, project: Path) -> None:
+    (home / "config.toml").write_text(
+        'model = "scripted"\nmodel_provider = "scripted"\n'
+        "[model_providers.scripted]\n"
+        f'name = "scripted"\nbase_url = "{model.url}/v1"\nwire_api = "responses"\n'
+        'env_key = "SCRIPTED_KEY"\n'
+        f'[projects."{project}"]\ntrust_level = "trusted"\n'
+    )
+
+
+REAL_AGENTS: dict[str, RealAgent] = {
+    agent.name: agent
+    for agent in (
+        RealAgent(
+            name="claude",
+            model=MessagesModel,
+            home_variable="CLAUDE_CONFIG_DIR",
+            environment=lambda model: {
+                "ANTHROPIC_BASE_URL": model.url,
+                "ANTHROPIC_API_KEY": "scripted",
+                "DISABLE_TELEMETRY": "1",
+                "DISABLE_AUTOUPDATER": "1",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "IS_SANDBOX": "1",
+            },
+            arguments=lambda free: [
+                *("-p", "Do what the script says.", "--output-format", "json"),
+                *(["--dangerously-skip-permissions"] if free else []),
+            ],
+        ),
+        RealAgent(
+            name="codex",
+            model=ResponsesModel,
+            home_variable="CODEX_HOME",
+            environment=lambda model: {"SCRIPTED_KEY": "scripted"},
+            # Trust is given in the TUI, which nobody sits in front of here.
+            arguments=lambda free: [
+                *("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"),
+                *("--dangerously-bypass-approvals-and-sandbox", "Do what the script says."),
+            ],
+            prepare=_prepare_codex,
+        ),
+        RealAgent(
+            name="copilot",
+            model=CopilotModel,
+            home_variable="COPILOT_HOME",
+            environment=lambda model: {
+                "COPILOT_OFFLINE": "true",
+                "COPILOT_PROVIDER_BASE_URL": model.url,
+                "COPILOT_PROVIDER_TYPE": "anthropic",
+                "COPILOT_PROVIDER_API_KEY": "scripted",
+                "COPILOT_MODEL": "scripted",
+            },
+            arguments=lambda free: ["-p", "Do what the script says.", "--allow-all-tools"],
+            first_seconds=_FIRST_RUN_SECONDS,
+        ),
+    )
+}
+
+#: The folder in which ``make test-agents`` keeps the agents that it installs from npm.
+AGENTS_VARIABLE = "SAYSO_AGENTS"
+
+
+def find_agent(name: str) -> str:
+    """Return the path of an agent's program. Raise ``TrialError`` with how to install it."""
+    folder = Path(os.environ.get(AGENTS_VARIABLE) or Path.home() / ".cache" / "sayso-agents")
+    found = shutil.which(name, path=str(folder / "node_modules" / ".bin")) or shutil.which(name)
+    if found is None:
+        packages = {
+            "claude": "@anthropic-ai/claude-code",
+            "codex": "@openai/codex",
+            "copilot": "@github/copilot",
+        }
+        raise TrialError(
+            f"{name} is not installed: run `npm install --prefix {folder} {packages[name]}`"
+        )
+    return found
+
+
+# -- the cases
+
+
+class Outcome(NamedTuple):
+    """What one case showed."""
+
+    case: str
+    expected: str
+    #: "not run", "ran", "ran edited" or what went wrong.
+    happened: str
+    seconds: float
+    #: What the model was told.
+    told: tuple[str, ...] = ()
+    #: Whether it was told of an edit.
+    told_of_edit: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.happened == self.expected
+
+
+Decide = Callable[[Request], Decision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One situation: who decides what, and what is broken."""
+
+    name: str
+    expected: str
+    decide: Decide | None = None
+    #: How long the hook waits, in seconds.
+    limit: float = 60
+    #: Whether the agent itself would run anything without asking.
+    free: bool = True
+    #: Replaces the hook's program by one that does not exist.
+    no_program: bool = False
+    #: The server's address leads nowhere.
+    no_server: bool = False
+    #: The model tries the same again, and then the request is decided.
+    retries: bool = False
+
+
+def _edited(request: Request) -> Decision:
+    args = {**request.args, "command": str(request.args["command"]).replace("plain", "edited")}
+    return request.edit(args)
+
+
+CASES: tuple[Case, ...] = (
+    Case(name="approved", expected="ran", decide=lambda r: r.approve()),
+    Case(name="rejected", expected="not run", decide=lambda r: r.reject("not on a Friday")),
+    Case(name="edited", expected="ran edited", decide=_edited),
+    Case(name="no answer in time", expected="not run", limit=8),
+    Case(
+        name="no answer in time, then approved and tried again",
+        expected="ran",
+        decide=lambda r: r.approve(),
+        limit=8,
+        retries=True,
+    ),
+    Case(name="hook program missing", expected="not run", no_program=True),
+    Case(name="server down", expected="not run", no_server=True),
+)
+
+
+class Trial:
+    """A server, a store and folders of their own for the runs of one agent."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.agent = REAL_AGENTS[name]
+        self.program = find_agent(name)
+        self.folder = folder
+        self.store = f"sqlite:///{folder / 'sayso.db'}"
+        self.runs = 0
+        with closing(open_store(self.store)) as store:
+            self.token, _ = create_token(store, name, by="sayso hook test", role="agent")
+        self.url = ""
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Run ``sayso serve`` inside ``with``."""
+        command = [sys.executable, "-m", "sayso.cli.entry", "serve", "--port", "0"]
+        log = self.folder / "serve.log"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                [*command, "--store", self.store], stdout=out, stderr=subprocess.STDOUT
+            )
+            try:
+                self.url = _address(process, log)
+                yield
+            finally:
+                process.terminate()
+                process.wait(30)
+
+    def run(self, case: Case) -> Outcome:
+        """Run the agent once, and say what happened."""
+        self.runs += 1
+        place = self.folder / f"run-{self.runs}"
+        home, project = place / "home", place / "project"
+        for folder in (home, project, place / "config" / "sayso"):
+            folder.mkdir(parents=True)
+        command = f"touch {project / 'plain.txt'}"
+        tries = 2 if case.retries else 1
+        turns = [*[Turn(command=command)] * tries, Turn(text="That is all.")]
+        with self.agent.model(turns) as model, Inbox(self.store) as inbox:
+            settled = threading.Event()
+            if case.decide is not None and not case.retries:
+                person = (inbox, case.decide, command, settled)
+                threading.Thread(target=_decide, args=person, daemon=True).start()
+            elif case.decide is not None:
+                decide = case.decide
+                model.before = lambda turn: (
+                    _decide(inbox, decide, command, settled) if turn == 1 else None
+                )
+            began = time.monotonic()
+            problem = self._start(case, model, place, home, project)
+            settled.set()
+            taken = time.monotonic() - began
+            told = tuple(model.told)
+            told_of_edit = "A person changed the arguments" in model.knows
+        happened = problem or _happened(project)
+        return Outcome(case.name, case.expected, happened, taken, told, told_of_edit)
+
+    def _start(
+        self, case: Case, model: ScriptedModel, place: Path, home: Path, project: Path
+    ) -> str:
+        """Install the hook, run the agent, and return what went wrong."""
+        url = "http://127.0.0.1:9" if case.no_server else self.url
+        config = Config(server=url, token=self.token)
+        (place / "config" / "sayso" / "hook.json").write_text(
+            json.dumps({name: value for name, value in config._asdict().items() if value})
+        )
+        program = str(place / "gone" / "sayso") if case.no_program else ""
+        options = HookOptions(limit=case.limit, program=program)
+        self.agent.prepare(home, model, project)
+        settings = AGENTS[self.agent.name]
+        install(settings, home / settings.user_file, options)
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("SAYSO", "CLAUDE"))},
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(place / "config"),
+            self.agent.home_variable: str(home),
+            **self.agent.environment(model),
+        }
+        limit = self.agent.first_seconds if self.runs == 1 else _RUN_SECONDS
+        try:
+            done = subprocess.run(
+                [self.program, *self.agent.arguments(case.free)],
+                cwd=project,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired:
+            return "the agent did not end"
+        (place / "output").write_bytes(done.stdout + done.stderr)
+        if not model.told and not (project / "plain.txt").exists():
+            tail = (done.stderr or done.stdout).decode(errors="replace").strip()[-300:]
+            return f"the agent did not get to the call: {tail}"
+        return ""
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    for _ in range(300):
+        said = log.read_text(errors="replace")
+        if "Sayso is at " in said:
+            return said.partition("Sayso is at ")[2].split()[0]
+        if process.poll() is not None:
+            raise TrialError(f"the server did not start: {said[-500:]}")
+        time.sleep(0.1)
+    raise TrialError("the server did not start within 30 seconds")
+
+
+def _decide(inbox: Inbox, decide: Decide, command: str, settled: threading.Event) -> None:
+    """Decide the request about a command, once it is there."""
+    while not settled.is_set():
+        for request in inbox.pending_sync().items:
+            if request.args.get("command") != command:
+                continue
+            with suppress(SaysoError):
+                inbox.decide_sync(request.id, decide(request), by="ana")
+                return
+        settled.wait(0.2)
+
+
+def _happened(project: Path) -> str:
+    if (project / "edited.txt").exists():
+        return "ran edited" if not (project / "plain.txt").exists() else "ran both"
+    return "ran" if (project / "plain.txt").exists() else "not run"
+
+
+def try_agent(name: str, cases: Sequence[Case] = CASES) -> Iterator[Outcome]:
+    """Run the cases with a real agent, and yield what happened in each."""
+    with tempfile.TemporaryDirectory(prefix="sayso-hook-") as folder:
+        trial = Trial(name, Path(folder).resolve())
+        with trial.serving():
+            for case in cases:
+                yield trial.run(case)

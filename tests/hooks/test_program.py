@@ -1,0 +1,458 @@
+"""``sayso hook run`` as a process: it answers, or it denies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import HOOK, World, payload
+from sayso import Inbox, Policy, Rule
+from sayso.audit import verify
+from sayso.hooks.settings import HookOptions
+from sayso.types import Decision, Request
+
+CLAUDE = payload("claude_pre")
+
+
+def approve(request: Request) -> Decision:
+    return request.approve()
+
+
+def edit(request: Request) -> Decision:
+    return request.edit({**request.args, "command": "ls"})
+
+
+# -- answers
+
+
+def test_approved(world: World) -> None:
+    ran = world.asked(CLAUDE, approve)
+    assert (ran.verdict, ran.code) == ("allow", 0)
+    assert "updatedInput" not in ran.said["hookSpecificOutput"]
+    (call,) = world.store.calls_of(f"claude/{CLAUDE['session_id']}")
+    assert (call.status, call.title) == ("released", "Run: touch /src/project/plain.txt")
+    assert call.note == "as the script says"
+    assert verify(world.store).ok
+
+
+def test_rejected_with_the_reason(world: World) -> None:
+    ran = world.asked(CLAUDE, lambda r: r.reject("not on a Friday"))
+    assert (ran.verdict, ran.code) == ("deny", 0)
+    assert "not on a Friday" in ran.reason
+
+
+def test_edited(world: World) -> None:
+    ran = world.asked(CLAUDE, edit)
+    said = ran.said["hookSpecificOutput"]
+    assert said["permissionDecision"] == "allow"
+    assert said["updatedInput"] == {"command": "ls", "description": "as the script says"}
+    assert "A person changed the arguments" in said["additionalContext"]
+
+
+def test_answered_instead(world: World) -> None:
+    ran = world.asked(CLAUDE, lambda r: r.respond("I did it by hand"))
+    assert ran.verdict == "deny"
+    assert "I did it by hand" in ran.reason
+
+
+def test_the_policy_allows_and_denies(world: World) -> None:
+    assert world.hook(payload("claude_pre", tool_name="Read")).verdict == "allow"
+    kept = world.hook(payload("claude_pre", tool_name="Read"), "--keep-prompts")
+    assert (kept.verdict, kept.said) == ("pass", {})
+    denied = world.hook(payload("claude_pre", tool_name="WebFetch"))
+    assert denied.verdict == "deny"
+    assert "No network here." in denied.reason
+    assert world.pending() == []
+
+
+def test_a_grant_is_ours_and_holds_in_one_directory(world: World) -> None:
+    world.hook(CLAUDE, "--limit", "5")
+    (request,) = world.pending()
+    yes = {"grant": {"scope": "any", "ends_in": 600}}
+    world.inbox.decide_sync(request.id, request.approve(), by="ana", **yes)
+    assert world.hook(CLAUDE).verdict == "allow"
+    again = payload("claude_pre", tool_use_id="toolu_9", tool_input={"command": "make"})
+    ran = world.hook(again, "--keep-prompts")
+    assert (ran.verdict, "updatedPermissions" in json.dumps(ran.said)) == ("allow", False)
+    elsewhere = world.hook(again | {"cwd": "/etc", "tool_use_id": "toolu_10"}, "--limit", "5")
+    assert (elsewhere.verdict, len(world.pending())) == ("deny", 1)
+
+
+@pytest.mark.parametrize("name", ["codex_pre", "copilot_pre"])
+def test_the_other_agents(world: World, name: str) -> None:
+    assert world.asked(payload(name), approve).verdict == "allow"
+    assert world.asked(payload(name, session_id="s2", sessionId="s2"), edit).verdict == "allow"
+    denied = world.asked(payload(name, session_id="s3", sessionId="s3"), lambda r: r.reject("no"))
+    assert denied.verdict == "deny"
+
+
+# -- not yet, and again
+
+
+@pytest.mark.parametrize("how", ["approve", "reject", "edit"])
+def test_a_model_that_tries_again_gets_the_answer(world: World, how: str) -> None:
+    first = world.hook(CLAUDE, "--limit", "5")
+    assert first.verdict == "deny"
+    assert "make exactly the same call again" in first.reason
+    (request,) = world.pending()
+    assert request.id in first.reason
+    if how == "edit":
+        world.inbox.decide_sync(request.id, edit(request), by="ana")
+    else:
+        world.inbox.decide_sync(request.id, getattr(request, how)(), by="ana")
+    again = payload("claude_pre_again")
+    assert again["tool_use_id"] != CLAUDE["tool_use_id"]
+    answered = world.hook(again)
+    assert answered.verdict == ("deny" if how == "reject" else "allow")
+    assert world.pending() == []
+    # The answer was delivered, so the next time a person is asked again.
+    third = world.hook(payload("claude_pre", tool_use_id="toolu_3"), "--limit", "5")
+    assert (third.verdict, len(world.pending())) == ("deny", 1)
+    assert verify(world.store).ok
+
+
+def test_copilot_has_no_ids_and_finds_its_request_too(world: World) -> None:
+    sent = payload("copilot_pre")
+    assert world.hook(sent, "--limit", "5").verdict == "deny"
+    world.decide(approve)
+    assert world.hook(sent | {"timestamp": 5}).verdict == "allow"
+    assert world.hook(sent, "--limit", "5").verdict == "deny"
+
+
+def test_another_session_does_not_find_it(world: World) -> None:
+    world.hook(CLAUDE, "--limit", "5")
+    world.decide(approve)
+    other = world.hook(payload("claude_pre", session_id="another"), "--limit", "5")
+    assert (other.verdict, len(world.pending())) == ("deny", 1)
+
+
+def test_a_killed_hook_leaves_nothing_in_doubt(world: World) -> None:
+    process = world.start()
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(CLAUDE).encode())
+    process.stdin.close()
+    process.stdin = None
+    world.decide(lambda request: (process.kill(), request.approve())[1])
+    process.communicate(timeout=30)
+    assert world.hook(CLAUDE).verdict == "allow"
+    (call,) = world.store.calls_of(f"claude/{CLAUDE['session_id']}")
+    assert call.status == "released"
+    assert verify(world.store).ok
+
+
+def test_claude_code_may_end_while_it_waits(world: World) -> None:
+    first = world.hook(CLAUDE, "--limit", "5", "--defer")
+    assert first.said["hookSpecificOutput"]["permissionDecision"] == "defer"
+    world.decide(approve)
+    assert world.hook(CLAUDE, "--defer").verdict == "allow"  # resumed: the same tool use
+    codex = world.hook(payload("codex_pre"), "--limit", "5", "--defer")
+    assert codex.verdict == "deny"
+
+
+def test_a_prompt_is_answered(world: World) -> None:
+    sent = payload("claude_pre", hook_event_name="PermissionRequest", permission_suggestions=[1])
+    del sent["tool_use_id"]
+    ran = world.asked(sent, approve)
+    decision = ran.said["hookSpecificOutput"]["decision"]
+    assert decision == {"behavior": "allow"}
+
+
+# -- afterwards
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "copilot"])
+def test_a_result_is_recorded(world: World, agent: str) -> None:
+    world.asked(payload(f"{agent}_pre"), approve)
+    ran = world.hook(payload(f"{agent}_post"))
+    assert (ran.code, ran.said, ran.error) == (0, {}, "")
+    (request,) = world.inbox.history_sync().items
+    assert request.execution.status == "released"
+    assert request.execution.result is not None
+    assert verify(world.store).ok
+
+
+def test_copilots_result_of_an_edited_call(world: World) -> None:
+    world.asked(payload("copilot_pre"), edit)
+    sent = payload("copilot_post")
+    sent["toolArgs"] = {"command": "ls", "description": "as the script says"}
+    assert world.hook(sent).error == ""
+    (request,) = world.inbox.history_sync().items
+    assert request.execution.result is not None
+
+
+def test_a_result_that_cannot_be_recorded_stops_nobody(world: World) -> None:
+    ran = world.hook(payload("claude_post"))
+    assert (ran.code, ran.said) == (0, {})
+    assert "not recorded" in ran.error
+    down = world.hook(payload("claude_post"), SAYSO_HOOK_SERVER="http://127.0.0.1:9")
+    assert (down.code, down.said) == (0, {})
+
+
+# -- every error denies
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"hook_event_name":"PreToolUse"}'),
+        json.dumps(payload("claude_pre", tool_input={"command": float("nan")})).encode(),
+        json.dumps(payload("claude_pre", tool_input={"n": 2**70})).encode(),
+        b'{"hook_event_name":"PreToolUse","session_id":"s","cwd":"/","tool_name":"Bash",'
+        b'"tool_input":{"command":"\\ud800"}}',
+        json.dumps(payload("claude_pre", session_id="@system")).encode(),
+    ],
+)
+def test_bad_input(world: World, data: bytes) -> None:
+    ran = world.hook(data)
+    assert (ran.code, ran.said) == (2, {})
+    assert "Sayso: not run: " in ran.error
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        (("--what",), {}),
+        (("--limit", "x"), {}),
+        (("--limit", "1"), {}),
+        (("--config",), {}),
+        ((), {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_TOKEN": ""}),
+        ((), {"SAYSO_HOOK_SERVER": "ftp://x"}),
+        ((), {"SAYSO_HOOK_SERVER": "http://"}),
+        ((), {"SAYSO_HOOK_TOKEN": "wrong"}),
+        ((), {"SAYSO_HOOK_TOKEN": ""}),
+        ((), {"SAYSO_HOOK_SERVER": "http://127.0.0.1:9"}),
+        ((), {"SAYSO_HOOK_STORE": "sqlite:///both.db"}),
+        ((), {"PYTHONHOME": "/nowhere"}),
+    ],
+)
+def test_bad_set_up(world: World, options: tuple[str, ...], environment: dict[str, str]) -> None:
+    ran = world.hook(CLAUDE, *options, **environment)
+    assert ran.code in (1, 2)
+    if "PYTHONHOME" not in environment:  # that one is caught by the shell around it
+        assert ran.code == 2
+        assert "Sayso: not run: " in ran.error
+    assert ran.said == {}
+
+
+def test_a_persons_token_is_not_used(world: World) -> None:
+    ran = world.hook(CLAUDE, SAYSO_HOOK_TOKEN="", SAYSO_TOKEN=world.environment["SAYSO_HOOK_TOKEN"])
+    assert ran.code == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"server": 5}', '{"sever": "http://x"}'])
+def test_bad_file(world: World, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hook.json"
+    path.write_text(text)
+    ran = world.hook(CLAUDE, "--config", str(path), SAYSO_HOOK_SERVER="", SAYSO_HOOK_TOKEN="")
+    assert (ran.code, ran.said) == (2, {})
+
+
+class Answering:
+    """A server that is not Sayso."""
+
+    def __init__(self, status: int, body: bytes, delay: float = 0.0) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args: Any) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                time.sleep(delay)
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "released"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (500, b"{}"),
+        (200, b"it works"),
+        (200, b""),
+        (200, b"[]"),
+        (200, b"{}"),
+        (302, b"{}"),
+        (404, b'{"error": "NotFound", "message": "no"}'),
+        (200, json.dumps(RELEASED).encode()),  # without a decision or arguments
+    ],
+)
+def test_a_server_that_answers_nonsense(world: World, status: int, body: bytes) -> None:
+    other = Answering(status, body)
+    ran = world.hook(CLAUDE, "--limit", "8", SAYSO_HOOK_SERVER=other.url)
+    other.server.shutdown()
+    other.server.server_close()
+    assert (ran.code, ran.said) == (2, {})
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that takes connections and says nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_server_that_hangs(world: World, silent: str) -> None:
+    ran = world.hook(CLAUDE, "--limit", "5", SAYSO_HOOK_SERVER=silent)
+    assert (ran.code, ran.said) == (2, {})
+    assert ran.seconds < 15
+
+
+def test_input_that_never_ends(world: World) -> None:
+    process = world.start("--limit", "5")
+    assert process.stdin is not None
+    process.stdin.write(b'{"hook_event_name":')
+    process.stdin.flush()
+    assert process.wait(30) == 2
+    out, error = process.stdout, process.stderr
+    assert out is not None
+    assert error is not None
+    assert out.read() == b""
+    assert b"no answer within 5 seconds" in error.read()
+    process.stdin.close()
+    out.close()
+    error.close()
+
+
+def test_a_server_that_dies_while_the_hook_waits(world: World) -> None:
+    process = world.start("--limit", "30")
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(CLAUDE).encode())
+    process.stdin.close()
+    process.stdin = None
+    while not world.pending():
+        time.sleep(0.05)
+    world.app.state.sayso.feed.close()
+    world.server.stop()
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert b"cannot be reached" in error
+
+
+def test_an_answer_that_nobody_reads(world: World) -> None:
+    process = world.start()
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, error = process.communicate(
+        json.dumps(payload("claude_pre", tool_name="Read")).encode(), timeout=60
+    )
+    assert process.returncode == 2, error
+
+
+def test_the_shell_around_it_denies_what_the_program_cannot(world: World, tmp_path: Path) -> None:
+    for program in (tmp_path / "gone", tmp_path / "not executable", tmp_path / "broken"):
+        if program.name != "gone":
+            program.write_text("#!/nowhere/python\n")
+            program.chmod(0o644 if "not" in program.name else 0o755)
+        command = HookOptions(program=str(program)).command()
+        done = subprocess.run(
+            command, shell=True, input=json.dumps(CLAUDE).encode(), capture_output=True
+        )
+        assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_the_installed_command_answers(world: World) -> None:
+    command = HookOptions(program=sys.executable).command()
+    inner = shlex.split(command)[2].replace(" hook run", f" {shlex.join(HOOK[1:3])} hook run")
+    sent = json.dumps(payload("claude_pre", tool_name="Read")).encode()
+    done = subprocess.run(
+        ["sh", "-c", inner], input=sent, capture_output=True, env=world.environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["hookSpecificOutput"]["permissionDecision"] == "allow"
+
+
+# -- a store on this machine
+
+
+def test_a_local_store(world: World, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'local.db'}"
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\ntool = "Read"\nverdict = "allow"\n[[rule]]\nverdict = "ask"\n')
+    env = {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_TOKEN": "", "SAYSO_HOOK_STORE": url}
+    env["SAYSO_HOOK_POLICY"] = str(policy)
+    assert world.hook(payload("claude_pre", tool_name="Read"), **env).verdict == "allow"
+    first = world.hook(CLAUDE, "--limit", "6", **env)
+    assert first.verdict == "deny", first.error
+    assert "make exactly the same call again" in first.reason
+    with Inbox(url) as inbox:
+        (request,) = inbox.pending_sync().items
+        inbox.approve_sync(request, by="ana")
+    again = world.hook(payload("claude_pre_again"), **env)
+    assert again.verdict == "allow"
+    sent = payload("claude_post", tool_use_id="toolu_1")
+    assert world.hook(sent, **env).error == ""
+    with Inbox(url) as inbox:
+        assert inbox.get_sync(request.id).execution.status == "released"
+        assert verify(inbox.store).ok
+
+
+def test_a_local_store_that_cannot_be_opened(world: World) -> None:
+    env = {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_TOKEN": ""}
+    for url in ("sqlite:////dev/null/x.db", "what://x", "postgresql://127.0.0.1:9/x"):
+        ran = world.hook(CLAUDE, "--limit", "20", SAYSO_HOOK_STORE=url, **env)
+        assert (ran.code, ran.said) == (2, {}), url
+
+
+# -- speed
+
+
+def test_it_loads_the_standard_library_only() -> None:
+    code = (
+        "import sys; import sayso.cli.entry; import sayso.hooks.program\n"
+        "bad = {'typer', 'rich', 'pydantic', 'fastapi', 'httpx', 'asyncio', 'sqlite3'}\n"
+        "bad |= {'sayso.gate', 'sayso.engine', 'cryptography', 'jsonschema', 'dataclasses'}\n"
+        "print(sorted(bad & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_it_starts_quickly(world: World) -> None:
+    """CPU time, because other tests run at the same time; the goal is 150 ms."""
+    took = []
+    for _ in range(5):
+        before = os.times()
+        world.hook(payload("claude_pre", tool_name="Read"))
+        after = os.times()
+        took.append(
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
+    assert min(took) < 0.3, took
+
+
+def test_nothing_of_a_bad_policy_is_allowed(tmp_path: Path) -> None:
+    def broken(args: dict[str, Any]) -> bool:
+        raise RuntimeError("boom")
+
+    policy = Policy([Rule("Read", verdict="allow", when=broken), Rule("*", verdict="allow")])
+    world = World(tmp_path, policy)
+    try:
+        ran = world.hook(payload("claude_pre", tool_name="Read"), "--limit", "5")
+        assert (ran.verdict, len(world.pending())) == ("deny", 1)
+    finally:
+        world.close()
