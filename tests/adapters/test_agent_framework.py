@@ -339,7 +339,7 @@ async def test_an_answer_with_a_type(bench: Bench) -> None:
     guarded = guard(agent, bench.gate, ASK, options={"response_format": Receipt})
     await guarded.run("go", thread="t")
     await bench.decide(lambda request: request.approve())
-    assert (await guarded.resume("t")).output == {"to": "ana", "amount": 1}
+    assert (await guarded.resume("t")).output == Receipt(to="ana", amount=1)
 
 
 # -- agents of one's own, workers

@@ -66,8 +66,8 @@ def test_an_answer_in_the_form_that_was_asked_for(world: World) -> None:
     agent = create_agent(chat, world.tools(), response_format=Order, checkpointer=saver)
     guarded = guard(agent, world.gate)
     (request,) = guarded.run_sync("go", thread="t").interruptions
-    assert guarded.resume_sync("t", decisions=[request.approve()]).output == {"total": 3}
-    assert guarded.resume_sync("t").output == {"total": 3}
+    assert guarded.resume_sync("t", decisions=[request.approve()]).output == Order(total=3)
+    assert guarded.resume_sync("t").output == Order(total=3)
 
 
 class Calm(AgentMiddleware[Any, Any]):

@@ -254,14 +254,14 @@ async def test_results_keep_the_shapes_of_the_sdk(world: World) -> None:
     assert image["image_url"] == "https://example.com/dog.png"
 
 
-async def test_a_typed_output_is_stored_as_json(world: World) -> None:
+async def test_a_typed_output(world: World) -> None:
     class Bill(BaseModel):
         total: int
 
     model = ScriptedModel([[say('{"total": 7}')]])
     world.one(model, output_type=Bill)
-    assert (await world.run()).output == {"total": 7}
-    assert (await world.resume()).output == {"total": 7}
+    assert (await world.run()).output == Bill(total=7)
+    assert (await world.resume()).output == Bill(total=7)
 
 
 class TestGuardrails:

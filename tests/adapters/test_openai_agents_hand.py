@@ -14,6 +14,7 @@ from openai_agents_world import World, call, outputs, say
 
 import sayso
 from sayso.adapters.openai_agents import ask_user, resume
+from sayso.audit import verify
 from sayso.policy import Rule
 
 
@@ -177,18 +178,89 @@ class TestByHand:
         assert (closed.args["to"], closed.decision.message) == ("ana", "not today")
         assert (len(await world.pending()), len(model.calls), world.ran) == (1, 1, [])
 
-    async def test_always_is_a_yes_to_each(self, world: World) -> None:
-        model = ScriptedModel(
-            [[call("pay", "c1", to="ana")], [call("pay", "c2", to="bob")], [say("done")]]
-        )
+    async def always(self, world: World, *calls: Any, item: int = 0) -> Any:
+        """Let the model make calls, one reply each, and approve one of the first with "always"."""
+        model = ScriptedModel([*calls, [say("done")]])
         world.one(model, pay(world))
         async with world.guarded().thread("t-1", by="ana") as agent:
             result = await Runner.run(agent, "go")
             state = result.to_state()
-            state.approve(result.interruptions[0], always_approve=True)
-            result = await Runner.run(agent, state)
+            state.approve(result.interruptions[item], always_approve=True)
+            return await Runner.run(agent, state)
+
+    async def test_always_is_a_grant(self, world: World) -> None:
+        first, second = [call("pay", "c1", to="ana")], [call("pay", "c2", to="bob")]
+        result = await self.always(world, first, second)
         assert (result.final_output, world.ran) == ("done", ["ana", "bob"])
-        assert await decided(world) == [("approve", "ana", "openai-agents")] * 2
+        (grant,) = await world.inbox.grants()
+        assert (grant.by, grant.tool) == ("ana", "pay")
+        # The record says that ana has seen the first call only.
+        assert await decided(world) == [("approve", "ana", "openai-agents")]
+        store = world.inbox.store
+        rows = [store.call_by_key("teller:t-1", id) for id in ("c1", "c2")]
+        assert [row and row.decision and row.decision.type for row in rows] == ["approve", "grant"]
+        assert [row and row.grant for row in rows] == [None, grant.id]
+        assert verify(store).ok
+
+    async def test_always_ends_with_the_run(self, world: World) -> None:
+        await self.always(world, [call("pay", "c1", to="ana")])
+        world.one(ScriptedModel([[call("pay", "c9", to="eve")]]), pay(world))
+        async with world.guarded().thread("t-2", by="ana") as agent:
+            assert len((await Runner.run(agent, "go")).interruptions) == 1
+        assert world.ran == ["ana"]
+
+    async def test_always_covers_no_call_with_other_terms(self, world: World) -> None:
+        world.policy = sayso.Policy([Rule("pay", where='to == "eve"', reviewers=["bea"])])
+        first, second = [call("pay", "c1", to="ana")], [call("pay", "c2", to="eve")]
+        with pytest.raises(sayso.Paused):
+            await self.always(world, first, second)
+        assert world.ran == ["ana"]
+        assert (await world.the_request()).args["to"] == "eve"
+        assert await decided(world) == [("approve", "ana", "openai-agents")]
+
+    async def test_always_where_two_people_decide(self, world: World) -> None:
+        world.policy = sayso.Policy([Rule("pay", quorum=2)])
+        with pytest.raises(UserError, match="with a token"):
+            await self.always(world, [call("pay", "c1", to="ana")])
+        assert (world.ran, await world.inbox.grants()) == ([], [])
+
+    async def test_a_revoked_always(self, world: World) -> None:
+        async def take_back(to: str) -> str:
+            """Pay somebody."""
+            world.ran.append(to)
+            for grant in await world.inbox.grants():
+                await world.inbox.revoke(grant, by="bea")
+            return "paid"
+
+        first, second = [call("pay", "c1", to="ana")], [call("pay", "c2", to="bob")]
+        model = ScriptedModel([first, second, [say("done")]])
+        tool = function_tool(take_back, name_override="pay", needs_approval=True)
+        world.one(model, tool)
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            state = (await Runner.run(agent, "go")).to_state()
+            state.approve(state.get_interruptions()[0], always_approve=True)
+            with pytest.raises(sayso.Paused):
+                await Runner.run(agent, state)
+        assert (world.ran, (await world.the_request()).args["to"]) == (["ana"], "bob")
+
+    async def test_always_for_a_hosted_tool_shows_no_later_call(self, world: World) -> None:
+        wanted = [
+            McpApprovalRequest(
+                id=id, type="mcp_approval_request", name="wipe", server_label="git", arguments="{}"
+            )
+            for id in ("r1", "r2")
+        ]
+        server: Any = {"type": "mcp", "server_label": "git", "server_url": "https://example.com"}
+        model = ScriptedModel([[wanted[0]], [wanted[1]], [say("done")]])
+        world.policy = sayso.Policy([Rule("git.*")])
+        world.one(model, HostedMCPTool(tool_config=server))
+        async with world.guarded().thread("t-1", by="ana") as agent:
+            state = (await Runner.run(agent, "go")).to_state()
+            state.approve(state.get_interruptions()[0], always_approve=True)
+            with pytest.raises(sayso.Paused):
+                await Runner.run(agent, state)
+        assert await decided(world) == [("approve", "ana", "openai-agents")]
+        assert len(model.calls) == 2  # the provider was not told to make the second call
 
     async def test_what_was_decided_in_the_inbox_counts(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])

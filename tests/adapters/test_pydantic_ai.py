@@ -277,7 +277,7 @@ async def test_an_answer_with_a_type(bench: Bench) -> None:
     await guard(agent, bench.gate).run("go", thread="t")
     await bench.decide(lambda request: request.approve())
     stands = await guard(agent, bench.gate).resume("t")
-    assert (stands.status, stands.output) == ("done", {"to": "ana", "amount": 1})
+    assert (stands.status, stands.output) == ("done", Receipt(to="ana", amount=1))
     assert (await guard(agent, bench.gate).resume("t")).output == stands.output
 
 

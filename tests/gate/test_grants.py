@@ -55,6 +55,15 @@ def test_another_agent_has_no_share_in_it(case: Case) -> None:
     assert asked(Case(case.store, agent="other"))
 
 
+def test_only_in_the_run_where_it_was_given(case: Case) -> None:
+    grant(case, {"scope": "any", "within": "run"})
+    pay = case.paying()
+    assert case.enter(lambda: pay("cy", 9), "first") == "paid cy 9"
+    assert asked(case)  # in another run
+    with pytest.raises(InvalidDecision, match="within must be 'agent' or 'run'"):
+        case.decide(case.pending().approve(), grant={"within": "thread"})
+
+
 def test_so_many_uses(case: Case) -> None:
     grant(case, {"scope": "any", "uses": 2})
     assert [asked(case) for _ in range(4)] == [False, False, True, True]

@@ -20,8 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Propose
@@ -50,7 +54,8 @@ class ConversationLog:
         self.calls = FrameworkThread(gate, thread, policy=policy)
         #: How many times the user has spoken.
         self.turn = 0
-        #: ``{"output": ...}`` if the last turn has its answer, and only the run's end is missing.
+        #: ``{"output": ..., "type": ...}`` if the last turn has its answer. If the run is still
+        #: live, only its end is missing.
         self.answer: dict[str, Json] | None = None
         self._last = 0
         # Agents that run side by side as tools share a log, and each write counts the messages.
@@ -108,9 +113,12 @@ class ConversationLog:
         self.turn += 1
         self.answer = None
 
-    async def end(self, output: Json, *before: Body, content: str = "", **data: Any) -> None:
-        """Store the answer to what the user said, after the messages that led to it."""
-        answer = {"output": output}
+    async def end(
+        self, output: Json, *before: Body, content: str = "", type: str = "", **data: Any
+    ) -> None:
+        """Store the answer to what the user said, after the messages that led to it. ``type`` is
+        the name of its type, for ``OutputTypes.load``."""
+        answer = {"output": output, **({"type": type} if type else {})}
         last = {"role": "assistant", "content": content, **data, "answer": answer}
         await self.append(*before, last)
         self.answer = answer
@@ -174,6 +182,71 @@ class ReplayLog(ConversationLog):
     async def say(self, content: str, *, snapshot: str | None = None, **data: Any) -> None:
         await super().say(content, snapshot=snapshot, **data)
         self.replies = {}
+
+
+class OutputTypes:
+    """The types that an agent's answers may have, to load a stored answer as the framework made it.
+
+    A stored answer is JSON, under the names of the fields: a model may read and write a field under
+    two different aliases.
+    """
+
+    def __init__(self, types: Iterable[Any]) -> None:
+        self._types = {type_name(one): one for one in types if one not in (None, str)}
+
+    def __bool__(self) -> bool:
+        """Return whether any answer is more than text."""
+        return bool(self._types)
+
+    @staticmethod
+    def dump(value: Any) -> Json:
+        """Return an answer as JSON. Numbers that JSON cannot represent become text."""
+        return _finite(to_jsonable_python(value, by_alias=False, round_trip=True, fallback=str))
+
+    def name_of(self, value: Any) -> str:
+        """Return the name of the type that an answer has; "" if it is none of these types, such as
+        the text of a tool's result."""
+        for name, one in self._types.items():
+            try:
+                loaded = load_as(one, self.dump(value))
+            except ValueError:
+                continue
+            if type(loaded) is type(value) and loaded == value:
+                return name
+        return ""
+
+    def load(self, answer: dict[str, Json]) -> Any:
+        """Return a stored answer in its own type. Raises ``ValueError`` if it does not fit that
+        type any more, or there is no such type any more."""
+        name = cast(str, answer.get("type", ""))
+        if not name:
+            return answer["output"]
+        if name not in self._types:
+            raise ValueError(f"the agent has no output type {name} any more")
+        return load_as(self._types[name], answer["output"])
+
+
+def load_as(type: Any, stored: Json) -> Any:
+    """Return a value that ``OutputTypes.dump`` stored. Raises ``ValueError`` if it does not fit."""
+    adapter: TypeAdapter[Any] = TypeAdapter(type)
+    try:
+        return adapter.validate_json(codec.dumps(stored), by_alias=False, by_name=True)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return adapter.validate_python(stored, by_alias=False, by_name=True)
+
+
+def _finite(plain: Any) -> Any:
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return str(plain)
+    if isinstance(plain, dict):
+        return {name: _finite(value) for name, value in plain.items()}
+    return [_finite(value) for value in plain] if isinstance(plain, list) else plain
+
+
+def type_name(one: Any) -> str:
+    """Return the name of a type, the same in every process."""
+    qualified = getattr(one, "__qualname__", "")
+    return f"{one.__module__}.{qualified}" if isinstance(one, type) and qualified else repr(one)
 
 
 def closing_text(row: Call | None) -> str:

@@ -287,7 +287,8 @@ class Agent:
         await read(self.store, check_asked_in, self.store, run.thread, decisions)
         inbox = Inbox(self.store, judge=self.judge)
         for one in staged:
-            await inbox.decide(one.decision.request or "", one.decision, by=one.by, channel="state")
+            name = one.decision.request or ""
+            await inbox.decide(name, one.decision, by=one.by, channel="state", grant=one.grant)
         staged.clear()
         for decision in decisions:
             await inbox.decide(decision.request or "", decision, by=by)

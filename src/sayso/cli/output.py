@@ -15,7 +15,7 @@ from sayso.channels.card import RISKY, length, utc_now
 from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
-from sayso.inbox.decisions import displayed_scope
+from sayso.inbox.decisions import displayed_scope, grant_run
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Principal
 from sayso.types import Grant, Json, Micros, Request, moment
@@ -153,6 +153,8 @@ def _grant(grant: Grant, scope: dict[str, Json]) -> Iterable[Line]:
     uses = "unlimited uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
     until = "never expires" if grant.ends is None else f"until {_local(grant.ends)}"
     parts = [f"granted by {name(grant.by)}", uses, until]
+    if run := grant_run(grant):
+        parts.append(f"only in {name(run)}")
     if grant.revoked is not None:
         parts.append(f"revoked {_local(grant.revoked)}")
     yield Line(", ".join(parts), "", "  ")
@@ -178,6 +180,7 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
         "uses_left": grant.uses_left,
         "ends_at": _iso(grant.ends),
         "revoked_at": _iso(grant.revoked),
+        "run": grant_run(grant) or None,
     }
 
 

@@ -13,7 +13,7 @@ from sayso.rows import Call, Principal
 from sayso.types import ASSURANCE, Grant, Terms, plain_name
 
 #: A key in a grant's scope, which is a schema: the reviewers, facts and assurance of the request
-#: with which it was given.
+#: with which it was given, and its run if it is for that run only.
 GIVEN_UNDER = "x-given-under"
 
 
@@ -51,6 +51,8 @@ def covers(grant: Grant, call: Call) -> bool:
     under = json.loads(grant.scope).get(GIVEN_UNDER, {})
     if under.get("binds") != facts_of(call):
         return False  # it was given under other facts
+    if under.get("run", call.run) != call.run:
+        return False  # it was given for another run only
     given, least = under.get("reviewers", ()), under.get("assurance", Terms().assurance)
     theirs = not terms.reviewers or by in terms.reviewers
     if not theirs and not (given and set(given) <= set(terms.reviewers)):

@@ -556,7 +556,13 @@ class Decides(Protocol):
     """The part of an ``Inbox`` that is needed here."""
 
     async def decide(
-        self, request_id: str, decision: Decision, *, by: str | Reviewer, channel: str = ...
+        self,
+        request_id: str,
+        decision: Decision,
+        *,
+        by: str | Reviewer,
+        channel: str = ...,
+        grant: Mapping[str, Any] | None = ...,
     ) -> Request: ...
 
 
@@ -581,6 +587,9 @@ class FrameworkAgent:
     channel = "python"
     #: Used instead of the gate's policy.
     policy: Policy | None = None
+    #: The types of results and states. Subclasses have the names that the framework's users know.
+    result_type: type[RunResult] = RunResult
+    state_type: type[RunState] = RunState
 
     def __init__(self, gate: Gate, inbox: Decides, coverage: Coverage | None = None) -> None:
         keep_off_loop(gate.store)
@@ -597,6 +606,19 @@ class FrameworkAgent:
     async def go_on(self, thread: str) -> Any:
         """Continue the framework from where it stopped. Return its output, or raise ``Paused``."""
         raise NotImplementedError
+
+    def dump_output(self, output: Any) -> Json:
+        """Return an output as JSON, to store it with the run."""
+        return cast(Json, output)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        """Return the stored output of a run in the type that the framework gave it. Raises
+        ``ValueError`` if it does not fit that type any more."""
+        return stored
+
+    def interruption(self, call: Call, request: Request) -> Request:
+        """Return a pending request with the names that the framework's users know."""
+        return request
 
     def place(self) -> Within | None:
         """Return the place inside another agent's call, if the adapter implements ``part``:
@@ -688,7 +710,7 @@ class FrameworkAgent:
             await read(store, check_asked_in, store, run.thread, made)
         for one in staged:
             name = one.decision.request or ""
-            await self.inbox.decide(name, one.decision, by=one.by, channel="state")
+            await self.inbox.decide(name, one.decision, by=one.by, channel="state", grant=one.grant)
         staged.clear()
         for decision in made:
             name = decision.request or ""
@@ -698,10 +720,10 @@ class FrameworkAgent:
         while True:
             run = await lease.wait(until)
             if run.status not in LIVE or lease.elsewhere(run):
-                return self._ended(run)
+                return await self._ended(run)
             run = await to_thread(self._close_overdue, run)
             if run.stop:
-                return self._ended(await to_thread(lease.stop))
+                return await self._ended(await to_thread(lease.stop))
             if (
                 run.status is RunStatus.PAUSED
                 and not run.due(self.gate.store.now())
@@ -816,20 +838,20 @@ class FrameworkAgent:
             except Cancelled:
                 ended = await to_thread(lease.stop)
                 if ended.status is RunStatus.CANCELLED:
-                    return self._ended(ended)
+                    return await self._ended(ended)
                 await to_thread(lease.release)
                 raise
             except BaseException:
                 await asyncio.shield(asyncio.ensure_future(to_thread(lease.release)))
                 raise
             else:
-                ended = await to_thread(lease.finish, codec.dumps(output))
+                ended = await to_thread(lease.finish, codec.dumps(self.dump_output(output)))
                 if ended.status is RunStatus.CANCELLED:
-                    return self._ended(ended)
+                    return await self._ended(ended)
                 return self._result("done", run.id, run.thread, output=output)
             parked = await self._park(lease, run)
             if parked.status not in LIVE:
-                return self._ended(parked)  # cancelled meanwhile
+                return await self._ended(parked)  # cancelled meanwhile
             due = parked.status is RunStatus.RUNNING and not lease.elsewhere(parked)
             taken = await lease.take() if due else None
             if taken is None:
@@ -849,22 +871,27 @@ class FrameworkAgent:
         order = await self.order(run.thread) if len(calls) > 1 else ()
         place = {id: place for place, id in enumerate(order)}
         calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
-        return await read(self.gate.store, lambda: tuple(map(self.gate.backend.shown, calls)))
+        shown = await read(self.gate.store, lambda: list(map(self.gate.backend.shown, calls)))
+        return tuple(map(self.interruption, calls, shown))
 
     async def _paused(self, run: Run) -> RunResult:
         waiting = await self._waiting(run)
         return self._result("paused", run.id, run.thread, interruptions=waiting)
 
-    def _ended(self, run: Run) -> RunResult:
+    async def _ended(self, run: Run) -> RunResult:
         """Return the result of a run that ended, in any process and at any time."""
         if run.status is RunStatus.DONE:
-            output = codec.loads(run.output or "null")
-            return self._result("done", run.id, run.thread, output=output)
+            stored, error = codec.loads(run.output or "null"), ""
+            try:
+                output = await self.load_output(run.thread, stored)
+            except ValueError:
+                output, error = stored, "the stored output does not fit the current output type"
+            return self._result("done", run.id, run.thread, output=output, error=error)
         status = cast(ResultStatus, str(run.status))
         return self._result(status, run.id, run.thread, error=run.output or run.stop)
 
     def _result(self, status: ResultStatus, run: str, thread: str, **more: Any) -> RunResult:
-        state = RunState(
+        state = self.state_type(
             run=run,
             thread=thread,
             agent=self.name,
@@ -872,4 +899,4 @@ class FrameworkAgent:
             incarnation=self.gate.store.incarnation,
             interruptions=more.get("interruptions", ()),
         )
-        return RunResult(status=status, run=run, thread=thread, state=state, **more)
+        return self.result_type(status=status, run=run, thread=thread, state=state, **more)

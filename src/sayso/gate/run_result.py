@@ -30,6 +30,8 @@ class StagedDecision:
 
     decision: Decision
     by: str
+    #: Also approves future calls like this one: see ``Inbox.decide``.
+    grant: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -46,9 +48,16 @@ class RunState:
     #: The text this state was read from and its signature, which the store verifies.
     exported: tuple[str, str] | None = field(default=None, repr=False)
 
-    def approve(self, request: Request | str, *, by: str = "user") -> None:
-        """Stage an approval of exactly what the request shows."""
-        self._stage(self._known(request).approve(), by)
+    def approve(
+        self,
+        request: Request | str,
+        *,
+        by: str = "user",
+        grant: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Stage an approval of exactly what the request shows. ``grant`` also approves future
+        calls like it, as in ``Inbox.approve``."""
+        self._stage(self._known(request).approve(), by, grant)
 
     def edit(self, request: Request | str, args: Mapping[str, Json], *, by: str = "user") -> None:
         """Stage an approval with different arguments."""
@@ -69,10 +78,10 @@ class RunState:
                 return known if isinstance(request, str) else request
         raise NotFound(f"{wanted!r} is not an open request of run {self.run}")
 
-    def _stage(self, decision: Decision, by: str) -> None:
+    def _stage(self, decision: Decision, by: str, grant: Mapping[str, Any] | None = None) -> None:
         """Stage a decision, replacing an earlier one for the same request."""
         self.staged = [s for s in self.staged if s.decision.request != decision.request]
-        self.staged.append(StagedDecision(decision, by))
+        self.staged.append(StagedDecision(decision, by, grant))
 
     def to_json(self) -> str:
         """Return the state as signed text. Raises ``KeyMissing`` if the store cannot sign."""
@@ -202,6 +211,8 @@ def _staged_to_json(staged: StagedDecision) -> dict[str, Json]:
         "request": decision.request,
         "digest": decision.seen_digest,
     }
+    if staged.grant is not None:
+        shown["grant"] = dict(staged.grant)
     return shown | {n: getattr(decision, n) for n in _CONTENT if hasattr(decision, n)}
 
 
@@ -211,7 +222,7 @@ def _staged_from_json(value: Mapping[str, Any]) -> StagedDecision:
         raise InvalidDecision(f"no decision of type {value['type']!r}", "type")
     content = {name: value[name] for name in _CONTENT if name in value}
     decision = kind(request=value["request"], seen_digest=value["digest"], **content)
-    return StagedDecision(decision, value["by"])
+    return StagedDecision(decision, value["by"], value.get("grant"))
 
 
 def _request_to_json(request: Request) -> dict[str, Json]:

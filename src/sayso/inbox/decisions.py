@@ -173,11 +173,13 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
     """Build the grant that comes with an approval. It lasts a day unless ``ends_in`` says else."""
     if not isinstance(wanted, Mapping):
         raise InvalidDecision("grant: give an object with scope, uses or ends_in", "grant")
-    unknown = set(wanted) - {"scope", "uses", "ends_in"}
+    unknown = set(wanted) - {"scope", "uses", "ends_in", "within"}
     if unknown:
         raise InvalidDecision(
-            f"grant: no {', '.join(sorted(unknown))}; use scope, uses, ends_in", "grant"
+            f"grant: no {', '.join(sorted(unknown))}; use scope, uses, ends_in, within", "grant"
         )
+    if wanted.get("within", "agent") not in ("agent", "run"):
+        raise InvalidDecision("grant: within must be 'agent' or 'run'", "grant.within")
     uses, ends_in = wanted.get("uses"), wanted.get("ends_in", _DAY)
     if uses is not None and (type(uses) is not int or not 1 <= uses <= 1_000_000):
         raise InvalidDecision("grant: uses must be a whole number from 1", "grant.uses")
@@ -194,6 +196,8 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
         under |= {"reviewers": list(call.terms.reviewers), "assurance": by.assurance}
     if (facts := facts_of(call)) is not None:
         under["binds"] = facts
+    if wanted.get("within") == "run":
+        under["run"] = call.run
     return Grant(
         id="grt_" + secrets.token_hex(6),
         agent=call.agent,
@@ -229,6 +233,11 @@ def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
 def grant_scope(grant: Grant) -> dict[str, Json]:
     """Return the arguments that a grant covers, as a schema."""
     return {name: value for name, value in codec.loads(grant.scope).items() if name != GIVEN_UNDER}
+
+
+def grant_run(grant: Grant) -> str:
+    """Return the only run in which a grant is valid; "" if it is valid in all of the agent's."""
+    return str(codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("run", ""))
 
 
 def displayed_scope(store: Store, grant: Grant) -> dict[str, Json]:

@@ -394,7 +394,7 @@ class Inbox:
 
         ``by`` is a name or a ``Reviewer``, recorded with assurance ``code``; ``token``
         authenticates a person. ``grant`` also approves future calls like this one: ``{"scope":
-        "exact" | "any" | schema, "uses": n, "ends_in": seconds}``.
+        "exact" | "any" | schema, "uses": n, "ends_in": seconds, "within": "agent" | "run"}``.
 
         Raises ``NotFound``, ``AlreadyDecided``, ``Expired``, ``NotAllowed``, ``InvalidDecision``,
         or ``Conflict`` if the request has changed since it was seen.

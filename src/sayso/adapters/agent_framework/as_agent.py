@@ -8,7 +8,7 @@ and ``responded`` add.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from agent_framework import (
@@ -21,6 +21,7 @@ from agent_framework import (
     ResponseStream,
     normalize_messages,
 )
+from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.errors import InvalidDecision
@@ -40,6 +41,11 @@ class Guarded(Protocol):
 
     @property
     def inbox(self) -> Inbox: ...
+
+    @property
+    def response_format(self) -> Any: ...
+
+    def with_options(self, options: Mapping[str, Any]) -> Guarded: ...
 
     async def run(
         self,
@@ -79,6 +85,28 @@ def _answer(request: Content, approved: bool, more: dict[str, Json]) -> Content:
     return answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(RunResult):
+    """What a guarded agent returns, with the attributes of the framework's ``AgentResponse``."""
+
+    @property
+    def text(self) -> str:
+        """What the agent said; "" while the run waits."""
+        if self.status != "done":
+            return ""
+        return self.output if isinstance(self.output, str) else codec.dumps(_plain(self.output))
+
+    @property
+    def value(self) -> Any:
+        """The answer in its ``response_format``; None for plain text."""
+        return None if isinstance(self.output, str) else self.output
+
+    @property
+    def user_input_requests(self) -> list[Content]:
+        """The pending requests as contents."""
+        return [request_content(request) for request in self.interruptions]
+
+
 class ApprovalAgent(BaseAgent):
     """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``."""
 
@@ -97,27 +125,39 @@ class ApprovalAgent(BaseAgent):
         **kwargs: Any,
     ) -> Awaitable[AgentResponse[Any]] | ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
         given = normalize_messages(messages)
-        going = self._run(given, session, dict(function_invocation_kwargs or {}))
+        guarded = self.guarded.with_options(kwargs) if kwargs else self.guarded
+        going = self._run(guarded, given, session, dict(function_invocation_kwargs or {}))
         if not stream:
             return going
-        return ResponseStream(_updates(going), finalizer=AgentResponse.from_updates)
+        ended: list[AgentResponse[Any]] = []
+
+        async def updates() -> AsyncIterator[AgentResponseUpdate]:
+            ended.append(await going)
+            for message in ended[0].messages:
+                yield AgentResponseUpdate(contents=message.contents, role=message.role)
+
+        return ResponseStream(updates(), finalizer=lambda _: ended[0])
 
     async def _run(
-        self, given: list[Message], session: AgentSession | None, arguments: dict[str, Any]
+        self,
+        guarded: Guarded,
+        given: list[Message],
+        session: AgentSession | None,
+        arguments: dict[str, Any],
     ) -> AgentResponse[Any]:
         thread = None if session is None else session.session_id
         contents = [content for message in given for content in message.contents]
         answers = [c for c in contents if c.type in ("function_approval_response", _RESULT)]
         if not answers:
-            stands = await self.guarded.run(given, thread=thread, arguments=arguments)
+            result = await guarded.run(given, thread=thread, arguments=arguments)
         elif thread is None:
             raise InvalidDecision("an answer needs the session in which the agent asked")
         else:
             decisions = [await self._decision(answer, thread) for answer in answers]
             words = " ".join(content.text for content in contents if content.text)
             decisions = _with_words(decisions, words) if words.strip() else decisions
-            stands = await self.guarded.resume(thread, decisions=decisions, by=self.by)
-        return _response(stands)
+            result = await guarded.resume(thread, decisions=decisions, by=self.by)
+        return _response(result, guarded.response_format)
 
     async def _decision(self, answer: Content, thread: str) -> Decision:
         name = answer.call_id if answer.type == _RESULT else answer.id
@@ -185,15 +225,20 @@ def request_content(request: Request) -> Content:
     )
 
 
-def _response(stands: RunResult) -> AgentResponse[Any]:
-    if stands.status == "paused":
-        said: Sequence[Any] = [request_content(request) for request in stands.interruptions]
-    else:
-        output = stands.output if stands.status == "done" else stands.error
-        said = [output if isinstance(output, str) else codec.dumps(output)]
-    return AgentResponse(messages=[Message("assistant", said)], response_id=stands.run)
+def _response(result: RunResult, format: Any) -> AgentResponse[Any]:
+    if result.status == "paused":
+        said: Sequence[Any] = [request_content(request) for request in result.interruptions]
+        return AgentResponse(messages=[Message("assistant", said)], response_id=result.run)
+    output = result.output if result.status == "done" else result.error
+    text = output if isinstance(output, str) else codec.dumps(_plain(output))
+    return AgentResponse(
+        messages=[Message("assistant", [text])],
+        response_id=result.run,
+        value=None if isinstance(output, str) else output,
+        response_format=format if result.status == "done" else None,
+    )
 
 
-async def _updates(going: Awaitable[AgentResponse[Any]]) -> AsyncIterator[AgentResponseUpdate]:
-    for message in (await going).messages:
-        yield AgentResponseUpdate(contents=message.contents, role=message.role)
+def _plain(output: Any) -> Json:
+    plain: Json = to_jsonable_python(output, by_alias=True, fallback=str)
+    return plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,9 +24,8 @@ from agent_framework import (
     WorkflowAgent,
     normalize_messages,
 )
-from pydantic_core import to_jsonable_python
 
-from sayso.adapters.agent_framework.as_agent import ApprovalAgent
+from sayso.adapters.agent_framework.as_agent import ApprovalAgent, Result
 from sayso.adapters.agent_framework.messages import MessageLog
 from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
@@ -37,7 +37,8 @@ from sayso.adapters.agent_framework.middleware import (
 )
 from sayso.adapters.agent_framework.reach import AgentWalk
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
-from sayso.errors import Paused, SaysoError
+from sayso.adapters.conversation import OutputTypes
+from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
@@ -136,6 +137,7 @@ class Guarded(FrameworkAgent):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
+    result_type = Result
 
     def __init__(
         self,
@@ -194,8 +196,46 @@ class Guarded(FrameworkAgent):
         log = MessageLog(self.gate, thread)
         await log.load()
         if log.answer is not None:
-            return log.answer["output"]
+            return self._types.load(log.answer)
         return await self._run(log)
+
+    def dump_output(self, output: Any) -> Json:
+        return self._types.dump(output)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        if not self._types:
+            return stored
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        return stored if log.answer is None else self._types.load(log.answer)
+
+    @property
+    def _types(self) -> OutputTypes:
+        wanted = self.response_format
+        return OutputTypes([wanted] if isinstance(wanted, type) else ())
+
+    @property
+    def response_format(self) -> Any:
+        """The type or schema of the value that the answers have; None for plain text."""
+        own = getattr(self._agent, "default_options", None) or {}
+        of_run = self.options.get("options") or {}
+        return of_run.get("response_format") or own.get("response_format")
+
+    def with_options(self, options: Mapping[str, Any]) -> Guarded:
+        """Return this agent with other chat ``options``, for one run or resume.
+
+        Raises ``InvalidCall`` for anything else, tools above all: ``guard`` has to see those.
+        """
+        chat = dict(options.get("options") or {})
+        wrong = [*(name for name in options if name != "options"), *({"tools"} & set(chat))]
+        if wrong:
+            raise InvalidCall(f"pass {', '.join(wrong)} to guard(...), not to run(...)", wrong[0])
+        changed = copy.copy(self)
+        changed.options = {
+            **self.options,
+            "options": {**(self.options.get("options") or {}), **chat},
+        }
+        return changed
 
     def place(self) -> Within | None:
         return within(self.gate)
@@ -235,7 +275,7 @@ class Guarded(FrameworkAgent):
             else:
                 response, said = await self._custom(log)
         output = _output(response)
-        await log.end_with(said, output)
+        await log.end_with(said, self._types.dump(output), self._types.name_of(output))
         return output
 
     async def _chat(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
@@ -315,7 +355,7 @@ def _failures() -> Iterator[None]:
 
 def _output(response: AgentResponse[Any]) -> Any:
     value = response.value
-    return response.text if value is None else to_jsonable_python(value, by_alias=True)
+    return response.text if value is None else value
 
 
 def _check_history(agent: RawAgent[Any]) -> None:

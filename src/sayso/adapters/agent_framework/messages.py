@@ -114,11 +114,11 @@ class MessageLog(ConversationLog):
         self.messages += [*self._reply(), *before]
         self.open, self.since = reply, []
 
-    async def end_with(self, messages: Sequence[Message], output: Json) -> None:
+    async def end_with(self, messages: Sequence[Message], output: Json, type: str = "") -> None:
         """Store the last messages, and the output that was made of them."""
         await self.cancel_answered(self.open_calls)
         data = {"messages": _dump(messages), **_shown(messages)}
-        await self.end(output, *_results(messages), **data)
+        await self.end(output, *_results(messages), type=type, **data)
 
     async def close_calls(self) -> None:
         """Store a result for every open call, so that the user can speak next."""

@@ -18,11 +18,10 @@ from typing import Any
 
 import dspy
 from dspy.adapters.types.tool import ToolCalls
-from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.conversation import Body, ReplayLog
+from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.adapters.reach import Held, Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
@@ -132,15 +131,25 @@ class GuardedReAct(FrameworkAgent):
         log = TurnLog(self.gate, thread, self.policy)
         await log.load()
         if log.answer is not None:
-            return log.answer["output"]
+            return await self.load_output(thread, log.answer["output"])
         if log.inputs is None:
             raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
         return await self._turn(log, log.inputs)
 
     async def _turn(self, log: TurnLog, inputs: Mapping[str, Json]) -> Any:
         output = await self._run_turn(Turn(log.calls, log.turn, log), inputs)
-        await log.end(output, content=output if isinstance(output, str) else "")
+        content = output if isinstance(output, str) else ""
+        await log.end(self.dump_output(output), content=content)
         return output
+
+    def dump_output(self, output: Any) -> Json:
+        return OutputTypes.dump(output)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        fields = self.agent.signature.output_fields
+        values = {next(iter(fields)): stored} if len(fields) == 1 else stored
+        loaded = {n: load_as(fields[n].annotation, value) for n, value in values.items()}
+        return next(iter(loaded.values())) if len(fields) == 1 else loaded
 
     def place(self) -> Within | None:
         return within(self.gate)
@@ -161,8 +170,7 @@ class GuardedReAct(FrameworkAgent):
         except StopSignal as stopped:
             raise stopped.cause from None
         outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
-        told = to_jsonable_python(outputs, fallback=str)
-        return next(iter(told.values())) if len(told) == 1 else told
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def _inputs(self, input: Any) -> dict[str, Json]:
         fields = list(self.agent.signature.input_fields)
@@ -301,14 +309,14 @@ class LoggedPredictor:
     def _loaded(self, name: str, value: Json) -> Any:
         if value is None:
             return None
-        return TypeAdapter(self._fields[name].annotation).validate_python(value)
+        return load_as(self._fields[name].annotation, value)
 
 
 def _dumped(value: Any) -> Json:
     if isinstance(value, ToolCalls):
         calls = [{"id": c.id, "name": c.name, "args": c.args} for c in value.tool_calls]
-        return {"tool_calls": to_jsonable_python(calls, fallback=str)}
-    return to_jsonable_python(value, fallback=str)
+        return {"tool_calls": OutputTypes.dump(calls)}
+    return OutputTypes.dump(value)
 
 
 class _CallReader:

@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.graph.state import CompiledStateGraph
 
-from sayso.adapters.conversation import ConversationLog
+from sayso.adapters.conversation import ConversationLog, OutputTypes
 from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_of
 from sayso.adapters.langchain.reach import gated_graph
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
@@ -22,7 +22,7 @@ from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import Run
 from sayso.sync import run_user_function
-from sayso.types import Reviewer
+from sayso.types import Json, Reviewer
 
 
 def guard(
@@ -153,8 +153,17 @@ class GuardedAgent(FrameworkAgent):
             await self._stay(state, thread, asks=True)
             raise Paused(log.run, ())
         output = _output(values if values is not None else state.values)
-        await log.end(output, content=output if isinstance(output, str) else "")
+        content = output if isinstance(output, str) else ""
+        await log.end(self.dump_output(output), content=content)
         return output
+
+    def dump_output(self, output: Any) -> Json:
+        return OutputTypes.dump(output)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        """Return the output from the checkpoint, which has the graph's own types."""
+        values = (await self._state(thread)).values
+        return _output(values) if values else stored
 
     async def _stay(self, state: Any, thread: str, *, asks: bool) -> bool:
         """Whether people want the graph to stay at its breakpoint, if it is at one."""
@@ -206,14 +215,12 @@ def _last_reply(values: Any) -> AIMessage | None:
 
 
 def _output(values: Any) -> Any:
-    """Return the last message's text, or the structured response; for other graphs, their values
-    as JSON."""
-    from pydantic_core import to_jsonable_python
-
+    """Return the last message's text, or the structured response; for other graphs, their
+    values."""
     whole = values if isinstance(values, dict) else {}
     messages, structured = whole.get("messages"), whole.get("structured_response")
     if structured is not None:
-        return to_jsonable_python(structured, by_alias=True, fallback=str)
+        return structured
     if messages and isinstance(messages[-1], BaseMessage):
         return messages[-1].text
-    return to_jsonable_python(values, fallback=str)
+    return values

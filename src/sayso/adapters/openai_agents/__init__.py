@@ -9,7 +9,8 @@ asks at the gate and the invocation runs the stored call, and into the model, wh
 stored before their calls are made. A pause is the SDK's own, and its ``RunState`` is stored with
 the run.
 
-Read ``guard.py`` first, then ``reach.py``, ``tools.py``, ``model.py`` and ``messages.py``.
+Read ``guard.py`` first, then ``reach.py``, ``tools.py``, ``model.py``, ``messages.py`` and
+``results.py``.
 """
 
 try:
@@ -19,7 +20,7 @@ except ImportError as error:
         'this adapter needs the OpenAI Agents SDK: pip install "sayso[openai-agents]"'
     ) from error
 
-from sayso.adapters.openai_agents.guard import Guarded, Stream, guard, resume
+from sayso.adapters.openai_agents.guard import Guarded, Runner, Stream, guard, resume
 from sayso.adapters.openai_agents.tools import ask_user
 
-__all__ = ["Guarded", "Stream", "ask_user", "guard", "resume"]
+__all__ = ["Guarded", "Runner", "Stream", "ask_user", "guard", "resume"]

@@ -14,34 +14,36 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 from agents import (
     Agent,
+    AgentOutputSchemaBase,
     AgentsException,
     RunConfig,
     RunContextWrapper,
     RunErrorHandlers,
     RunHooks,
-    Runner,
     RunResultStreaming,
     RunState,
     ToolApprovalItem,
     UserError,
 )
+from agents import Runner as SdkRunner
 from agents import RunResult as SdkRunResult
-from pydantic_core import to_jsonable_python
 
 from sayso import codec
+from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
 from sayso.adapters.openai_agents.reach import Wiring, check_guarded
+from sayso.adapters.openai_agents.results import Interruption, Result, State
 from sayso.adapters.openai_agents.tools import (
     CHANNEL,
     close_answered,
     framework_tools,
     hosted_outcome,
 )
-from sayso.errors import Paused, SaysoError
+from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
@@ -54,10 +56,12 @@ from sayso.gate.framework import (
 )
 from sayso.gate.options import check_known
 from sayso.gate.run_result import RunResult
+from sayso.gate.run_result import RunState as GateState
 from sayso.inbox import Inbox
 from sayso.policy import Policy
+from sayso.rows import Call
 from sayso.sync import read
-from sayso.types import Json, Reviewer
+from sayso.types import Json, Request, Reviewer
 
 _listener: contextvars.ContextVar[Callable[[Any], None] | None] = contextvars.ContextVar(
     "sayso_openai_listener", default=None
@@ -106,6 +110,8 @@ class Guarded(FrameworkAgent):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
+    result_type = Result
+    state_type = State
 
     def __init__(
         self,
@@ -121,6 +127,7 @@ class Guarded(FrameworkAgent):
         super().__init__(gate, Inbox(gate.store), self._wiring.coverage)
         self.agent = self._wiring.root(agent)
         self._agents = self._wiring.agents
+        self._types = OutputTypes(output_type(one) for one in self._agents)
         self.policy = policy
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()
@@ -142,7 +149,7 @@ class Guarded(FrameworkAgent):
     async def go_on(self, thread: str) -> Any:
         active, log = await self._enter(thread)
         if log.answer is not None:
-            return log.answer["output"]
+            return self._types.load(log.answer)
         if log.input is None:
             raise Paused(active.calls.run, ())  # driven by hand: we cannot continue it
         return await self._go(active, log)
@@ -165,7 +172,20 @@ class Guarded(FrameworkAgent):
             result = await self._played(input, resumed=False)
         if active.stopped or result.interruptions:
             raise Paused(place.run, ())
-        return to_jsonable_python(result.final_output, by_alias=True, fallback=str)
+        return result.final_output
+
+    def dump_output(self, output: Any) -> Json:
+        return self._types.dump(output)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        if not self._types:
+            return stored
+        log = ItemLog(self.gate, thread, self.policy)
+        await log.load()
+        return stored if log.answer is None else self._types.load(log.answer)
+
+    def interruption(self, call: Call, request: Request) -> Request:
+        return Interruption.of(call, request)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
         return [face for agent in self._agents for face in framework_tools(agent)]
@@ -175,14 +195,14 @@ class Guarded(FrameworkAgent):
         await log.load()
         return ActiveRun(log.calls, log, self._config), log
 
-    async def _go(self, active: ActiveRun, log: ItemLog) -> Json:
+    async def _go(self, active: ActiveRun, log: ItemLog) -> Any:
         with active.open():
             state = await restored_state(active, log, self.agent, self._context)
             result = await self._run(active, log, state)
             conversation = result.to_input_list()
             await close_answered(active, conversation)
-        output: Json = to_jsonable_python(result.final_output, by_alias=True, fallback=str)
-        await log.end_with(conversation, output)
+        output = result.final_output
+        await log.end_with(conversation, self._types.dump(output), self._types.name_of(output))
         return output
 
     async def _run(self, active: ActiveRun, log: ItemLog, state: Any) -> Any:
@@ -207,8 +227,8 @@ class Guarded(FrameworkAgent):
         try:
             with self._wiring.active():
                 if listener is None:
-                    return await Runner.run(self.agent, start, **options)
-                streamed = Runner.run_streamed(self.agent, start, **options)
+                    return await SdkRunner.run(self.agent, start, **options)
+                streamed = SdkRunner.run_streamed(self.agent, start, **options)
                 async for event in streamed.stream_events():
                     listener(event)
                 return streamed
@@ -224,7 +244,7 @@ class Guarded(FrameworkAgent):
         return self._streamed(lambda: self.run(input, thread=thread, requester=requester))
 
     def stream_resume(
-        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+        self, where: GateState | str, *, decisions: Any = None, by: str | Reviewer = "user"
     ) -> Stream:
         """Resume a run, and stream the SDK's events."""
         return self._streamed(lambda: self.resume(where, decisions=decisions, by=by))
@@ -254,6 +274,57 @@ class Guarded(FrameworkAgent):
         with ActiveRun(calls, None, self._config, by).open(), self._wiring.active():
             yield self.agent
         await self.gate.backend.finish(calls.scope(), "done")
+
+
+def output_type(agent: Agent[Any]) -> Any:
+    """Return the type of an agent's output; None if only the SDK could read it."""
+    wanted = agent.output_type
+    is_schema = isinstance(wanted, AgentOutputSchemaBase)
+    return getattr(wanted, "output_type", None) if is_schema else wanted
+
+
+class Runner:
+    """The SDK's ``Runner`` for guarded agents: import this one instead.
+
+    A run has a thread of its own, which the state names. Use ``guarded.run`` to choose its name.
+    """
+
+    @staticmethod
+    async def run(starting_agent: Guarded, input: Any, **options: Any) -> Result:
+        """Run a guarded agent with the user's input, or continue it from a state."""
+        _check_runner(starting_agent, options)
+        if isinstance(input, GateState):
+            return cast(Result, await starting_agent.resume(input))
+        return cast(Result, await starting_agent.run(input))
+
+    @staticmethod
+    def run_sync(starting_agent: Guarded, input: Any, **options: Any) -> Result:
+        """Run or continue a guarded agent, and wait for its result."""
+        _check_runner(starting_agent, options)
+        if isinstance(input, GateState):
+            return cast(Result, starting_agent.resume_sync(input))
+        return cast(Result, starting_agent.run_sync(input))
+
+    @staticmethod
+    def run_streamed(starting_agent: Guarded, input: Any, **options: Any) -> Stream:
+        """Run or continue a guarded agent, and stream the SDK's events."""
+        _check_runner(starting_agent, options)
+        if isinstance(input, GateState):
+            return starting_agent.stream_resume(input)
+        return starting_agent.stream(input)
+
+
+def _check_runner(agent: Any, options: dict[str, Any]) -> None:
+    if not isinstance(agent, Guarded):
+        raise TypeError(
+            f"this Runner runs what guard(agent, gate) returns, not {type(agent).__name__}: guard "
+            "the agent, or import Runner from agents"
+        )
+    if options:
+        raise InvalidCall(
+            f"pass {', '.join(options)} to guard(...): a run may continue in another process",
+            next(iter(options)),
+        )
 
 
 # -- the SDK's state of a run
@@ -351,8 +422,11 @@ Listener = Callable[[Any], None]
 
 
 class Stream:
-    """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the
-    result."""
+    """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the result.
+
+    Code that was written for the SDK's stream reads the same from ``stream_events()``,
+    ``interruptions``, ``final_output`` and ``to_state()``.
+    """
 
     def __init__(self, work: Callable[[Listener], Awaitable[RunResult]]) -> None:
         self._work = work
@@ -364,6 +438,24 @@ class Stream:
         if self._result is None:
             raise SaysoError("the stream has not ended: read its events first")
         return self._result
+
+    def stream_events(self) -> AsyncIterator[Any]:
+        """Return the events."""
+        return self.__aiter__()
+
+    @property
+    def interruptions(self) -> tuple[Request, ...]:
+        """The pending requests, once the stream has ended."""
+        return self.result.interruptions
+
+    @property
+    def final_output(self) -> Any:
+        """The output, once the stream has ended."""
+        return self.result.output
+
+    def to_state(self) -> GateState:
+        """Return the state, once the stream has ended."""
+        return self.result.state
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         events: asyncio.Queue[Any] = asyncio.Queue()

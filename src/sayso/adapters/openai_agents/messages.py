@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents import Agent, ModelResponse, RunConfig, ToolApprovalItem
+from agents import Agent, ModelResponse, RunConfig, RunContextWrapper, ToolApprovalItem
 from agents.usage import deserialize_usage, serialize_usage
 from openai.types.responses import ResponseOutputItem
 from pydantic import BaseModel, TypeAdapter
@@ -62,7 +62,11 @@ class ActiveRun:
     error: SaysoError | None = None
     #: What the model wrote beside its calls, by path.
     notes: dict[str, str] = field(default_factory=dict)
+    #: The SDK's context of the run in progress, by path. It holds the decisions on its state, and
+    #: is another object whenever the SDK is started again.
+    contexts: dict[str, RunContextWrapper[Any]] = field(default_factory=dict)
     _keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    _made_in: dict[str, RunContextWrapper[Any] | None] = field(default_factory=dict)
 
     @property
     def manual(self) -> bool:
@@ -127,6 +131,20 @@ class ActiveRun:
         """Return the key of a call within the thread, and remember it."""
         key = self._keys[agent.name, id] = _path.get() + id
         return key
+
+    def new(self, key: str) -> None:
+        """Note that the model has just made a call."""
+        self._made_in.setdefault(key, self.contexts.get(_path.get()))
+
+    def was_shown(self, key: str) -> bool:
+        """Whether the SDK has stopped since a call was made, so that people could see it."""
+        now = self.contexts.get(_path.get())
+        return now is None or self._made_in.get(key) is not now
+
+    def is_always(self, tool: str) -> bool:
+        """Whether a person said ``always_approve`` on a state: the SDK would let any call pass."""
+        context = self.contexts.get(_path.get())
+        return context is not None and context.is_tool_approved(tool, "any later call") is True
 
     def key_of(self, item: ToolApprovalItem) -> str:
         """Return the key of an interruption; an unknown one belongs to the outermost run."""
@@ -247,13 +265,13 @@ class ItemLog(ReplayLog):
         }
         await self.reply(path, raw, **_shown(output))
 
-    async def end_with(self, conversation: Sequence[Any], output: Json) -> None:
-        """Store the items of the whole turn, and its output."""
+    async def end_with(self, conversation: Sequence[Any], output: Json, type: str) -> None:
+        """Store the items of the whole turn, and its output with the name of its type."""
         items: Items = to_jsonable_python(list(conversation), by_alias=True)
         keep = 0
         while keep < min(len(items), len(self.history)) and items[keep] == self.history[keep]:
             keep += 1
-        await self.end(output, keep=keep, items=items[keep:])
+        await self.end(output, type=type, keep=keep, items=items[keep:])
 
 
 def _dump(item: Any) -> dict[str, Any]:

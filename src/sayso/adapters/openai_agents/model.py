@@ -174,7 +174,10 @@ class LoggedModel(Model):
                         await active.calls.gone(key, item.name)
                     else:
                         asked.append(made.simply(active, key, item.arguments))
-            await active.calls.ask([call for call in asked if call is not None])
+            calls = [call for call in asked if call is not None]
+            for call in calls:
+                active.new(call.id)
+            await active.calls.ask(calls)
 
 
 def _said(output: Sequence[Any]) -> str:

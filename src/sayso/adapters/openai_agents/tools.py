@@ -39,6 +39,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from sayso import codec
 from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
+from sayso.adapters.openai_agents.results import ALWAYS
 from sayso.engine.commands import Cancel
 from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
@@ -187,6 +188,7 @@ class GuardedTool:
         id: str,
     ) -> None:
         if key not in active.judged and await read(active.calls.store, active.row, key) is None:
+            active.new(key)
             described = await self._judged(context, id, args)
             await active.calls.ask([self._call(active, key, described, args)])
 
@@ -425,6 +427,7 @@ async def record_refusals(context: RunContextWrapper[Any]) -> None:
     active = current_run()
     if active is None or not active.manual:
         return
+    active.contexts[active.path] = context
     store = active.calls.store
     query = Query(status="pending", run=active.calls.run, limit=MOST_WAITING)
     for _, row in await read(store, store.page, query):
@@ -450,6 +453,8 @@ async def close_answered(active: ActiveRun, conversation: Any) -> None:
             continue
         if active.manual:
             await _decide(active, row, yes=yes, why=why)
+            if yes and await read(active.calls.store, active.waits, active.path + key):
+                raise Paused(active.calls.run, ())  # or the provider would make the call
         else:
             await write(active.calls.store, _called_off(row, why))
 
@@ -466,13 +471,18 @@ def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
 
 
 async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> None:
-    """Record a decision that was made by hand, unless the request is decided already."""
-    if row.status is not CallStatus.ASKED:
+    """Record a decision that was made by hand, unless the request is decided already.
+
+    ``always_approve`` is a grant. A call that it does not cover has to wait for people: nobody has
+    seen it, although the SDK would let it pass.
+    """
+    if row.status is not CallStatus.ASKED or (yes and not active.was_shown(row.key)):
         return
     store = active.calls.store
     request = await to_thread(request_in, store, row)
     decision = request.approve() if yes else request.reject(why)
-    await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL)
+    grant = ALWAYS if yes and active.is_always(row.tool) else None
+    await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL, grant=grant)
 
 
 def _called_off(row: Call, why: str) -> Cancel:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, TextOutput, ToolOutput
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolReturn
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError
 
+from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.pydantic_ai.capability import (
     DelegateGated,
     Outermost,
@@ -122,7 +125,7 @@ class Guarded(FrameworkAgent):
         log = MessageLog(self.gate, thread)
         await log.load()
         if log.answer is not None:
-            return log.answer["output"]
+            return self._types.load(log.answer)
         # The framework makes unanswered calls again, and each finds its row.
         history = await log.closed() if log.prompt is not None else log.messages
         return await self._run(log, log.prompt, history)
@@ -136,7 +139,17 @@ class Guarded(FrameworkAgent):
         )
         around = [*(self.options.get("capabilities") or ()), Outermost(), part]
         result = await self._agent.run(input, **{**self.options, "capabilities": around})
-        return to_jsonable_python(result.output, by_alias=True, fallback=str)
+        return result.output
+
+    def dump_output(self, output: Any) -> Json:
+        return self._types.dump(output)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        if not self._types:
+            return stored
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        return stored if log.answer is None else self._types.load(log.answer)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
         return known_tools([*self._agent.toolsets, *(self.options.get("toolsets") or ())])
@@ -159,14 +172,20 @@ class Guarded(FrameworkAgent):
         )
         if isinstance(result.output, DeferredToolRequests):
             raise Paused(log.calls.run, ())
-        output = to_jsonable_python(result.output, by_alias=True, fallback=str)
+        output = result.output
         await cancel_answered(log.calls, result.all_messages(), log.key)
-        await log.end_with(result.all_messages(), output)
+        await log.end_with(
+            result.all_messages(), self._types.dump(output), self._types.name_of(output)
+        )
         return output
 
     def _output_type(self) -> list[Any]:
         wanted = self.options.get("output_type", self._agent.output_type)
         return [*(wanted if isinstance(wanted, list | tuple) else [wanted]), DeferredToolRequests]
+
+    @cached_property
+    def _types(self) -> OutputTypes:
+        return OutputTypes(_leaves(self._output_type()))
 
     def _around(self, log: MessageLog) -> list[Any]:
         given = self.options.get("capabilities") or ()
@@ -175,6 +194,28 @@ class Guarded(FrameworkAgent):
             _LogReplies(log),
             ThreadGated(self.gate, self.policy, log=log, walk=self._walk),
         ]
+
+
+def _leaves(wanted: Any) -> Iterator[Any]:
+    """Yield the types that an ``output_type`` allows, from inside lists, unions and markers."""
+    if isinstance(wanted, list | tuple):
+        parts: Iterable[Any] = wanted
+    elif get_origin(wanted) in (Union, UnionType):
+        parts = get_args(wanted)
+    elif isinstance(wanted, ToolOutput):
+        parts = [wanted.output]
+    elif isinstance(wanted, NativeOutput | PromptedOutput):
+        parts = [wanted.outputs]
+    elif isinstance(wanted, TextOutput):
+        parts = [wanted.output_function]
+    elif inspect.isroutine(wanted):
+        parts = [get_type_hints(wanted).get("return")]
+    else:
+        if wanted is not DeferredToolRequests:
+            yield wanted
+        return
+    for part in parts:
+        yield from _leaves(part)
 
 
 @dataclass

@@ -71,10 +71,10 @@ class MessageLog(ConversationLog):
         self.messages = whole
         self._times.update({call.tool_call_id for call in response.tool_calls})
 
-    async def end_with(self, messages: Sequence[ModelMessage], output: Json) -> None:
+    async def end_with(self, messages: Sequence[ModelMessage], output: Json, type: str) -> None:
         """Store the last reply, and the output that the framework made of it."""
         results, data = self._new(messages)
-        await self.end(output, *results, **{**_shown(messages[-1]), **data})
+        await self.end(output, *results, type=type, **{**_shown(messages[-1]), **data})
         self.messages = list(messages)
 
     def _new(self, messages: Sequence[ModelMessage]) -> tuple[list[Body], Body]:
