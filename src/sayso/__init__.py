@@ -78,10 +78,10 @@ _HOMES = {
         "Context",
         "RunResult",
         "RunState",
-        "ask_user",
         "ask_user_for",
         "tool",
     ),
+    "sayso.agent.tool": ("ask_user",),
     "sayso.agent.models.base": ("ModelError",),
     "sayso.errors": (
         "AlreadyDecided",

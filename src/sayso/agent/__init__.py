@@ -22,7 +22,7 @@ from sayso.agent.events import (
     ToolStarted,
     log_events,
 )
-from sayso.agent.tool import Context, ask_user, ask_user_for, tool
+from sayso.agent.tool import Context, ask_user_for, tool
 from sayso.gate.run_result import RunResult, RunState
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "ToolEnded",
     "ToolPaused",
     "ToolStarted",
-    "ask_user",
     "ask_user_for",
     "log_events",
     "tool",

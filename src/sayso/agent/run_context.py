@@ -5,9 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sayso import codec, rows
 from sayso.agent.events import AgentEvent, Emit
@@ -16,18 +14,24 @@ from sayso.agent.tool import Tool
 from sayso.errors import InvalidCall
 from sayso.gate import Gate
 from sayso.rows import Call
-from sayso.schema.models import readable
 from sayso.schema.strict import strict, without_nulls
 from sayso.stores.base import Store
 from sayso.stores.row_checks import tool_of
 from sayso.types import Request
 from sayso.views import request_of
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 
 class OutputType:
     """The declared type of an answer: a pydantic model, dataclass, TypedDict, or list of them."""
 
     def __init__(self, wanted: Any) -> None:
+        from pydantic import PydanticUserError, TypeAdapter  # few agents declare a type
+
+        from sayso.schema.models import readable
+
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(readable(wanted))
             schema = self._adapter.json_schema(by_alias=True)
@@ -45,6 +49,8 @@ class OutputType:
 
     def read(self, text: str) -> Any:
         """Parse a model's answer. Raises ``ValueError`` with what does not fit."""
+        from pydantic import ValidationError
+
         try:
             given = codec.parse(text)
             if self._wrapped and not (isinstance(given, dict) and given.keys() == {"value"}):

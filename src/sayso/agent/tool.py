@@ -6,9 +6,8 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, TypeVar, Unpack, overload
-
-from pydantic import Field, TypeAdapter
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, Unpack, overload
 
 from sayso import codec, rows
 from sayso.agent.models.base import ToolSpec
@@ -32,12 +31,13 @@ from sayso.gate.plan import Settler, checked_settle, settler
 from sayso.gate.run_result import RunResult
 from sayso.gate.scope import RunScope
 from sayso.policy import Predicate
-from sayso.schema import Signature
 from sayso.schema.functions import resolved, signature_of
-from sayso.schema.models import readable
 from sayso.stores.base import Store
 from sayso.sync import run_sync, sync_twin
 from sayso.types import DecisionMade, Json, Option, Question, Terms
+
+if TYPE_CHECKING:
+    from sayso.schema import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -242,6 +242,8 @@ def _make_tool(function: Callable[..., Any], options: ToolOptions) -> Tool:
     if type(strict) is not bool:
         raise TypeError(f"strict={strict!r}: use True or False")
     takes_context = _takes_context(function)
+    from sayso.schema import Signature  # imports pydantic
+
     signature = Signature.of(
         function,
         name=options.get("name"),
@@ -325,22 +327,6 @@ class AskedOption:
     description: str | None = None
 
 
-def _ask_user_question(
-    question: str,
-    options: Annotated[list[AskedOption], Field(min_length=2, max_length=5)] | None = None,
-    allow_multiple: bool = False,
-    free_text: bool = False,
-) -> Any:
-    """Ask the user a question and wait for the answer.
-
-    Args:
-        question: What to ask, in full.
-        options: Two to five choices; leave out for an answer in the user's own words.
-        allow_multiple: Whether several choices may be picked.
-        free_text: Whether the user may also answer in their own words.
-    """
-
-
 def _question(args: dict[str, Json]) -> Question:
     options = tuple(
         Option(o["label"], o["value"], o["description"] or "") for o in args["options"] or ()
@@ -352,6 +338,8 @@ def _question(args: dict[str, Json]) -> Question:
 def _question_tool(
     function: Any, name: str, description: str | None, asks: Any, version: str = ""
 ) -> Tool:
+    from sayso.schema import Signature  # imports pydantic
+
     signature = Signature.of(function, name=name, description=description)
     return Tool(
         signature=signature,
@@ -365,11 +353,45 @@ def _question_tool(
     )
 
 
-ask_user = _question_tool(_ask_user_question, "ask_user_question", None, _question)
+@cache
+def _ask_user() -> Tool:
+    from annotated_types import Len
+
+    def ask(
+        question: str,
+        options: Annotated[list[AskedOption], Len(2, 5)] | None = None,
+        allow_multiple: bool = False,
+        free_text: bool = False,
+    ) -> Any:
+        """Ask the user a question and wait for the answer.
+
+        Args:
+            question: What to ask, in full.
+            options: Two to five choices; leave out for an answer in the user's own words.
+            allow_multiple: Whether several choices may be picked.
+            free_text: Whether the user may also answer in their own words.
+        """
+
+    return _question_tool(ask, "ask_user_question", None, _question)
+
+
+if TYPE_CHECKING:
+    #: A tool with which the model asks the user a question.
+    ask_user: Tool
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name == "ask_user":  # made when it is used, because a tool imports pydantic
+            return _ask_user()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def ask_user_for(answer: Any, *, name: str | None = None, description: str | None = None) -> Tool:
     """Return a tool that asks the user for a pydantic model, a dataclass or a TypedDict."""
+    from pydantic import TypeAdapter
+
+    from sayso.schema.models import readable
+
     schema = TypeAdapter(readable(answer)).json_schema()
     noun = re.sub(r"\W+", "_", getattr(answer, "__name__", "answer")).lower()
 

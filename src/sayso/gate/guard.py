@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sayso import codec
 from sayso.errors import SaysoError, describe_error
@@ -18,10 +18,12 @@ from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, current
 from sayso.policy import Predicate
 from sayso.rows import Call, Tool
-from sayso.schema import Signature
 from sayso.sync import call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
 from sayso.types import DecisionMade, Json, Terms, ToolCall
 from sayso.views import decision_made
+
+if TYPE_CHECKING:
+    from sayso.schema import Signature
 
 PREVIEW_SECONDS = 10.0
 

@@ -5,7 +5,8 @@ call to stored bytes and back), ``strict`` (OpenAI's strict form, and defaults),
 (check any JSON value against any JSON Schema, within bounds of time and depth).
 """
 
-from sayso.schema.signature import Signature
+from typing import TYPE_CHECKING, Any
+
 from sayso.schema.strict import completed
 from sayso.schema.validation import (
     check_schema,
@@ -14,6 +15,9 @@ from sayso.schema.validation import (
     matches,
     remote_tool,
 )
+
+if TYPE_CHECKING:
+    from sayso.schema.signature import Signature
 
 __all__ = [
     "Signature",
@@ -24,3 +28,11 @@ __all__ = [
     "matches",
     "remote_tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Signature":  # imports pydantic, which takes as long as all of Sayso
+        from sayso.schema.signature import Signature
+
+        return Signature
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
