@@ -370,8 +370,8 @@ policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @policy.callback()
-def group() -> None:  # a callback keeps `check` a subcommand although it is the only one
-    """Check a policy file."""
+def group() -> None:
+    """Check a policy, and explain what it says about a call."""
 
 
 @policy.command("check")
@@ -412,6 +412,55 @@ def check(
         rules, ToolCall(tool, given), agent=agent, now=now, needs_approval=needs_approval
     )
     _print(_explanation_lines(found, tool), explanation_json(found), json=json, plain=plain)
+
+
+@policy.command("explain")
+def explain_command(
+    command: Annotated[
+        str | None,
+        typer.Argument(metavar="[COMMAND]", help="A shell command of a coding agent."),
+    ] = None,
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--policy", metavar="FILE", help="A policy file, or watch, balanced or strict."
+        ),
+    ] = Path("balanced"),
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="Another tool than the shell.")
+    ] = None,
+    args: Annotated[
+        str,
+        typer.Option("--args", metavar="JSON", help="Its arguments: JSON, @file, or - for stdin."),
+    ] = "{}",
+    cwd: Annotated[
+        str, typer.Option("--cwd", metavar="DIR", help="The working directory.")
+    ] = "/src/project",
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="NAME", help="The agent that calls it.")
+    ] = "claude",
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+) -> None:
+    """Explain what a policy says about a call of a coding agent, and why.
+
+    Shows each program in a shell command and what it does, then the rule that decides.
+    """
+    from sayso.hooks.policies import explain_call
+
+    if (command is None) == (tool is None):
+        raise Usage("give a shell command, or --tool NAME --args JSON")
+    given = {"command": command} if tool is None else common.json_value(args, "--args")
+    if not isinstance(given, dict):
+        raise Usage("--args: give one JSON object")
+    called = ToolCall(tool or "Bash", {"cwd": cwd, **given})
+    now = datetime.now(UTC)
+    found = explain(read_policy(file), called, agent=agent, now=now, needs_approval=True)
+    parts = explain_call(called.name, called.args)
+    shown = [{"part": part, "kinds": kinds} for part, kinds in parts]
+    value = {**explanation_json(found), "parts": shown}
+    lines = [Line(f"{text.inline(part)}: {', '.join(kinds)}", "", "  ") for part, kinds in parts]
+    _print(iter([*lines, *_explanation_lines(found, called.name)]), value, json=json, plain=plain)
 
 
 def _print(lines: Iterator[Line], value: Any, *, json: bool, plain: bool) -> None:

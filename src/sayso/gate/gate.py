@@ -47,6 +47,7 @@ from sayso.gate.options import (
 from sayso.gate.plan import Plan, check_step, checked_settle, once_plan, settler
 from sayso.gate.scope import RunScope, carry, current, root_context
 from sayso.policy import Judging, Policy, Predicate
+from sayso.policy.loaders import PRESETS
 from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
@@ -529,7 +530,9 @@ class PolicyInForce:
 
 
 def read_policy(path: Path) -> Policy:
-    """Read a policy file. Raise ``InvalidPolicy`` that names the file."""
+    """Read a policy file, or return the preset of that name. Raise ``InvalidPolicy``."""
+    if str(path) in PRESETS and not path.exists():
+        return Policy.preset(str(path))
     try:
         return Policy.from_toml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

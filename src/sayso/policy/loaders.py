@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping
@@ -70,9 +71,26 @@ _INSTEAD = {
 }
 
 
+#: Ready-made policies, and the module whose ``rules(name)`` returns them. It is imported when one
+#: is used, because it needs more than the standard library.
+PRESETS = dict.fromkeys(("watch", "balanced", "strict"), "sayso.hooks.policies")
+
+
+def preset_rules(name: str) -> list[Rule]:
+    """Return the rules of a ready-made policy."""
+    if not isinstance(name, str) or name not in PRESETS:
+        raise InvalidPolicy(f"preset = {_shown(name)}: write {', '.join(PRESETS)}")
+    found: list[Rule] = importlib.import_module(PRESETS[name]).rules(name)
+    return found
+
+
 def rules_from_toml(text: str) -> list[Rule]:
-    """Return the rules of a policy file in order."""
-    rules = [_toml_rule(number, table) for number, table in enumerate(_tables(text), start=1)]
+    """Return the rules of a policy file in order, then those of its preset."""
+    document = _parsed(text)
+    tables = _tables(document)
+    rules = [_toml_rule(number, table) for number, table in enumerate(tables, start=1)]
+    if "preset" in document:
+        rules += preset_rules(document["preset"])
     named: dict[str, int] = {}
     for number, rule in enumerate(rules, start=1):
         first = named.setdefault(rule.name, number)
@@ -81,15 +99,14 @@ def rules_from_toml(text: str) -> list[Rule]:
     return rules
 
 
-def _tables(text: str) -> list[object]:
-    document = _parsed(text)
-    unknown = sorted(set(document) - {"rule"})
+def _tables(document: dict[str, Any]) -> list[object]:
+    unknown = sorted(set(document) - {"rule", "preset"})
     if unknown:
         raise InvalidPolicy(f"unknown key {unknown[0]!r} outside a rule: begin each with [[rule]]")
     tables = document.get("rule", [])
     if not isinstance(tables, list):
         raise InvalidPolicy("rule: begin each rule with [[rule]], in double brackets")
-    if not tables:
+    if not tables and "preset" not in document:
         # Probably not an empty policy but a file that is being written right now.
         raise InvalidPolicy("there is no [[rule]] in the file: write one, or use no file")
     return tables

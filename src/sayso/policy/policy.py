@@ -98,6 +98,13 @@ class Policy:
         return cls(rules_from_interrupt_on(interrupt_on))
 
     @classmethod
+    def preset(cls, name: str) -> Policy:
+        """Return a ready-made policy for coding agents: ``watch``, ``balanced`` or ``strict``."""
+        from sayso.policy.loaders import preset_rules
+
+        return cls(preset_rules(name))
+
+    @classmethod
     def from_toml(cls, text: str) -> Policy:
         """Read the text of a policy file; docs/policies.md describes the format."""
         from sayso.policy.loaders import rules_from_toml
