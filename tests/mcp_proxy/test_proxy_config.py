@@ -40,11 +40,11 @@ def test_servers_and_settings() -> None:
                 "clients": {"claude-code": {"hold": 200}},
             },
         },
-        HOME="/home/ana",
+        HOME="/srv/ana",
         TOKEN="t0ken",
     )
     shop, far = config.upstreams
-    assert (shop.command, shop.args) == ("npx", ("-y", "shop", "/home/ana/x"))
+    assert (shop.command, shop.args) == ("npx", ("-y", "shop", "/srv/ana/x"))
     assert shop.env == {"KEY": "none"}
     assert (shop.trust_hints, shop.record, shop.on_abandon) == (True, "asked", "cancel")
     assert far.headers == {"Authorization": "Bearer t0ken"}
