@@ -9,6 +9,7 @@ from sayso.schema.signature import Signature
 from sayso.schema.strict import completed
 from sayso.schema.validation import (
     check_schema,
+    closed,
     errors,
     foreign_schema,
     matches,
@@ -18,6 +19,7 @@ from sayso.schema.validation import (
 __all__ = [
     "Signature",
     "check_schema",
+    "closed",
     "completed",
     "errors",
     "foreign_schema",
