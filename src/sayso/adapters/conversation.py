@@ -22,6 +22,7 @@ import asyncio
 import json
 import math
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter
@@ -61,7 +62,7 @@ class ConversationLog:
         # Agents that run side by side as tools share a log, and each write counts the messages.
         self._writing = asyncio.Lock()
 
-    @property
+    @cached_property
     def run(self) -> str:
         """The id of the thread's run."""
         return self.calls.run

@@ -337,7 +337,7 @@ def _edit(prompt: Prompt) -> PromptResult | None:
             return None
         unseen = ""
         try:
-            args = parsed(content, request.schema)
+            args = parsed(content, _rules_of(request))
             if not isinstance(args, dict):
                 raise InvalidCall("the arguments must be one JSON object")
         except InvalidCall as error:
@@ -645,6 +645,13 @@ def _in_editor(content: str) -> str:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise _EditorError(f"the editor {command[0]!r} could not be used: {error}") from error
+
+
+def _rules_of(request: Request) -> Mapping[str, Json] | None:
+    """Return the schema of a request's arguments, which refuses unknown ones."""
+    from sayso import schema
+
+    return None if request.schema is None else schema.closed(request.schema, request.args)
 
 
 def parsed(written: str, rules: Mapping[str, Json] | None) -> Json:

@@ -327,6 +327,15 @@ def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[De
     ]
 
 
+#: The fields that go with each type of decision, beside ``message``.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "approve": (),
+    "edit": ("edited_action", "args"),
+    "reject": (),
+    "respond": ("value",),
+}
+
+
 def decision_from(given: object, request: Request, at: str = "decision") -> Decision:
     """Return the decision for one request. Raises ``InvalidDecision``."""
     if not isinstance(given, Mapping):
@@ -335,6 +344,13 @@ def decision_from(given: object, request: Request, at: str = "decision") -> Deci
     if type not in request.allowed:
         allowed = ", ".join(request.allowed)
         raise InvalidDecision(f"{at}.type: {type!r:.40} is not one of {allowed}", f"{at}.type")
+    for name in ("edited_action", "args", "value"):
+        if name in given and name not in _FIELDS[type]:
+            raise InvalidDecision(
+                f"{at}.{name}: {name} does not go with {type!r}; to change the arguments, send "
+                'an edit: {"type": "edit", "args": {…}}',
+                f"{at}.{name}",
+            )
     if type == "approve":
         return request.approve()
     if type == "edit":
@@ -361,7 +377,8 @@ def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
             "and say what to do instead",
             f"{at}.edited_action.name",
         )
-    wrong = schema.errors(request.schema or {}, dict(args))
+    rules = schema.closed(request.schema or {}, request.args)
+    wrong = schema.errors(rules, dict(args))
     if wrong:
         path, message = wrong[0]
         raise InvalidDecision(f"{at}.args.{path}: {message}", f"{at}.args.{path}")

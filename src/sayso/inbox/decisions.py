@@ -82,9 +82,9 @@ def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
         raise InvalidDecision("only a tool call can be edited: reject it and say why", "type")
     if not isinstance(args, Mapping):
         raise InvalidDecision("give the new arguments as an object", "args")
-    from sayso.schema import completed
+    from sayso.schema import closed, completed
 
-    rules = codec.loads(tool.schema)["parameters"]
+    rules = closed(codec.loads(tool.schema)["parameters"], codec.loads(call.args))
     text = _checked(rules, dict(args), "args")
     masked = find_placeholder(codec.loads(text), "args")
     if masked is not None and find_placeholder(codec.loads(call.args), "args") is None:

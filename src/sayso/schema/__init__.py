@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sayso.schema.strict import completed
 from sayso.schema.validation import (
     check_schema,
+    closed,
     errors,
     foreign_schema,
     matches,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Signature",
     "check_schema",
+    "closed",
     "completed",
     "errors",
     "foreign_schema",

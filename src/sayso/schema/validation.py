@@ -154,6 +154,34 @@ def _placed(item: Any) -> list[tuple[str, str]]:
     return [(codec.path_text(path), _short(item.message))]
 
 
+#: What may allow a field that ``properties`` does not name.
+_OPEN = (
+    "additionalProperties",
+    "patternProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "if",
+    "$ref",
+)
+
+
+def closed(schema: Mapping[str, Any], given: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a schema of arguments that refuses unknown ones, for edits that people make.
+
+    A schema that says nothing about other fields allows them all. But a tool would drop or refuse
+    what it does not know, after the person has gone. Names in ``given`` stay allowed: the agent
+    used them.
+    """
+    known = schema.get("properties")
+    if not isinstance(known, Mapping) or not known or any(name in schema for name in _OPEN):
+        return dict(schema)
+    more: dict[str, Any] = {name: {} for name in given if name not in known}
+    return {**schema, "properties": {**more, **known}, "additionalProperties": False}
+
+
 def matches(schema: Mapping[str, Any], value: Any) -> bool:
     """Return whether the value is valid under the schema."""
     return not errors(schema, value, limit=1)

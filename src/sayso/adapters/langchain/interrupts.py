@@ -155,7 +155,7 @@ def object_of(**properties: Any) -> dict[str, Any]:
 
 def read_turn(value: Any, requests: Sequence[Request]) -> list[Decision]:
     """Read the answer to all calls of a turn."""
-    replies = _of_inbox(value)
+    replies = _of_inbox(value, requests)
     return decisions_from(value if replies is None else {"decisions": replies}, requests)
 
 
@@ -164,24 +164,32 @@ def read_one(value: Any, requests: Sequence[Request]) -> list[Decision]:
     request = requests[0]
     if request.kind == "question" and not (isinstance(value, Mapping) and "type" in value):
         return [request.respond(value)]
-    replies = _of_inbox(value)
+    replies = _of_inbox(value, requests)
     return [decision_from(replies[0] if replies and len(replies) == 1 else value, request)]
 
 
 _INBOX = {"accept": "approve", "edit": "edit", "response": "respond", "ignore": "reject"}
 
 
-def _of_inbox(value: Any) -> list[dict[str, Any]] | None:
+def _of_inbox(value: Any, requests: Sequence[Request]) -> list[dict[str, Any]] | None:
     """Read a list of replies in the agent inbox's form; None if it is something else."""
     listed = value if isinstance(value, list) else []
     if not listed or not all(isinstance(r, Mapping) and "args" in r for r in listed):
         return None
     if not all(reply.get("type") in tuple(_INBOX) for reply in listed):
         return None
-    return [_of_reply(_INBOX[reply["type"]], reply["args"]) for reply in listed]
+    shown = [*(dict(request.args) for request in requests), *[None] * len(listed)]
+    return [
+        _of_reply(_INBOX[reply["type"]], reply["args"], was)
+        for reply, was in zip(listed, shown, strict=False)
+    ]
 
 
-def _of_reply(type: str, args: Any) -> dict[str, Any]:
+def _of_reply(type: str, args: Any, shown: Any) -> dict[str, Any]:
+    if type == "approve" and args is not None:
+        # The agent inbox sends along what it showed. Anything else is not what people approved.
+        said = args.get("args", args) if isinstance(args, Mapping) else args
+        return {"type": type} if said == shown else {"type": type, "args": said}
     if type == "edit":
         named = isinstance(args, Mapping) and {"action", "args"} == set(args)
         return {"type": type, "edited_action": {**args, "name": args["action"]} if named else args}

@@ -403,7 +403,7 @@ def _check_edit(
     else:
         try:
             canonical = codec.loads(codec.canonical(dict(args)))
-            found = schema.errors(request.schema, canonical)
+            found = schema.errors(schema.closed(request.schema, request.args), canonical)
             problems += [{"field": path, "message": message} for path, message in found]
         except InvalidCall as error:
             problems.append({"field": error.path, "message": str(error)})
