@@ -421,16 +421,6 @@ class View(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
 
-class ErrorView(View):
-    """An error: its name, a message that says what to do, and what it applies to."""
-
-    error: str = Field(examples=["AlreadyDecided"])
-    message: str
-    field: str | None = None
-    request: str | None = None
-    decision: dict[str, Any] | None = None
-
-
 class RiskView(View):
     """How risky a call is, and why."""
 
@@ -441,8 +431,6 @@ class RiskView(View):
 class VoteView(View):
     """One approval of a quorum."""
 
-    model_config = ConfigDict(extra="allow")
-    type: str
     by: str
     at: datetime
     assurance: Assurance
@@ -459,6 +447,16 @@ class DecisionView(View):
     assurance: Assurance
 
 
+class ErrorView(View):
+    """An error: its name, a message that says what to do, and what it applies to."""
+
+    error: str = Field(examples=["AlreadyDecided"])
+    message: str
+    field: str | None = None
+    request: str | None = None
+    decision: DecisionView | None = Field(None, description="the decision that was made before")
+
+
 class ExecutionView(View):
     """The execution of a call, as opposed to the status of its request."""
 
@@ -466,6 +464,53 @@ class ExecutionView(View):
     status: str
     attempts: int
     result: Any = None
+
+
+class OptionView(View):
+    """One option of a question."""
+
+    label: str
+    value: Any = Field(description="what the answer is; the label if null")
+    description: str
+
+
+class QuestionView(View):
+    """A question that an agent asked."""
+
+    text: str
+    options: list[OptionView]
+    multiple: bool
+    free_text: bool | None
+    schema_: dict[str, Any] | None = Field(alias="schema", description="of the answer")
+
+
+class EvidenceView(View):
+    """What the other side reported about a call in doubt."""
+
+    answer: Literal["ran", "did_not_run", "unknown"]
+    text: str
+    at: datetime
+
+
+class ShownView(View):
+    """A request for a page to display: masked, and with hidden characters made visible."""
+
+    args: dict[str, Any]
+    lines: list[str] = Field(description="the arguments as lines of text")
+    original: dict[str, Any] | None
+    title: str
+    description: str
+    note: str
+    preview: Any
+    evidence: EvidenceView | None
+    question: QuestionView | None
+    schema_: dict[str, Any] | None = Field(alias="schema")
+    tool: str
+    agent: str
+    requester: str
+    summary: str = Field(description="one line for lists")
+    warnings: list[str] = Field(description="what hidden or misleading characters were found")
+    hidden: int = Field(description="how many hidden characters there are")
 
 
 class RequestView(View):
@@ -481,7 +526,7 @@ class RequestView(View):
     tool: str | None
     args: dict[str, Any]
     schema_: dict[str, Any] | None = Field(alias="schema", description="of the arguments")
-    question: dict[str, Any] | None
+    question: QuestionView | None
     title: str = Field(description="what people read first; empty if the tool has no title")
     description: str
     note: str = Field(description="the agent's own words, unverified")
@@ -501,8 +546,8 @@ class RequestView(View):
     assurance: Assurance = Field(description="the least assurance that a decision needs")
     effect: Effect = Field(description="what running it changes")
     effect_key: str = Field(description="what makes the effect unique in the store; may be empty")
-    evidence: dict[str, Any] | None = Field(
-        description="for a call in doubt, what the other side reported: answer, text and at"
+    evidence: EvidenceView | None = Field(
+        description="for a call in doubt, what the other side reported"
     )
     created_at: datetime
     expires_at: datetime | None
@@ -511,7 +556,7 @@ class RequestView(View):
     masked: bool
     can: list[DecisionType] = Field(description="the decisions that you may make now")
     why_not: str
-    shown: dict[str, Any]
+    shown: ShownView
 
 
 class RequestPage(View):
@@ -672,19 +717,186 @@ class GrantPage(View):
     next: str | None
 
 
+class FieldError(View):
+    """Why a field is invalid."""
+
+    field: str
+    message: str
+
+
+class Change(View):
+    """A value that an edit changes; null where there is none."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+class Lines(View):
+    """The arguments before and after an edit, as lines of text."""
+
+    before: list[str]
+    after: list[str]
+
+
 class CheckView(View):
-    """What an edit would change, and under which terms."""
+    """What an edit would change, and, if it is valid, under which terms it would be decided."""
 
-    model_config = ConfigDict(extra="allow")
     ok: bool
-    errors: list[dict[str, Any]]
-    shown: dict[str, Any]
-    diff: list[dict[str, Any]]
+    errors: list[FieldError]
+    shown: Lines
+    diff: list[Change]
+    verdict: Literal["allow", "ask", "deny"] | None = None
+    risk: RiskView | None = None
+    quorum: int | None = None
+    rule: str | None = None
 
 
-class Items(View):
-    """A list and the cursor of the next page."""
+class DecisionResultView(View):
+    """The outcome of one decision of a batch: the request, or why it was not decided."""
+
+    id: str
+    request: RequestView | None = None
+    error: ErrorView | None = None
+
+
+class DecisionResults(View):
+    """The outcome of each decision of a batch, in the order of the batch."""
+
+    items: list[DecisionResultView]
+    next: str | None
+
+
+class RenewView(View):
+    """Whether a claim is still valid."""
+
+    ours: bool
+
+
+class ChatView(View):
+    """A chat that you started."""
+
+    id: str
+    agent: str
+    title: str = Field(description="the beginning of its first message")
+    updated_at: datetime
+    status: RunStatus
+
+
+class ChatPage(View):
+    """Your chats."""
+
+    items: list[ChatView]
+    next: str | None
+
+
+class UiMessage(View):
+    """A message of a chat, as `useChat` reads it."""
 
     model_config = ConfigDict(extra="allow")
-    items: list[dict[str, Any]]
-    next: str | None = None
+    id: str
+    role: Literal["user", "assistant", "system"]
+    parts: list[dict[str, Any]]
+
+
+class Messages(View):
+    """The messages of a chat."""
+
+    messages: list[UiMessage]
+
+
+class AgentToolView(View):
+    """A tool of an agent."""
+
+    name: str
+    description: str
+    schema_: dict[str, Any] = Field(alias="schema", description="of the arguments")
+    needs_approval: Literal["always", "sometimes", "never"]
+    allowed: list[DecisionType]
+
+
+class AgentView(View):
+    """An agent of this server."""
+
+    name: str
+    default: bool = Field(description="whether a chat that names no agent is with this one")
+    chat: bool = Field(description="whether people can chat with it here")
+    tools: list[AgentToolView]
+
+
+class AgentPage(View):
+    """The agents of this server."""
+
+    items: list[AgentView]
+    next: str | None
+
+
+class Bar(View):
+    """One bar of a histogram."""
+
+    label: str
+    count: int
+
+
+class OpenStats(View):
+    """The requests that wait for a person."""
+
+    count: int
+    more: bool = Field(description="whether there are too many to count")
+    oldest_at: datetime | None
+    by_age: list[Bar]
+
+
+class DecidedStats(View):
+    """How long people took to decide."""
+
+    count: int
+    median_seconds: float | None
+    p95_seconds: float | None
+    under_three_seconds: int = Field(description="approvals in less than three seconds")
+    expired: int
+
+
+class DayStats(View):
+    """The requests of one day."""
+
+    day: str = Field(examples=["2026-11-15"])
+    asked: int
+    decided: int
+    expired: int
+
+
+class ToolStats(View):
+    """The requests of one tool."""
+
+    tool: str
+    asked: int
+    approved: int
+    edited: int
+    rejected: int
+    responded: int
+    expired: int
+    rate: float | None = Field(description="approved and edited, of those that were decided")
+
+
+class ReviewerStats(View):
+    """The decisions of one person."""
+
+    name: str
+    count: int
+    median_seconds: float | None
+    under_three: int
+
+
+class StatsView(View):
+    """Statistics over the requests that you may see."""
+
+    days: int
+    since: datetime = Field(description="where counting begins; later than the days if not `whole`")
+    whole: bool
+    open: OpenStats
+    decided: DecidedStats
+    per_day: list[DayStats]
+    tools: list[ToolStats]
+    reviewers: list[ReviewerStats]
+    histogram: list[Bar] = Field(description="times to decision")

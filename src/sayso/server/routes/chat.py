@@ -23,7 +23,7 @@ from sayso.errors import NotFound
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
 from sayso.server.openapi import EVENT_SCHEMA, errors, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
-from sayso.server.schemas import Items
+from sayso.server.schemas import ChatPage, Messages
 from sayso.server.service import Service, service_of
 from sayso.stores.row_checks import if_readable
 from sayso.sync import to_thread
@@ -142,13 +142,13 @@ def chat_router(*, recipe: bool) -> APIRouter:
         "/{chat_id}/messages",
         name=f"list_messages{suffix}",
         summary="List the messages of a chat with the default agent",
-        response_model=dict[str, Any],
+        response_model=Messages,
     )
     @router.get(
         "/{agent}/{chat_id}/messages",
         name=f"list_messages_with_agent{suffix}",
         summary="List the messages of a chat with an agent",
-        response_model=dict[str, Any],
+        response_model=Messages,
     )
     async def list_messages(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -185,7 +185,9 @@ async def _closing_at_end(
 chats_router = APIRouter(prefix="/api/chats", tags=["chat"])
 
 
-@chats_router.get("", summary="List your chats", response_model=Items, responses=errors(401, 403))
+@chats_router.get(
+    "", summary="List your chats", response_model=ChatPage, responses=errors(401, 403)
+)
 async def list_chats(request: Request, who: CurrentChatUser) -> JsonResponse:
     """List the chats that you started, newest first."""
     return JsonResponse(

@@ -37,7 +37,7 @@ from sayso.server.details import request_details
 from sayso.server.openapi import errors
 from sayso.server.request_views import inert, redact_args, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
-from sayso.server.routes.parameters import Agent, ExpiresWithin, RequestId, Run, Thread, Tool
+from sayso.server.routes.parameters import Mine, RequestFilters, RequestId
 from sayso.server.schemas import (
     DECISION_FIELDS,
     BulkDecisionBody,
@@ -45,10 +45,10 @@ from sayso.server.schemas import (
     CheckBody,
     CheckView,
     DecisionBody,
+    DecisionResults,
     GrantPage,
     GrantView,
     GroupsView,
-    Items,
     RequestPage,
     RequestView,
     json_body,
@@ -58,10 +58,7 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import request_in
 from sayso.sync import read, to_thread
 from sayso.types import (
-    KINDS,
-    RISKS,
     SORTS,
-    STATUS_FILTERS,
     Approve,
     Decision,
     Edit,
@@ -91,24 +88,8 @@ router = APIRouter(prefix="/api")
 async def list_requests(
     request: Request,
     who: CurrentReviewer,
-    status: Annotated[
-        str, Query(description="the status", json_schema_extra={"enum": [*STATUS_FILTERS]})
-    ] = "pending",
-    kind: Annotated[
-        str | None, Query(description="the kind", json_schema_extra={"enum": [*KINDS]})
-    ] = None,
-    agent: Agent = None,
-    tool: Tool = None,
-    thread: Thread = None,
-    run: Run = None,
-    risk: Annotated[
-        str | None, Query(description="the risk level", json_schema_extra={"enum": [*RISKS]})
-    ] = None,
-    q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
-    mine: Annotated[
-        bool, Query(description="only requests for you in particular, not for everyone")
-    ] = False,
-    expires_within: ExpiresWithin = None,
+    filters: RequestFilters,
+    mine: Mine = False,
     sort: Annotated[
         str | None, Query(description="which come first", json_schema_extra={"enum": [*SORTS]})
     ] = None,
@@ -118,19 +99,11 @@ async def list_requests(
     ] = 50,
 ) -> JsonResponse:
     """List the requests that you may see: pending ones oldest first, others newest first."""
-    filters = _filters(
-        status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q, sort=sort
-    )
-    filters |= {"expires_within": expires_within, "limit": limit, "after": after or None}
+    filters |= {"limit": limit, "after": after or None} | ({"sort": sort} if sort else {})
     if filters["status"] != "pending":
         filters.setdefault("sort", "newest")
     render = service_of(request).request_lists.page
     return RawJsonResponse(await to_thread(render, who.reviewer, filters, mine=mine))
-
-
-def _filters(status: str, **named: str | None) -> dict[str, Any]:
-    given = {name: value for name, value in named.items() if value not in (None, "")}
-    return {"status": status or "pending", **given}
 
 
 @router.get(
@@ -143,27 +116,13 @@ def _filters(status: str, **named: str | None) -> dict[str, Any]:
 async def count_requests(
     request: Request,
     who: CurrentReviewer,
-    status: Annotated[str, Query(description=f"one of {', '.join(STATUS_FILTERS)}")] = "pending",
-    kind: Annotated[str | None, Query(description="approval, question or in_doubt")] = None,
-    agent: Agent = None,
-    tool: Tool = None,
-    thread: Thread = None,
-    run: Run = None,
-    risk: Annotated[str | None, Query(description="low, medium, high or critical")] = None,
-    q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
-    mine: Annotated[
-        bool, Query(description="only requests for you in particular, not for everyone")
-    ] = False,
-    expires_within: ExpiresWithin = None,
+    filters: RequestFilters,
+    mine: Mine = False,
 ) -> JsonResponse:
     """Count the requests that you may see by kind, agent, tool and risk.
 
     Takes the filters of the list. The counts are exact, however many requests there are.
     """
-    filters = _filters(
-        status, kind=kind, agent=agent, tool=tool, thread=thread, run=run, risk=risk, q=q
-    )
-    filters["expires_within"] = expires_within
     count = service_of(request).request_lists.groups
     return JsonResponse(await to_thread(count, who.reviewer, filters, mine=mine))
 
@@ -265,7 +224,7 @@ async def decide_request(
     "/decisions",
     tags=["requests"],
     summary="Decide many requests",
-    response_model=Items,
+    response_model=DecisionResults,
     responses=errors(400, 401, 403, 404, 413, 422, 429),
 )
 async def decide_requests(

@@ -25,6 +25,7 @@ from sayso.server.schemas import (
     ClaimBody,
     ClaimView,
     OpenBody,
+    RenewView,
     ReportBody,
     RequestView,
     ResultBody,
@@ -181,7 +182,7 @@ async def report_released(
 @router.post(
     "/{request_id}/renew",
     summary="Renew a claim",
-    response_model=dict[str, bool],
+    response_model=RenewView,
     responses=_ERRORS,
 )
 async def renew_claim(

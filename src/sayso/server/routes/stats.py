@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import APIRouter, Request
@@ -17,6 +17,7 @@ from sayso.rows import Call
 from sayso.server.auth import CurrentReviewer
 from sayso.server.openapi import errors
 from sayso.server.responses import JsonResponse
+from sayso.server.schemas import StatsView
 from sayso.server.service import service_of
 from sayso.stores.base import Query, Store
 from sayso.sync import to_thread
@@ -42,7 +43,7 @@ _AGES: _Buckets = ((60, "< 1 min"), (600, "1-10 min"), (3600, "10-60 min"), (86_
 @router.get(
     "/stats",
     summary="Get decision statistics",
-    response_model=dict[str, Any],
+    response_model=StatsView,
     responses=errors(401, 403, 422),
 )
 async def get_stats(

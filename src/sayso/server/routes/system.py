@@ -22,7 +22,7 @@ from sayso.server.middleware import foreign_page
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import HealthView, Items, LoginBody, MeView, json_body
+from sayso.server.schemas import AgentPage, HealthView, LoginBody, MeView, json_body
 from sayso.server.service import service_of
 from sayso.sync import to_thread
 from sayso.types import Json
@@ -120,7 +120,7 @@ async def get_me(request: Request, who: AnyPrincipal) -> JsonResponse:
     "/api/agents",
     tags=["session"],
     summary="List agents and their tools",
-    response_model=Items,
+    response_model=AgentPage,
     responses=errors(401),
 )
 async def list_agents(request: Request, who: AnyPrincipal) -> JsonResponse:
