@@ -17,6 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_world import ERAS, World, ticket_in
+from waiting import until_async
 
 from sayso.inbox import create_token
 
@@ -132,3 +133,30 @@ def test_options_that_do_not_go_together(world: World, options: list[str], messa
     assert ran.returncode == 2
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+async def test_a_client_that_disconnects_without_a_word_is_not_handed_the_result(
+    world: World,
+) -> None:
+    config = world.config(hold=60)
+    accept = {"Accept": "application/json, text/event-stream"}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    hello["clientInfo"] = {"name": "t", "version": "1"}
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+    with listening(world, config, "--no-auth") as url:
+        async with httpx.AsyncClient(headers=accept, timeout=30) as http:
+            first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+            opened = await http.post(url, json=first)
+            headers = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await http.post(url, json=ready, headers=headers)
+            body = {**call, "params": {"name": "order", "arguments": TEA}}
+            async with http.stream("POST", url, json=body, headers=headers):
+                (request,) = await world.asked()
+            # The connection is closed here, in the middle of the call.
+        await world.inbox.approve(request, by="ana")
+        await until_async(lambda: world.effects == ["order tea 1"])
+        async with connected(url, None) as client:
+            result = await client.call_tool("order", TEA)
+            assert result.structured_content == {"ordered": "tea", "count": 1}
+    assert world.effects == ["order tea 1"]

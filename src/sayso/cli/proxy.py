@@ -150,6 +150,8 @@ class Gates:
         self._made: dict[str, Gate | RemoteGate] = {}
         self._store: Store | None = None
         if server is None:
+            if store.startswith("memory:"):
+                raise Usage("memory:// is not shared, so nobody could decide: use --store")
             self._store = open_store(store)
         elif not self._token:
             raise Usage("--server needs an agent token in SAYSO_TOKEN")

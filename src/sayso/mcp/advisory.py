@@ -23,7 +23,7 @@ from sayso.gate import Gate
 from sayso.gate.framework import Outcome
 from sayso.gate.options import checked_words, question_terms
 from sayso.gate.plan import Plan
-from sayso.mcp.calls import Caller, Calls, Held
+from sayso.mcp.calls import Calls, Held
 from sayso.mcp.config import DEFAULT_HOLD, VERSION, OnAbandon
 from sayso.mcp.front import (
     TOOL_USE_ID,
@@ -34,6 +34,7 @@ from sayso.mcp.front import (
     text_result,
 )
 from sayso.mcp.journal import Journal
+from sayso.mcp.upstreams import Listener
 from sayso.rows import Call
 from sayso.types import Json, Option, Question, Terms
 from sayso.views import stored_question
@@ -148,7 +149,7 @@ class AskTarget:
             content = {"text": args["action"], "details": args.get("details") or {}}
         return codec.canonical(content).decode()
 
-    def plan(self, gate: Gate | RemoteGate, args: str, caller: Caller) -> Plan:
+    def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
         """Return the plan of the request."""
         allowed = ("respond", "reject") if self.kind == "question" else ("approve", "reject")
         own = question_terms(self.kind, allowed, {})
@@ -262,7 +263,7 @@ class AdvisoryServer:
         return await self._wait(calls, opened, caller)
 
     async def _wait(self, calls: Calls, held: Held, caller: FrontCaller) -> types.CallToolResult:
-        outcome = await calls.wait(held, caller, self._hold, caller.interrupted)
+        outcome = await calls.wait(held, caller, self._hold)
         return _told(held.ticket, outcome)
 
 

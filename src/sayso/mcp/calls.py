@@ -40,6 +40,7 @@ from sayso.errors import (
     Refused,
     ResultNotKept,
     SaysoError,
+    TooMany,
     describe_error,
 )
 from sayso.gate import Gate
@@ -48,7 +49,7 @@ from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope
 from sayso.mcp.config import OnAbandon
 from sayso.mcp.journal import Journal
-from sayso.mcp.upstreams import ConnectionLost
+from sayso.mcp.upstreams import ConnectionLost, Listener
 from sayso.rows import LIVE, Call, CallStatus
 from sayso.sync import read
 from sayso.types import Json, Terms, Verdict
@@ -62,6 +63,8 @@ PROGRESS_SECONDS = 3.0
 #: How many outcomes to keep for a client that asks for them again.
 _MOST_DELIVERED = 500
 _MOST_OPEN = 1000
+#: How many calls of one agent may wait at the same time.
+MOST_WAITING = 500
 #: How long a client that was held already waits for the status of its call.
 _STATUS_SECONDS = 2.0
 #: Seconds that running calls get when the proxy ends, which must be gone two seconds after its
@@ -95,22 +98,19 @@ class Target(Protocol):
         """Return the arguments with defaults, as they are stored. Raise ``InvalidCall``."""
         ...
 
-    def plan(self, gate: Gate | RemoteGate, args: str, caller: Caller) -> Plan:
+    def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
         """Return the plan of a call. Its key is ignored."""
         ...
 
 
-class Caller(Protocol):
+class Caller(Listener, Protocol):
     """A client that waits for a call."""
 
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Pass on a sign of life."""
-        ...
+    #: Set if the client must get an answer now, to be asked a question.
+    interrupted: asyncio.Event
 
-    async def elicit(
-        self, params: types.ElicitRequestParams
-    ) -> types.ElicitResult | types.ErrorData:
-        """Ask the client's user a question of the server."""
+    async def gone(self) -> bool:
+        """Return whether the client has disconnected without a word."""
         ...
 
 
@@ -130,6 +130,11 @@ class Held:
     running: bool = False
     #: How often a client waited for it in vain.
     idle: int = 0
+
+    @property
+    def connection(self) -> str | None:
+        """The connection of the client that waits, if one does."""
+        return self.callers[-1].connection if self.callers else None
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Pass progress of the server on to the clients that wait."""
@@ -186,6 +191,11 @@ class Calls:
         for held in self._held.values():
             if not held.callers and (held.target.name, held.wrote) == (target.name, wrote):
                 return held
+        if sum(not held.task.done() for held in self._held.values()) >= MOST_WAITING:
+            raise TooMany(
+                f"{MOST_WAITING} calls of this agent wait for people already: have some decided "
+                "first"
+            )
         return self._hold(ticket, target, wrote)
 
     async def find(self, ticket: str) -> Held | None:
@@ -305,29 +315,27 @@ class Calls:
 
     # -- waiting for a call
 
-    async def wait(
-        self, held: Held, caller: Caller, seconds: float, interrupted: asyncio.Event
-    ) -> Outcome | None:
-        """Wait for a call. Return its outcome, or None after ``seconds`` or when interrupted.
+    async def wait(self, held: Held, caller: Caller, seconds: float) -> Outcome | None:
+        """Wait for a call. Return its outcome, or None after ``seconds`` or if interrupted.
 
         If the client leaves, the call goes on, unless its ``on_abandon`` says otherwise.
         """
         ends, beats = time.monotonic() + seconds, 0
-        interrupt = asyncio.ensure_future(interrupted.wait())
+        interrupt = asyncio.ensure_future(caller.interrupted.wait())
         try:
             with self._waiting(held, caller):
                 while not held.task.done():
                     left = ends - time.monotonic()
-                    if interrupt.done():
-                        return None
-                    if left <= 0:
-                        held.idle += 1
+                    if left <= 0 or interrupt.done():
+                        held.idle += left <= 0
                         return None
                     await asyncio.wait(
                         {held.task, interrupt},
                         timeout=min(PROGRESS_SECONDS, left),
                         return_when=asyncio.FIRST_COMPLETED,
                     )
+                    if await caller.gone():
+                        raise asyncio.CancelledError
                     beats += 1
                     if not held.task.done() and not held.running:
                         await caller.progress(beats / 1000, None, "waiting for a decision")
@@ -374,22 +382,17 @@ class Calls:
     def _waiting(self, held: Held, caller: Caller) -> Iterator[None]:
         held.callers.append(caller)
         # While a client waits, the record of the result also finishes the run, in one commit.
-        held.scope.alone = True
+        held.scope.alone, left = True, False
         try:
             yield
         except asyncio.CancelledError:
-            held.callers.remove(caller)
-            if not held.callers:
-                held.scope.alone = False
-                self._abandon(held)
+            left = True
             raise
-        except BaseException:
-            held.callers.remove(caller)
-            raise
-        else:
-            held.callers.remove(caller)
         finally:
+            held.callers.remove(caller)
             held.scope.alone = bool(held.callers)
+            if left and not held.callers:
+                self._abandon(held)
 
     def _abandon(self, held: Held) -> None:
         if held.target.on_abandon == "cancel" and not held.task.done():

@@ -147,6 +147,21 @@ class FrontCaller:
         params = self.ctx.session.client_params
         return "" if params is None else params.client_info.name
 
+    @property
+    def connection(self) -> str:
+        """Identifies the client's connection: the session over HTTP, or the one on stdio.
+
+        Over HTTP in the modern era each request is on its own.
+        """
+        if self.ctx.request is None:
+            return "stdio"
+        session = self.ctx.request.headers.get("mcp-session-id")
+        return f"request-{id(self)}" if session is None else str(session)
+
+    async def gone(self) -> bool:
+        """Return whether the client has disconnected. Over HTTP, nothing else says so."""
+        return self.ctx.request is not None and bool(await self.ctx.request.is_disconnected())
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report progress, which must increase, if the client asked for it."""
         self._last = progress if progress > self._last else self._last + 0.000_001
@@ -198,7 +213,7 @@ class Desk:
         self, calls: Calls, held: Held, caller: FrontCaller
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
         """Hold a client until its call has ended, up to its limit; then hand back a ticket."""
-        outcome = await calls.wait(held, caller, self._hold(caller.name), caller.interrupted)
+        outcome = await calls.wait(held, caller, self._hold(caller.name))
         if outcome is not None:
             return result_of(outcome)
         if caller.question is not None:
@@ -211,12 +226,12 @@ class Desk:
         return text_result(await _hand_back(calls, held))
 
     async def answered(
-        self, calls: Calls, caller: FrontCaller, params: types.CallToolRequestParams
+        self, calls: Calls, caller: FrontCaller, params: types.CallToolRequestParams, wrote: str
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
         """Pass on the answer of a modern client's user, and hold the client again."""
         ticket = params.request_state or ""
         held = await calls.find(ticket)
-        if held is None:
+        if held is None or (held.target.name, held.wrote) != (params.name, wrote):
             return await self._unknown(calls, ticket)
         future = self._questions.pop(ticket, None)
         answer = (params.input_responses or {}).get("elicitation")

@@ -34,7 +34,7 @@ from sayso.gate import Gate
 from sayso.gate.framework import FrameworkTool
 from sayso.gate.gate import policy_terms
 from sayso.gate.plan import Plan
-from sayso.mcp.calls import Caller, Calls, Held, ServerConnectionLost
+from sayso.mcp.calls import Calls, Held, ServerConnectionLost
 from sayso.mcp.config import VERSION, Config, OnAbandon
 from sayso.mcp.front import (
     TOOL_USE_ID,
@@ -50,7 +50,7 @@ from sayso.mcp.front import (
 )
 from sayso.mcp.journal import Journal
 from sayso.mcp.pins import Face, Pins, face_of
-from sayso.mcp.upstreams import ConnectionLost, Upstream
+from sayso.mcp.upstreams import ConnectionLost, Listener, Upstream
 from sayso.rows import Call
 from sayso.types import Declared, Json, Terms, ToolCall, Verdict
 
@@ -92,22 +92,21 @@ class ProxyTool:
         """Return the arguments with defaults. Raise ``InvalidCall``."""
         return self.gated.intake(args)
 
-    def plan(self, gate: Gate | RemoteGate, args: str, caller: Caller) -> Plan:
+    def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
         """Return the plan of a call."""
 
         async def run(row: Call) -> dict[str, Any]:
-            if isinstance(caller, Held):
-                caller.running = True
+            held = listener if isinstance(listener, Held) else None
+            if held is not None:
+                held.running = True
             try:
                 passed = self.gated.passed(codec.loads(row.args))
-                return await self.upstream.call(
-                    self.tool.name, passed, caller.progress, caller.elicit
-                )
+                return await self.upstream.call(self.tool.name, passed, listener)
             except ConnectionLost as lost:
                 raise ServerConnectionLost(str(lost)) from lost
             finally:
-                if isinstance(caller, Held):
-                    caller.running = False
+                if held is not None:
+                    held.running = False
 
         async def terms(values: dict[str, Any]) -> Terms:
             assert isinstance(gate, Gate)
@@ -295,8 +294,7 @@ class Proxy:
         """Note a client of the handshake era, to tell it about changes."""
         caller = FrontCaller(ctx)
         if not caller.modern:
-            headers = getattr(ctx.request, "headers", None) or {}
-            self._legacy[headers.get("mcp-session-id", "stdio")] = ctx.session
+            self._legacy[caller.connection] = ctx.session
             while len(self._legacy) > 1000:
                 self._legacy.pop(next(iter(self._legacy)))
 
@@ -343,7 +341,8 @@ class Proxy:
         if tool is None:
             return text_result(self._no_tool(params.name), error=True)
         if params.request_state is not None:
-            return await self._desk.answered(calls, caller, params)
+            wrote = tool.intake(params.arguments or {})
+            return await self._desk.answered(calls, caller, params, wrote)
         if tool.changes:
             tool = await self._accepted_since(tool)
         if tool.changes and not isinstance(calls.gate, Gate):

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx2
 import mcp.client.stdio as stdio_transport
@@ -29,7 +29,6 @@ from mcp.client import ClientRequestContext
 from mcp.client.session import IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -40,7 +39,6 @@ from sayso.mcp.config import VERSION, UpstreamConfig
 log = logging.getLogger("sayso.mcp")
 
 T = TypeVar("T")
-Elicit = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]]
 
 #: Seconds to wait for a server that is being started or reconnected.
 CONNECT_SECONDS = 30.0
@@ -56,8 +54,27 @@ _EXIT_SECONDS, _KILL_SECONDS = 0.7, 0.3
 
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
-#: Answers elicitations of the call that this task makes.
-elicits: ContextVar[Elicit | None] = ContextVar("sayso_mcp_elicits", default=None)
+#: Who listens to the call that this task makes.
+_listening: ContextVar[Listener | None] = ContextVar("sayso_mcp_listening", default=None)
+
+
+class Listener(Protocol):
+    """Who made a call, and hears what the server says while it runs."""
+
+    @property
+    def connection(self) -> str | None:
+        """The client's connection. None if nobody waits for the call now."""
+        ...
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Pass on a sign of life."""
+        ...
+
+    async def elicit(
+        self, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Ask the client's user a question of the server."""
+        ...
 
 
 class Unreachable(SaysoError):
@@ -93,8 +110,8 @@ class Upstream:
         #: The lists that changed and were not read again yet, and who reads them.
         self._stale: set[str] = set()
         self._relisting: asyncio.Task[None] | None = None
-        #: What the running calls do with elicitations that the server relates to no call.
-        self._running: list[Elicit] = []
+        #: Who listens to the calls that run.
+        self._running: list[Listener] = []
 
     # -- the connection
 
@@ -282,19 +299,17 @@ class Upstream:
             )
         return self._client
 
-    async def call(
-        self, tool: str, args: dict[str, Any], progress: ProgressFnT, elicit: Elicit
-    ) -> dict[str, Any]:
+    async def call(self, tool: str, args: dict[str, Any], listener: Listener) -> dict[str, Any]:
         """Call a tool, and return its result as JSON."""
 
         async def send(client: Client) -> types.CallToolResult:
-            token = elicits.set(elicit)
-            self._running.append(elicit)
+            token = _listening.set(listener)
+            self._running.append(listener)
             try:
-                return await client.call_tool(tool, args, progress_callback=progress)
+                return await client.call_tool(tool, args, progress_callback=listener.progress)
             finally:
-                self._running.remove(elicit)
-                elicits.reset(token)
+                self._running.remove(listener)
+                _listening.reset(token)
 
         result = await self._sent(send)
         found = result.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -372,15 +387,14 @@ class Upstream:
         """Pass a question of the server to the caller for whom it works.
 
         A server of the handshake era does not say for which call it asks. If calls of several
-        callers run, none of them may see the question.
+        connections run, none of them may see the question.
         """
-        ask = elicits.get()
-        if ask is None:
-            callers = set(self._running)
-            ask = callers.pop() if len(callers) == 1 else None
-        if ask is None:
+        listener = _listening.get()
+        if listener is None and len({one.connection for one in self._running}) == 1:
+            listener = self._running[-1]
+        if listener is None:
             return types.ElicitResult(action="cancel")
-        return await ask(params)
+        return await listener.elicit(params)
 
 
 async def _not_validated(name: str, result: types.CallToolResult) -> None:
