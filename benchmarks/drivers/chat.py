@@ -1,4 +1,4 @@
-"""Puts the same load on a chat server, whoever wrote it: pause, then the approval that is timed.
+"""Puts the same load on any chat server: pause, then the approval that is timed.
 
 python chat_driver.py N COMMAND...   the command prints a port as its first line
 

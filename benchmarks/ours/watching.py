@@ -1,4 +1,4 @@
-"""Looks at SQLite from below, whoever opens it: rows written, bytes logged.
+"""Looks at SQLite from below, in any process: rows written, bytes logged.
 
 Import it before anything that opens a file; no checkpoint then comes in between, so that the
 growth of the log is what was written.

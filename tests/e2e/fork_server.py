@@ -12,7 +12,6 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sayso.stores.postgres import store
+from sayso.testing.adapter_steps import Interpreter
 
 MODULES = ("actors", "stories", "tales")
 PATIENCE = 60.0
@@ -40,15 +40,12 @@ class Ended:
         return self.signal == signal.SIGKILL
 
 
-class ForkServer:
+class ForkServer(Interpreter):
     """The warm interpreter, as the tests see it."""
 
     def __init__(self, *more: Path) -> None:
         """With ``more`` files whose functions are to be called."""
-        command = [sys.executable, __file__, *map(str, more)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        super().__init__(__file__, *map(str, more))
 
     def spawn(self, task: str, **arguments: Any) -> int:
         """Start a child; gives its process id."""
@@ -68,25 +65,6 @@ class ForkServer:
         ended = self.run(task, **arguments)
         assert (ended.signal, ended.error) == (0, ""), ended.error or ended
         return ended.value
-
-    def _ask(self, request: dict[str, Any]) -> Any:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        assert answer, "the fork_server is gone"
-        return json.loads(answer)
-
-    def close(self) -> None:
-        """End it; it ends what is left of its children."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        process.wait(30)
-        process.stdout.close()
 
 
 def _serve() -> None:

@@ -2,7 +2,7 @@
 
 A turn needs few commits: the reply with its calls and all messages since the last reply, the claim
 together with the start of what was decided, each result, and the last reply. Nothing is written
-before the model has answered, and no one is told of anything before it is written.
+before the model has answered, and nothing is reported before it is written.
 
 A process that resumes a run reads the stored state and does the one thing that is possible next.
 So it does not matter which process asked or where the decision was made. A process that lost its

@@ -261,7 +261,7 @@ class Server:
                 released = {"caller": use.caller_of(request["args"])}
                 request = self.call("POST", f"{path}/release", released, until=until)
                 if request["execution"]["status"] == "ready":
-                    time.sleep(_PAUSE)  # a moment later, somebody else has changed it
+                    time.sleep(_PAUSE)  # something else changed it a moment ago
             elif request["status"] != "pending":
                 return request
             elif (left := ends - time.monotonic()) <= 0:

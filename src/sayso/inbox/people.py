@@ -194,7 +194,7 @@ class Audience(NamedTuple):
     names: frozenset[str]
 
     def holds(self, ours: frozenset[str]) -> bool:
-        """Return whether somebody with these names belongs to the audience."""
+        """Return whether a person with these names belongs to the audience."""
         return self.everybody or not self.names.isdisjoint(ours)
 
 

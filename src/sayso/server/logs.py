@@ -1,6 +1,6 @@
 """Logging to stderr for servers and workers, as text or as JSON lines.
 
-A record may quote what came over the network: a path, a name, an error of somebody else's server.
+A record may quote what came over the network: a path, a name, an error of another server.
 In a text log, each record is one line, its hidden characters are visible, and a traceback is
 indented below it, so that no text can pass for another record.
 """

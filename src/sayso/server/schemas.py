@@ -195,7 +195,7 @@ class LoginBody(Body):
 
     token: str = Field(max_length=500, examples=["sayso_…"])
     switch: bool = Field(
-        False, description="sign out whoever is signed in in this browser; without it, 409"
+        False, description="sign out the person who is signed in in this browser; without it, 409"
     )
 
 

@@ -153,20 +153,43 @@ from sayso.testing.adapter_steps import serve; serve({harness!r})
 """
 
 
-class ForkServer:
+class Interpreter:
+    """Another Python process that answers each line of JSON with a line of JSON."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer, "the other process has died: see its stderr"
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """Stop the interpreter and its children."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+class ForkServer(Interpreter):
     """An interpreter that has imported the framework, and forks a child for each step.
 
     It has one OS thread and opens no files, so a fork of it is as good as a fresh process.
     """
 
     def __init__(self, harness: str) -> None:
-        program = _SERVE.format(path=[p or os.getcwd() for p in sys.path], harness=harness)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        path = [p or os.getcwd() for p in sys.path]
+        super().__init__("-c", _SERVE.format(path=path, harness=harness))
 
     def spawn(self, step: Step) -> int:
         """Start a step in its own process, and return the process id."""
@@ -180,25 +203,6 @@ class ForkServer:
             raise AssertionError(ended["error"])
         came = ended["came"]
         return None if came is None else StepResult(**{**came, "waiting": tuple(came["waiting"])})
-
-    def _ask(self, request: dict[str, Any]) -> Any:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        assert answer, "the fork server has died: see its stderr"
-        return json.loads(answer)
-
-    def close(self) -> None:
-        """Stop the interpreter and its children."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        process.wait(30)
-        process.stdout.close()
 
 
 def serve(harness: str) -> None:

@@ -196,7 +196,7 @@ def check_call(call: Call) -> None:
 
 
 def check_signatures(store: Store, call: Call) -> None:
-    """Check the MAC and digest of a call, and the signatures of whoever approved it."""
+    """Check the MAC and digest of a call, and the signatures of the people who approved it."""
     assert not row_wrong(store.keys, call), f"{call.id}: bad MAC"
     assert codec.digest(envelope(call)) == call.digest, f"{call.id} does not match its digest"
     decision = call.decision

@@ -5,7 +5,7 @@ import { useResource } from "../shared/resource";
 import { useQuery } from "../shared/router";
 import { CLOSED, KINDS } from "./choices";
 
-/** One row of narrow fields; each is a part of the address, so that a view can be sent to somebody. */
+/** One row of narrow fields; each is a part of the address, so that a view can be shared as a link. */
 export function Filters(): ReactElement {
   const [query, setQuery] = useQuery();
   const agents = useResource("agents", api.agents).data?.items ?? [];

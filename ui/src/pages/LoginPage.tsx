@@ -14,7 +14,7 @@ export default function LoginPage(): ReactElement {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
-  /** The secret that would sign in somebody else than who is signed in: that is asked first. */
+  /** The secret of another person than the one who is signed in: ask before switching. */
   const [other, setOther] = useState("");
   const tried = useRef(false);
   const enter = async (secret: string, switchUser = false) => {

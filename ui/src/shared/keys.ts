@@ -46,7 +46,7 @@ export function match(lists: Bindings[], key: string, lead: string): { run?: Bin
   return { lead: leads ? key : "" };
 }
 
-/** Whoever came last is asked first: an open form before the list behind it. */
+/** The last one added is asked first: an open form before the list behind it. */
 const stack: { current: Bindings }[] = [];
 let lead = "";
 let leadAt = 0;

@@ -40,7 +40,7 @@ const GIVEN_UP = 3;
 const HIDDEN = 60_000;
 
 let state: LiveState = { state: "connecting", retryAt: null, heardAt: null };
-/** The last event that any page heard: whoever leads next continues there. */
+/** The last event that any page heard: the next leader continues there. */
 let lastId = "";
 /** Whether this page has heard the feed before, so that a gap is possible. */
 let opened = false;
@@ -176,7 +176,7 @@ export function startLive(person: string): () => void {
         resolve();
       }),
     );
-    // Whoever signs in again in another page has to find the lead free.
+    // Another page that signs in again must find the lead free.
     retry = follow(mine.signal, publish, () => mine.abort());
     return over;
   };

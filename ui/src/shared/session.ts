@@ -1,4 +1,4 @@
-/** Who is signed in, for whoever draws something that depends on it. */
+/** Who is signed in, for the parts of the page that depend on it. */
 
 import { createContext, useContext } from "react";
 import type { Me } from "./types";

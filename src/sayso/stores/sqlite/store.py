@@ -1,8 +1,8 @@
 """SQLite: one file, many OS threads, many processes.
 
-Writers combine. A caller queues its operation and takes the writer's lock; whoever holds it commits
-everything queued so far in one transaction (a SAVEPOINT each), so ten OS threads share one fsync
-and a lone caller pays for no hand-over. Between processes, a ``flock`` on a lock file surrounds
+Writers combine. A caller queues its operations and takes the writer's lock; the thread that holds
+it commits everything queued so far in one transaction (a SAVEPOINT each). So ten OS threads share
+one fsync, and a lone caller pays for no hand-over. Between processes, a ``flock`` on a lock file surrounds
 each batch and each checkpoint: SQLite's busy loop can starve a process, the kernel's queue cannot.
 
 A mark file remembers the position of the newest event. A database that is behind its mark was
@@ -559,7 +559,7 @@ class SqliteStore(SqlReads):
         if writer.in_transaction:
             self._undo(writer)
         self._threads_moved, self._news, self._added = set(), [], 0
-        # Last, and in this order: whoever is interrupted in between is settled once more.
+        # Last, and in this order: a batch that is interrupted in between is settled once more.
         self._committing = False
         self._batch = []
 

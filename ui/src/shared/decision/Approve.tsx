@@ -56,7 +56,7 @@ export function Approve(props: Props): ReactElement {
   useShortcuts({ Enter: yes, Escape: disarm }, armed && !hindrance);
   useEffect(() => {
     if (!armed) return;
-    // Whoever goes elsewhere does not mean this Enter.
+    // A person who moves on does not mean this Enter.
     const moved = (event: FocusEvent) => event.target !== button.current && disarm();
     document.addEventListener("focusin", moved);
     return () => document.removeEventListener("focusin", moved);

@@ -64,7 +64,7 @@ function Fields({ args, seen }: { args: Json; seen: Seen }): ReactElement {
   );
 }
 
-/** The whole text in a box of its own; whoever reaches its end has seen everything. */
+/** The whole text in a box of its own; at its end, everything has been seen. */
 function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
   return (
     <>

@@ -24,7 +24,7 @@ export function EndMark({ name, onSeen }: { name: string; onSeen: () => void }):
 interface Props {
   name: string;
   lines: number;
-  /** Called when its end was on the screen, where somebody must have read it. */
+  /** Called when its end was on the screen: then it counts as read. */
   onSeen?: () => void;
   children: ReactNode;
 }

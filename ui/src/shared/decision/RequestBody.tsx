@@ -23,7 +23,7 @@ import { FEW, lineCount } from "./values";
 interface Props {
   request: RequestDetail;
   onDecided: (request: Request) => void;
-  /** Somebody else was first, or it is gone: read it again. */
+  /** Another person was first, or it is gone: read it again. */
   onStale: () => void;
   onRevealed?: (request: RequestDetail) => void;
   /** How the decision is sent, where it is not the inbox's route. */
@@ -147,7 +147,7 @@ function Failure({ error }: { error: ApiError | null }): ReactElement | null {
   );
 }
 
-/** Somebody else decided while an edit or a reason was being written: it is shown, not lost. */
+/** Another person decided while an edit or a reason was being written: it is shown, not lost. */
 function Unsent({ request }: { request: Request }): ReactElement | null {
   const draft = useDraft(request.id);
   if (request.status === "pending" || draft.mode === "none") return null;

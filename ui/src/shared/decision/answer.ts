@@ -9,7 +9,7 @@ export interface Answer {
   /** Own words; they count when `other` is on, or when there are no options. */
   text: string;
   other: boolean;
-  /** The value of a question with a schema; the form's first values until somebody changes it. */
+  /** The value of a question with a schema; the form's first values until a person changes it. */
   form: Json | undefined;
   /** Whether the text is JSON; only where any JSON will do. */
   asJson: boolean;

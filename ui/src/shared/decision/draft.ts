@@ -1,4 +1,4 @@
-/** What somebody began to write for a request: kept while the page is open, so that no failure loses it. */
+/** What a person began to write for a request: kept while the page is open, so that no failure loses it. */
 
 import { useSyncExternalStore } from "react";
 import type { JsonObject } from "../types";
