@@ -296,8 +296,14 @@ def test_a_preset_by_its_name_and_in_a_file(tmp_path: Path) -> None:
     assert Policy.preset("balanced").digest == Policy.preset("balanced").digest
     with Gate("memory://", policy="strict") as gate:
         assert gate.policy.digest == Policy.preset("strict").digest
-    text = 'preset = "balanced"\n[[rule]]\ntool = "Bash"\nwhere = "command == \'make\'"\n'
-    policy = Policy.from_toml(text + 'verdict = "allow"\n')
+    text = """
+        preset = "balanced"
+        [[rule]]
+        tool = "Bash"
+        where = 'command == "make"'
+        verdict = "allow"
+    """
+    policy = Policy.from_toml(text)
     assert isinstance(policy.rules[0], Rule)
     assert Policy(policy.rules[1:]).digest == Policy.preset("balanced").digest
     assert len(Policy.from_toml('preset = "watch"').rules) == 1

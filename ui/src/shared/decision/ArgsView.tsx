@@ -4,12 +4,14 @@ import { useState, type ReactElement } from "react";
 import { CopyButton } from "../components/CopyButton";
 import { Tabs } from "../components/Tabs";
 import type { Json, Request } from "../types";
+import { CallView } from "./CallView";
+import { codingCall, type CodingCall } from "./coding";
 import { EndMark, LongValue } from "./LongValue";
 import type { Seen } from "./useSeen";
 import { ALL, lineCount, longParts, typeName } from "./values";
 import { ValueView } from "./ValueView";
 
-type View = "fields" | "json" | "raw";
+type View = "call" | "fields" | "json" | "raw";
 
 function FieldRow({ name, value, long, seen }: { name: string; value: Json; long: boolean; seen: Seen }): ReactElement {
   const body = <ValueView value={value} />;
@@ -74,9 +76,23 @@ function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
   );
 }
 
+/** What a coding agent wants to do, whole, and its other arguments below, which may be folded. */
+function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
+  const drawn = seen.unseen.filter((name) => !(name in call.rest));
+  return (
+    <>
+      <CallView call={call} />
+      {drawn.length > 0 && <EndMark name="the call" onSeen={() => drawn.forEach(seen.see)} />}
+      {Object.keys(call.rest).length > 0 && <Fields args={call.rest} seen={seen} />}
+    </>
+  );
+}
+
 export function ArgsView({ request, seen }: { request: Request; seen: Seen }): ReactElement {
-  const [view, setView] = useState<View>("fields");
   const { args, lines } = request.shown;
+  // With too many arguments, all of them are one long part, which only the other views can show.
+  const call = longParts(args).includes(ALL) ? null : codingCall(request.tool, args);
+  const [view, setView] = useState<View>(call ? "call" : "fields");
   const json = JSON.stringify(args, null, 2);
   return (
     <div className="args">
@@ -85,12 +101,14 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
         current={view}
         onChange={setView}
         tabs={[
+          ...(call ? [{ key: "call" as const, label: "Call" }] : []),
           { key: "fields", label: "Fields" },
           { key: "json", label: "JSON" },
           { key: "raw", label: "Raw" },
         ]}
       >
         <div className="args-panel">
+          {view === "call" && call && <Call call={call} seen={seen} />}
           {view === "fields" && <Fields args={args} seen={seen} />}
           {view === "json" && <Whole text={json} seen={seen} />}
           {view === "raw" && <Whole text={lines.join("\n")} seen={seen} />}

@@ -1,0 +1,80 @@
+"""The calls of coding agents: a command with its directory, a file edit as a diff, a fetch."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from demo_process import Demo
+from playwright.sync_api import Page, expect
+from windows import Open
+
+
+def asked(demo: Demo, tool: str, **args: Any) -> dict[str, Any]:
+    """A request as the hook of a coding agent opens it."""
+    body = {
+        "tool": tool,
+        "args": {**args, "cwd": "/src/project"},
+        "agent": "claude",
+        "run": "session",
+        "caller": f"use:{tool}",
+    }
+    answer = demo.http.post("/api/requests", json=body)
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def shown(demo: Demo, open_page: Open, request: dict[str, Any]) -> Page:
+    page = open_page(f"{demo.url}/inbox/{request['id']}")
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
+    return page
+
+
+def test_a_command_with_its_directory(demo: Demo, open_page: Open) -> None:
+    made = asked(demo, "Bash", command="make test\nmake lint", timeout=60)
+    page = shown(demo, open_page, made)
+    call = page.get_by_test_id("call-command")
+    expect(call.locator("pre")).to_have_text("make test\nmake lint")
+    expect(page.get_by_test_id("call-cwd")).to_contain_text("/src/project")
+    expect(page.get_by_test_id("arg-timeout")).to_contain_text("60")
+    page.get_by_role("button", name="Approve").click()
+    assert demo.until_decided(made["id"])["status"] == "approved"
+
+
+def test_an_edit_as_a_diff(demo: Demo, open_page: Open) -> None:
+    edit = {"file_path": "src/a.py", "old_string": "one\ntwo", "new_string": "one\nthree"}
+    page = shown(demo, open_page, asked(demo, "Edit", **edit))
+    expect(page.get_by_test_id("call-edit")).to_contain_text("src/a.py")
+    diff = page.get_by_test_id("call-diff")
+    expect(diff.locator("del")).to_have_text(["two"])
+    expect(diff.locator("ins")).to_have_text(["three"])
+    page.get_by_role("tab", name="JSON").click()
+    expect(page.get_by_text('"old_string": "one\\ntwo"')).to_be_visible()
+
+
+def test_a_fetch_names_the_real_host(demo: Demo, open_page: Open) -> None:
+    url = "https://bank.example@evil.example/login"
+    page = shown(demo, open_page, asked(demo, "WebFetch", url=url, prompt="read it"))
+    fetch = page.get_by_test_id("call-fetch")
+    expect(fetch).to_contain_text(url)
+    expect(fetch.locator("strong")).to_have_text("evil.example")
+    expect(fetch.locator("a")).to_have_count(0)
+
+
+def test_a_long_command_is_read_to_its_end(demo: Demo, open_page: Open) -> None:
+    lines = "\n".join(f"echo {n}" for n in range(400))
+    page = shown(demo, open_page, asked(demo, "Bash", command=lines))
+    approve = page.get_by_role("button", name=re.compile("^Approve"))
+    expect(approve).to_be_disabled()
+    page.get_by_text("End of the call").scroll_into_view_if_needed()
+    expect(approve).to_be_enabled()
+
+
+def test_text_of_the_agent_is_inert(demo: Demo, open_page: Open) -> None:
+    page = shown(
+        demo, open_page, asked(demo, "Bash", command="ls <img src=x onerror=alert(1)> \u202e")
+    )
+    call = page.get_by_test_id("call-command")
+    expect(call.locator("img")).to_have_count(0)
+    expect(call).not_to_contain_text("\u202e")
