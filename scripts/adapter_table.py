@@ -24,6 +24,7 @@ FRAMEWORKS = (
     ("Agent Framework", "agent-framework.md", "test_story_agent_framework.py"),
     ("DSPy", "dspy.md", "test_story_dspy.py"),
     ("pydantic-ai", "pydantic-ai.md", "test_story_pydantic_ai.py"),
+    ("Claude Agent SDK", "claude-agent.md", "test_story_claude_agent.py"),
     ("`sayso.Agent`", "../agent.md", "test_story_agent.py"),
 )
 #: The rows: a behaviour and the tests of the suite that prove it.

@@ -10,6 +10,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
+    RetryPromptPart,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -20,6 +21,11 @@ from sayso.adapters.pydantic_ai import guard
 from sayso.testing import AdapterHarness
 
 
+def _told(part: ToolReturnPart | RetryPromptPart) -> str:
+    """What the model is told; older versions send a retry for a tool that is gone."""
+    return part.model_response_str() if isinstance(part, ToolReturnPart) else part.model_response()
+
+
 class PydanticAIHarness(AdapterHarness):
     def agent(self) -> Any:
         context = self.context
@@ -28,10 +34,10 @@ class PydanticAIHarness(AdapterHarness):
     async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         replies = sum(isinstance(message, ModelResponse) for message in messages)
         heard = [
-            (part.tool_call_id, part.model_response_str())
+            (part.tool_call_id, _told(part))
             for message in messages
             for part in message.parts
-            if isinstance(part, ToolReturnPart)
+            if isinstance(part, ToolReturnPart | RetryPromptPart)
         ]
         turn = self.context.script.reply(replies, heard)
         if isinstance(turn, str):

@@ -1,0 +1,590 @@
+"""Run and resume Claude by its thread, with a gate in front of every tool.
+
+A turn runs in Claude Code until it ends or a call has to wait. Then Claude Code is stopped. A
+process that resumes the turn takes the decided calls to their end by itself, and only then starts
+Claude Code again, with a transcript that holds their results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from claude_agent_sdk import (
+    AssistantMessage,
+    CanUseToolShadowedWarning,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    HookMatcher,
+    InMemorySessionStore,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ResultMessage,
+    SdkMcpTool,
+    ToolPermissionContext,
+    ToolResultBlock,
+    UserMessage,
+    create_sdk_mcp_server,
+    project_key_for_directory,
+)
+from claude_agent_sdk._cli_version import __cli_version__
+from pydantic import TypeAdapter
+from typing_extensions import is_typeddict
+
+from sayso import codec
+from sayso.adapters.claude_agent.messages import (
+    Block,
+    MessageLog,
+    dump_block,
+    dump_result,
+    result_block,
+)
+from sayso.adapters.conversation import OutputTypes
+from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.gate import Gate, outcomes
+from sayso.gate.coverage import Coverage
+from sayso.gate.framework import (
+    MOST_WAITING,
+    FrameworkAgent,
+    FrameworkCall,
+    FrameworkTool,
+    Outcome,
+    check_gate,
+)
+from sayso.gate.gate import policy_terms
+from sayso.gate.run_result import RunResult
+from sayso.inbox import Inbox
+from sayso.policy import Policy
+from sayso.policy.policy import NEEDS_APPROVAL
+from sayso.rows import Call, CallStatus
+from sayso.stores.base import Query
+from sayso.sync import read
+from sayso.types import Json, Reviewer, ToolCall, Verdict
+
+CHANNEL = "claude-agent"
+SERVER = "sayso"
+
+_WAITS = "This call waits for a decision. It was not made."
+_FOREVER = 10 * 365 * 86_400.0
+_CONTINUE = "Continue."
+_ANYTHING = {"type": "object", "additionalProperties": True}
+
+T = TypeVar("T")
+
+
+def guard(
+    options: ClaudeAgentOptions,
+    gate: Gate,
+    policy: Policy | None = None,
+    *,
+    tools: Sequence[SdkMcpTool[Any]] = (),
+) -> Guarded:
+    """Make Claude ask through the gate before it uses a tool.
+
+    ``options`` are those of every run and resume; they are not changed. ``tools`` are in-process
+    tools (``@tool``), which the gate runs. Claude sees them as ``mcp__sayso__NAME``, and policies
+    as ``NAME``. All other tools have the names that Claude Code gives them: ``Bash``,
+    ``mcp__files__write``. If no rule matches such a tool, Claude Code's own permissions decide, and
+    what they would ask about is asked at the gate.
+
+    Raises ``InvalidCall`` for options that decide without the gate.
+    """
+    check_gate(gate, policy)
+    _check_options(options)
+    return Guarded(options, gate, policy, tools)
+
+
+async def resume(
+    guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
+) -> RunResult:
+    """Resume a thread after these decisions. Calls without a decision stay pending."""
+    return await guarded.resume(where, decisions=decisions, by=by)
+
+
+def _check_options(options: Any) -> None:
+    if not isinstance(options, ClaudeAgentOptions):
+        raise TypeError(
+            f"guard(...) takes ClaudeAgentOptions(...), not {type(options).__name__}: the options "
+            "that you pass to query or ClaudeSDKClient"
+        )
+    ours = {
+        "can_use_tool": "the gate decides in its place",
+        "permission_prompt_tool_name": "the gate decides in its place",
+        "resume": "the thread keeps the conversation",
+        "session_id": "the thread keeps the conversation",
+        "continue_conversation": "the thread keeps the conversation",
+        "session_store": "the gate's store keeps the conversation",
+    }
+    for name, why in ours.items():
+        if getattr(options, name, None):
+            raise InvalidCall(f"leave {name} out of the options: {why}", name)
+    servers = options.mcp_servers if isinstance(options.mcp_servers, Mapping) else {}
+    for name, server in servers.items():
+        if isinstance(server, Mapping) and server.get("type") == "sdk":
+            raise InvalidCall(
+                f"the server {name!r} runs in this process: pass its tools to "
+                "guard(..., tools=[...]) instead, so that the gate can run them",
+                "mcp_servers",
+            )
+    if SERVER in servers:
+        raise InvalidCall(f"the name {SERVER!r} is taken: give your server another", "mcp_servers")
+
+
+def _coverage(options: ClaudeAgentOptions, tools: Sequence[SdkMcpTool[Any]]) -> Coverage:
+    """Return what Claude can reach. All of it is gated: the hook sees every call."""
+    found, own = Coverage(), "claude"
+    for tool in tools:
+        found.gated(own, "tool", tool.name, "the gate runs it")
+    note = "Claude Code runs it, once the gate has allowed the call"
+    named = options.tools if isinstance(options.tools, list) else None
+    for name in ["Claude Code's own tools"] if named is None else named:
+        found.gated(own, "built-in tool", name, note)
+    servers = options.mcp_servers
+    if not isinstance(servers, Mapping):
+        found.gated(own, "MCP servers", str(servers), note)
+    else:
+        for name in servers:
+            found.gated(own, "MCP server", name, note)
+    for name in options.agents or ():
+        found.gated(own, "agent", name, "a call that needs a decision is denied: it cannot wait")
+    return found
+
+
+class Guarded(FrameworkAgent):
+    """Claude, for servers and workers to run and resume; ``guard`` returns one."""
+
+    channel = CHANNEL
+
+    def __init__(
+        self,
+        options: ClaudeAgentOptions,
+        gate: Gate,
+        policy: Policy | None = None,
+        tools: Sequence[SdkMcpTool[Any]] = (),
+    ) -> None:
+        super().__init__(gate, Inbox(gate.store), _coverage(options, tools))
+        self.options = options
+        self.policy = policy
+        self.tools = {tool.name: tool for tool in tools}
+        if len(self.tools) < len(tools):
+            raise InvalidCall("two tools have the same name: give each its own", "tools")
+        self._faces = {name: _framework_tool(tool) for name, tool in self.tools.items()}
+
+    def known_tools(self) -> Iterable[FrameworkTool]:
+        return self._faces.values()
+
+    async def order(self, thread: str) -> Sequence[str]:
+        log = await self._log(thread)
+        return [block["id"] for block in log.open_calls]
+
+    def dump_output(self, output: Any) -> Json:
+        return OutputTypes.dump(output)
+
+    async def begin(self, input: Any, thread: str) -> Any:
+        log = await self._log(thread)
+        texts = await log.closing_texts(block["id"] for block in log.open_calls)
+        closed = zip(log.open_calls, texts, strict=True)
+        await log.add_results([result_block(call["id"], text) for call, (_, text) in closed])
+        await log.say_prompt(input)
+        return await Turn(self, log).run(input)
+
+    async def go_on(self, thread: str) -> Any:
+        log = await self._log(thread)
+        if log.answer is not None:
+            return log.answer["output"]
+        turn = Turn(self, log)
+        await turn.settle()
+        spoken = log.messages[-1]
+        return await turn.run(spoken["content"] if spoken["role"] == "user" else _CONTINUE)
+
+    async def _log(self, thread: str) -> MessageLog:
+        log = MessageLog(self.gate, thread, self.policy)
+        await log.load()
+        return log
+
+    def face(self, name: str) -> FrameworkTool | None:
+        """Return one of our tools as the gate knows it, by Claude's name for it."""
+        return self._faces.get(name.removeprefix(f"mcp__{SERVER}__"))
+
+
+@dataclass
+class Turn:
+    """One turn of a thread while Claude Code runs it."""
+
+    guarded: Guarded
+    log: MessageLog
+    #: A call of this turn waits for a decision: some of these.
+    waits: bool = False
+    _waiting: set[str] = field(default_factory=set)
+    #: Parts of the reply that are not stored yet, and the ids of the calls that were seen.
+    _unsaved: list[tuple[str, Block]] = field(default_factory=list)
+    _seen: dict[str, asyncio.Event] = field(default_factory=dict)
+    _results: dict[str, Block] = field(default_factory=dict)
+    #: The calls of our tools that Claude Code is about to make: name, arguments and id.
+    _next: list[tuple[str, str, str]] = field(default_factory=list)
+    _saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: The first error at the gate, which has to end the run.
+    _error: BaseException | None = None
+
+    # -- with Claude Code
+
+    async def run(self, prompt: Any) -> Any:
+        """Let Claude Code run until it ends. Return the output, or raise ``Paused``."""
+        client = ClaudeSDKClient(await self._options(prompt))
+        try:
+            with warnings.catch_warnings():
+                # It says that some calls do not reach can_use_tool. All of them reach the hook.
+                warnings.simplefilter("ignore", CanUseToolShadowedWarning)
+                await client.connect(_spoken(prompt))
+            ended = await self._listen(client)
+        finally:
+            await client.disconnect()
+        if self._error is not None:
+            raise self._error
+        if self.waits:
+            raise Paused(self.log.run, ())
+        if ended is None or ended.is_error:
+            why = "it closed the connection" if ended is None else ended.result or ended.subtype
+            raise SaysoError(f"Claude Code did not finish: {why}. Resume the thread to try again")
+        output = ended.result if ended.structured_output is None else ended.structured_output
+        await self._save()
+        await self.log.end(self.guarded.dump_output(output), content="")
+        return output
+
+    async def _listen(self, client: ClaudeSDKClient) -> ResultMessage | None:
+        async for message in client.receive_messages():
+            if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
+                for block in filter(None, map(dump_block, message.content)):
+                    self._unsaved.append((message.message_id or "", block))
+                    if block["type"] == "tool_use":
+                        self._event(block["id"]).set()
+            elif isinstance(message, UserMessage) and isinstance(message.content, list):
+                for part in message.content:
+                    if isinstance(part, ToolResultBlock):
+                        self._results[part.tool_use_id] = dump_result(part)
+            elif isinstance(message, ResultMessage):
+                return message
+        return None
+
+    def _event(self, id: str) -> asyncio.Event:
+        return self._seen.setdefault(id, asyncio.Event())
+
+    async def _options(self, prompt: Any) -> ClaudeAgentOptions:
+        given = self.guarded.options
+        options = replace(
+            given,
+            can_use_tool=self._may_use,
+            hooks=self._hooks(given.hooks or {}),
+            mcp_servers=self._servers(given.mcp_servers),
+        )
+        # Claude Code says the last words itself: they are the prompt of this run.
+        before = copy.copy(self.log)
+        before.messages = list(self.log.messages)
+        last = before.messages[-1]
+        if last["role"] == "user" and (last["content"] is prompt or _is_text(last, prompt)):
+            before.messages.pop()
+        session, folder = str(uuid.uuid4()), os.path.realpath(given.cwd or os.getcwd())
+        entries: Any = before.transcript(session, folder, __cli_version__)
+        if entries:
+            store = InMemorySessionStore()
+            key = project_key_for_directory(folder)
+            await store.append({"project_key": key, "session_id": session}, entries)
+            options = replace(options, resume=session, session_store=store)
+        return options
+
+    def _hooks(self, given: Mapping[Any, Any]) -> Any:
+        ours = {"PreToolUse": self._before_call, "PostToolBatch": self._after_calls}
+        hooks = {name: list(matchers) for name, matchers in given.items()}
+        for name, hook in ours.items():
+            matcher = HookMatcher(hooks=[hook], timeout=_FOREVER, on_failure="block")
+            hooks[name] = [matcher, *hooks.get(name, ())]
+        return hooks
+
+    def _servers(self, given: Any) -> Any:
+        if not self.guarded.tools:
+            return given
+        tools = [self._gated(tool) for tool in self.guarded.tools.values()]
+        servers = dict(given) if isinstance(given, Mapping) else {}
+        if given and not servers:
+            raise InvalidCall("pass mcp_servers as a mapping, beside tools of this process")
+        return {**servers, SERVER: create_sdk_mcp_server(SERVER, tools=tools)}
+
+    def _gated(self, tool: SdkMcpTool[Any]) -> SdkMcpTool[Any]:
+        async def handler(args: dict[str, Any]) -> dict[str, Any]:
+            id = self._taken(tool.name, args)
+            block = await self._ended(id, tool.name, args)
+            if block is None:
+                return {"content": [{"type": "text", "text": _WAITS}], "is_error": True}
+            content = block["content"]
+            shown = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            return {"content": shown, "is_error": block.get("is_error", False)}
+
+        schema = self.guarded._faces[tool.name].parameters
+        return replace(tool, input_schema=dict(schema), handler=handler)
+
+    def _taken(self, name: str, args: Mapping[str, Any]) -> str:
+        """Return the id of the call: Claude Code does not pass it on to the tool."""
+        wanted = codec.canonical(dict(args))
+        for place, (tool, written, id) in enumerate(self._next):
+            if tool == name and written == wanted.decode():
+                del self._next[place]
+                return id
+        raise SaysoError(f"{name} was called, but no reply of the model asks for it")
+
+    # -- called by Claude Code
+
+    async def _before_call(self, input: Any, id: str | None, context: Any) -> Any:
+        """Judge a call of any tool."""
+        name, args = str(input["tool_name"]), dict(input["tool_input"])
+        if id is None or self._error is not None:
+            return _deny("Nothing was run: the call has no id, or the run has failed.")
+        if input.get("agent_id"):
+            return await self._of_sub_agent(name, args)
+        await asyncio.wait_for(self._event(id).wait(), 60)
+        try:
+            await self._save()
+            if self.guarded.face(name) is not None:
+                short = name.removeprefix(f"mcp__{SERVER}__")
+                self._next.append((short, codec.canonical(args).decode(), id))
+                return _allow()
+            return await self._of_others(id, name, args, asks=False)
+        except (SaysoError, Paused) as error:
+            return self._failed(error)
+
+    async def _may_use(
+        self, name: str, args: dict[str, Any], context: ToolPermissionContext
+    ) -> PermissionResultAllow | PermissionResultDeny:
+        """Ask about a call that Claude Code's own permissions would ask about."""
+        if context.tool_use_id is None or context.agent_id:
+            said: Any = _deny("A person has to approve this call, and cannot: it has no thread.")
+        else:
+            try:
+                said = await self._of_others(context.tool_use_id, name, args, asks=True)
+            except (SaysoError, Paused) as error:
+                said = self._failed(error)
+        output = said["hookSpecificOutput"]
+        if output["permissionDecision"] == "allow":
+            return PermissionResultAllow(updated_input=output.get("updatedInput") or args)
+        return PermissionResultDeny(message=output["permissionDecisionReason"])
+
+    async def _after_calls(self, input: Any, id: str | None, context: Any) -> Any:
+        """End the turn before the model is called again, if a call waits."""
+        if input.get("agent_id"):
+            return {}
+        try:
+            await self._save()
+            done = [block for id, block in self._results.items() if id not in self._waiting]
+            await self.log.add_results(done)
+        except SaysoError as error:
+            self._failed(error)
+        if self.waits or self._error is not None:
+            return {"continue_": False, "stopReason": "A call waits for a decision."}
+        return {}
+
+    def _failed(self, error: BaseException) -> Any:
+        self._error = self._error or error
+        return _deny(f"Nothing was run: {error}")
+
+    # -- calls
+
+    async def _save(self) -> None:
+        """Store what the model said so far, before its calls are made."""
+        async with self._saving:
+            while self._unsaved:
+                id = self._unsaved[0][0]
+                blocks = [block for own, block in self._unsaved if own == id]
+                self._unsaved = [one for one in self._unsaved if one[0] != id]
+                await self.log.add_reply(id, blocks)
+
+    async def _ended(self, id: str, name: str, args: Mapping[str, Any]) -> Block | None:
+        """Take a call of one of our tools to its end. Return its result; None if it waits."""
+        tool, face = self.guarded.tools[name], self.guarded._faces[name]
+
+        async def run(stored: dict[str, Json]) -> Any:
+            return await tool.handler(stored)
+
+        call = FrameworkCall(id=id, tool=face, args=args, run=run)
+        try:
+            outcome = await self._outcome(call)
+        except Paused:
+            self._wait_for(id)
+            return None
+        except SaysoError as error:
+            self._failed(error)
+            return result_block(id, f"Nothing was run: {error}", is_error=True)
+        block = _result(id, outcome)
+        self._results[id] = block
+        return block
+
+    async def _outcome(self, call: FrameworkCall) -> Outcome:
+        try:
+            return await self.log.calls.outcome(call)
+        except SaysoError:
+            raise
+        except Exception:  # the tool's own: it is recorded, and the row says it in words
+            return await self.log.calls.outcome(call)
+
+    def _wait_for(self, id: str) -> None:
+        self.waits = True
+        self._waiting.add(id)
+
+    async def _of_others(self, id: str, name: str, args: dict[str, Any], *, asks: bool) -> Any:
+        """Decide whether Claude Code may make a call of one of its own tools, or of a server."""
+        calls = self.log.calls
+        terms = await policy_terms(
+            self.guarded.gate,
+            ToolCall(name, args),
+            FrameworkTool(name=name).own,
+            asks,
+            self.guarded.policy,
+        )
+        if terms.verdict is Verdict.ALLOW and terms.rule == NEEDS_APPROVAL:
+            return {}  # no rule matches: Claude Code's own permissions decide
+        row = await read(calls.store, self._approved_before, name, args)
+        key = id if row is None else row.key
+        outcome = None
+        call = FrameworkCall(id=key, tool=_other_tool(name, asks=asks), args=args, run=_allowed)
+        try:
+            outcome = await calls.outcome(call)
+        except Paused:
+            self._wait_for(id)
+            return _deny(_WAITS)
+        if not outcome.ok or outcome.by_person:
+            return _deny(outcome.text)
+        stored = args if outcome.call is None else codec.loads(outcome.call.args)
+        return _allow(None if stored == args else stored)
+
+    def _approved_before(self, name: str, args: Mapping[str, Any]) -> Call | None:
+        """Return the approved call that the model was told to make again, if this is it."""
+        written = codec.canonical(dict(args)).decode()
+        query = Query(status="approved", run=self.log.run, tool=name, limit=MOST_WAITING)
+        edited = Query(status="edited", run=self.log.run, tool=name, limit=MOST_WAITING)
+        for one in (query, edited):
+            for _, row in self.log.calls.store.page(one):
+                if row.status is CallStatus.READY and written in (row.original, row.args):
+                    return row
+        return None
+
+    async def _of_sub_agent(self, name: str, args: dict[str, Any]) -> Any:
+        """Judge a call inside a sub-agent, which cannot wait: what needs a decision is denied."""
+        face = self.guarded.face(name)
+        terms = await policy_terms(
+            self.guarded.gate,
+            ToolCall(name if face is None else face.name, args),
+            FrameworkTool(name=name).own,
+            False,
+            self.guarded.policy,
+        )
+        if face is None and terms.verdict is Verdict.ALLOW:
+            return {} if terms.rule == NEEDS_APPROVAL else _allow()
+        return _deny(
+            "A sub-agent cannot use this tool: its calls go through a person or are recorded, so "
+            "make the call in the main conversation."
+        )
+
+    # -- without Claude Code
+
+    async def settle(self) -> None:
+        """Take the open calls of the last reply to their end. Raises ``Paused`` if one waits."""
+        log = self.log
+        for block in log.open_calls:
+            id, name = block["id"], block["name"]
+            short = name.removeprefix(f"mcp__{SERVER}__")
+            if short in self.guarded.tools:
+                result = await self._ended(id, short, block["input"])
+            elif name != short:
+                gone = await log.calls.gone(id, short)
+                result = result_block(id, gone.text, is_error=True)
+            else:
+                result = await self._told(id)
+            if self._error is not None:
+                raise self._error
+            if result is not None:
+                await log.add_results([result])
+        if self.waits:
+            raise Paused(log.run, ())
+
+    async def _told(self, id: str) -> Block | None:
+        """Return what the model is told about a call of Claude Code's own; None if it waits."""
+        row = await read(self.log.calls.store, self.log.calls.row, id)
+        if row is None:
+            return result_block(id, "It is not known whether this call was made.", is_error=True)
+        if row.status is CallStatus.ASKED or row.status is CallStatus.IN_DOUBT:
+            self._wait_for(id)
+            return None
+        if row.status is CallStatus.READY:
+            changed = "" if row.original is None else " Its arguments were changed."
+            text = f"A person approved this call.{changed} Make it now, with exactly {row.args}"
+            return result_block(id, text)
+        if outcomes.has_result(row):
+            return result_block(id, outcomes.as_text(codec.loads(row.result or "null")))
+        return result_block(id, outcomes.why_not(row), is_error=True)
+
+
+async def _spoken(prompt: Any) -> AsyncIterator[dict[str, Any]]:
+    yield {"type": "user", "message": {"role": "user", "content": prompt}}
+
+
+def _is_text(message: Mapping[str, Any], prompt: Any) -> bool:
+    return bool(message["content"] == [{"type": "text", "text": prompt}])
+
+
+def _allow(args: Any = None) -> Any:
+    decision = {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
+    return {"hookSpecificOutput": {**decision, **({} if args is None else {"updatedInput": args})}}
+
+
+def _deny(why: str) -> Any:
+    decision = {"hookEventName": "PreToolUse", "permissionDecision": "deny"}
+    return {"hookSpecificOutput": {**decision, "permissionDecisionReason": why}}
+
+
+async def _allowed(args: dict[str, Json]) -> str:
+    return "Claude Code was allowed to make the call."
+
+
+def _other_tool(name: str, *, asks: bool) -> FrameworkTool:
+    return FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=asks)
+
+
+def _framework_tool(tool: SdkMcpTool[Any]) -> FrameworkTool:
+    return FrameworkTool(
+        name=tool.name, description=tool.description, parameters=_schema(tool.input_schema)
+    )
+
+
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+def _schema(given: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a tool, from any form that the SDK takes."""
+    if isinstance(given, Mapping):
+        if isinstance(given.get("type"), str) and "properties" in given:
+            return dict(given)
+        known = {name: _property(kind) for name, kind in given.items()}
+        return {"type": "object", "properties": known, "required": list(known)}
+    if is_typeddict(given) or isinstance(given, type):
+        return TypeAdapter(given).json_schema()
+    raise InvalidCall(f"the input schema {given!r:.60} is not one that the SDK takes", "tools")
+
+
+def _property(kind: Any) -> dict[str, Any]:
+    return {"type": _TYPES[kind]} if kind in _TYPES else TypeAdapter(kind).json_schema()
+
+
+def _result(id: str, outcome: Outcome) -> Block:
+    """Return the outcome of a call of one of our tools."""
+    if not outcome.ok or outcome.by_person:
+        return result_block(id, outcome.text, is_error=not outcome.ok)
+    value = outcome.value if isinstance(outcome.value, Mapping) else {"content": outcome.text}
+    content = value.get("content", "")
+    if outcome.notice:
+        shown = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        content = [{"type": "text", "text": outcome.notice}, *shown]
+    return result_block(id, content, is_error=bool(value.get("is_error")))

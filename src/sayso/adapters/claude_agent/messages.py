@@ -1,0 +1,167 @@
+"""The conversation with Claude, as messages of its API, and as a transcript for Claude Code.
+
+Claude Code keeps its own transcript in a file. It is not used: a process that resumes a thread may
+run on another machine, and nothing authenticates the file. The log holds the same messages, and
+Claude Code gets a transcript that is made of them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from claude_agent_sdk import (
+    ContentBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+
+from sayso import codec
+from sayso.adapters.conversation import Body, ConversationLog
+from sayso.gate import Gate
+from sayso.policy import Policy
+
+Block = dict[str, Any]
+
+
+class MessageLog(ConversationLog):
+    """What was said in one thread, in messages of Claude's API."""
+
+    format = "claude-agent"
+
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        super().__init__(gate, thread, policy)
+        #: ``{"role": ..., "content": [...]}``, in order; consecutive blocks of a reply are one.
+        self.messages: list[Body] = []
+        #: Results of the last reply's calls that were stored one by one, by call.
+        self.results: dict[str, Block] = {}
+
+    def replay(self, body: Body) -> None:
+        if "blocks" not in body:
+            return
+        if body["role"] == "user":
+            self._close()
+            self.messages.append({"role": "user", "content": body["blocks"]})
+        elif body["role"] == "tool":
+            self.results |= {block["tool_use_id"]: block for block in body["blocks"]}
+        else:
+            self._add(body["id"], body["blocks"])
+
+    def _add(self, id: str, blocks: Sequence[Block]) -> None:
+        last = self.messages[-1] if self.messages else {}
+        if last.get("id") == id:
+            last["content"] = [*last["content"], *blocks]
+        else:
+            self._close()
+            self.messages.append({"role": "assistant", "id": id, "content": list(blocks)})
+
+    def _close(self) -> None:
+        """Put the results of the last reply's calls behind it."""
+        results = [self.results[id] for id in self.calls_made if id in self.results]
+        if results:
+            self.messages.append({"role": "user", "content": results})
+        self.results = {}
+
+    @property
+    def calls_made(self) -> dict[str, Block]:
+        """The calls of the last reply, by their ids."""
+        last = self.messages[-1] if self.messages else {}
+        blocks = last.get("content", ()) if last.get("role") == "assistant" else ()
+        return {block["id"]: block for block in blocks if block["type"] == "tool_use"}
+
+    @property
+    def open_calls(self) -> list[Block]:
+        """The calls of the last reply that have no stored result, in the model's order."""
+        return [block for id, block in self.calls_made.items() if id not in self.results]
+
+    async def say_prompt(self, prompt: str | Sequence[Block]) -> None:
+        """Store what the user said."""
+        blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
+        texts = [block["text"] for block in blocks if block.get("type") == "text"]
+        await self.say(" ".join(texts), blocks=blocks)
+        self._close()
+        self.messages.append({"role": "user", "content": blocks})
+
+    async def add_reply(self, id: str, blocks: Sequence[Block]) -> None:
+        """Store a part of a reply, before its calls are made."""
+        calls = [
+            {"id": block["id"], "name": block["name"], "arguments": codec.dumps(block["input"])}
+            for block in blocks
+            if block["type"] == "tool_use"
+        ]
+        text = "".join(block["text"] for block in blocks if block["type"] == "text")
+        body: Body = {"role": "assistant", "content": text, "id": id, "blocks": list(blocks)}
+        await self.append({**body, **({"calls": calls} if calls else {})})
+        self._add(id, blocks)
+
+    async def add_results(self, results: Iterable[Block]) -> None:
+        """Store the results of calls."""
+        new = [block for block in results if block["tool_use_id"] not in self.results]
+        if new:
+            shown = " ".join(text_of(block["content"]) for block in new)
+            await self.append({"role": "tool", "content": shown, "blocks": new})
+            self.results |= {block["tool_use_id"]: block for block in new}
+
+    def transcript(self, session: str, folder: str, version: str) -> list[dict[str, Any]]:
+        """Return the conversation so far as entries of Claude Code's transcript."""
+        self._close()
+        common = {
+            "isSidechain": False,
+            "userType": "external",
+            "cwd": folder,
+            "sessionId": session,
+            "version": version,
+        }
+        entries: list[dict[str, Any]] = []
+        parent: str | None = None
+        for message in self.messages:
+            own = str(uuid.uuid4())
+            body: dict[str, Any] = {"role": message["role"], "content": message["content"]}
+            if message["role"] == "assistant":
+                body |= {"id": message["id"], "type": "message", "model": "claude"}
+                body |= {"stop_reason": None, "stop_sequence": None}
+                body["usage"] = {"input_tokens": 0, "output_tokens": 0}
+            now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+            entry = {"parentUuid": parent, "uuid": own, "timestamp": now}
+            entries.append({**common, **entry, "type": message["role"], "message": body})
+            parent = own
+        return entries
+
+
+def dump_block(block: ContentBlock) -> Block | None:
+    """Return a block of a reply as Claude's API has it; None for one that cannot be sent again."""
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    if isinstance(block, ToolUseBlock):
+        return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
+    if isinstance(block, ThinkingBlock) and block.signature:
+        return {"type": "thinking", "thinking": block.thinking, "signature": block.signature}
+    return None
+
+
+def dump_result(block: ToolResultBlock) -> Block:
+    """Return the result of a call that Claude Code made."""
+    result = {"type": "tool_result", "tool_use_id": block.tool_use_id}
+    return {
+        **result,
+        "content": block.content or "",
+        **({"is_error": True} if block.is_error else {}),
+    }
+
+
+def result_block(id: str, content: Any, *, is_error: bool = False) -> Block:
+    """Return the result of a call as Claude's API has it."""
+    block = {"type": "tool_result", "tool_use_id": id, "content": content}
+    return {**block, **({"is_error": True} if is_error else {})}
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a result."""
+    if isinstance(content, str):
+        return content
+    parts = [part for part in content or () if isinstance(part, Mapping)]
+    return "".join(str(part.get("text", "")) for part in parts)

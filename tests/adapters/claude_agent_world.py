@@ -1,0 +1,125 @@
+"""A scripted model for Claude Code: a server on loopback that speaks the API of Anthropic."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions
+
+Block = dict[str, Any]
+#: Returns the blocks of the next reply, from how many replies made calls, and what it was told.
+Reply = Callable[[int, list[tuple[str, str]]], Sequence[Block]]
+
+
+def say(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def use(name: str, id: str, /, **args: Any) -> Block:
+    return {"type": "tool_use", "id": id, "name": name, "input": args}
+
+
+class FakeAnthropic:
+    """The model, as Claude Code sees it."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        #: The bodies of the requests that Claude Code made.
+        self.requests: list[dict[str, Any]] = []
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                self._send(b"{}")
+
+            do_HEAD = do_GET
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])) or b"{}")
+                if "count_tokens" in self.path or "/messages" not in self.path:
+                    return self._send(b'{"input_tokens": 1}')
+                return self._send(fake.stream(body), "text/event-stream")
+
+            def _send(self, data: bytes, type: str = "application/json") -> None:
+                self.send_response(200)
+                self.send_header("content-type", type)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def stream(self, body: Mapping[str, Any]) -> bytes:
+        """Return the next reply as server-sent events."""
+        self.requests.append(dict(body))
+        blocks = [part for m in body["messages"] for part in _blocks(m)]
+        made = [m for m in body["messages"] if m["role"] == "assistant" and _calls(m)]
+        told = [(b["tool_use_id"], text(b)) for b in blocks if b.get("type") == "tool_result"]
+        said = list(self.reply(len(made), told))
+        events: list[dict[str, Any]] = []
+        start = {"id": f"msg_{len(made)}", "type": "message", "role": "assistant", "content": []}
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        start |= {"model": body["model"], "stop_reason": None, "stop_sequence": None}
+        events.append({"type": "message_start", "message": {**start, "usage": usage}})
+        for index, block in enumerate(said):
+            events += _block_events(index, block)
+        stop = "tool_use" if any(b["type"] == "tool_use" for b in said) else "end_turn"
+        delta = {"stop_reason": stop, "stop_sequence": None}
+        events.append({"type": "message_delta", "delta": delta, "usage": usage})
+        events.append({"type": "message_stop"})
+        return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events).encode()
+
+
+def _blocks(message: Mapping[str, Any]) -> list[Block]:
+    return message["content"] if isinstance(message["content"], list) else []
+
+
+def _calls(message: Mapping[str, Any]) -> bool:
+    return any(block["type"] == "tool_use" for block in _blocks(message))
+
+
+def _block_events(index: int, block: Block) -> list[dict[str, Any]]:
+    if block["type"] == "tool_use":
+        begun: Block = {**block, "input": {}}
+        more = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    else:
+        begun, more = {"type": "text", "text": ""}, {"type": "text_delta", "text": block["text"]}
+    return [
+        {"type": "content_block_start", "index": index, "content_block": begun},
+        {"type": "content_block_delta", "index": index, "delta": more},
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """The text of a tool's result."""
+    content = result.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content)
+
+
+def options(folder: Path, fake: FakeAnthropic, **more: Any) -> ClaudeAgentOptions:
+    """Options for Claude Code that reach nothing but the fake."""
+    home = str(folder)
+    quiet = ("DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
+    env = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": "x", "HOME": home}
+    env |= {"CLAUDE_CONFIG_DIR": f"{home}/claude", **dict.fromkeys(quiet, "1")}
+    given = {"tools": [], "setting_sources": [], "cwd": home, "system_prompt": "Help."}
+    return ClaudeAgentOptions(**{**given, "model": "claude-sonnet-4-5", "env": env, **more})

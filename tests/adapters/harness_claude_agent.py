@@ -1,0 +1,55 @@
+"""The story on the Claude Agent SDK: the real Claude Code, and a scripted model on loopback."""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from claude_agent_sdk import SdkMcpTool
+from claude_agent_world import FakeAnthropic, options, say, use
+from pydantic import TypeAdapter
+
+from sayso.adapters.claude_agent import guard
+from sayso.testing import AdapterHarness
+
+
+def in_process(function: Any) -> SdkMcpTool[Any]:
+    """A function as a tool of the SDK."""
+    schema = TypeAdapter(function).json_schema()
+
+    async def handler(args: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": await function(**args)}]}
+
+    return SdkMcpTool(function.__name__, inspect.getdoc(function) or "", schema, handler)
+
+
+class ClaudeAgentHarness(AdapterHarness):
+    async def open(self) -> None:
+        self.fake = FakeAnthropic(self._reply)
+
+    def agent(self) -> Any:
+        context = self.context
+        tools = [in_process(function) for function in context.tools]
+        return guard(options(context.folder, self.fake), context.gate, tools=tools)
+
+    def _reply(self, replies: int, heard: list[tuple[str, str]]) -> list[Any]:
+        turn = self.context.script.reply(replies, heard)
+        if isinstance(turn, str):
+            return [say(turn)]
+        return [use(f"mcp__sayso__{made.name}", made.id, **made.args) for made in turn]
+
+    async def close(self) -> None:
+        self.fake.close()
+
+    @classmethod
+    def tamper(cls, folder: Path, old: str, new: str) -> bool:
+        file = sqlite3.connect(folder.parent / "sayso.db")
+        with file:
+            found = file.execute(
+                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
+                (old, new, old),
+            )
+        file.close()
+        return found.rowcount > 0

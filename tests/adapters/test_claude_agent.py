@@ -1,0 +1,218 @@
+"""The Claude Agent SDK: Claude Code's own tools at a gate, and what guard() refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sayso
+from sayso.policy import Rule
+from sayso.stores.sqlite import SqliteStore
+from sayso.types import Request
+
+pytest.importorskip("claude_agent_sdk", reason='needs pip install "sayso[claude-agent]" (365 MB)')
+
+from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, tool
+from claude_agent_world import Block, FakeAnthropic, options, say, use
+
+from sayso.adapters.claude_agent import Guarded, guard
+
+ASK = sayso.Policy([Rule("Bash")])
+
+
+class Bench:
+    """One store, a folder that Claude Code works in, and a model that follows a script."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = SqliteStore(folder / "sayso.db")
+        self.gate = sayso.Gate(self.store, agent="coder", wait=0)
+        self.inbox = sayso.Inbox(self.store)
+        #: What the model was told, by call.
+        self.told: dict[str, str] = {}
+        self.script: Sequence[Sequence[Block]] = ()
+        self.fake = FakeAnthropic(self._reply)
+
+    def _reply(self, replies: int, told: list[tuple[str, str]]) -> Sequence[Block]:
+        self.told |= dict(told)
+        return self.script[min(replies, len(self.script) - 1)]
+
+    def touching(self, *names: str) -> None:
+        """Let the model make these files, one reply each, and then say that it is done."""
+        calls = [[self.touch(name, f"toolu_{n}")] for n, name in enumerate(names)]
+        self.script = [*calls, [say("Done.")]]
+
+    def touch(self, name: str, id: str) -> Block:
+        return use("Bash", id, command=f"touch {self.folder}/{name}", description="Make a file")
+
+    def guarded(self, policy: sayso.Policy | None = ASK, **more: Any) -> Guarded:
+        # Claude Code itself would let every command pass.
+        given = {"tools": ["Bash"], "allowed_tools": ["Bash"], **more}
+        return guard(options(self.folder, self.fake, **given), self.gate, policy)
+
+    async def run(self, policy: sayso.Policy | None = ASK, **more: Any) -> Any:
+        return await self.guarded(policy, **more).run("go", thread="t")
+
+    async def decide(self, decision: Any) -> Any:
+        """Decide the only request, and resume in another process."""
+        request = await self.request()
+        await self.inbox.decide(request.id, decision(request), by="ana")
+        return await self.guarded().resume("t")
+
+    async def request(self) -> Request:
+        (request,) = await self.inbox.pending()
+        return request
+
+    def made(self, name: str) -> bool:
+        return (self.folder / name).exists()
+
+    def close(self) -> None:
+        self.fake.close()
+        self.gate.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+class TestItsOwnTools:
+    async def test_approved_and_made_again(self, bench: Bench) -> None:
+        bench.touching("one", "one", "one")
+        result = await bench.run()
+        request = await bench.request()
+        assert (result.status, request.tool, bench.made("one")) == ("paused", "Bash", False)
+        assert str(request.args["command"]).startswith("touch ")
+        assert len(bench.fake.requests) == 1
+        # The model makes the call again, which is allowed once, and then a third time.
+        result = await bench.decide(lambda request: request.approve())
+        assert "Make it now" in bench.told["toolu_0"]
+        assert bench.made("one")
+        again = await bench.request()
+        assert (result.status, again.id != request.id) == ("paused", True)
+
+    async def test_rejected(self, bench: Bench) -> None:
+        bench.touching("one")
+        await bench.run()
+        result = await bench.decide(lambda request: request.reject("not here"))
+        assert (result.status, result.output, bench.made("one")) == ("done", "Done.", False)
+        assert "not here" in bench.told["toolu_0"]
+
+    async def test_edited(self, bench: Bench) -> None:
+        bench.touching("one", "one")
+        await bench.run()
+        other = f"touch {bench.folder}/other"
+        result = await bench.decide(lambda request: request.edit({"command": other}))
+        assert (result.status, bench.made("one"), bench.made("other")) == ("done", False, True)
+        assert "other" in bench.told["toolu_0"]
+
+    async def test_responded(self, bench: Bench) -> None:
+        bench.touching("one")
+        await bench.run()
+        await bench.decide(lambda request: request.respond("it exists"))
+        assert (bench.told["toolu_0"], bench.made("one")) == ("it exists", False)
+
+    async def test_denied_by_a_rule(self, bench: Bench) -> None:
+        bench.touching("one")
+        result = await bench.run(sayso.Policy([Rule("Bash", verdict="deny", description="no")]))
+        assert (result.status, bench.made("one")) == ("done", False)
+        assert "no" in bench.told["toolu_0"]
+
+    async def test_allowed_by_a_rule(self, bench: Bench) -> None:
+        bench.touching("one")
+        rules = sayso.Policy([Rule("Bash", verdict="allow", name="shell")])
+        result = await bench.run(rules, allowed_tools=[])
+        assert (result.status, bench.made("one")) == ("done", True)
+
+    async def test_what_claude_code_would_ask_about(self, bench: Bench) -> None:
+        bench.touching("one", "one")
+        result = await bench.run(None, allowed_tools=[])
+        assert (result.status, bench.made("one")) == ("paused", False)
+        request = await bench.request()
+        await bench.inbox.decide(request.id, request.approve(), by="ana")
+        result = await bench.guarded(None, allowed_tools=[]).resume("t")
+        assert (result.status, bench.made("one")) == ("done", True)
+
+    async def test_what_claude_code_allows(self, bench: Bench) -> None:
+        bench.touching("one")
+        assert (await bench.run(None)).status == "done"  # no rule matches
+        assert bench.made("one")
+
+    async def test_a_gate_that_cannot_ask(self, bench: Bench) -> None:
+        bench.touching("one")
+
+        def full(name: str, when: str) -> None:
+            if "propose" in name and len(bench.fake.requests) == 1:
+                raise OSError("no space left")
+
+        bench.store.boundary = full
+        with pytest.raises(sayso.SaysoError, match="no space left"):
+            await bench.run()
+        assert (bench.made("one"), len(bench.fake.requests)) == (False, 1)
+
+    async def test_a_policy_that_fails_asks(self, bench: Bench) -> None:
+        def broken(args: Any) -> bool:
+            raise ValueError("broken")
+
+        bench.touching("one")
+        assert (await bench.run(sayso.Policy([Rule("Bash", when=broken)]))).status == "paused"
+        assert not bench.made("one")
+
+
+class TestConversation:
+    async def test_a_second_turn_knows_the_first(self, bench: Bench) -> None:
+        bench.script = [[say("Hello, Ana.")]]
+        assert (await bench.guarded().run("I am Ana", thread="t")).output == "Hello, Ana."
+        await bench.guarded().run("Who am I?", thread="t")
+        said = [m["content"] for m in bench.fake.requests[-1]["messages"]]
+        assert "I am Ana" in str(said[0])
+        assert "Hello, Ana." in str(said[1])
+        assert "Who am I?" in str(said[-1])
+
+    async def test_new_words_close_what_waits(self, bench: Bench) -> None:
+        bench.touching("one")
+        await bench.run()
+        result = await bench.guarded().run("Never mind", thread="t")
+        assert (result.status, bench.made("one")) == ("done", False)
+        assert (await bench.inbox.pending()).items == ()
+        assert bench.told["toolu_0"]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"can_use_tool": print}, "can_use_tool"),
+            ({"resume": "x"}, "the thread keeps the conversation"),
+            ({"continue_conversation": True}, "the thread keeps the conversation"),
+            ({"session_store": object()}, "the gate's store keeps"),
+            ({"permission_prompt_tool_name": "x"}, "the gate decides"),
+        ],
+    )
+    def test_options_that_decide_without_the_gate(
+        self, bench: Bench, given: Any, said: str
+    ) -> None:
+        with pytest.raises(sayso.InvalidCall, match=said):
+            guard(ClaudeAgentOptions(**given), bench.gate)
+
+    def test_tools_that_the_gate_could_not_run(self, bench: Bench) -> None:
+        @tool("pay", "Pay somebody.", {"to": str})
+        async def pay(args: Any) -> Any:
+            return {}
+
+        server = create_sdk_mcp_server("bank", tools=[pay])
+        with pytest.raises(sayso.InvalidCall, match=r"pass its tools to guard"):
+            guard(ClaudeAgentOptions(mcp_servers={"bank": server}), bench.gate)
+        with pytest.raises(sayso.InvalidCall, match="the same name"):
+            guard(ClaudeAgentOptions(), bench.gate, tools=[pay, pay])
+        (known,) = guard(ClaudeAgentOptions(), bench.gate, tools=[pay]).known_tools()
+        assert known.parameters["properties"] == {"to": {"type": "string"}}
+
+    def test_something_else(self, bench: Bench) -> None:
+        with pytest.raises(TypeError, match=r"takes ClaudeAgentOptions\(\.\.\.\), not dict"):
+            guard({}, bench.gate)  # type: ignore[arg-type]
