@@ -101,7 +101,9 @@ def test_a_thread_may_be_sealed_while_it_is_read(
     assert world.verify().unsealed == 0
 
 
-@pytest.mark.parametrize("read", ["chains", "listed_calls", "runs_with_ids", "threads", "effects", "call_counts"])
+@pytest.mark.parametrize(
+    "read", ["chains", "listed_calls", "runs_with_ids", "threads", "effects", "call_counts"]
+)
 def test_a_run_may_be_pruned_while_it_is_read(
     world: World, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
