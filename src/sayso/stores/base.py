@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -102,6 +102,8 @@ class RequestGroup:
         )
 
 
+#: How long other workers leave a due run to the one that has reserved it.
+RESERVED_SECONDS = 2.0
 #: Sorts requests without an expiry after all others.
 NEVER: Micros = 1 << 62
 _MOST = (1 << 63) - 1
@@ -350,6 +352,18 @@ class Store(StoreReads, Protocol):
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread (and at most one run) in one durable transaction."""
+        ...
+
+    def reserve(
+        self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
+    ) -> list[Run]:
+        """Return due runs like ``ready``, and keep other workers from taking them for a moment.
+
+        Runs that another worker has reserved are left out, until it claims them or
+        ``RESERVED_SECONDS`` have passed. Those named in ``skip``, or whose thread is, are returned
+        but not reserved, and do not count towards the limit. This is a hint that saves work:
+        safety never depends on it, and a store may answer as if nothing were ever reserved.
+        """
         ...
 
     def transact_now(self, *commands: Command) -> list[Any] | None:

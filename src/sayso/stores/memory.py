@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,7 @@ from sayso.rows import (
     Tool,
 )
 from sayso.stores.base import (
+    RESERVED_SECONDS,
     Boundary,
     Cursor,
     Due,
@@ -108,6 +109,8 @@ class MemoryStore:
     def after_fork(self) -> None:
         """Free the lock. A forked child has a copy of the store, and the parent has the store."""
         self._lock = threading.RLock()
+        #: The token, worker and end of each reservation, by run.
+        self._reserved: dict[str, tuple[int, str, float]] = {}
 
     # -- writing
 
@@ -454,6 +457,23 @@ class MemoryStore:
             if run.agent in agents and run.due(now)
         ]
         return [run for _, run in sorted(due, key=lambda pair: pair[0])[:limit]]
+
+    def reserve(
+        self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
+    ) -> list[Run]:
+        now, found = time.monotonic(), list[Run]()
+        with self._lock:
+            self._reserved = {r: kept for r, kept in self._reserved.items() if kept[2] > now}
+            for run in self.ready(agents, len(self._runs)):
+                skipped = run.id in skip or run.thread in skip
+                token, other, _ = self._reserved.get(run.id, (run.token, worker, now))
+                if limit and not skipped and (token != run.token or other == worker):
+                    self._reserved[run.id] = (run.token, worker, now + RESERVED_SECONDS)
+                    limit -= 1
+                    found.append(run)
+                elif skipped:
+                    found.append(run)
+        return found
 
     def open_runs(self) -> Iterable[Run]:
         return [r for r in list(self._runs.values()) if r.status in LIVE and r.ready + r.running]

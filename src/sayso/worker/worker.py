@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +80,7 @@ class Worker:
         #: The agents that report their own steps as events.
         self._reporting = {name for name, agent in self._agents.items() if listen(agent)}
         self._streams = streams
+        self._name = secrets.token_hex(8)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._left: Counter[str] = Counter()
         self._backoff = Backoff()
@@ -189,13 +191,12 @@ class Worker:
     async def _look_once(self) -> float:
         """Start what is ready. Return the seconds until more may become due by the clock."""
         # Some of what is ready may be in progress here already: read past it.
-        room = self.concurrency - len(self._tasks)
-        beyond = len(self._tasks) + len(self._left) + self._backoff.waiting
-        limit = room + beyond if room > 0 else 0
+        limit = max(self.concurrency - len(self._tasks), 0)
+        skip = {*self._tasks, *self._left, *self._backoff.held()}
         behind, self._behind = self._behind, False
         try:
-            ready, came_due, now, soon = await read(self.store, self._read, limit, behind)
-            for run in [run for run in ready if self._may_take(run)][: max(room, 0)]:
+            ready, came_due, now, soon = await read(self.store, self._read, limit, skip, behind)
+            for run in ready:
                 self.begin(run)
             if not limit or any(run.id not in self._tasks for run in ready):
                 self._behind = True
@@ -215,7 +216,9 @@ class Worker:
         patience = POLL_SECONDS if soon is None else min((soon - now) / 1_000_000, POLL_SECONDS)
         return min(patience, self._backoff.patience())
 
-    def _read(self, limit: int, behind: bool) -> tuple[list[Run], bool, Micros, Micros | None]:
+    def _read(
+        self, limit: int, skip: set[str], behind: bool
+    ) -> tuple[list[Run], bool, Micros, Micros | None]:
         """Return the ready runs, whether anything came due, the time, and when more will be due.
 
         Nearly every commit is work in progress that makes nothing due. What a late commit or a
@@ -224,7 +227,8 @@ class Worker:
         now, soon = self.store.now(), self.store.next_due(self._seen)
         came_due = (soon is not None and soon <= now) or time.monotonic() >= self._look_at
         wanted = limit and self._agents and (came_due or behind)
-        return self.store.ready(self.names, limit) if wanted else [], came_due, now, soon
+        reserve = partial(self.store.reserve, self.names, limit, self._name, skip)
+        return reserve() if wanted else [], came_due, now, soon
 
     def sweep(self) -> None:
         """Close overdue requests, and mark the calls of lost processes as in doubt."""
@@ -349,10 +353,9 @@ class Backoff:
     def __init__(self) -> None:
         self._until: dict[str, tuple[float, int]] = {}
 
-    @property
-    def waiting(self) -> int:
-        """The number of runs that wait."""
-        return len(self._until)
+    def held(self) -> list[str]:
+        """Return the runs that it is too early to try again."""
+        return [run for run in self._until if self.holds(run)]
 
     def failed(self, run: str) -> tuple[float, int]:
         """Count a failure. Return the seconds until the next try and the number of failures."""

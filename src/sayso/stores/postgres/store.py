@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -25,8 +25,9 @@ from sayso.engine import Command, UnitOfWork
 from sayso.errors import Conflict, InvalidCall, StoreError
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Event
+from sayso.rows import SYSTEM_THREAD, Event, Run
 from sayso.stores.base import (
+    RESERVED_SECONDS,
     Boundary,
     Cursor,
     Due,
@@ -81,7 +82,7 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
-from sayso.stores.sql.rowcodec import event_from
+from sayso.stores.sql.rowcodec import event_from, run_from
 from sayso.stores.sql.statements import POSTGRES, Reply
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Micros
@@ -385,6 +386,11 @@ class JoinedTransaction(SqlReads):
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         raise _not_here()
 
+    def reserve(
+        self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
+    ) -> list[Run]:
+        raise _not_here()
+
     def close(self) -> None:
         """Do nothing: you own the connection and the store."""
 
@@ -418,6 +424,26 @@ _SEALING = "SELECT pg_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
 _MAY_SEAL = "SELECT pg_try_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
 
 
+# The run's token grows with each claim, so an offer ends when the run is claimed.
+_RESERVE = (
+    "WITH due AS MATERIALIZED (SELECT id, thread, token, ready_at FROM run "
+    "WHERE ready_at <= {now} AND agent IN ({agents}) AND id NOT IN {skip} "
+    "AND NOT EXISTS (SELECT 1 FROM offer WHERE offer.run = run.id AND offer.token = run.token "
+    "AND until > {now} AND worker <> ?) ORDER BY ready_at LIMIT ?), "
+    "free AS (SELECT id, token FROM due WHERE id NOT IN {skip} AND thread NOT IN {skip} "
+    "ORDER BY ready_at LIMIT ?), "
+    "stale AS (DELETE FROM offer WHERE until < {now}::bigint - 60000000 "
+    "AND run NOT IN (SELECT id FROM due)), "
+    "mine AS (INSERT INTO offer (run, token, worker, until) "
+    "SELECT id, token, ?, {now}::bigint + {until} FROM free ORDER BY id ON CONFLICT (run) "
+    "DO UPDATE SET token = excluded.token, worker = excluded.worker, until = excluded.until "
+    "WHERE offer.token <> excluded.token OR offer.until <= {now} "
+    "OR offer.worker = excluded.worker RETURNING run) "
+    "SELECT {run} FROM run WHERE id IN (SELECT run FROM mine "
+    "UNION ALL SELECT id FROM due WHERE id IN {skip} OR thread IN {skip}) ORDER BY ready_at"
+)
+
+
 class PostgresStore(SqlReads):
     """A store in a schema of a PostgreSQL database, 14 or later."""
 
@@ -431,7 +457,7 @@ class PostgresStore(SqlReads):
         keys: Keyring | None = None,
         clock: Callable[[], Micros] | None = None,
         boundary: Boundary | None = None,
-        size: int = 10,
+        size: int = 3,
         patience: float = 30.0,
         prepare: bool = True,
     ) -> None:
@@ -711,6 +737,31 @@ class PostgresStore(SqlReads):
             return counts
 
         return prune_in_batches(lambda last: prunable(self._rows, before, last), one)
+
+    def reserve(
+        self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
+    ) -> list[Run]:
+        """Return due runs, and keep other workers from taking them for a moment."""
+        if not agents:
+            return []
+        now, said = self._sql_now()
+        statement = _RESERVE.format(
+            run=sql.RUN,
+            now=now,
+            agents=", ".join("?" * len(agents)),
+            skip=f"({POSTGRES.strings})",
+            until=round(RESERVED_SECONDS * 1_000_000),
+        )
+        skipped, unreadable = json.dumps(sorted(skip)), list[str]()
+        while True:
+            due = (*said, *agents, json.dumps(unreadable), *said, worker, limit + len(skip))
+            mine = (skipped, skipped, limit, *said, worker, *said, *said)
+            rows = self._rows(statement, (*due, *mine, skipped, skipped))
+            found = self._decode.listed(run_from, rows)
+            # Runs that fail their check do not hide those behind them from workers.
+            if len(found) == len(rows):
+                return found
+            unreadable += sorted({row[0] for row in rows} - {run.id for run in found})
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``."""

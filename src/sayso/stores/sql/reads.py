@@ -180,16 +180,17 @@ class RequestPage:
         marks = ", ".join("?" * len(names))
         words = self._open_words()
         asked = f"requester <> '' AND requester IN ({marks})"
-        # An open call that was decided is in doubt.
-        decided = f"list_status = 'in_doubt' AND decided_by IN ({marks}) AND NOT ({asked})"
-        apart, by_name = (
-            self._group_is(viewer, whole=False),
-            self._group_is(viewer, whole=False, named=True),
-        )
-        return [
-            self._in_groups([self._on_index(), (asked, names), words], apart),
-            self._in_groups([self._on_index(), (decided, names * 2), words], by_name),
-        ]
+        apart = self._group_is(viewer, whole=False)
+        counts = [self._in_groups([self._on_index(), (asked, names), words], apart)]
+        if "in_doubt" in self._statuses:
+            # An open call that was decided is in doubt.
+            decided = (
+                "list_status <> '' AND list_status = 'in_doubt' "
+                f"AND decided_by IN ({marks}) AND NOT ({asked})"
+            )
+            by_name = self._group_is(viewer, whole=False, named=True)
+            counts.append(self._in_groups([(decided, names * 2), words], by_name))
+        return counts
 
     def _read_calls(self, viewer: Viewer, *calls: Piece | None) -> Piece:
         """Count the calls that match, and that the viewer may see."""
@@ -686,7 +687,7 @@ class SqlReads:
             f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
         )
         lapsed = (
-            f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
+            f"SELECT thread, id, NULL FROM run WHERE owner IS NOT NULL AND ready_at <= {now} "
             f"ORDER BY ready_at LIMIT {limit:d}"
         )
         return [Due(*row) for row in self._rows(_chained(expired, lapsed), (*said, *said))]

@@ -10,11 +10,13 @@ in memory that both share. Its file cannot be opened in that child.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +26,8 @@ from weakref import WeakSet, finalize
 from sayso.errors import StoreError
 from sayso.forking import call_in_child, cut_short, no_fork
 from sayso.keys import Keyring
+from sayso.rows import Run
+from sayso.stores.base import RESERVED_SECONDS
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.migrate import (
     check_key,
@@ -321,6 +325,62 @@ class Folder:
         rounding = _TICK_NS if changed_at % 1_000_000_000 else _ROUNDED_NS
         if not self._is_link and time.time_ns() - changed_at > rounding:
             self._settled = self._seen
+
+
+_TRY = 0 if fcntl is None else fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
+class Reservations:
+    """Which due runs the workers of this machine are about to take, as locks on bytes of a file.
+
+    A byte stands for a run. The system drops the locks of a process that dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = f"{path}.work"
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        #: The token, worker and end of each reservation of this process, by run.
+        self._ours: dict[str, tuple[int, str, float]] = {}
+
+    def take(self, runs: Sequence[Run], limit: int, worker: str) -> list[Run]:
+        """Reserve the first runs, up to a limit, that no other worker has reserved."""
+        now, found = time.monotonic(), list[Run]()
+        tokens = {run.id: run.token for run in runs}
+        with self._lock, no_fork():
+            for name, (token, _, until) in list(self._ours.items()):
+                if until <= now or tokens.get(name) != token:  # it was claimed since
+                    del self._ours[name]
+                    self._locked(name, fcntl.LOCK_UN)
+            for run in runs:
+                if len(found) == limit:
+                    break
+                _, other, _ = self._ours.get(run.id, (0, "", 0.0))
+                free = other == worker or (not other and self._locked(run.id, _TRY))
+                if free:
+                    self._ours[run.id] = (run.token, worker, now + RESERVED_SECONDS)
+                    found.append(run)
+        return found
+
+    def _locked(self, run: str, how: int) -> bool:
+        place = int.from_bytes(hashlib.sha256(run.encode()).digest()[:7])
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.lockf(self._fd, how, 1, place)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # without locks, workers may rush for the same run: no harm is done
+        return True
+
+    def close(self) -> None:
+        """Give all of them back. Idempotent."""
+        with self._lock:
+            self._ours.clear()
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
 
 
 class Sidecar:

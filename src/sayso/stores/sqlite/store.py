@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ from sayso.stores.sqlite.files import (
     PATIENCE,
     Connection,
     OpenFiles,
+    Reservations,
     Sidecar,
     brought_up_to_date,
     check_alone,
@@ -379,6 +380,7 @@ class SqliteStore(SqlReads):
         self._seen, self._added = 0, 0
         self._own = OwnCommits()
         self._row_cache = RowCache()
+        self._reservations = Reservations(self.path)
         #: How long recent commits took, in seconds (moving average).
         self._pace = 0.0
 
@@ -386,6 +388,7 @@ class SqliteStore(SqlReads):
         """Forget the parent's connections and locks. The child opens the file on first use."""
         # Not unlocked: parent and child share the open file, and its lock.
         self._sidecar.close()
+        self._reservations.close()
         self._reset()
 
     def _ready(self) -> Connection:
@@ -789,6 +792,20 @@ class SqliteStore(SqlReads):
 
     # -- the rest
 
+    def reserve(
+        self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
+    ) -> list[Run]:
+        """Return due runs, and keep other workers from taking them for a moment."""
+        window = 2 * (limit + len(skip))
+        while True:
+            due = self.ready(agents, window)
+            skipped = [run for run in due if run.id in skip or run.thread in skip]
+            others = [run for run in due if run.id not in skip and run.thread not in skip]
+            found = self._reservations.take(others, limit, worker)
+            if len(found) == limit or len(due) < window:
+                return found + skipped
+            window *= 4  # other workers have reserved these
+
     def restored(self) -> bool:
         """Return whether the database is older than its mark: a copy was put back."""
         self._ready()
@@ -816,6 +833,7 @@ class SqliteStore(SqlReads):
             free = self._writer_lock.acquire(timeout=PATIENCE)
             writer, self._writer = self._writer, None
             self._hub.clear()
+            self._reservations.close()
             if free:
                 if writer is not None:
                     writer.close()

@@ -1,0 +1,10 @@
+-- Which worker is about to take a due run, so that the others leave it alone. Only a hint: a claim
+-- is decided by the run's row. Not logged, so that it costs no sync, and empty after a crash.
+CREATE UNLOGGED TABLE offer (
+    run TEXT COLLATE "C" PRIMARY KEY,
+    token BIGINT NOT NULL,
+    worker TEXT NOT NULL,
+    until BIGINT NOT NULL
+);
+-- Find the leases that lapsed, however many runs are due that no process has.
+CREATE INDEX run_leased ON run (ready_at) WHERE owner IS NOT NULL;

@@ -1,0 +1,79 @@
+"""Several worker processes: each run that becomes due is taken by one of them, not by all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from herd import clerk
+from postgres_server import shared_url, why_not
+from waiting import until
+
+import sayso
+from sayso.keys import ENVIRONMENT, new_key
+from sayso.stores import open_store
+
+RUNS, PROCESSES = 60, 3
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    monkeypatch.setenv(ENVIRONMENT, new_key())
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/store.db"
+        return
+    if why_not():
+        pytest.skip(why_not())
+    schema = f"herd_{os.urandom(4).hex()}"
+    yield f"{shared_url()}{'&' if '?' in shared_url() else '?'}schema={schema}"
+    with psycopg.connect(shared_url(), autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")  # type: ignore[arg-type]
+
+
+def crew(url: str, size: int) -> list[subprocess.Popen[str]]:
+    command = [sys.executable, str(Path(__file__).with_name("herd.py")), url]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    team = [subprocess.Popen(command, **pipes) for _ in range(size)]
+    for process in team:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    return team
+
+
+def dismissed(team: list[subprocess.Popen[str]]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for process in team:
+        counts.update(json.loads(process.communicate(timeout=60)[0]))
+    return counts
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("pace", [0.02, 0.0], ids=["one by one", "all at once"])
+def test_workers_do_not_rush_for_the_same_run(url: str, pace: float) -> None:
+    with closing(open_store(url)) as store:
+        agent, inbox = clerk(store), sayso.Inbox(store)
+        paused = [agent.run_sync("Refund it", thread=f"t-{n}") for n in range(RUNS)]
+        team = crew(url, PROCESSES)
+        try:
+            for result in paused:
+                (request,) = result.interruptions
+                inbox.decide_sync(request.id, request.approve(), by="ana")
+                time.sleep(pace)
+            until(lambda: len(store.runs(status="done", limit=RUNS)) == RUNS, seconds=90)
+        finally:
+            counts = dismissed(team)
+    print(dict(counts))
+    assert counts["done"] == RUNS
+    assert counts["left"] + counts["in_vain"] <= 0.05 * RUNS
