@@ -2,8 +2,9 @@
 
 Writers combine. A caller queues its operations and takes the writer's lock; the thread that holds
 it commits everything queued so far in one transaction (a SAVEPOINT each). So ten OS threads share
-one fsync, and a lone caller pays for no hand-over. Between processes, a ``flock`` on a lock file surrounds
-each batch and each checkpoint: SQLite's busy loop can starve a process, the kernel's queue cannot.
+one fsync, and a lone caller pays for no hand-over. Between processes, a ``flock`` on a lock file
+surrounds each batch and each checkpoint: SQLite's busy loop can starve a process, the kernel's
+queue cannot.
 
 A mark file remembers the position of the newest event. A database that is behind its mark was
 restored from a copy, and nothing starts until you run ``sayso recover``.
