@@ -34,7 +34,7 @@ from sayso.gate import outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.gate import Gate, policy_terms
-from sayso.gate.guard import known_inside
+from sayso.gate.guard import approved_inside, known_inside
 from sayso.gate.lease import RunLease, runs_here, supersede, working
 from sayso.gate.options import MAX_NAME, checked_words
 from sayso.gate.outcomes import in_text
@@ -348,7 +348,7 @@ class FrameworkThread:
         from pydantic_core import to_json
 
         async def run(row: Call) -> Any:
-            with known_inside(row):
+            with known_inside(row), approved_inside(row, self.gate.backend.place):
                 return await call.run(call.tool.passed(codec.loads(row.args)))
 
         def dump(value: Any) -> str:

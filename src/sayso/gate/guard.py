@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sayso import codec
@@ -17,9 +17,10 @@ from sayso.gate.options import Title, bound_facts, checked_name, title_maker
 from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, current
 from sayso.policy import Predicate
+from sayso.policy.policy import is_stricter
 from sayso.rows import Call, Tool
 from sayso.sync import call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
-from sayso.types import DecisionMade, Json, Terms, ToolCall
+from sayso.types import DecisionMade, Json, Terms, ToolCall, Verdict
 from sayso.views import decision_made
 
 if TYPE_CHECKING:
@@ -43,6 +44,22 @@ class ThisCall:
 
 _this_call: contextvars.ContextVar[ThisCall | None] = contextvars.ContextVar(
     "sayso_this_call", default=None
+)
+
+
+@dataclass(slots=True)
+class ApprovedCall:
+    """A call of a framework's tool that people have approved, while it runs."""
+
+    call: Call
+    #: The store that it is in.
+    place: str
+    #: Whether a guarded function has run under it.
+    used: bool = False
+
+
+_approved: contextvars.ContextVar[ApprovedCall | None] = contextvars.ContextVar(
+    "sayso_approved", default=None
 )
 
 
@@ -110,8 +127,30 @@ class Guard:
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         scope = current(self.driver)
-        plan = self._plan(scope, self.signature.bind(args, kwargs))
+        values = self.signature.bind(args, kwargs)
+        plan, approved = self._plan(scope, values), _approved.get()
+        if approved is not None and await self._is_covered(approved, plan):
+            # It has a row, so that it runs once even if the call around it starts over.
+            approved.used = True
+            plan = replace(plan, terms=functools.partial(self._covered_terms, approved.call.id))
         return await self.driver.result(scope, plan)
+
+    async def _is_covered(self, approved: ApprovedCall, plan: Plan) -> bool:
+        """Whether people have approved this very call already, as a call of a framework's tool.
+
+        They have if the tool is this function, with these arguments, under terms that are at least
+        as strict as the function's own.
+        """
+        call, given = approved.call, codec.loads(plan.args)
+        same = call.tool == self.tool.name and approved.place == self.driver.backend.place
+        if approved.used or not same or given != codec.loads(call.args):
+            return False
+        terms = await self._terms(given)
+        return terms.verdict is Verdict.ASK and not is_stricter(call.terms, terms)
+
+    async def _covered_terms(self, request: str, args: dict[str, Any]) -> Terms:
+        terms = await self._terms(args)
+        return replace(terms, verdict=Verdict.ALLOW, rule=f"approved as {request}")
 
     def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
         data = self.signature.intake(values)
@@ -203,6 +242,17 @@ def known_inside(call: Call) -> Iterator[None]:
         yield
     finally:
         _this_call.reset(token)
+
+
+@contextmanager
+def approved_inside(call: Call, place: str) -> Iterator[None]:
+    """Let a guarded function that is the tool of this call run without asking again."""
+    decided = call.decision is not None and call.decision.type in ("approve", "edit", "grant")
+    token = _approved.set(ApprovedCall(call, place) if decided else None)
+    try:
+        yield
+    finally:
+        _approved.reset(token)
 
 
 def tool_of(signature: Signature, version: str, title: Title | None = None) -> Tool:

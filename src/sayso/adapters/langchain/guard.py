@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from itertools import takewhile
 from typing import Any
 
@@ -13,16 +15,19 @@ from sayso.adapters.conversation import ConversationLog, OutputTypes
 from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_of
 from sayso.adapters.langchain.reach import gated_graph
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
+from sayso.adapters.streaming import Listener, Stream, StreamingAgent, listener
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import FrameworkAgent, FrameworkTool, check_gate
-from sayso.gate.run_result import RunResult
+from sayso.gate.framework import FrameworkTool, check_gate
+from sayso.gate.run_result import RunResult, RunState
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import Run
 from sayso.sync import run_user_function
 from sayso.types import Json, Reviewer
+
+_stream_mode: ContextVar[Any] = ContextVar("sayso_langchain_stream_mode", default="updates")
 
 
 def guard(
@@ -73,9 +78,9 @@ class InputLog(ConversationLog):
     format = "langchain"
 
 
-class GuardedAgent(FrameworkAgent):
-    """A guarded graph; ``guard`` returns one. Use ``graph``, the compiled graph, for streaming
-    and the rest."""
+class GuardedAgent(StreamingAgent[Stream]):
+    """A guarded graph; ``guard`` returns one. Use ``graph``, the compiled graph, for everything
+    else that a graph can do."""
 
     channel = "langchain"
 
@@ -194,10 +199,60 @@ class GuardedAgent(FrameworkAgent):
                 return state
         return await run_user_function(self.graph.get_state, config, subgraphs=subgraphs)
 
+    def stream(
+        self,
+        input: Any,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        stream_mode: Any = "updates",
+    ) -> Stream:
+        """Run the graph, and stream its chunks in LangGraph's ``stream_mode``."""
+
+        async def work() -> RunResult:
+            _stream_mode.set(stream_mode)
+            return await self.run(input, thread=thread, requester=requester)
+
+        return self._stream(work)
+
+    def stream_resume(
+        self,
+        where: RunState | str,
+        *,
+        decisions: Any = None,
+        by: str | Reviewer = "user",
+        stream_mode: Any = "updates",
+    ) -> Stream:
+        """Resume a run, and stream its chunks in LangGraph's ``stream_mode``."""
+
+        async def work() -> RunResult:
+            _stream_mode.set(stream_mode)
+            return await self.resume(where, decisions=decisions, by=by)
+
+        return self._stream(work)
+
     async def _invoke(self, input: Any, thread: str) -> Any:
+        """Run the graph. Returns its values, or None if they were streamed."""
+        heard, config = listener(), self.config(thread)
+        if heard is not None:
+            return await self._streamed(input, config, heard)
         if self._async:
-            return await self.graph.ainvoke(input, self.config(thread))
-        return await run_user_function(self.graph.invoke, input, self.config(thread))
+            return await self.graph.ainvoke(input, config)
+        return await run_user_function(self.graph.invoke, input, config)
+
+    async def _streamed(self, input: Any, config: Any, heard: Listener) -> None:
+        mode = _stream_mode.get()
+        if self._async:
+            async for chunk in self.graph.astream(input, config, stream_mode=mode):
+                heard(chunk)
+            return
+        loop = asyncio.get_running_loop()
+
+        def played() -> None:
+            for chunk in self.graph.stream(input, config, stream_mode=mode):
+                loop.call_soon_threadsafe(heard, chunk)
+
+        await run_user_function(played)
 
 
 def _unanswered(values: Any) -> list[ToolMessage]:

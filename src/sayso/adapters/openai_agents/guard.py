@@ -8,10 +8,8 @@ version of the SDK cannot read, or whose tool is gone, is ignored.
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack, cast
@@ -33,6 +31,7 @@ from agents import Runner as SdkRunner
 from agents import RunResult as SdkRunResult
 
 from sayso import codec
+from sayso.adapters import streaming
 from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
 from sayso.adapters.openai_agents.reach import Wiring, check_guarded
@@ -47,7 +46,6 @@ from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
-    FrameworkAgent,
     FrameworkThread,
     FrameworkTool,
     Within,
@@ -63,9 +61,31 @@ from sayso.rows import Call
 from sayso.sync import read
 from sayso.types import Json, Request, Reviewer
 
-_listener: contextvars.ContextVar[Callable[[Any], None] | None] = contextvars.ContextVar(
-    "sayso_openai_listener", default=None
-)
+
+class Stream(streaming.Stream):
+    """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the result.
+
+    Code that was written for the SDK's stream reads the same from ``stream_events()``,
+    ``interruptions``, ``final_output`` and ``to_state()``.
+    """
+
+    def stream_events(self) -> AsyncIterator[Any]:
+        """Return the events."""
+        return self.__aiter__()
+
+    @property
+    def interruptions(self) -> tuple[Request, ...]:
+        """The pending requests, once the stream has ended."""
+        return self.result.interruptions
+
+    @property
+    def final_output(self) -> Any:
+        """The output, once the stream has ended."""
+        return self.result.output
+
+    def to_state(self) -> GateState:
+        """Return the state, once the stream has ended."""
+        return self.result.state
 
 
 class Options(TypedDict, total=False):
@@ -106,10 +126,11 @@ async def resume(
     return await guarded.resume(where, decisions=decisions, by=by)
 
 
-class Guarded(FrameworkAgent):
+class Guarded(streaming.StreamingAgent[Stream]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
+    stream_type = Stream
     result_type = Result
     state_type = State
 
@@ -223,7 +244,7 @@ class Guarded(FrameworkAgent):
 
     async def _played(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
         options = self._options if resumed else {**self._options, "context": self._context}
-        listener = _listener.get()
+        listener = streaming.listener()
         try:
             with self._wiring.active():
                 if listener is None:
@@ -236,26 +257,6 @@ class Guarded(FrameworkAgent):
             if isinstance(error.__cause__, SaysoError):
                 raise error.__cause__ from None
             raise
-
-    # -- streaming
-
-    def stream(self, input: Any, *, thread: str | None = None, requester: str = "") -> Stream:
-        """Run the agent, and stream the SDK's events."""
-        return self._streamed(lambda: self.run(input, thread=thread, requester=requester))
-
-    def stream_resume(
-        self, where: GateState | str, *, decisions: Any = None, by: str | Reviewer = "user"
-    ) -> Stream:
-        """Resume a run, and stream the SDK's events."""
-        return self._streamed(lambda: self.resume(where, decisions=decisions, by=by))
-
-    def _streamed(self, work: Callable[[], Any]) -> Stream:
-        async def listened(listener: Callable[[Any], None]) -> RunResult:
-            _listener.set(listener)
-            stands: RunResult = await work()
-            return stands
-
-        return Stream(listened)
 
     # -- driven by hand
 
@@ -413,59 +414,3 @@ async def approve_settled(
 
 def _is_hosted(item: ToolApprovalItem) -> bool:
     return getattr(item.raw_item, "type", None) == "mcp_approval_request"
-
-
-# -- streams
-
-
-Listener = Callable[[Any], None]
-
-
-class Stream:
-    """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the result.
-
-    Code that was written for the SDK's stream reads the same from ``stream_events()``,
-    ``interruptions``, ``final_output`` and ``to_state()``.
-    """
-
-    def __init__(self, work: Callable[[Listener], Awaitable[RunResult]]) -> None:
-        self._work = work
-        self._result: RunResult | None = None
-
-    @property
-    def result(self) -> RunResult:
-        """The result of the run. Raises ``SaysoError`` before all events were read."""
-        if self._result is None:
-            raise SaysoError("the stream has not ended: read its events first")
-        return self._result
-
-    def stream_events(self) -> AsyncIterator[Any]:
-        """Return the events."""
-        return self.__aiter__()
-
-    @property
-    def interruptions(self) -> tuple[Request, ...]:
-        """The pending requests, once the stream has ended."""
-        return self.result.interruptions
-
-    @property
-    def final_output(self) -> Any:
-        """The output, once the stream has ended."""
-        return self.result.output
-
-    def to_state(self) -> GateState:
-        """Return the state, once the stream has ended."""
-        return self.result.state
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        events: asyncio.Queue[Any] = asyncio.Queue()
-        end = object()
-        task = asyncio.ensure_future(self._work(events.put_nowait))
-        task.add_done_callback(lambda _: events.put_nowait(end))
-        try:
-            while (event := await events.get()) is not end:
-                yield event
-            self._result = await task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import UnionType
@@ -27,10 +27,11 @@ from sayso.adapters.pydantic_ai.capability import (
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
+from sayso.adapters.streaming import Stream, StreamingAgent, listener
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import FrameworkAgent, FrameworkTool, Within, check_gate, within
+from sayso.gate.framework import FrameworkTool, Within, check_gate, within
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import RunResult, decision_from
 from sayso.inbox import Inbox
@@ -73,7 +74,7 @@ async def resume(
     return await guarded.resume(where, decisions=decisions, by=by)
 
 
-class Guarded(FrameworkAgent):
+class Guarded(StreamingAgent[Stream]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = "pydantic-ai"
@@ -168,6 +169,7 @@ class Guarded(FrameworkAgent):
                 **self.options,
                 "output_type": self._output_type(),
                 "capabilities": self._around(log),
+                "event_stream_handler": self._handler(),
             },
         )
         if isinstance(result.output, DeferredToolRequests):
@@ -178,6 +180,28 @@ class Guarded(FrameworkAgent):
             result.all_messages(), self._types.dump(output), self._types.name_of(output)
         )
         return output
+
+    def _handler(self) -> Any:
+        """Return what the framework passes its events to: the stream, and the user's own."""
+        heard = listener()
+        own = self.options.get("event_stream_handler")
+        if heard is None:
+            return own
+
+        async def handler(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
+            async def passed() -> AsyncIterator[Any]:
+                async for event in events:
+                    heard(event)
+                    yield event
+
+            given = own or self._agent.event_stream_handler
+            if given is not None:
+                await given(ctx, passed())
+            else:
+                async for _ in passed():
+                    pass
+
+        return handler
 
     def _output_type(self) -> list[Any]:
         wanted = self.options.get("output_type", self._agent.output_type)
