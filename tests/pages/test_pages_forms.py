@@ -116,3 +116,32 @@ def test_nested_arguments_are_edited_as_fields(
     assert decided["args"]["zone"] == "south"
     assert decided["args"]["guests"] == [{"name": "Ana"}]
     assert decided["args"]["options"] == {"chairs": 2}
+
+
+def test_entries_of_a_map_are_added_named_and_removed(
+    asked: tuple[Demo, dict[str, str]], open_page: Open
+) -> None:
+    demo, ids = asked
+    page = open_page(f"{demo.url}/inbox/{ids['invite']}")
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
+    page.keyboard.press("e")
+    form = page.get_by_test_id("edit-form")
+    form.get_by_role("button", name="Add to options").click()
+    name = form.get_by_role("textbox", name="Name of the new entry")
+    expect(name).to_be_focused()
+    approve = page.get_by_role("button", name="Approve with edits")
+    expect(approve).to_be_disabled()
+    expect(form).to_contain_text("Give this entry a name.")
+    name.fill("tables")
+    name.press("Tab")
+    form.get_by_role("textbox", name="tables", exact=True).fill("3")
+    rename = form.get_by_role("textbox", name="Name of chairs")
+    rename.fill("stools")
+    rename.press("Enter")
+    expect(form.get_by_role("textbox", name="stools", exact=True)).to_have_value("2")
+    form.get_by_role("button", name="Add to options").click()
+    form.get_by_role("button", name="Remove the new entry").click()
+    expect(approve).to_be_enabled()
+    approve.click()
+    decided = demo.until_decided(ids["invite"])
+    assert decided["args"]["options"] == {"stools": 2, "tables": 3}

@@ -2,6 +2,12 @@
 
 // The form alone: the package also exports its test helpers, which need another validator.
 import Form from "@rjsf/core/lib/components/Form.js";
+import {
+  ADDITIONAL_PROPERTY_FLAG,
+  TranslatableString,
+  canExpand,
+  englishStringTranslator,
+} from "@rjsf/utils";
 import type {
   ArrayFieldItemTemplateProps,
   ArrayFieldTemplateProps,
@@ -19,7 +25,7 @@ import { useMemo, type ReactElement } from "react";
 import { Button, IconButton } from "../components/Button";
 import type { Json, Schema } from "../types";
 import { hiddenIn, visible } from "../visible";
-import { drawable, isMultiline, type Problem } from "./schema";
+import { drawable, isMultiline, isUnnamed, type Problem } from "./schema";
 import { Unseen } from "./Unseen";
 
 interface Props {
@@ -78,8 +84,36 @@ export default function SchemaForm({ schema, value, problems, disabled, onChange
       experimental_defaultFormStateBehavior={{ emptyObjectFields: "skipDefaults", arrayMinItems: { populate: "never" } }}
       templates={TEMPLATES}
       widgets={WIDGETS}
+      translateString={translate}
       onChange={({ formData }) => onChange(formData as Json)}
     />
+  );
+}
+
+/** A new entry of a map begins empty, and not with words that nobody wrote. */
+const translate: typeof englishStringTranslator = (text, params) =>
+  text === TranslatableString.NewStringDefault ? "" : englishStringTranslator(text, params);
+
+/** The name of an entry of a map, which people choose. */
+function EntryName({ id, label, disabled, onKeyRename, onRemoveProperty }: FieldTemplateProps): ReactElement {
+  const name = isUnnamed(label) ? "" : label;
+  return (
+    <div className="form-entry">
+      <input
+        key={name}
+        type="text"
+        id={`${id}-key`}
+        aria-label={name ? `Name of ${visible(name)}` : "Name of the new entry"}
+        placeholder="Name"
+        autoComplete="off"
+        autoFocus={!name}
+        disabled={disabled}
+        defaultValue={name}
+        onBlur={({ target }) => target.value && onKeyRename(target.value)}
+        onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()}
+      />
+      <IconButton icon="cross" label={`Remove ${visible(name) || "the new entry"}`} disabled={disabled} onClick={onRemoveProperty} />
+    </div>
   );
 }
 
@@ -87,13 +121,15 @@ function FieldTemplate(props: FieldTemplateProps): ReactElement {
   const { id, label, required, rawErrors = [], rawDescription, children, displayLabel, schema, formData } = props;
   if (props.hidden) return <div hidden>{children}</div>;
   const boxed = schema.type === "object" || schema.type === "array";
+  const entry = ADDITIONAL_PROPERTY_FLAG in schema;
   const text = typeof formData === "string" ? formData : "";
   return (
     <div className="field">
+      {entry && <EntryName {...props} />}
       {displayLabel && !boxed && (
-        <label className="field-label" htmlFor={id}>
-          {visible(label)}
-          {!required && <span className="muted"> optional</span>}
+        <label className={entry ? "sr-only" : "field-label"} htmlFor={id}>
+          {entry && isUnnamed(label) ? "Value of the new entry" : visible(label)}
+          {!required && !entry && <span className="muted"> optional</span>}
         </label>
       )}
       {children}
@@ -176,11 +212,21 @@ function Pick(props: WidgetProps): ReactElement {
 }
 
 function ObjectBox(props: ObjectFieldTemplateProps): ReactElement {
-  const fields = props.properties.map((property) => property.content);
-  if (props.fieldPathId.path.length === 0) return <>{fields}</>;
+  const title = visible(props.title.replace(/-(\d+)$/, " $1"));
+  const fields = (
+    <>
+      {props.properties.map((property) => property.content)}
+      {canExpand(props.schema, props.uiSchema, props.formData) && (
+        <Button small icon="plus" disabled={props.disabled} onClick={props.onAddProperty}>
+          {`Add to ${title || "the fields"}`}
+        </Button>
+      )}
+    </>
+  );
+  if (props.fieldPathId.path.length === 0) return fields;
   return (
     <fieldset className="form-box">
-      <legend>{visible(props.title.replace(/-(\d+)$/, " $1"))}</legend>
+      <legend>{title}</legend>
       {props.description && <p className="field-hint">{props.description}</p>}
       {fields}
     </fieldset>

@@ -59,6 +59,17 @@ describe("problemsOf", () => {
     expect(at({ name: "xy", seats: 9, note: null, to: [{ mail: "a@b.example" }] })).toEqual({});
   });
 
+  it("wants a name for each entry of a map", () => {
+    const map: Schema = {
+      type: "object",
+      properties: { sizes: { type: "object", additionalProperties: { type: "integer" } }, newKey: { type: "string" } },
+    };
+    expect(problemsOf(map, { sizes: { chairs: 2 }, newKey: "x" })).toEqual([]);
+    expect(problemsOf(map, { sizes: { "newKey-1": 2 } })).toEqual([
+      { field: "sizes.newKey-1", message: "Give this entry a name." },
+    ]);
+  });
+
   it("refuses whole numbers that would be rounded", () => {
     expect(problemsOf({}, { id: 12345678901234567890 })).toMatchObject([{ field: "id" }]);
   });

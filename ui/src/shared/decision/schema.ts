@@ -134,7 +134,24 @@ export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
     const words = WORDS[error.keyword];
     return words ? [{ field, message: words(limitAt(drawn, error.keywordLocation)) }] : [];
   });
-  return [...problems, ...inexact(value)];
+  return [...problems, ...inexact(value), ...unnamed(drawn, value)];
+}
+
+/** Whether an entry that was added to a map still has no name: the form's library calls it this. */
+export function isUnnamed(name: string): boolean {
+  return /^newKey(-\d+)?$/.test(name);
+}
+
+function unnamed(schema: Schema | undefined, value: Json, path = ""): Problem[] {
+  if (Array.isArray(value)) return value.flatMap((item, index) => unnamed(schema?.items, item, `${path}[${index}]`));
+  if (value === null || typeof value !== "object") return [];
+  return Object.entries(value).flatMap(([name, item]): Problem[] => {
+    const field = path ? `${path}.${name}` : name;
+    const own = schema?.properties?.[name];
+    const more = typeof schema?.additionalProperties === "object" ? schema.additionalProperties : undefined;
+    const nameless = !own && isUnnamed(name) ? [{ field, message: "Give this entry a name." }] : [];
+    return [...nameless, ...unnamed(own ?? more, item, field)];
+  });
 }
 
 /** Whole numbers that JavaScript cannot hold would be sent as others. */
