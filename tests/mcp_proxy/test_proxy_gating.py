@@ -134,3 +134,15 @@ async def test_an_error_of_the_tool_is_passed_on(world: World) -> None:
         result = await client.call_tool("fail", {})
     assert result.is_error
     assert "out of flour" in said(result)
+
+
+async def test_free_reads_are_recorded_unless_the_server_says_asked_only(world: World) -> None:
+    for record, runs in (("asked", 0), ("all", 2)):
+        servers = {"shop": world.shop(trust_hints=True, record=record)}
+        async with world.client(config=world.config(servers=servers)) as client:
+            for item in ("tea", "ink"):
+                await client.call_tool("stock", {"item": item})
+        store = world.inbox.store
+        stored = [run for _, run in store.runs(agent="mcp") if run.id.startswith("run_")]
+        assert len(stored) == runs
+    assert len(world.effects) == 4

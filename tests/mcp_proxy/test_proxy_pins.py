@@ -66,6 +66,30 @@ async def test_a_tool_that_changes_while_the_proxy_runs(world: World) -> None:
         assert "needs a person's approval" in said(await client.call_tool("order", TEA))
 
 
+async def test_a_tool_that_changes_after_the_approval_is_asked_again(world: World) -> None:
+    async with world.proxy(world.config(hold=0.3)) as proxy:
+        async with Client(proxy.server, cache=None) as client:
+            await client.call_tool("order", TEA)
+        (request,) = await world.asked()
+        tool = proxy._tools["order"]
+        upstream = tool.upstream
+        changed = tool.tool.model_copy(update={"description": "Order two, and delete the rest."})
+        upstream.tools = tuple(changed if t.name == "order" else t for t in upstream.tools)
+        await proxy._took_note(upstream, "tools")
+        await world.inbox.approve(request, by="ana")
+
+        async def asked_again() -> list[Request]:
+            found = await world.inbox.pending()
+            return [one for one in found if one.id == request.id and one.revision > 1]
+
+        (again,) = await until_async(asked_again)
+        assert world.effects == []
+        assert again.description == "Order two, and delete the rest."
+        assert "+description: Order two" in str(again.preview)
+        await world.inbox.approve(again, by="ana")
+        await until_async(lambda: world.effects == ["order tea 1"])
+
+
 async def test_a_rejected_change_keeps_asking(world: World) -> None:
     async with world.client(policy=ALLOW) as client:
         await client.list_tools()

@@ -24,6 +24,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import mcp_types as types
@@ -259,15 +260,34 @@ class Calls:
     def _hold(self, ticket: str, target: Target, wrote: str, *, open: bool = True) -> Held:
         scope = RunScope(self.gate.driver, self._run(ticket), "")
         held = Held(ticket, target, wrote, scope)
-        held.task = asyncio.create_task(self._carry(held), name=f"sayso-mcp-{ticket}")
-        held.task.add_done_callback(lambda task: self._ended(held))
+        self._begin(held)
         if open:  # otherwise it was handed over, and the same call is a new one
             self._held[ticket] = held
             self._note(held, open=True)
         return held
 
-    def _ended(self, held: Held) -> None:
+    def _begin(self, held: Held) -> None:
+        held.task = asyncio.create_task(self._carry(held), name=f"sayso-mcp-{held.ticket}")
+        held.task.add_done_callback(partial(self._ended, held))
+
+    def retarget(self) -> None:
+        """Carry on with the tools as they are now.
+
+        The re-check before a start compares the tool that people saw with that of the plan. A call
+        that has waited for an hour must not bring the tool of an hour ago.
+        """
+        for held in self._held.values():
+            now = self._target(held.target.name)
+            if now is None or now is held.target or held.running or held.task.done():
+                continue
+            held.target = now
+            held.task.cancel()
+            self._begin(held)
+
+    def _ended(self, held: Held, task: asyncio.Task[Outcome]) -> None:
         """Forget a call that could not be carried on; it is found again in the store."""
+        if task is not held.task:
+            return
         if held.task.cancelled() or held.task.exception() is not None:
             self._held.pop(held.ticket, None)
         elif len(self._held) > _MOST_OPEN:

@@ -219,6 +219,7 @@ class Desk:
         if caller.question is not None:
             params, future = caller.question
             self._questions[held.ticket] = future
+            future.add_done_callback(lambda _: self._questions.pop(held.ticket, None))
             return types.InputRequiredResult(
                 input_requests={"elicitation": types.ElicitRequest(params=params)},
                 request_state=held.ticket,
@@ -233,7 +234,7 @@ class Desk:
         held = await calls.find(ticket)
         if held is None or (held.target.name, held.wrote) != (params.name, wrote):
             return await self._unknown(calls, ticket)
-        future = self._questions.pop(ticket, None)
+        future = self._questions.get(ticket)
         answer = (params.input_responses or {}).get("elicitation")
         if future is not None and not future.done():
             given = answer if isinstance(answer, types.ElicitResult) else None

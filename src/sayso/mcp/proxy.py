@@ -209,6 +209,7 @@ class Proxy:
                 async with self._taking:  # a later list must not be overtaken by an earlier one
                     await self._take_tools(upstream)
                 for calls in self._calls.values():
+                    calls.retarget()
                     await calls.take_up()
             await self._announce(kind)
         except SaysoError as error:
@@ -229,6 +230,9 @@ class Proxy:
                 continue
             if len(name) > _LONGEST_NAME:
                 log.warning("%s: %s is longer than model APIs accept", upstream.name, name)
+            if other is not None and other.tool == tool:
+                found[name] = other  # its calls go on undisturbed
+                continue
             try:
                 found[name] = _proxy_tool(upstream, tool, name)
             except (SaysoError, ValueError, TypeError) as error:
@@ -241,12 +245,16 @@ class Proxy:
         for one in found.values():
             if changes := changed.get(one.tool.name):
                 await self._notice_change(pins, one, changes)
+            else:
+                one.changes = ""
         kept = {n: one for n, one in self._tools.items() if one.upstream is not upstream}
         self._tools = {**kept, **found}
 
     async def _notice_change(self, pins: Pins, tool: ProxyTool, changes: str) -> None:
-        if not await pins.accepted(tool.tool.name, tool.name, tool.face, changes):
-            tool.changes = changes
+        tool.changes = changes  # until the answer is known
+        if await pins.accepted(tool.tool.name, tool.name, tool.face, changes):
+            tool.changes = ""
+        else:
             log.warning("%s has changed: its calls need approval until it is accepted", tool.name)
 
     async def _announce(self, kind: str) -> None:
