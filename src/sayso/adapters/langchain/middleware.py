@@ -110,7 +110,11 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
     def __init__(self, interrupt_on: Mapping[str, Any], **options: Any) -> None:
         super().__init__(interrupt_on, **options)
         self._tools = ToolGate(
-            self.gate, policy=self.policy, describe=self._describe, notice=self.edit_notice
+            self.gate,
+            policy=self.policy,
+            describe=self._describe,
+            notice=self.edit_notice,
+            back="model",
         )
         self._known: dict[str, Any] = {}
 

@@ -24,11 +24,12 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import Runnable, RunnableBinding
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
+from langgraph.graph import END
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt.tool_node import ToolNode
 from langgraph.pregel.remote import RemoteGraph
 
-from sayso.adapters.langchain.tools import ToolGate, passing
+from sayso.adapters.langchain.tools import NodeFacts, ToolGate, inside_node, passing
 from sayso.adapters.reach import Held, Walk, cells
 from sayso.errors import SaysoError
 from sayso.gate.coverage import Coverage
@@ -67,6 +68,8 @@ class GraphWalk(Walk):
         #: Nodes and tools that run something which the user has named in ``ungated``.
         self.lets_past: set[str] = set()
         self.tool_nodes = 0
+        #: About the node at hand.
+        self._facts = NodeFacts()
 
     def graph(self, agent: Any, where: str) -> Any:
         """Return the same graph with the gate in its tool nodes, including those of subgraphs."""
@@ -75,6 +78,7 @@ class GraphWalk(Walk):
             if name == "__start__":
                 continue
             self._list_missed(node.bound, where, name)
+            self._facts = NodeFacts(_way_back(agent, name), agent.checkpointer is False)
             bound = self.value(node.bound, f"{where}/{name}")
             if bound is not node.bound:
                 inner = [one for one in self.inside(bound) if isinstance(one, CompiledStateGraph)]
@@ -108,13 +112,13 @@ class GraphWalk(Walk):
 
     def _tool_node(self, inner: Any, where: str) -> ToolNode:
         self.tool_nodes += 1
-        held: dict[str, Any] = {}
+        held, facts = dict[str, Any](), self._facts
         for name, tool in inner.tools_by_name.items():
             self.coverage.gated(where, "tool", name)
             self._list_missed(tool, where, name)
             # With the gate inside the agents that its own code runs.
             held[name] = self.copied(tool, f"{where}/{name}") if self.reaches(tool) else tool
-        return _wrapped(inner, held, self.tools)
+        return _wrapped(inner, held, self.tools, facts)
 
     # -- what cannot be gated
 
@@ -173,6 +177,13 @@ def _provider_tools(tools: Any) -> Iterator[str]:
 def _nonlocal(function: Any, name: str) -> Any:
     names = function.__code__.co_freevars
     return cells(function)[names.index(name)][1] if name in names else None
+
+
+def _way_back(graph: Any, node: str) -> str | None:
+    """Return the one node that a tool node may go to, beside the end; None if there are several."""
+    branches = graph.builder.branches.get(node, {}).values()
+    ends = {to for branch in branches for to in (branch.ends or {}).values()} - {END}
+    return ends.pop() if len(ends) == 1 else None
 
 
 def _asks_already(value: Any) -> bool:
@@ -242,7 +253,9 @@ class Tripwire(BaseCallbackHandler):
 _GATED = "sayso_gate"
 
 
-def _wrapped(inner: Any, held: Mapping[str, BaseTool], tools: ToolGate) -> ToolNode:
+def _wrapped(
+    inner: Any, held: Mapping[str, BaseTool], tools: ToolGate, facts: NodeFacts
+) -> ToolNode:
     """Return a tool node like this one, with the gate inside its other wrappers.
 
     People see what the wrappers make of a call, and a wrapper that retries gets the stored result.
@@ -257,7 +270,7 @@ def _wrapped(inner: Any, held: Mapping[str, BaseTool], tools: ToolGate) -> ToolN
 
     def gated(request: Any, execute: Any) -> Any:
         def ask(changed: Any) -> Any:
-            with _hide_pause():
+            with _hide_pause(), inside_node(facts):
                 return tools.wrap(changed, execute)
 
         with _reveal_pause():
@@ -265,7 +278,7 @@ def _wrapped(inner: Any, held: Mapping[str, BaseTool], tools: ToolGate) -> ToolN
 
     async def agated(request: Any, execute: Any) -> Any:
         async def ask(changed: Any) -> Any:
-            with _hide_pause():
+            with _hide_pause(), inside_node(facts):
                 return await tools.awrap(changed, execute)
 
         async def made() -> Any:

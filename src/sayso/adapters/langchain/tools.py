@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,29 @@ class Passing(NamedTuple):
     name: str
 
 
+class NodeFacts(NamedTuple):
+    """What ``guard`` knows about the tool node that makes a call."""
+
+    #: The node to go to after a refusal, where a result would end the run.
+    back: str | None = None
+    #: Whether its graph starts over after a pause, because it has no checkpoints.
+    starts_over: bool = False
+
+
+_UNKNOWN = NodeFacts()
+_node: ContextVar[NodeFacts] = ContextVar("sayso_langchain_node", default=_UNKNOWN)
+
+
+@contextmanager
+def inside_node(facts: NodeFacts) -> Iterator[None]:
+    """Make the calls of a tool node here."""
+    token = _node.set(facts)
+    try:
+        yield
+    finally:
+        _node.reset(token)
+
+
 _passing: ContextVar[Passing | None] = ContextVar("sayso_langchain", default=None)
 
 
@@ -81,8 +105,11 @@ class ToolGate:
         policy: Policy | None = None,
         describe: Describe | None = None,
         notice: str | None = "",
+        back: str | None = None,
     ) -> None:
         self.gate = gate
+        #: The node to go to after a refusal, where a result would end the run.
+        self.back = back
         self.policy = policy
         self.notice = notice
         self._describe = describe or self._plain
@@ -165,7 +192,7 @@ class ToolGate:
                 outcome = await thread.outcome(call)
                 if isinstance(outcome.value, Handover):
                     raise outcome.value.cause
-                return result_for(outcome, made, self.notice)
+                return self._told(request, outcome)
             except InterruptSignal as bubble:
                 raise bubble.cause from None
             except Conflict:
@@ -173,6 +200,16 @@ class ToolGate:
                 raise
             except Paused:
                 continue  # asked just now, or in doubt: interrupt on the next pass
+
+    def _told(self, request: ToolCallRequest, outcome: Outcome) -> Result:
+        """Return the result of a call. The model is told of a refusal, even where LangChain would
+        make the tool's result the output (``return_direct``)."""
+        result = result_for(outcome, request.tool_call, self.notice)
+        direct = request.tool is not None and request.tool.return_direct
+        back = _node.get().back or self.back
+        if outcome.ok or not direct or back is None:
+            return result
+        return Command(update={"messages": [result]}, goto=back)
 
     async def _has_passed(self, request: ToolCallRequest, thread: FrameworkThread) -> bool:
         """Whether an outer gate on the same store has asked about this call already."""
@@ -194,7 +231,8 @@ class ToolGate:
         async def effect(args: dict[str, Json]) -> Any:
             token = _passing.set(Passing(_place(request), made["name"]))
             try:
-                return await run(request.override(tool_call={**made, "args": args}))
+                with inside_node(NodeFacts()):  # an agent inside has nodes of its own
+                    return await run(request.override(tool_call={**made, "args": args}))
             except ParentCommand as cause:
                 return Handover(cause)
             except GraphBubbleUp as cause:
@@ -355,16 +393,22 @@ def calls_beside(state: Any, call: Mapping[str, Any]) -> list[Any]:
 
 
 def numbered_id(state: Any, call: Mapping[str, Any]) -> str:
-    """Return a call's id, numbered if the model used it before.
+    """Return a call's id, made unique in the thread.
 
-    Some providers count the calls of each reply anew.
+    Some providers count the calls of each reply anew, and summarising cuts earlier replies off the
+    history. So the id of the reply, which LangGraph keeps unique, is part of it. Only a reply that
+    has none, or that a graph without checkpoints will not remember, is told apart by counting.
     """
     messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
-    replies = [message.tool_calls for message in messages if isinstance(message, AIMessage)]
-    made = [same for calls in replies if (same := [c for c in calls if c["id"] == call["id"]])]
+    replies = [message for message in messages if isinstance(message, AIMessage)]
+    with_it = [reply for reply in replies if any(c["id"] == call["id"] for c in reply.tool_calls)]
+    made = [[c for c in reply.tool_calls if c["id"] == call["id"]] for reply in with_it]
     *before, last = made or [[]]
     what = call["name"], call["args"]
     place = next((n for n, one in enumerate(last) if (one["name"], one["args"]) == what), 0)
+    if with_it and with_it[-1].id and not _node.get().starts_over:
+        reply = codec.sha256(with_it[-1].id.encode())[:8]
+        return f"{call['id']}@{reply}" + (f"#{place + 1}" if place else "")
     time = sum(map(len, before)) + place + 1
     return f"{call['id']}" if time == 1 else f"{call['id']}#{time}"
 
