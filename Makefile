@@ -11,7 +11,7 @@ LIGHT := .venv/.light
 STATIC := src/sayso/server/static
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check lint types imports pages pictures bench chaos ui docs site update clean help
+.PHONY: demo test versions check lint types imports pages pictures bench chaos ui docs site update clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/sayso demo $(ARGS)
@@ -26,6 +26,9 @@ check: lint types imports pages site ## lint, types, imports, the web app, the d
 	$(BIN)/python scripts/cli_page.py --check
 	$(BIN)/python scripts/adapter_table.py --check
 	$(BIN)/python scripts/tamper_table.py --check
+
+versions: $(READY) ## run each adapter's story at both ends of its range of versions, in fresh environments; one as ARGS="dspy"
+	$(BIN)/python scripts/adapter_versions.py $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .

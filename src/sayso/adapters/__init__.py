@@ -1,5 +1,52 @@
 """Adapters: one package per framework or wire protocol, each imported only by its users.
 
-They do not know each other. What they share is in ``conversation.py``, the log of a thread.
+They do not know each other. What they share is in ``conversation.py``, the log of a thread, and
+here: the check that a framework is installed in a version that is tested.
 Start with ``guard.py`` of the framework that you know; all of them have the same shape.
 """
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+_REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(?P<range>[^;]*);.*extra == ['\"](?P<extra>[\w-]+)['\"]"
+)
+_BOUND = re.compile(r"(?P<how>>=|<)\s*(?P<version>[\w.]+)")
+
+
+def check_versions(extra: str) -> None:
+    """Raise ``ImportError`` if a package of an extra has a version outside of the extra's range.
+
+    Both ends of each range are tested; what is outside of it may fail in ways that nobody has
+    looked at, and an adapter must not fail open.
+    """
+    for name, wanted in _ranges(extra):
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # the import says so
+        for bound in _BOUND.finditer(wanted):
+            below = _release(found) < _release(bound["version"])
+            if below is (bound["how"] == ">="):
+                raise ImportError(
+                    f"{name} {found} is installed, and Sayso is tested with {name}{wanted}: "
+                    f'pip install "sayso[{extra}]"',
+                    name=name,
+                )
+
+
+def _ranges(extra: str) -> list[tuple[str, str]]:
+    """Return the packages of an extra and their ranges, as they were installed with Sayso."""
+    found = [_REQUIREMENT.match(line) for line in metadata.requires("sayso") or ()]
+    return [(one["name"], one["range"].strip()) for one in found if one and one["extra"] == extra]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version; a release candidate counts as the release."""
+    parts = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(part) for part in parts[0].split(".")] if parts else [0]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()  # 1.0 is 1.0.0
+    return tuple(numbers)

@@ -19,6 +19,10 @@ except ImportError as error:
     raise ImportError(
         'agent-framework is not installed: pip install "sayso[agent-framework]"', name=error.name
     ) from error
+else:
+    from sayso.adapters import check_versions
+
+    check_versions("agent-framework")
 
 from sayso.adapters.agent_framework.as_agent import edited, rejected, responded
 from sayso.adapters.agent_framework.guard import Guarded, guard, resume

@@ -23,6 +23,10 @@ except ImportError as error:
     raise ImportError(
         'this adapter needs the Claude Agent SDK: pip install "sayso[claude-agent]"'
     ) from error
+else:
+    from sayso.adapters import check_versions
+
+    check_versions("claude-agent")
 
 from sayso.adapters.claude_agent.guard import Guarded, guard, resume
 

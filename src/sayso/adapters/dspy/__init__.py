@@ -18,6 +18,10 @@ except ImportError as error:
     raise ImportError(
         'DSPy is not installed: pip install "sayso[dspy]"', name=error.name
     ) from error
+else:
+    from sayso.adapters import check_versions
+
+    check_versions("dspy")
 
 from sayso.adapters.dspy.asking import (
     HumanInputRequest,

@@ -19,6 +19,10 @@ except ImportError as error:
     raise ImportError(
         'LangChain is not installed: pip install "sayso[langchain]"', name=error.name
     ) from error
+else:
+    from sayso.adapters import check_versions
+
+    check_versions("langchain")
 
 from sayso.adapters.langchain.guard import GuardedAgent, guard, resume
 from sayso.adapters.langchain.middleware import HumanInTheLoopMiddleware, node

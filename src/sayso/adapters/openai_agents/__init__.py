@@ -19,6 +19,10 @@ except ImportError as error:
     raise ImportError(
         'this adapter needs the OpenAI Agents SDK: pip install "sayso[openai-agents]"'
     ) from error
+else:
+    from sayso.adapters import check_versions
+
+    check_versions("openai-agents")
 
 from sayso.adapters.openai_agents.guard import Guarded, Runner, Stream, guard, resume
 from sayso.adapters.openai_agents.tools import ask_user

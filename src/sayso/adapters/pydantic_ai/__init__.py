@@ -20,6 +20,10 @@ except ImportError as error:
     raise ImportError(
         'pydantic-ai is not installed: pip install "sayso[pydantic-ai]"', name=error.name
     ) from error
+else:
+    from sayso.adapters import check_versions
+
+    check_versions("pydantic-ai")
 
 from sayso.adapters.pydantic_ai.capability import Gated
 from sayso.adapters.pydantic_ai.guard import Guarded, guard, resume

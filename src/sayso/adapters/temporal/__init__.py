@@ -19,6 +19,10 @@ except ImportError as error:
     raise ImportError(
         'Temporal is not installed: pip install "sayso[temporal]"', name=error.name
     ) from error
+else:
+    from sayso.adapters import check_versions
+
+    check_versions("temporal")
 
 from sayso.adapters.temporal.worker import SaysoPlugin
 from sayso.adapters.temporal.workflow import ask, confirm, run_once
