@@ -3,6 +3,7 @@
 PYTHONS ?= python3.13 python3.12 python3.11 python3
 WORKERS ?= 2
 ARGS    ?=
+AGENTS  ?= $(HOME)/.cache/sayso-agents
 UV      := 0.13.7
 
 BIN   := .venv/bin
@@ -11,7 +12,7 @@ LIGHT := .venv/.light
 STATIC := src/sayso/server/static
 
 .DEFAULT_GOAL := help
-.PHONY: demo test versions check lint types imports pages pictures bench chaos ui docs site update clean help
+.PHONY: demo test test-agents versions check lint types imports pages pictures bench chaos ui docs site update clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/sayso demo $(ARGS)
@@ -39,6 +40,12 @@ types: $(READY) ## mypy, strict
 
 imports: $(READY) ## import-linter: arrows point down
 	$(BIN)/lint-imports
+
+test-agents: $(READY) ## the hooks with the real Claude Code, Codex and Copilot, from npm (about 1 GB, kept in ~/.cache)
+	@mkdir -p $(AGENTS)
+	npm install --silent --no-audit --no-fund --force --prefix $(AGENTS) \
+	    @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0 @github/copilot@1.0.102
+	SAYSO_AGENTS=$(AGENTS) $(BIN)/pytest -v -m agents tests/hooks/test_real_agents.py $(ARGS)
 
 bench: $(READY) ## measure beside the peers; writes docs/benchmarks.md, some rows as ARGS="once agent"
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -76,7 +83,7 @@ clean: ## remove the environment, caches and builds
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 # The environment, made again when the pinned versions change: with everything for the tests, or with
 # just what the demo needs. Each candidate is really started, because a version manager may put

@@ -5,8 +5,8 @@ standard output. ``read`` recognizes the agent by the shape of the object. Whate
 recognize is an error, and the hook denies on errors.
 
 Payloads were recorded with Claude Code 2.1.197, Codex 0.166.0 and Copilot CLI 1.0.102
-(``tests/hooks/payloads``). Those of the Gemini CLI follow its documentation
-(``docs/hooks/reference.md`` of google-gemini/gemini-cli), and have not been run.
+(``tests/hooks/payloads``); Claude Code 2.1.325 was tried as well. Those of the Gemini CLI follow
+its documentation (``docs/hooks/reference.md`` of google-gemini/gemini-cli), and have not been run.
 
 Standard library only: the hook has to start quickly.
 """

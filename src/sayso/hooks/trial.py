@@ -383,6 +383,14 @@ class Case:
     no_server: bool = False
     #: The model tries the same again, and then the request is decided.
     retries: bool = False
+    #: How long the agent gives the hook, if not longer than the hook takes.
+    agent_seconds: int | None = None
+    #: Answers the agent's own prompts, instead of every tool use.
+    prompts: bool = False
+    #: Ends the agent while the request waits.
+    defer: bool = False
+    #: The agents that can do this; all of them if empty.
+    only: tuple[str, ...] = ()
 
 
 def _edited(request: Request) -> Decision:
@@ -404,6 +412,31 @@ CASES: tuple[Case, ...] = (
     ),
     Case(name="hook program missing", expected="not run", no_program=True),
     Case(name="server down", expected="not run", no_server=True),
+    Case(
+        name="permission prompt, approved",
+        expected="ran",
+        decide=lambda r: r.approve(),
+        prompts=True,
+        free=False,
+        only=("claude",),
+    ),
+    Case(
+        name="permission prompt, rejected",
+        expected="not run",
+        decide=lambda r: r.reject("no"),
+        prompts=True,
+        free=False,
+        only=("claude",),
+    ),
+    Case(
+        name="no answer in time, session deferred",
+        expected="not run",
+        limit=8,
+        defer=True,
+        only=("claude",),
+    ),
+    # No hook can change this one. It is here so that we notice when an agent does.
+    Case(name="hook killed by the agent's own time-out", expected="ran", agent_seconds=3),
 )
 
 
@@ -475,10 +508,17 @@ class Trial:
             json.dumps({name: value for name, value in config._asdict().items() if value})
         )
         program = str(place / "gone" / "sayso") if case.no_program else ""
-        options = HookOptions(limit=case.limit, program=program)
+        options = HookOptions(
+            limit=case.limit, program=program, prompts=case.prompts, defer=case.defer
+        )
         self.agent.prepare(home, model, project)
         settings = AGENTS[self.agent.name]
         install(settings, home / settings.user_file, options)
+        if case.agent_seconds is not None:
+            path = home / settings.user_file
+            given = f'"{settings.timeout_key}": {options.timeout}'
+            short = f'"{settings.timeout_key}": {case.agent_seconds}'
+            path.write_text(path.read_text().replace(given, short))
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SAYSO", "CLAUDE"))},
             "HOME": str(home),
@@ -499,7 +539,7 @@ class Trial:
         except subprocess.TimeoutExpired:
             return "the agent did not end"
         (place / "output").write_bytes(done.stdout + done.stderr)
-        if not model.told and not (project / "plain.txt").exists():
+        if not model.told and not case.defer and not (project / "plain.txt").exists():
             tail = (done.stderr or done.stdout).decode(errors="replace").strip()[-300:]
             return f"the agent did not get to the call: {tail}"
         return ""
@@ -540,4 +580,5 @@ def try_agent(name: str, cases: Sequence[Case] = CASES) -> Iterator[Outcome]:
         trial = Trial(name, Path(folder).resolve())
         with trial.serving():
             for case in cases:
-                yield trial.run(case)
+                if not case.only or name in case.only:
+                    yield trial.run(case)

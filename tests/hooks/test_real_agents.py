@@ -1,0 +1,33 @@
+"""The hooks with the real agents against a scripted model: `make test-agents`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sayso.hooks.trial import CASES, REAL_AGENTS, Case, Trial
+
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
+
+PAIRS = [
+    pytest.param(agent, case, id=f"{agent}: {case.name}")
+    for agent in REAL_AGENTS
+    for case in CASES
+    if not case.only or agent in case.only
+]
+
+
+@pytest.mark.parametrize(("agent", "case"), PAIRS)
+def test_what_happens_to_a_command(agent: str, case: Case) -> None:
+    # Not pytest's folder, which may be in memory: Claude Code writes nothing below /dev.
+    with tempfile.TemporaryDirectory(prefix="sayso-agents-") as folder:
+        trial = Trial(agent, Path(folder).resolve())
+        with trial.serving():
+            outcome = trial.run(case)
+    assert outcome.happened == case.expected, outcome
+    if case.name == "edited" and agent != "copilot":
+        assert outcome.told_of_edit
+    if case.name == "rejected":
+        assert any("not on a Friday" in said for said in outcome.told)
