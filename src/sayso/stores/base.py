@@ -164,6 +164,24 @@ class ListedCall(NamedTuple):
     decided_at: Micros | None
 
 
+class Outcomes(NamedTuple):
+    """Requests that have these five in common, for statistics."""
+
+    #: Whether the viewer may see them.
+    visible: bool
+    #: The public status, or ``asked`` or ``in_doubt`` while it is open.
+    list_status: str
+    kind: str
+    tool: str
+    #: Who decided; "" if no person has.
+    decided_by: str
+    created: list[Micros]
+    #: When each was decided; empty if no person has.
+    decided: list[Micros]
+    #: When the expired ones expired; empty for others.
+    expired: list[Micros]
+
+
 class Subscription(Protocol):
     """A listener that can be cancelled."""
 
@@ -225,6 +243,21 @@ class StoreReads(Protocol):
 
     def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
         """Count the requests of a query in groups; its order, start and limit are ignored."""
+        ...
+
+    def outcomes(
+        self,
+        viewer: Viewer,
+        *,
+        status: str = "any",
+        since: Micros = 0,
+        sort: str = "newest",
+        limit: int,
+    ) -> list[Outcomes]:
+        """Return what became of the first requests of a list, at most ``limit`` of them.
+
+        ``sort`` is ``newest`` or ``oldest``. Reads an index only, so it checks no MAC.
+        """
         ...
 
     def miscounted(self) -> int:

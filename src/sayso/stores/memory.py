@@ -37,6 +37,7 @@ from sayso.stores.base import (
     Hub,
     ListedCall,
     Listener,
+    Outcomes,
     Query,
     RequestGroup,
     Viewer,
@@ -370,6 +371,30 @@ class MemoryStore:
     def _search_key(self, call: Call) -> SearchKey:
         tool = self._tools.get(call.tool_digest)
         return search_key_of(call, "" if tool is None else tool.description)
+
+    def outcomes(
+        self,
+        viewer: Viewer,
+        *,
+        status: str = "any",
+        since: Micros = 0,
+        sort: str = "newest",
+        limit: int,
+    ) -> list[Outcomes]:
+        query = Query(status=status, created_after=since, sort=sort, limit=limit)
+        found: dict[tuple[Any, ...], Outcomes] = {}
+        for _, call in self.page(query):
+            by, at = decided(call)
+            person = by if at is not None and by is not None else ""
+            what = (list_status_of(call), call.kind, short(call.tool), person)
+            key = (is_for(viewer, call), *what)
+            one = found.setdefault(key, Outcomes(key[0], *what, [], [], []))
+            one.created.append(call.created)
+            if at is not None:
+                one.decided.append(at)
+            if one.list_status == "expired" and call.expires_at is not None:
+                one.expired.append(call.expires_at)
+        return list(found.values())
 
     def miscounted(self) -> int:
         return 0

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import APIRouter, Request
 from fastapi import Query as QueryParameter
 
 from sayso.errors import InvalidCall
-from sayso.inbox.people import may_see
-from sayso.rows import Call
+from sayso.inbox.people import viewer_of
 from sayso.server.auth import CurrentReviewer
 from sayso.server.openapi import errors
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import StatsView
 from sayso.server.service import service_of
-from sayso.stores.base import Query, Store
+from sayso.stores.base import Outcomes, Store, Viewer
 from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, Micros, Reviewer, moment
-from sayso.views import public_status
 
 router = APIRouter(prefix="/api", tags=["record"])
 
 #: Count at most this many requests, the newest ones, so that no page waits for the others.
 _MAX_REQUESTS = 20_000
-_PAGE = 500
 _DECIDED = ("approved", "edited", "rejected", "responded")
+_APPROVED = ("approved", "edited")
 #: An approval in fewer seconds was hardly read.
 _HASTY = 3.0
 _Buckets = tuple[tuple[int, str], ...]
@@ -73,122 +74,99 @@ def stats(store: Store, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str
     now = store.now()
     today = moment(now).astimezone(zone).date()
     names = [f"{today - timedelta(days=back)}" for back in range(days - 1, -1, -1)]
-    begins = datetime.fromisoformat(names[0]).replace(tzinfo=zone)
-    found, since = _requests_since(store, begins)
-    calls = [call for call in found if may_see(by, call)]
-    decided = [call for call in calls if _seconds(call) is not None]
+    starts = [datetime.fromisoformat(name).replace(tzinfo=zone) for name in names]
+    begins = [round(start.timestamp() * 1_000_000) for start in starts]
+    viewer = viewer_of(by)
+    everything = store.outcomes(viewer, since=begins[0], limit=_MAX_REQUESTS)
+    created = [at for one in everything for at in one.created]
+    whole = len(created) < _MAX_REQUESTS
+    found = [one for one in everything if one.visible]
+    decided = [one for one in found if one.decided]
     return {
         "days": days,
-        "since": since.isoformat(),
-        "whole": since == begins,
-        "open": _open(store, by, now),
+        "since": (starts[0] if whole else moment(min(created))).isoformat(),
+        "whole": whole,
+        "open": _open(store, viewer, now),
         "decided": _times(decided)
-        | {"expired": sum(public_status(call) == "expired" for call in calls)},
-        "per_day": _per_day(calls, names, zone),
-        "tools": _by_tool(calls),
+        | {"expired": sum(len(one.created) for one in found if one.list_status == "expired")},
+        "per_day": _per_day(found, names, begins),
+        "tools": _by_tool(found),
         "reviewers": _by_reviewer(decided),
-        "histogram": _histogram(
-            [_seconds(call) or 0.0 for call in decided], _DECISION_TIMES, "> 1 h"
-        ),
+        "histogram": _histogram(_seconds(decided), _DECISION_TIMES, "> 1 h"),
     }
 
 
-def _requests_since(store: Store, begins: datetime) -> tuple[list[Call], datetime]:
-    """Return requests opened since then, newest first, and the time since which they are all."""
-    found: list[Call] = []
-    after: int | None = None
-    while len(found) < _MAX_REQUESTS:
-        page = store.page(Query(status="any", sort="newest", after=after, limit=_PAGE))
-        found += [call for _, call in page if moment(call.created) >= begins]
-        if len(page) < _PAGE or moment(page[-1][1].created) < begins:
-            return found, begins
-        after = page[-1][0]
-    return found, moment(found[-1].created)
+def _seconds(decided: list[Outcomes]) -> list[float]:
+    """Return how long people took to decide."""
+    return [
+        max(at - made, 0) / 1_000_000
+        for one in decided
+        for made, at in zip(one.created, one.decided, strict=True)
+    ]
 
 
-def _seconds(call: Call) -> float | None:
-    """Return how long a person took to decide, or ``None`` if no person did."""
-    decision = call.decision
-    if decision is None or decision.channel == "policy":
-        return None
-    return max(decision.at - call.created, 0) / 1_000_000
-
-
-def _times(decided: list[Call]) -> dict[str, Json]:
-    seconds = sorted(s for s in map(_seconds, decided) if s is not None)
+def _times(decided: list[Outcomes]) -> dict[str, Json]:
+    seconds = sorted(_seconds(decided))
+    approved = [one for one in decided if one.list_status in _APPROVED]
     p95 = seconds[min(int(len(seconds) * 0.95), len(seconds) - 1)] if seconds else None
     return {
         "count": len(seconds),
         "median_seconds": statistics.median(seconds) if seconds else None,
         "p95_seconds": p95,
-        "under_three_seconds": sum(
-            public_status(call) in ("approved", "edited") and (_seconds(call) or 0.0) < _HASTY
-            for call in decided
-        ),
+        "under_three_seconds": sum(took < _HASTY for took in _seconds(approved)),
     }
 
 
-def _open(store: Store, by: Reviewer, now: Micros) -> dict[str, Json]:
-    ages: list[float] = []
-    read, after, oldest, more = 0, None, None, True
-    while more and read < _MAX_REQUESTS:
-        page = store.page(Query(status="pending", after=after, limit=_PAGE))
-        read += len(page)
-        for _, call in page:
-            if may_see(by, call):
-                oldest = oldest or call.created
-                ages.append((now - call.created) / 1_000_000)
-        more = len(page) == _PAGE
-        after = page[-1][0] if more else None
+def _open(store: Store, viewer: Viewer, now: Micros) -> dict[str, Json]:
+    read = store.outcomes(viewer, status="pending", sort="oldest", limit=_MAX_REQUESTS)
+    created = [at for one in read if one.visible for at in one.created]
+    ages = [(now - at) / 1_000_000 for at in created]
     return {
-        "count": len(ages),
-        "more": more,
-        "oldest_at": None if oldest is None else moment(oldest).isoformat(),
+        "count": len(created),
+        "more": sum(len(one.created) for one in read) == _MAX_REQUESTS,
+        "oldest_at": moment(min(created)).isoformat() if created else None,
         "by_age": _histogram(ages, _AGES, "> 1 day"),
     }
 
 
-def _per_day(calls: list[Call], names: list[str], zone: tzinfo) -> list[dict[str, Json]]:
-    def day(at: Micros) -> str:
-        return f"{moment(at).astimezone(zone):%Y-%m-%d}"
+def _per_day(
+    found: list[Outcomes], names: list[str], begins: list[Micros]
+) -> list[dict[str, Json]]:
+    def by_day(times: Iterable[Micros]) -> list[int]:
+        ordered = sorted(times)
+        ends = [bisect_left(ordered, start) for start in begins] + [len(ordered)]
+        return [end - start for start, end in pairwise(ends)]
 
-    asked: Counter[str] = Counter()
-    decided: Counter[str] = Counter()
-    expired: Counter[str] = Counter()
-    for call in calls:
-        asked[day(call.created)] += 1
-        if call.decision is not None and _seconds(call) is not None:
-            decided[day(call.decision.at)] += 1
-        elif public_status(call) == "expired" and call.expires_at is not None:
-            expired[day(call.expires_at)] += 1
+    asked = by_day(at for one in found for at in one.created)
+    decided = by_day(at for one in found for at in one.decided)
+    expired = by_day(at for one in found for at in one.expired)
     return [
-        {"day": name, "asked": asked[name], "decided": decided[name], "expired": expired[name]}
-        for name in names
+        {"day": name, "asked": asked[n], "decided": decided[n], "expired": expired[n]}
+        for n, name in enumerate(names)
     ]
 
 
-def _by_tool(calls: list[Call]) -> list[dict[str, Json]]:
+def _by_tool(found: list[Outcomes]) -> list[dict[str, Json]]:
     by_tool: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for call in calls:
-        by_tool[call.tool or call.kind][public_status(call)] += 1
+    for one in found:
+        by_tool[one.tool or one.kind][one.list_status] += len(one.created)
     rows = []
     for tool, counts in by_tool.items():
         decided = sum(counts[name] for name in _DECIDED)
-        approved = counts["approved"] + counts["edited"]
+        approved = sum(counts[name] for name in _APPROVED)
         row = {name: counts[name] for name in (*_DECIDED, "expired")}
         rate = approved / decided if decided else None
         rows.append({"tool": inline(tool), "asked": counts.total(), **row, "rate": rate})
     return sorted(rows, key=lambda row: (-row["asked"], row["tool"]))
 
 
-def _by_reviewer(decided: list[Call]) -> list[dict[str, Json]]:
-    by_name: defaultdict[str, list[Call]] = defaultdict(list)
-    for call in decided:
-        assert call.decision is not None
-        by_name[call.decision.by].append(call)
+def _by_reviewer(decided: list[Outcomes]) -> list[dict[str, Json]]:
+    by_name: defaultdict[str, list[Outcomes]] = defaultdict(list)
+    for one in decided:
+        by_name[one.decided_by].append(one)
     rows = []
-    for name, calls in by_name.items():
-        times = _times(calls)
+    for name, theirs in by_name.items():
+        times = _times(theirs)
         rows.append(
             {
                 "name": inline(name),
@@ -202,8 +180,10 @@ def _by_reviewer(decided: list[Call]) -> list[dict[str, Json]]:
 
 def _histogram(seconds: list[float], buckets: _Buckets, last: str) -> list[dict[str, Json]]:
     """Count seconds by bucket: each has an upper bound and a label; ``last`` has no bound."""
-    counts = Counter(
-        next((label for below, label in buckets if value < below), last) for value in seconds
-    )
+    ordered = sorted(seconds)
+    ends = [0, *(bisect_left(ordered, below) for below, _ in buckets), len(ordered)]
     labels = [*(label for _, label in buckets), last]
-    return [{"label": label, "count": counts[label]} for label in labels]
+    return [
+        {"label": label, "count": end - start}
+        for label, (start, end) in zip(labels, pairwise(ends), strict=True)
+    ]

@@ -34,6 +34,7 @@ from sayso.stores.base import (
     NEVER,
     Due,
     ListedCall,
+    Outcomes,
     Query,
     RequestGroup,
     Viewer,
@@ -425,7 +426,7 @@ class RequestPage:
                 f"AND list_status = '{list_status}' AND {later} "
                 f"ORDER BY {'n DESC' if self._query.sort == 'newest' else 'n'} LIMIT {limit:d}"
             )
-            columns.append(f"(SELECT {self._dialect.numbers} FROM ({first}) AS first)")
+            columns.append(f"(SELECT {self._dialect.numbers.format('n')} FROM ({first}) AS first)")
             all_values += values
         search_keys, search_key_values = self._search_keys()
         statement = f"SELECT {', '.join(columns)} FROM search_key WHERE id IN ({search_keys})"
@@ -453,6 +454,11 @@ class RequestPage:
         text = " OR ".join(["(id >= ? AND id < ?)"] * len(ids))
         values = [end for start in ids for end in (start, after_prefix(start))]
         return (f"({text})", values) if ids else None
+
+
+def _numbers(text: str | None) -> list[int]:
+    """Parse numbers joined by commas."""
+    return [] if text is None else list(map(int, text.split(",")))
 
 
 def _words_are(wanted: Wanted) -> Piece:
@@ -598,6 +604,63 @@ class SqlReads:
     def waiting(self) -> dict[str, int]:
         counted = "SELECT list_status, sum(many) FROM open_count GROUP BY list_status"
         return dict.fromkeys(OPEN, 0) | {name: int(many) for name, many in self._rows(counted)}
+
+    def outcomes(
+        self,
+        viewer: Viewer,
+        *,
+        status: str = "any",
+        since: Micros = 0,
+        sort: str = "newest",
+        limit: int,
+    ) -> list[Outcomes]:
+        # One index has all of it, so that no row is read. Each list is walked on its own.
+        order = _ORDER[sort]
+        columns = (
+            "n, list_status, created, request_group, decided_at, decided_by, requester, expires_at"
+        )
+        walks = " UNION ALL ".join(
+            f"SELECT * FROM (SELECT {columns} FROM call WHERE list_status <> '' "
+            f"AND list_status = '{name}' AND created >= ? ORDER BY {order} LIMIT {limit:d}) AS w"
+            for name in list_statuses_of(Query(status=status))
+        )
+        values: list[Any] = [since] * walks.count("?")
+        seen, names = "1 = 1", sorted(viewer.names or ())
+        if viewer.names is not None:
+            marks = ", ".join("?" * len(names))
+            meant = " OR ".join([f"? IN ({self._dialect.reviewers})"] * len(names))
+            seen = (
+                f"(request_group IN (SELECT id FROM request_group WHERE reviewers = '[]' "
+                f"OR {meant}) OR requester IN ({marks}) OR decided_by IN ({marks}))"
+            )
+        numbers = self._dialect.numbers.format
+        person = "CASE WHEN decided_at IS NULL THEN '' ELSE decided_by END"
+        grouped = (
+            f"SELECT {seen} AS seen, list_status, request_group, {person} AS person, "
+            f"{numbers('created')} AS made, "
+            f"{numbers('decided_at')} AS decided, {numbers('expires_at')} AS ends FROM "
+            f"(SELECT * FROM ({walks}) AS walked ORDER BY {order} LIMIT {limit:d}) AS first "
+            "GROUP BY 1, 2, 3, 4"
+        )
+        statement = (
+            "SELECT seen, list_status, kind, tool, person, made, decided, ends FROM "
+            f"({grouped}) AS grouped JOIN request_group ON request_group.id = grouped.request_group"
+        )
+        return [
+            Outcomes(
+                bool(seen),
+                list_status,
+                kind,
+                tool,
+                person,
+                _numbers(made),
+                _numbers(decided),
+                _numbers(ends) if list_status == "expired" else [],
+            )
+            for seen, list_status, kind, tool, person, made, decided, ends in self._rows(
+                statement, (*names * 3, *values)
+            )
+        ]
 
     def miscounted(self) -> int:
         of = "list_status, request_group, search_key"

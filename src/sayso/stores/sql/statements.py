@@ -30,7 +30,7 @@ class Dialect:
     """What one database spells in its own way."""
 
     name: str
-    #: The column ``n`` of many rows, joined by commas.
+    #: A numeric column of many rows, joined by commas.
     numbers: str
     #: A SELECT of the strings in a JSON array, its only parameter.
     strings: str
@@ -46,14 +46,14 @@ class Dialect:
 
 SQLITE = Dialect(
     name="sqlite",
-    numbers="group_concat(n)",
+    numbers="group_concat({})",
     strings="SELECT value FROM json_each(?)",
     reviewers="SELECT value FROM json_each(reviewers)",
     no_index="+",
 )
 POSTGRES = Dialect(
     name="postgres",
-    numbers="string_agg(n::text, ',')",
+    numbers="string_agg({}::text, ',')",
     strings="SELECT json_array_elements_text(?::json)",
     reviewers="SELECT json_array_elements_text(reviewers::json)",
     lock=" FOR UPDATE",
