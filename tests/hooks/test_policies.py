@@ -371,6 +371,17 @@ def test_the_hook_under_a_preset(tmp_path: Path) -> None:
         world.close()
 
 
+def test_watching_takes_no_prompt_away(tmp_path: Path) -> None:
+    world = World(tmp_path, Policy.preset("watch"))
+    try:
+        ran = world.hook(payload("claude_pre", tool_input={"command": "sudo rm -rf /"}))
+        assert (ran.verdict, ran.said) == ("pass", {})
+        (call,) = world.store.calls_of(f"claude/{payload('claude_pre')['session_id']}")
+        assert call.status == "released"
+    finally:
+        world.close()
+
+
 def test_kinds_of_all_tools_are_known() -> None:
     for tool in ("Bash", "Write", "Read", "WebFetch", "TodoWrite", "x"):
         assert call_kinds(tool, {"command": "ls", "file_path": "a"}) <= KINDS.keys()

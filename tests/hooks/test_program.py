@@ -279,6 +279,7 @@ class Answering:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
 
+OTHER = {"args": {"command": "ls"}, "original": None, "decision": {"type": "approve"}}
 RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "released"}}
 
 
@@ -293,6 +294,7 @@ RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "releas
         (302, b"{}"),
         (404, b'{"error": "NotFound", "message": "no"}'),
         (200, json.dumps(RELEASED).encode()),  # without a decision or arguments
+        (200, json.dumps({**RELEASED, **OTHER}).encode()),  # about another call
     ],
 )
 def test_a_server_that_answers_nonsense(world: World, status: int, body: bytes) -> None:

@@ -361,7 +361,7 @@ _TERMS = (
 )
 #: The terms that a claim sends again, because the code may have changed them.
 _FRESH = ("reviewers", "quorum", "requester_decides", "assurance")
-_UNCHECKED = ("run", "thread", "requester", "schema", "returns", "preview", "binds")
+_UNCHECKED = ("run", "thread", "requester", "schema", "returns", "preview", "binds", "caller")
 
 
 def fresh_terms(options: Mapping[str, Any]) -> dict[str, Json]:

@@ -49,6 +49,8 @@ _REPORT_SECONDS = 10.0
 _MAX_INPUT = 32 * 1024 * 1024
 
 ENVIRONMENT = "SAYSO_HOOK_"
+#: The rule of the policy that only records: an agent's own prompts stay as they are.
+WATCH = "watch"
 
 
 class HookError(Exception):
@@ -322,7 +324,9 @@ def _allowed(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answ
     decision = request["decision"] or {}
     by_rule = decision.get("type") == "allow"
     if request["original"] is None:
-        if by_rule and options.keep_prompts:
+        if not request.get("masked") and request["args"] != use.shown_args:
+            raise HookError("the server answered about another call")
+        if by_rule and (options.keep_prompts or request["rule"] == WATCH):
             return Answer(verdict="pass")
         by = f"the policy ({request['rule']})" if by_rule else decision.get("by", "a person")
         return Answer(verdict="allow", reason=f"Approved by {by} in Sayso ({request['id']}).")
