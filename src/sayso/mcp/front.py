@@ -64,7 +64,7 @@ _UNKNOWN_SECONDS = 3.0
 _LONGEST_LINE = 64 << 20
 #: How long an answer about a token is relied on.
 _TOKEN_SECONDS = 30.0
-#: After this many waits in vain, the model is told to stop.
+#: After this many waits in vain, tell the model to stop.
 _MOST_IDLE = 3
 
 
