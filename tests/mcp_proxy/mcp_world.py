@@ -31,9 +31,9 @@ ERAS = ("legacy", "2026-07-28")
 class World:
     """A folder with the shop's effects and the store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/sayso.db"
+        self.url = url or f"sqlite:///{folder}/sayso.db"
         self.inbox = sayso.Inbox(self.url)
         self._live: list[LiveServer] = []
 

@@ -254,3 +254,23 @@ async def test_two_proxies_on_one_store_run_a_call_once(world: World) -> None:
         await until_async(lambda: world.effects)
         await asyncio.sleep(0.5)
     assert world.effects == ["order tea 1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_proxy_that_listens(world: World, number: int) -> None:
+    config = world.config(servers={"shop": world.stdio_shop()})
+    command = [*proxy_command(world, config), "--listen", "127.0.0.1:0", "--no-auth"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert "Sayso proxy is at" in process.stdout.readline()
+        until(lambda: len(children_of(process.pid)) == 1)
+        children = children_of(process.pid)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        assert "Traceback" not in errors, errors
+        assert process.returncode == 0
+        until(lambda: not any(map(is_alive, children)))
+    finally:
+        process.kill()
+        process.wait()

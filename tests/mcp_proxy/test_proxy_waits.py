@@ -141,6 +141,32 @@ async def test_on_abandon_cancel_calls_the_request_off(world: World, era: str) -
     assert world.effects == []
 
 
+async def test_on_abandon_cancel_stops_a_call_that_runs_and_leaves_it_in_doubt(
+    world: World,
+) -> None:
+    policy = '[[rule]]\ntool = "slow"\nverdict = "allow"\n'
+    async with world.client(config=world.config(on_abandon="cancel"), policy=policy) as client:
+        call = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
+        await until_async(lambda: "slow began " in world.effects)
+        call.cancel()
+        await until_async(lambda: "slow cancelled " in world.effects)
+        (request,) = await world.asked()
+        assert request.kind == "in_doubt"
+
+
+async def test_a_call_that_runs_goes_on_when_its_client_leaves(world: World) -> None:
+    policy = '[[rule]]\ntool = "slow"\nverdict = "allow"\n'
+    async with world.client(policy=policy) as client:
+        args = {"seconds": 1}
+        call = asyncio.create_task(client.call_tool("slow", args))
+        await until_async(lambda: "slow began " in world.effects)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert said(await client.call_tool("slow", args)) == "done"
+    assert world.effects == ["slow began ", "slow "]
+
+
 async def test_a_request_is_found_again_after_a_restart(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as client:
@@ -248,3 +274,17 @@ async def test_a_slow_call_that_was_allowed_is_handed_back_too(world: World) -> 
             result = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
         assert said(result) == "done"
     assert world.effects == ["slow began ", "slow "]
+
+
+async def test_on_postgres_calls_are_found_again_and_taken_up(on_postgres: World) -> None:
+    world, config = on_postgres, on_postgres.config(hold=0.5)
+    async with world.client(config=config) as client:
+        first = await client.call_tool("order", TEA)
+    await approve_all(world)
+    async with world.proxy(config) as proxy:
+        await until_async(lambda: world.effects == ["order tea 1"])
+        async with Client(proxy.server, cache=None) as client:
+            result = await client.call_tool("sayso_wait", {"ticket": ticket_in(first)})
+            assert result.structured_content == {"ordered": "tea", "count": 1}
+            assert "needs a person's approval" in said(await client.call_tool("order", TEA))
+    assert world.effects == ["order tea 1"]

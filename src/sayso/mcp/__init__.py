@@ -1,6 +1,6 @@
 """Approval for anything that speaks MCP: ``sayso proxy`` and ``sayso mcp``.
 
-The proxy stands between an MCP client and its servers. It holds the servers' credentials, so a call
+The proxy runs between an MCP client and its servers. It holds the servers' credentials, so a call
 reaches a server only through it. Read the modules in this order:
 
 - ``config``: the ``mcpServers`` JSON, and what the proxy adds to it

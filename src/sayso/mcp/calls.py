@@ -338,7 +338,7 @@ class Calls:
     async def wait(self, held: Held, caller: Caller, seconds: float) -> Outcome | None:
         """Wait for a call. Return its outcome, or None after ``seconds`` or if interrupted.
 
-        If the client leaves, the call goes on, unless its ``on_abandon`` says otherwise.
+        If the client leaves, the call continues, unless its ``on_abandon`` says otherwise.
         """
         ends, beats = time.monotonic() + seconds, 0
         interrupt = asyncio.ensure_future(caller.interrupted.wait())

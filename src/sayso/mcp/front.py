@@ -14,8 +14,8 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
@@ -64,7 +64,7 @@ _UNKNOWN_SECONDS = 3.0
 _LONGEST_LINE = 64 << 20
 #: How long an answer about a token is relied on.
 _TOKEN_SECONDS = 30.0
-#: After this many waits in vain, the model is told to stop.
+#: After this many waits in vain, tell the model to stop.
 _MOST_IDLE = 3
 
 
@@ -475,6 +475,14 @@ class _LineWriter:
         await self.aclose()
 
 
+class _HttpServer(uvicorn.Server):
+    """A server that leaves signals to us: uvicorn would raise them again after it has stopped."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 async def serve_http(
     server: Server[Any],
     listening: socket.socket,
@@ -503,12 +511,15 @@ async def serve_http(
         server_header=False,
         timeout_graceful_shutdown=1,
     )
-    runner = uvicorn.Server(config)
+    runner = _HttpServer(config)
+    stopped = asyncio.ensure_future(stopped_by_signals().wait())
     serving = asyncio.create_task(runner.serve(sockets=[listening]))
     while not runner.started and not serving.done():
         await asyncio.sleep(0.005)
     if runner.started:
         ready(f"{base}/mcp")
+    await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+    runner.should_exit = True
     await serving
 
 

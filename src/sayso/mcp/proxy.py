@@ -231,7 +231,7 @@ class Proxy:
             if len(name) > _LONGEST_NAME:
                 log.warning("%s: %s is longer than model APIs accept", upstream.name, name)
             if other is not None and other.tool == tool:
-                found[name] = other  # its calls go on undisturbed
+                found[name] = other  # leave its calls alone
                 continue
             try:
                 found[name] = _proxy_tool(upstream, tool, name)
