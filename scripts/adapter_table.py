@@ -1,7 +1,8 @@
-"""Write the table of frameworks and behaviours into docs/adapters/behaviour.md.
+"""Write the tables of frameworks, behaviours and features into docs/adapters/behaviour.md.
 
-Each row is a test of the adapter suite, and each column the file that runs the whole suite for one
-framework. A subclass lists the tests that its framework cannot pass in ``cannot``, with the reason.
+Each row of the first is a test of the adapter suite, and each column the file that runs the whole
+suite for one framework. A subclass lists the tests that its framework cannot pass in ``cannot``,
+with the reason. Each cell of the second is a test of its own, or says what does not work and why.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ UP = "../.."  # from the page to the root
 SUITE = Path("src/sayso/testing/adapter_suite.py")
 TESTS = Path("tests/adapters")
 BEGIN, END = "<!-- adapters: made by scripts/adapter_table.py -->\n", "<!-- /adapters -->\n"
+BEGIN_2, END_2 = "<!-- features: made by scripts/adapter_table.py -->\n", "<!-- /features -->\n"
 
 #: The columns: the name of a framework, its page, and the test file that runs the suite for it.
 FRAMEWORKS = (
@@ -54,6 +56,185 @@ BEHAVIOURS = (
 )
 
 
+_LC, _OA, _AF = "coverage_langchain", "coverage_openai_agents", "coverage_agent_framework"
+_DS, _PY, _CL = "coverage_dspy", "coverage_pydantic_ai", "claude_agent"
+_RESULT = "own_types::test_a_model"
+_LOOP, _EDITS, _ONCE = "off_the_loop::", "edits::test_every_framework", "guarded_tools::"
+#: The rows: a feature, and for each framework but ``sayso.Agent`` the test behind it, as
+#: ``file::test``, or else what does not work, and why.
+FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "sub-agents that a tool holds are gated",
+        (
+            f"{_LC}::test_an_agent_that_a_tool_holds",
+            f"{_OA}::test_in_a_closure",
+            f"{_AF}::test_in_a_closure",
+            "refused: DSPy has no place to pause inside a tool",
+            f"{_PY}::test_an_agent_in_a_closure",
+            "not walked: an in-process tool is your own code",
+        ),
+    ),
+    (
+        "agents as tools, handoffs, subgraphs, workflows are gated",
+        (
+            f"{_LC}::test_a_sub_agent_asks",
+            f"{_OA}::test_the_next_agent_asks",
+            f"{_AF}::test_and_the_agents_in_their_functions",
+            "DSPy has none",
+            f"{_PY}::test_two_levels_deep",
+            f"{_CL}::test_what_claude_code_would_ask_about",
+        ),
+    ),
+    (
+        "an agent under a global name is gated or refused",
+        (
+            f"{_LC}::test_an_agent_under_a_global_name",
+            f"{_OA}::test_under_a_global_name",
+            f"{_AF}::test_under_a_global_name_it_is_refused",
+            f"{_DS}::test_an_agent_under_a_global_name",
+            f"{_PY}::test_under_a_global_name_it_is_refused",
+            "not walked",
+        ),
+    ),
+    (
+        "an agent that is built while a tool runs",
+        (
+            f"{_LC}::test_an_agent_that_is_built_while_another_one_runs",
+            f"{_OA}::test_built_while_the_tool_runs",
+            "runs without the gate: the framework has no hook for it",
+            "runs without the gate: DSPy has no hook for it",
+            "runs without the gate: the framework has no hook for it",
+            "runs without the gate: the SDK has no hook for it",
+        ),
+    ),
+    (
+        "tools that the provider runs are refused, unless named",
+        (
+            f"{_LC}::test_what_the_provider_runs",
+            f"{_OA}::test_what_the_gate_cannot_reach",
+            f"{_AF}::test_what_the_provider_runs",
+            f"{_DS}::test_what_the_provider_runs",
+            f"{_PY}::test_what_the_provider_runs",
+            f"{_CL}::test_tools_that_the_gate_could_not_run",
+        ),
+    ),
+    (
+        "what may run past the gate is recorded",
+        (
+            f"{_LC}::test_or_named_and_then_that_is_recorded",
+            f"{_OA}::test_what_the_gate_cannot_reach",
+            f"{_AF}::test_under_a_global_name_it_is_refused",
+            "the same code as the others; no test of its own",
+            f"{_PY}::test_or_is_named_and_then_that_is_recorded",
+            "there is no ungated",
+        ),
+    ),
+    (
+        "`coverage()` prints a table",
+        (
+            f"{_LC}::test_the_table_lists_its_sub_agents_and_their_tools",
+            f"{_OA}::test_the_table",
+            f"{_AF}::test_the_table",
+            f"{_DS}::test_the_table",
+            f"{_PY}::test_the_table",
+            "its in-process tools only",
+        ),
+    ),
+    (
+        "the agent passed to `guard` is not changed",
+        (
+            f"{_LC}::test_the_agent_passed_in_is_not_changed",
+            f"{_OA}::test_the_agent_passed_in_is_not_changed",
+            "agents: yes; a `Workflow` gets middleware that is idle outside a guarded run",
+            f"{_DS}::test_the_agent_passed_in_is_not_changed",
+            f"{_PY}::test_the_agents_passed_in_are_not_changed",
+            "options are copied; no test of its own",
+        ),
+    ),
+    (
+        "no store call on the event loop",
+        (f"{_LOOP}test_run_and_resume",) * 5 + ("not tested",),
+    ),
+    (
+        "the framework's own flow, without `run`",
+        (
+            f"{_LOOP}test_langgraph_s_own_flow",
+            f"{_LOOP}test_the_sdk_driven_by_hand",
+            f"{_LOOP}test_agent_framework_s_own_flow",
+            "DSPy has none",
+            f"{_LOOP}test_pydantic_ai_with_the_capability_alone",
+            "the SDK has none that a gate could use",
+        ),
+    ),
+    (
+        "the framework's own server",
+        (
+            "langgraph_dev::test_pause_decide_and_continue",
+            *["none that needs an adapter"] * 5,
+        ),
+    ),
+    (
+        "streams",
+        (
+            "streaming::test_updates",
+            "openai_agents_hand::TestStreaming",
+            "`as_agent().run(stream=True)`: the answer comes in one piece",
+            "no: DSPy streams predictors, which a resume replays",
+            "streaming::test_events",
+            "no",
+        ),
+    ),
+    (
+        "structured outputs keep their type",
+        (
+            "own_types::test_a_structured_response_and_a_graphs_values",
+            _RESULT,
+            _RESULT,
+            _RESULT,
+            _RESULT,
+            "text only",
+        ),
+    ),
+    ("an edit with an unknown argument is refused", (_EDITS,) * 5 + ("not tested",)),
+    (
+        "a `gate.guard` function that is a tool is asked about once",
+        (f"{_ONCE}test_asked_once",) * 5 + ("not tested",),
+    ),
+    (
+        "a refusal is never the output",
+        (
+            "langchain_endings::test_a_refusal_is_not",
+            "openai_agents_endings::test_a_refusal_is_never_the_last_word",
+            *["a tool's result is never the output"] * 4,
+        ),
+    ),
+)
+
+
+def feature_table() -> str:
+    """Return the second table as Markdown. Raises ``LookupError`` for a test that is not there."""
+    columns = FRAMEWORKS[:-1]
+    head = " | ".join(f"[{name}]({page})" for name, page, _ in columns)
+    lines = [f"| | {head} |", "|---" * (len(columns) + 1) + "|"]
+    for feature, cells in FEATURES:
+        if len(cells) != len(columns):
+            raise LookupError(f"{feature}: {len(cells)} cells for {len(columns)} frameworks")
+        lines.append(f"| {feature} | {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(cell: str) -> str:
+    stem, found, name = cell.partition("::")
+    if not found:
+        return cell
+    file = TESTS / f"test_{stem}.py"
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        if isinstance(node, kinds) and node.name == name:
+            return f"[✓]({UP}/{file}#L{node.lineno})"
+    raise LookupError(f"{file} has no {name}")
+
+
 def places() -> dict[str, str]:
     """Map each test of the suite to its file and line."""
     found = {}
@@ -90,11 +271,12 @@ def table() -> str:
 
 
 def main() -> int:
-    """Write the table; with ``--check``, exit with 1 if the page is out of date."""
-    text = PAGE.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    fresh = f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    """Write the tables; with ``--check``, exit with 1 if the page is out of date."""
+    text = fresh = PAGE.read_text()
+    for begin, end, made in ((BEGIN, END, table()), (BEGIN_2, END_2, feature_table())):
+        before, _, rest = fresh.partition(begin)
+        _, _, after = rest.partition(end)
+        fresh = f"{before}{begin}\n{made}\n{end}{after}"
     if "--check" in sys.argv:
         if fresh != text:
             print("docs/adapters/behaviour.md is not up to date: run `make docs`", file=sys.stderr)

@@ -80,3 +80,11 @@ def test_code_act_explains_itself(gate: sayso.Gate) -> None:
         agent = dspy.CodeAct("question -> answer", tools=[pay])
     with pytest.raises(TypeError, match=r"code that the model writes.* Use dspy\.ReAct"):
         guard(agent, gate)
+
+
+def test_the_agent_passed_in_is_not_changed(gate: sayso.Gate) -> None:
+    agent = react(pay)
+    before = dict(vars(agent)), dict(agent.tools)
+    guard(agent, gate)
+    assert (dict(vars(agent)), dict(agent.tools)) == before
+    assert agent.tools["pay"].func is pay

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from langchain.agents.middleware import human_in_the_loop as theirs
 from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage
+from langgraph.runtime import get_runtime
 
 from sayso.adapters.langchain.interrupts import (
     InterruptAnswers,
@@ -224,7 +225,10 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
                 f"interrupt_on names {', '.join(unknown)}, but there is no such tool, so nothing "
                 f"was run; the tools are: {', '.join(sorted(have))}"
             )
-        return self._described(request.tool_call, request.tool, request.state, runtime, request)
+        # A description gets the runtime of the graph, as in the other mode.
+        return self._described(
+            request.tool_call, request.tool, request.state, get_runtime(), request
+        )
 
     def _described(
         self, call: Any, tool: Any, state: Any, runtime: Any, request: ToolCallRequest | None
