@@ -164,6 +164,24 @@ class TestItsOwnTools:
         assert not bench.made("one")
 
 
+class TestSubAgents:
+    async def test_a_call_that_would_have_to_wait_is_denied(self, bench: Bench) -> None:
+        def reply(replies: int, told: list[tuple[str, str]]) -> Sequence[Block]:
+            bench.told |= dict(told)
+            inside = "SUBTASK" in str(bench.fake.requests[-1]["messages"][0])
+            if inside:
+                return [bench.touch("one", "toolu_in")] if not replies else [say("Inner done.")]
+            task = {"description": "x", "prompt": "SUBTASK", "subagent_type": "general-purpose"}
+            return [use("Agent", "toolu_out", **task)] if not replies else [say("Done.")]
+
+        bench.fake.reply = reply
+        rules = sayso.Policy([Rule("Bash"), Rule("*", verdict="allow")])
+        result = await bench.run(rules, tools=["Bash", "Agent"], allowed_tools=["Bash", "Agent"])
+        assert (result.status, result.output, bench.made("one")) == ("done", "Done.", False)
+        assert "main conversation" in bench.told["toolu_in"]
+        assert (await bench.inbox.pending()).items == ()
+
+
 class TestConversation:
     async def test_a_second_turn_knows_the_first(self, bench: Bench) -> None:
         bench.script = [[say("Hello, Ana.")]]

@@ -198,6 +198,8 @@ class Guarded(FrameworkAgent):
         log = await self._log(thread)
         if log.answer is not None:
             return log.answer["output"]
+        if not log.messages:
+            raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
         turn = Turn(self, log)
         await turn.settle()
         spoken = log.messages[-1]
