@@ -116,3 +116,23 @@ def growth(effort: Effort) -> Measured:
         {"50 open": small, "100,000 open": large},
         [Check(step.removesuffix("_ms"), ratio(large, small, step), most=1.3) for step in steps],
     )
+
+
+@row(
+    "resumes per second with 1, 2 and 4 worker processes, PostgreSQL",
+    beside="one process",
+    goal="2 processes beat 1 where there are 2 cores; below 5 % of claims in vain",
+    durability="PostgreSQL, fsync on",
+    shown="resumes_per_second",
+)
+def workers(effort: Effort) -> Measured:
+    runs, crews = effort.of(200, 20), ("1", "2", "4")
+    sides = [ours("workers.py", database(), crew, runs) for crew in crews]
+    one, two, four = alternating(effort, *sides)
+    return Measured(
+        {"1 process": one, "2 processes": two, "4 processes": four},
+        [
+            Check("2 processes to 1", ratio(two, one, "resumes_per_second"), least=1.2),
+            Check("in vain, 4 processes", four["in_vain_percent"], most=5, unit="%"),
+        ],
+    )

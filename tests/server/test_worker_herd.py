@@ -43,13 +43,31 @@ def url(
 
 
 def crew(url: str, size: int) -> list[subprocess.Popen[str]]:
-    command = [sys.executable, str(Path(__file__).with_name("herd.py")), url]
+    """Start workers; on PostgreSQL, each names its sessions."""
+    command = [sys.executable, str(Path(__file__).with_name("herd.py"))]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    team = [subprocess.Popen(command, **pipes) for _ in range(size)]
+    urls = [f"{url}&application_name={name(url, n)}" for n in range(size)]
+    if url.startswith("sqlite"):
+        urls = [url] * size
+    team = [subprocess.Popen([*command, each], **pipes) for each in urls]
     for process in team:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     return team
+
+
+def name(url: str, n: int) -> str:
+    return f"{url.rpartition('schema=')[2]}-{n}"
+
+
+def sessions(url: str) -> int:
+    """Return how many sessions the worker with the most of them has."""
+    if url.startswith("sqlite"):
+        return 0
+    counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    with psycopg.connect(shared_url()) as connection:
+        counts = [connection.execute(counted, [name(url, n)]) for n in range(PROCESSES)]
+        return max(count.fetchone()[0] for count in counts)  # type: ignore[index]
 
 
 def dismissed(team: list[subprocess.Popen[str]]) -> Counter[str]:
@@ -65,15 +83,16 @@ def test_workers_do_not_rush_for_the_same_run(url: str, pace: float) -> None:
     with closing(open_store(url)) as store:
         agent, inbox = clerk(store), sayso.Inbox(store)
         paused = [agent.run_sync("Refund it", thread=f"t-{n}") for n in range(RUNS)]
-        team = crew(url, PROCESSES)
+        team, most = crew(url, PROCESSES), 0
         try:
             for result in paused:
                 (request,) = result.interruptions
                 inbox.decide_sync(request.id, request.approve(), by="ana")
                 time.sleep(pace)
+                most = max(most, sessions(url))
             until(lambda: len(store.runs(status="done", limit=RUNS)) == RUNS, seconds=90)
         finally:
             counts = dismissed(team)
-    print(dict(counts))
     assert counts["done"] == RUNS
+    assert most <= 4
     assert counts["left"] + counts["in_vain"] <= 0.05 * RUNS

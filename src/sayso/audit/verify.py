@@ -41,7 +41,6 @@ from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, S
 from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
 from sayso.stores.listing import is_listed_right
 from sayso.stores.row_checks import row_wrong
-from sayso.text import many
 
 #: How many threads, and events, are read from one snapshot: then the database can clean up.
 _BATCH = 200
@@ -694,7 +693,7 @@ class _StoreCheck:
             self._report_row(f"the counts of open requests cannot be read: {error}")
             return
         if wrong:
-            self._report_row(f"{many(wrong, 'count')} of open requests differ from the requests")
+            self._report_row(f"counts of open requests that do not match the requests: {wrong}")
 
     def _grants_and_tokens(self) -> None:
         try:

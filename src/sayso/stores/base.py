@@ -395,7 +395,7 @@ class Store(StoreReads, Protocol):
         Runs that another worker has reserved are left out, until it claims them or
         ``RESERVED_SECONDS`` have passed. Those named in ``skip``, or whose thread is, are returned
         but not reserved, and do not count towards the limit. This is a hint that saves work:
-        safety never depends on it, and a store may answer as if nothing were ever reserved.
+        safety never depends on it, and it need not survive a crash.
         """
         ...
 

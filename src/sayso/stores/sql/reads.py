@@ -750,7 +750,7 @@ class SqlReads:
             f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
         )
         lapsed = (
-            f"SELECT thread, id, NULL FROM run WHERE owner IS NOT NULL AND ready_at <= {now} "
+            f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
             f"ORDER BY ready_at LIMIT {limit:d}"
         )
         return [Due(*row) for row in self._rows(_chained(expired, lapsed), (*said, *said))]

@@ -271,6 +271,37 @@ class Leasing:
         world.clock.advance(31)
         assert {run.id for run in store.ready(["a"], limit=9)} == {"r0", "r2"}
 
+    def test_a_due_run_is_reserved_for_one_worker(self, world: World) -> None:
+        reserve = world.store.reserve
+        world.decide(world.ask())
+        world.decide(world.ask(run="r2", thread="t2"))
+        assert reserve((), 8, "w1") == reserve(("other",), 8, "w1") == []
+        (first,) = reserve(("agent",), 1, "w1")
+        assert reserve(("agent",), 1, "w1") == [first]
+        (second,) = reserve(("agent",), 8, "w2")
+        assert {first.id, second.id} == {"r", "r2"}
+        assert reserve(("agent",), 8, "w3") == []
+        ready = {run.id for run in world.store.ready(["agent"], 8)}
+        assert ready == {"r", "r2"}  # it is a hint, and not a lease
+
+    def test_a_reservation_ends_when_the_run_was_claimed(self, world: World) -> None:
+        world.decide(world.ask())
+        (run,) = world.store.reserve(("agent",), 8, "w1")
+        claimed = world.claim("w1")
+        assert claimed is not None
+        assert world.store.reserve(("agent",), 8, "w2") == []
+        world.clock.advance(LEASE / 1_000_000)
+        (again,) = world.store.reserve(("agent",), 8, "w2")
+        assert (again.id, again.token) == (run.id, claimed.token)
+
+    def test_what_is_to_be_skipped_is_told_and_not_reserved(self, world: World) -> None:
+        world.decide(world.ask())
+        world.decide(world.ask(run="r2", thread="t2"))
+        for skip in (("r",), ("t",)):
+            found = world.store.reserve(("agent",), 1, "w1", skip)
+            assert {run.id for run in found} == {"r", "r2"}
+        assert [run.id for run in world.store.reserve(("agent",), 8, "w2")] == ["r"]
+
     def test_a_run_without_open_calls_is_due_only_when_woken(self, world: World) -> None:
         world.record(world.running())
         assert world.store.ready(["agent"]) == []

@@ -244,6 +244,38 @@ class Paging:
             assert group.expires == min(ends, default=None)
             assert group.created == min(call.created for call in calls)
 
+    def test_outcomes_are_those_of_the_pages(self, world: World) -> None:
+        self._crowd(world)
+        for status, sort, limit in (("any", "newest", 99), ("pending", "oldest", 3)):
+            for names in (None, ("zoe",), ("ana",), ("cleo", "group:money")):
+                viewer = Viewer(names=None if names is None else frozenset(names))
+                listed = world.store.page(Query(status=status, sort=sort, limit=limit))
+                calls = [call for _, call in listed]
+                found = world.store.outcomes(viewer, status=status, sort=sort, limit=limit)
+                assert sorted(at for one in found for at in one.created) == sorted(
+                    call.created for call in calls
+                )
+                visible = [call for call in calls if is_for(viewer, call)]
+                decided = [c.decision for c in visible if c.decision is not None]
+                people = [(d.by, d.at) for d in decided if d.channel != "policy"]
+                seen = [one for one in found if one.visible]
+                assert sum(len(one.created) for one in seen) == len(visible)
+                assert sorted((one.decided_by, at) for one in seen for at in one.decided) == sorted(
+                    people
+                )
+                assert sorted(at for one in seen for at in one.expired) == sorted(
+                    call.expires_at or 0 for call in visible if call.status == "expired"
+                )
+
+    def test_counts_follow_every_move(self, world: World) -> None:
+        calls = self._one_of_each(world)
+        assert world.store.miscounted() == 0
+        world.decide(calls["asked"])
+        world.decide(calls["in_doubt"], "reject")
+        assert world.store.waiting() == {"asked": 1, "in_doubt": 0}
+        assert sum(group.count for group in world.store.groups(Query(), Viewer())) == 1
+        assert world.store.miscounted() == 0
+
     def test_ids_by_their_beginning(self, world: World) -> None:
         for name in ("req_aa1", "req_aa2", "req_ab", "REQ_AA", "req_a%"):
             world.ask(id=name)

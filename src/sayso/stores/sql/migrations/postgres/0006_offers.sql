@@ -6,5 +6,6 @@ CREATE UNLOGGED TABLE offer (
     worker TEXT NOT NULL,
     until BIGINT NOT NULL
 );
--- Find the leases that lapsed, however many runs are due that no process has.
-CREATE INDEX run_leased ON run (ready_at) WHERE owner IS NOT NULL;
+-- Find the leases that lapsed without reading the runs that are due and that no process has.
+DROP INDEX run_ready;
+CREATE INDEX run_ready ON run (ready_at, owner) WHERE ready_at IS NOT NULL;
