@@ -52,7 +52,7 @@ main()
     ran = without_server(code, tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("paid ana\ncreate_app needs the web server")
-    assert "pay" in ran.stdout.split("sayso[server]")[1]
+    assert "Pay: ana" in ran.stdout.split("sayso[server]")[1]
 
 
 def test_the_pinned_versions_cover_what_is_declared() -> None:
