@@ -204,7 +204,7 @@ class Matrix:
         elif table == "tool":
             yield "shown", self._one(rows, name="_send")
         else:
-            yield "any", rows[0]
+            yield from (("any", row) for row in rows[:1])  # what workers write may be empty
 
     def _sample_calls(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
         for status in CALLS:
