@@ -119,6 +119,7 @@ async def test_the_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
 
 async def test_on_the_loop_there_is_nothing_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sayso.sync._TURN_SECONDS", 0.0)
+    monkeypatch.setattr("sayso.sync._TOGETHER_SECONDS", 0.0)
     store, ran = MemoryStore(), []
     gate = Gate(store, wait=0)
 
@@ -136,6 +137,31 @@ async def test_on_the_loop_there_is_nothing_in_between(monkeypatch: pytest.Monke
     rows = [row for _, run in store.runs() for row in store.calls_of(run.id)]
     assert {str(row.status) for row in rows} == {"done"}
     assert len(rows) == len(ran) > 0
+
+
+async def test_a_start_that_waits_for_other_tasks_is_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sayso.sync._TOGETHER_SECONDS", 60.0)
+    store, ran = MemoryStore(), []
+    gate = Gate(store, wait=0)
+
+    @gate.guard(needs_approval=False)
+    async def pay() -> str:
+        ran.append("paid")
+        return "paid"
+
+    for turns in range(12):
+        task = asyncio.create_task(pay())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0.05)
+    rows = [row for _, run in store.runs() for row in store.calls_of(run.id)]
+    statuses = [str(row.status) for row in rows]
+    assert set(statuses) == {"cancelled", "done"}  # none is in doubt, or left running
+    assert statuses.count("done") == len(ran) > 0
 
 
 async def test_what_has_ended_is_recorded(store: SlowStore) -> None:
