@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from coding_world import payload
 
-from conftest import payload
 from sayso.hooks.dialects import Answer, ToolUse, UnknownPayload, read, write
 
 COMMAND = "touch /src/project/plain.txt"

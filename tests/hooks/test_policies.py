@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coding_world import World, payload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import World, payload
 from sayso import Gate, Policy, Rule, ToolCall
 from sayso.errors import InvalidPolicy
 from sayso.gate.gate import run_judging_sync

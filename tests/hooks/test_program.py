@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coding_world import HOOK, World, payload
 
-from conftest import HOOK, World, payload
 from sayso import Inbox, Policy, Rule
 from sayso.audit import verify
 from sayso.hooks.settings import HookOptions

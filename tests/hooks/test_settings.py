@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coding_world import World
 
-from conftest import World
 from sayso.hooks import settings
 from sayso.hooks.program import Config, load_config
 from sayso.hooks.settings import AGENTS, HookOptions, SettingsError
