@@ -141,6 +141,20 @@ def _store_threads() -> ThreadPool:
 
 
 @cache
+def _ordered_thread() -> ThreadPool:
+    return ThreadPool(1, _STORE_EXIT_SECONDS)
+
+
+def _threads_of(store: Any) -> ThreadPool:
+    """Return the worker threads for calls to a store.
+
+    Calls to a store that would be quick on the loop (SQLite, used by a framework) share one thread,
+    so that they happen in the order in which they were made, as they would on the loop.
+    """
+    return _ordered_thread() if getattr(store, "in_order", False) else _store_threads()
+
+
+@cache
 def _user_threads() -> ThreadPool:
     return ThreadPool(_USER_THREADS)
 
@@ -185,7 +199,11 @@ async def read(source: Readable, function: Callable[P, T], *args: P.args, **kwar
     """Call a function that only reads from a store: in a thread, unless that would cost more."""
     if source.quick_reads:
         return function(*args, **kwargs)
-    return await to_thread(function, *args, **kwargs)
+    return await _in_thread(source, partial(function, *args, **kwargs))
+
+
+async def _in_thread(store: Readable, function: Callable[[], T]) -> T:
+    return function() if _is_direct() else await _threads_of(store).run(function)
 
 
 class Writable(Readable, Protocol):
@@ -256,7 +274,7 @@ class _Commits:
             self._busy = False
             raise
         if outcomes is None:
-            written = _store_threads().run(partial(self._store.transact_each, commands))
+            written = _threads_of(self._store).run(partial(self._store.transact_each, commands))
             written.add_done_callback(partial(self._written, batch))
         else:
             self._tell(batch, outcomes)
@@ -294,7 +312,7 @@ async def write(store: Writable, *commands: Any) -> list[Any]:
     if _is_direct():
         return store.transact(*commands)
     if not store.quick_reads:
-        return await to_thread(store.transact, *commands)
+        return await _in_thread(store, partial(store.transact, *commands))
     commits = _commits_to(store)
     results = commits.now(commands)
     if results is None:
@@ -329,7 +347,7 @@ async def write_start(
 def _writing(store: Writable, commands: Sequence[Any]) -> asyncio.Future[list[Any]]:
     if store.quick_reads:
         return _commits_to(store).soon(commands)
-    return _store_threads().run(partial(store.transact, *commands))
+    return _threads_of(store).run(partial(store.transact, *commands))
 
 
 async def write_built(
@@ -338,7 +356,7 @@ async def write_built(
     """Commit a command that is built by reading first; if that needs a thread, both use one."""
     if store.quick_reads:
         return await write(store, build(*args, **kwargs))
-    return await to_thread(lambda: store.transact(build(*args, **kwargs)))
+    return await _in_thread(store, lambda: store.transact(build(*args, **kwargs)))
 
 
 async def write_shielded(store: Writable, *commands: Any) -> list[Any]:

@@ -442,7 +442,9 @@ def keep_off_loop(store: Store) -> None:
     The event loop is the framework's. Its other tasks should not wait even for a quick commit, and
     some servers refuse any blocking call on it (``langgraph dev``).
     """
-    store.quick_reads = store.quick_reads and store.url.startswith("memory:")
+    if store.quick_reads and not store.url.startswith("memory:"):
+        store.quick_reads = False
+        setattr(store, "in_order", True)  # noqa: B010  # see sayso.sync: a hint, not part of Store
 
 
 def run_of(store: Store, agent: str, thread: str) -> str:
