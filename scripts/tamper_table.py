@@ -44,6 +44,8 @@ TABLES = {
     "meta": "identity of the store",
     "search_key": "search index (keys)",
     "search_word": "search index (words)",
+    "request_group": "groups of requests",
+    "open_count": "counts of open requests",
     "cursor": "place of a reader in the feed",
 }
 
