@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Cli
     shutil.copy(Path(__file__).with_name("langgraph_app.py"), folder / "app.py")
     graphs = {name: f"./app.py:{name}" for name in ("guarded", "drop_in", "made")}
     (folder / "langgraph.json").write_text(json.dumps({"dependencies": ["."], "graphs": graphs}))
+    # The server imports Sayso from here; its metadata says which versions the extras take.
+    installed = Path(str(distribution("sayso").locate_file("")))
+    (info,) = installed.glob("sayso-*.dist-info")
+    shutil.copytree(info, folder / "metadata" / info.name)
+    path = os.pathsep.join([str(ROOT / "src"), str(folder / "metadata")])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -71,7 +77,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Cli
             cwd=folder,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "LANGSMITH_TRACING": "false"},
+            env={**os.environ, "PYTHONPATH": path, "LANGSMITH_TRACING": "false"},
         )
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
     try:
