@@ -41,11 +41,12 @@ types: $(READY) ## mypy, strict
 imports: $(READY) ## import-linter: arrows point down
 	$(BIN)/lint-imports
 
-test-agents: $(READY) ## the hooks with the real Claude Code, Codex and Copilot, from npm (about 1 GB, kept in ~/.cache)
+test-agents: $(READY) ## the hooks with the real Claude Code, Codex and Copilot (npm, about 1 GB, kept in ~/.cache), and the Claude Agent SDK's story
 	@mkdir -p $(AGENTS)
 	npm install --silent --no-audit --no-fund --force --prefix $(AGENTS) \
 	    @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0 @github/copilot@1.0.102
-	SAYSO_AGENTS=$(AGENTS) $(BIN)/pytest -v -m agents tests/hooks/test_real_agents.py $(ARGS)
+	SAYSO_AGENTS=$(AGENTS) $(BIN)/pytest -v -m agents tests/hooks/test_real_agents.py \
+	    tests/adapters/test_story_claude_agent.py $(ARGS)
 
 bench: $(READY) ## measure beside the peers; writes docs/benchmarks.md, some rows as ARGS="once agent"
 	$(BIN)/python -m benchmarks $(ARGS)

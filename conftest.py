@@ -58,7 +58,6 @@ hypothesis.settings.load_profile("sayso")
 #: The files that take longest, longest first. They start first, because a worker that started one
 #: last would leave the others idle. `make test` keeps this order.
 SLOWEST = (
-    "adapters/test_story_claude_agent.py",
     "audit/test_tamper_matrix.py",
     "temporal/test_workflows.py",
     "pages/test_pages_inbox.py",

@@ -1,4 +1,7 @@
-"""The whole story on the Claude Agent SDK."""
+"""The whole story on the Claude Agent SDK: a hundred starts of Claude Code, in `make test-agents`.
+
+Gating its own tools and those of ours is tested in every run (``test_claude_agent.py``).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from sayso.testing import AdapterSuite
 pytest.importorskip("claude_agent_sdk", reason='needs pip install "sayso[claude-agent]" (365 MB)')
 
 from harness_claude_agent import ClaudeAgentHarness
+
+pytestmark = pytest.mark.agents
 
 
 class TestClaudeAgent(AdapterSuite):
