@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, ClassVar
 
 from stories import RUN, Story, World, append, in_doubt, lines
 
 from sayso import DidNotRun, Option, Paused, Question, Ran
 from sayso.engine.commands import AddGrant, Claim, Park, Recover, Wake
+from sayso.gate.scope import RunScope
+from sayso.hooks.dialects import ToolUse
+from sayso.hooks.local import plan_of
 from sayso.inbox import create_token, revoke_token
+from sayso.rows import CallStatus
 from sayso.types import Grant, Request
 
 
@@ -376,6 +381,26 @@ class Pruned(Free):
         return [event.type for _, event in world.store.events()].count("pruned")
 
 
+class Released(Story):
+    """A coding agent asks through its hook, is told to ask again, and reports what it did."""
+
+    value = "listed"
+
+    def agent(self, world: World) -> Any:
+        if world.has("reported"):
+            return "listed"
+        gate = world.gate
+        use = ToolUse("claude", "PreToolUse", "ask", RUN, "/", "Bash", {"command": "ls"}, "toolu_1")
+        for _ in range(3):
+            entry = RunScope(gate.driver, RUN, "")
+            call = asyncio.run(gate.driver.release(entry, plan_of(gate, use, 0.0)))
+            if call.status is CallStatus.RELEASED:
+                break
+            self.person(world, "approve")
+        reported = asyncio.run(gate.backend.report(RUN, use.caller, True, "listed"))
+        return json.loads(reported.result)
+
+
 def _grant() -> Grant:
     return Grant(
         id="grt_1", agent="bot", tool="pay", tool_digest="0" * 64, scope="{}", by="ana", created=0
@@ -410,6 +435,7 @@ TALES: dict[str, Story] = {
     "recovered": Recovered(),
     "recovered, idempotent": RecoveredIdempotent(),
     "rejected": Rejected(),
+    "released": Released(),
     "run cancelled": CancelledRun(),
     "settled": Settled(),
     "standing": Standing(),

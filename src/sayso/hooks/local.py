@@ -30,7 +30,7 @@ def ask_store(store: str, policy: str, use: ToolUse, wait: float) -> dict[str, A
 
     async def ask(gate: Gate) -> Call:
         entry = RunScope(gate.driver, _run(use), "")
-        return await gate.driver.release(entry, _plan(gate, use, wait))
+        return await gate.driver.release(entry, plan_of(gate, use, wait))
 
     return _with_gate(store, policy, use, ask)
 
@@ -65,7 +65,9 @@ def _run(use: ToolUse) -> str:
     return f"{use.dialect}/{use.run}"
 
 
-def _plan(gate: Gate, use: ToolUse, wait: float) -> Plan:
+def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
+    """Return how to ask about a tool use."""
+
     async def terms(args: dict[str, Any]) -> Terms:
         return await policy_terms(gate, ToolCall(use.tool, args), Terms(), True)
 

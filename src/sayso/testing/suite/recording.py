@@ -338,7 +338,7 @@ class Recording:
         subscription = world.store.subscribe("t", listener)
         world.ask()
         assert said.wait(5)
-        for _ in range(100):
+        for _ in range(1000):
             if world.store.messages("t2"):
                 break
             threading.Event().wait(0.01)
