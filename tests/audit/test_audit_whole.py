@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from sayso import (
 from sayso.audit import verify
 from sayso.audit.calls import _NEXT_STATUS, _UNMOVED
 from sayso.engine.commands import Note, Record, Recover, Start
+from sayso.gate.scope import RunScope
+from sayso.hooks.dialects import ToolUse
+from sayso.hooks.local import plan_of
 from sayso.rows import CallStatus
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
@@ -241,6 +245,28 @@ class Everything:
             self.check()
         assert self.go("reads", lambda: look("a")) == "seen"
 
+    def releases(self) -> None:
+        """A coding agent asks, asks again under another id, runs the call and reports it."""
+
+        def release(id: str) -> Any:
+            use = ToolUse(
+                "claude", "PreToolUse", "ask", "coder", "/", "Bash", {"command": "ls"}, id
+            )
+            entry = RunScope(self.gate.driver, "coder", "")
+            released = self.gate.driver.release(entry, plan_of(self.gate, use, 0.0))
+            call = asyncio.run(released)
+            self.check()
+            return call, use.caller
+
+        for id in ("toolu_1", "toolu_2"):
+            call, caller = release(id)
+            assert call.status is CallStatus.ASKED
+        self.decide(request := self.inbox.get_sync(call.id), request.approve())
+        call, caller = release("toolu_3")
+        assert call.status is CallStatus.RELEASED
+        asyncio.run(self.gate.backend.report("coder", caller, True, "listed"))
+        self.check()
+
     def restore(self) -> None:
         send = self.tool()
         request = self.ask("restored", lambda: send("a"))
@@ -261,6 +287,7 @@ class Everything:
             self.doubts,
             self.pauses,
             self.reads,
+            self.releases,
             self.restore,
         ):
             story()
