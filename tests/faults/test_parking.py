@@ -35,7 +35,8 @@ class Late:
         self._due: Any = None
         store: Any = self.store
         self._run, self._transact = store.run, store.transact
-        store.run, store.transact = self._look, self._write
+        store.run = self._look
+        crew.commit_with(store, self._write)
         store.call, store.calls_of = self._after(store.call), self._after(store.calls_of)
 
     def _look(self, name: str) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import sayso
@@ -30,20 +31,32 @@ def clerk(store: Any) -> sayso.Agent:
 async def main(url: str) -> None:
     """Work until standard input ends, then print the counts."""
     store, counts = open_store(url), Counter[str]()
-    transact = store.transact
+    transact, transact_each = store.transact, store.transact_each
 
-    def counted(*commands: Any) -> Any:
-        results = transact(*commands)
+    def count(commands: Sequence[Any], results: Sequence[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
             if isinstance(command, Claim):
                 counts["claims"] += 1
                 counts["in_vain"] += result is None
+
+    def counted(*commands: Any) -> Any:
+        results = transact(*commands)
+        count(commands, results)
         return results
+
+    def counted_each(batch: Sequence[Sequence[Any]], *, now: bool = False) -> Any:
+        outcomes = transact_each(batch, now=now)
+        for commands, outcome in zip(batch, outcomes or (), strict=outcomes is not None):
+            if isinstance(outcome, list):
+                count(commands, outcome)
+        return outcomes
 
     def told(step: Step) -> None:
         counts[step.step] += 1
 
     store.transact = counted  # type: ignore[method-assign]
+    if store.quick_reads:  # else it calls transact
+        store.transact_each = counted_each  # type: ignore[method-assign]
     store.transact_now = lambda *commands: counted(*commands)  # type: ignore[method-assign]
     worker = Worker([clerk(store)], store, on_step=told)
     working = asyncio.create_task(worker.run())

@@ -16,7 +16,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -343,18 +343,20 @@ class Reservations:
         #: The token, worker and end of each reservation of this process, by run.
         self._ours: dict[str, tuple[int, str, float]] = {}
 
-    def take(self, runs: Sequence[Run], limit: int, worker: str) -> list[Run]:
+    def take(self, due: Sequence[Run], limit: int, worker: str, skip: Collection[str]) -> list[Run]:
         """Reserve the first runs, up to a limit, that no other worker has reserved."""
         now, found = time.monotonic(), list[Run]()
-        tokens = {run.id: run.token for run in runs}
+        tokens = {run.id: run.token for run in due}
         with self._lock, no_fork():
             for name, (token, _, until) in list(self._ours.items()):
                 if until <= now or tokens.get(name) != token:  # it was claimed since
                     del self._ours[name]
                     self._locked(name, fcntl.LOCK_UN)
-            for run in runs:
+            for run in due:
                 if len(found) == limit:
                     break
+                if run.id in skip or run.thread in skip:
+                    continue
                 _, other, _ = self._ours.get(run.id, (0, "", 0.0))
                 free = other == worker or (not other and self._locked(run.id, _TRY))
                 if free:

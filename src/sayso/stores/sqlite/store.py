@@ -800,11 +800,9 @@ class SqliteStore(SqlReads):
         window = 2 * (limit + len(skip))
         while True:
             due = self.ready(agents, window)
-            skipped = [run for run in due if run.id in skip or run.thread in skip]
-            others = [run for run in due if run.id not in skip and run.thread not in skip]
-            found = self._reservations.take(others, limit, worker)
+            found = self._reservations.take(due, limit, worker, skip)
             if len(found) == limit or len(due) < window:
-                return found + skipped
+                return found + [run for run in due if run.id in skip or run.thread in skip]
             window *= 4  # other workers have reserved these
 
     def restored(self) -> bool:

@@ -302,6 +302,12 @@ class Leasing:
             assert {run.id for run in found} == {"r", "r2"}
         assert [run.id for run in world.store.reserve(("agent",), 8, "w2")] == ["r"]
 
+    def test_a_run_stays_reserved_while_its_worker_looks_for_more(self, world: World) -> None:
+        world.decide(world.ask())
+        (run,) = world.store.reserve(("agent",), 1, "w1")
+        world.store.reserve(("agent",), 1, "w1", skip=(run.id,))
+        assert world.store.reserve(("agent",), 8, "w2") == []
+
     def test_a_run_without_open_calls_is_due_only_when_woken(self, world: World) -> None:
         world.record(world.running())
         assert world.store.ready(["agent"]) == []
