@@ -113,6 +113,7 @@ def test_a_title_is_what_people_read_first(
 ) -> None:
     serve(receiver.endpoint())
     request = ask(gate, "r", title="Pay {to}, with the password {password}")
+    until(lambda: receiver.got)
     inbox.decide_sync(request.id, request.edit({"to": "ben"}), by="zoe")
     until(lambda: len(receiver.got) == 2)
     opened, decided = (received.body["data"]["title"] for received in receiver.got)

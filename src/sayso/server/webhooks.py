@@ -222,8 +222,8 @@ class Message(NamedTuple):
 def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None:
     """Return the message for an event, or ``None`` if this endpoint gets none.
 
-    A message says what happened and links to the request. Its title may quote arguments, with
-    secrets masked.
+    A message says what happened and links to the request. Its title is the present one: it may
+    quote arguments, with secrets masked, and changes if they are edited.
     """
     outcome = _type_and_status(event) if event.call else None
     if outcome is None or outcome[0] not in endpoint.events:
