@@ -36,6 +36,13 @@ def ask(case: Case, number: int, **options: Any) -> Request:
 # -- reading
 
 
+def test_search_finds_requests_of_any_status(case: Case) -> None:
+    asked = [ask(case, number) for number in range(2)]
+    case.inbox.decide_sync(asked[0], asked[0].reject("no"), by="ana")
+    assert {found.id for found in case.inbox.search_sync().items} == {each.id for each in asked}
+    assert [found.id for found in case.inbox.search_sync(status="pending").items] == [asked[1].id]
+
+
 def test_pending_is_oldest_first_and_paged(case: Case) -> None:
     asked = [ask(case, number) for number in range(7)]
     page = case.inbox.pending_sync(limit=3)

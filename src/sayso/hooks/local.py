@@ -28,23 +28,27 @@ from sayso.views import request_json
 def ask_store(store: str, policy: str, use: ToolUse, wait: float) -> dict[str, Any]:
     """Ask about a tool use, wait, and take the answer. Return the request as JSON."""
 
-    async def ask(gate: Gate) -> Call:
-        entry = RunScope(gate.driver, _run(use), "")
-        return await gate.driver.release(entry, plan_of(gate, use, wait))
+    return _with_gate(store, policy, use, lambda gate: ask(gate, use, max(wait, 0.0)))
 
-    return _with_gate(store, policy, use, ask)
+
+async def ask(gate: Gate, use: ToolUse, wait: float | None) -> Call:
+    """Ask about a tool use, wait (``None``: as long as it takes), and take the answer."""
+    entry = RunScope(gate.driver, _run(use), "")
+    return await gate.driver.release(entry, plan_of(gate, use, wait))
 
 
 def report_to_store(store: str, use: ToolUse) -> dict[str, Any]:
     """Report what a tool use did. Return the request as JSON, or raise ``LookupError``."""
 
-    async def report(gate: Gate) -> Call:
-        call = await gate.backend.report(_run(use), use.caller, use.ok, use.short_result)
-        if call is None:
-            raise LookupError(f"nothing was released to {use.caller}")
-        return call
+    return _with_gate(store, "", use, lambda gate: report(gate, use))
 
-    return _with_gate(store, "", use, report)
+
+async def report(gate: Gate, use: ToolUse) -> Call:
+    """Report what a tool use did, or raise ``LookupError``."""
+    call = await gate.backend.report(_run(use), use.caller, use.ok, use.short_result)
+    if call is None:
+        raise LookupError(f"nothing was released to {use.caller}")
+    return call
 
 
 def _with_gate(
@@ -65,7 +69,7 @@ def _run(use: ToolUse) -> str:
     return f"{use.dialect}/{use.run}"
 
 
-def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
+def plan_of(gate: Gate, use: ToolUse, wait: float | None) -> Plan:
     """Return how to ask about a tool use."""
 
     async def terms(args: dict[str, Any]) -> Terms:
@@ -81,6 +85,6 @@ def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
         tool_name=use.tool,
         title=fixed_title(use.title),
         note=use.note,
-        wait=max(wait, 0.0),
+        wait=wait,
         caller=use.caller,
     )

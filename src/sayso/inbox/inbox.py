@@ -275,8 +275,8 @@ class Inbox:
         return await to_thread(self._page, {"status": "closed", "sort": "newest", **filters})
 
     async def search(self, **filters: Unpack[Filters]) -> Page:
-        """Return requests of any ``status``: a request status, ``closed`` or ``any``."""
-        return await to_thread(self._page, filters)
+        """Return requests of any status, or of one: a request status or ``closed``."""
+        return await to_thread(self._page, {"status": "any", **filters})
 
     def _page(self, filters: Mapping[str, Any]) -> Page:
         rows, following = self._reader.page(filters)
