@@ -13,6 +13,8 @@ from row_key_thief import authenticate_rows
 import sayso
 from sayso.cli.doctor_stores import span
 from sayso.engine.commands import Note
+from sayso.hooks.dialects import read
+from sayso.hooks.local import ask_store
 from sayso.keys import new_key, public_key
 from sayso.stores import open_store
 from sayso.stores.sqlite import files
@@ -170,6 +172,23 @@ def test_the_tier_follows_from_tokens_and_keys(
     found = checks(world)
     assert found["tier"]["text"].startswith("enforced, if ")
     assert "can only verify" in found["key"]["text"]
+
+
+def test_the_tier_of_hooks_and_of_the_proxy(world: World) -> None:
+    world.mail()
+    payload = {"session_id": "s", "cwd": "/src", "tool_use_id": "toolu_1"}
+    payload |= {"hook_event_name": "PreToolUse", "tool_name": "Bash"}
+    ask_store(world.url, "", read({**payload, "tool_input": {"command": "make"}}), 0.0)
+    tier = checks(world)["tier"]["text"]
+    assert tier.startswith("hooked for claude: ")
+    assert "; embedded: " in tier
+    gate = sayso.Gate(world.url, agent="files", wait=0)
+    with pytest.raises(sayso.Paused), gate.run("mcp:files:session:1"):
+        gate.confirm_sync("Delete it?", key="1")
+    gate.close()
+    tier = checks(world)["tier"]["text"]
+    assert "enforced for files, if only `sayso proxy` has the credentials" in tier
+    assert "; embedded: " in tier
 
 
 # -- the file

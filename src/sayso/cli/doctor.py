@@ -102,6 +102,8 @@ _LABEL = (
 #: Added for every store, because no store can notice this.
 _UNSEEN = "after restoring a copy of all its files, run `sayso recover --force` anyway"
 _AGENTS = "SELECT DISTINCT agent FROM run WHERE status IN ('running', 'paused')"
+_HOOKED_AGENTS = "SELECT DISTINCT agent FROM call WHERE caller <> ''"
+_PROXIED_AGENTS = "SELECT DISTINCT agent FROM run WHERE id >= 'mcp:' AND id < 'mcp;'"
 
 _OPEN_CALLS = (
     "SELECT c.decision, c.votes FROM run r JOIN call c ON c.run = r.id "
@@ -124,6 +126,14 @@ _SERVER = (
 _MIXED = (
     "server for agents with a token ({}), which cannot reach decisions; embedded for the others "
     "({}), which run with this store and key"
+)
+_HOOKED = (
+    "hooked for {}: a call is denied unless it was approved, but the agent runs it, so that it "
+    "runs once is not certain (see `sayso hook doctor`)"
+)
+_PROXIED = (
+    "enforced for {}, if only `sayso proxy` has the credentials of the MCP servers: it runs the "
+    "calls, whatever the agent does"
 )
 _VERIFIES = (
     "enforced, if the tools' credentials are on this machine only: calls that run here were "
@@ -254,18 +264,24 @@ def _listed(found: list[Principal]) -> str:
 def _tier(store: Store, rows: Rows) -> Iterator[Check]:
     """Report the tier: how far Sayso protects this setup (see the table in SECURITY.md)."""
     now = store.now()
-    agents = {row[0] for row in rows(_AGENTS, ())}
-    tokens = {p.person for p in store.principals() if p.role == "agent" and p.live(now)}
+    hooked, proxied = (
+        {row[0] for row in rows(agents, ())} for agents in (_HOOKED_AGENTS, _PROXIED_AGENTS)
+    )
+    others = hooked | proxied
+    agents = {row[0] for row in rows(_AGENTS, ())} - others
+    tokens = {p.person for p in store.principals() if p.role == "agent" and p.live(now)} - others
     here = agents - tokens
+    said = [_HOOKED.format(_names(hooked))] if hooked else []
+    said += [_PROXIED.format(_names(proxied))] if proxied else []
     if not store.keys.can_sign:
-        words = _VERIFIES
-    elif not tokens:
-        words = _EMBEDDED
-    elif not here:
-        words = _SERVER
-    else:
-        words = _MIXED.format(_names(tokens), _names(here))
-    yield Check("tier", "note", words)
+        said = [_VERIFIES]
+    elif tokens and here:
+        said.append(_MIXED.format(_names(tokens), _names(here)))
+    elif tokens:
+        said.append(_SERVER)
+    elif here or not others:
+        said.append(_EMBEDDED)
+    yield Check("tier", "note", "; ".join(said))
 
 
 def _names(found: Iterable[str]) -> str:
