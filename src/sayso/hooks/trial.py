@@ -261,6 +261,8 @@ class RealAgent:
     #: Writes further settings into the folder.
     prepare: Callable[[Path, ScriptedModel, Path], None] = lambda home, model, project: None
     first_seconds: float = field(default=_RUN_SECONDS)
+    #: What makes it resume its last session.
+    resume: Sequence[str] = ()
 
 
 def _prepare_codex(home: Path, model: ScriptedModel, project: Path) -> None:
@@ -292,6 +294,7 @@ REAL_AGENTS: dict[str, RealAgent] = {
                 *("-p", "Do what the script says.", "--output-format", "json"),
                 *(["--dangerously-skip-permissions"] if free else []),
             ],
+            resume=["--continue"],
         ),
         RealAgent(
             name="codex",
@@ -389,6 +392,8 @@ class Case:
     prompts: bool = False
     #: Ends the agent while the request waits.
     defer: bool = False
+    #: The request is decided after the agent has ended, and the agent's session is resumed.
+    resumes: bool = False
     #: The agents that can do this; all of them if empty.
     only: tuple[str, ...] = ()
 
@@ -433,6 +438,24 @@ CASES: tuple[Case, ...] = (
         expected="not run",
         limit=8,
         defer=True,
+        only=("claude",),
+    ),
+    Case(
+        name="session deferred, then approved and resumed",
+        expected="ran",
+        decide=lambda r: r.approve(),
+        limit=8,
+        defer=True,
+        resumes=True,
+        only=("claude",),
+    ),
+    Case(
+        name="session deferred, then rejected and resumed",
+        expected="not run",
+        decide=lambda r: r.reject("no"),
+        limit=8,
+        defer=True,
+        resumes=True,
         only=("claude",),
     ),
     # No hook can change this one. It is here so that we notice when an agent does.
@@ -481,16 +504,20 @@ class Trial:
         turns = [*[Turn(command=command)] * tries, Turn(text="That is all.")]
         with self.agent.model(turns) as model, Inbox(self.store) as inbox:
             settled = threading.Event()
-            if case.decide is not None and not case.retries:
+            if case.decide is not None and not case.retries and not case.resumes:
                 person = (inbox, case.decide, command, settled)
                 threading.Thread(target=_decide, args=person, daemon=True).start()
-            elif case.decide is not None:
+            elif case.decide is not None and case.retries:
                 decide = case.decide
                 model.before = lambda turn: (
                     _decide(inbox, decide, command, settled) if turn == 1 else None
                 )
             began = time.monotonic()
-            problem = self._start(case, model, place, home, project)
+            environment = self._install(case, model, place, home, project)
+            problem = self._start(case, model, place, environment)
+            if case.resumes and case.decide is not None and not problem:
+                _decide(inbox, case.decide, command, settled)
+                problem = self._start(case, model, place, environment, *self.agent.resume)
             settled.set()
             taken = time.monotonic() - began
             told = tuple(model.told)
@@ -498,10 +525,10 @@ class Trial:
         happened = problem or _happened(project)
         return Outcome(case.name, case.expected, happened, taken, told, told_of_edit)
 
-    def _start(
+    def _install(
         self, case: Case, model: ScriptedModel, place: Path, home: Path, project: Path
-    ) -> str:
-        """Install the hook, run the agent, and return what went wrong."""
+    ) -> dict[str, str]:
+        """Install the hook, and return the environment of the agent."""
         url = "http://127.0.0.1:9" if case.no_server else self.url
         config = Config(server=url, token=self.token)
         (place / "config" / "sayso" / "hook.json").write_text(
@@ -519,17 +546,28 @@ class Trial:
             given = f'"{settings.timeout_key}": {options.timeout}'
             short = f'"{settings.timeout_key}": {case.agent_seconds}'
             path.write_text(path.read_text().replace(given, short))
-        environment = {
+        return {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SAYSO", "CLAUDE"))},
             "HOME": str(home),
             "XDG_CONFIG_HOME": str(place / "config"),
             self.agent.home_variable: str(home),
             **self.agent.environment(model),
         }
+
+    def _start(
+        self,
+        case: Case,
+        model: ScriptedModel,
+        place: Path,
+        environment: Mapping[str, str],
+        *more: str,
+    ) -> str:
+        """Run the agent, and return what went wrong."""
+        project = place / "project"
         limit = self.agent.first_seconds if self.runs == 1 else _RUN_SECONDS
         try:
             done = subprocess.run(
-                [self.program, *self.agent.arguments(case.free)],
+                [self.program, *self.agent.arguments(case.free), *more],
                 cwd=project,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -538,7 +576,8 @@ class Trial:
             )
         except subprocess.TimeoutExpired:
             return "the agent did not end"
-        (place / "output").write_bytes(done.stdout + done.stderr)
+        with (place / "output").open("ab") as output:
+            output.write(done.stdout + done.stderr)
         if not model.told and not case.defer and not (project / "plain.txt").exists():
             tail = (done.stderr or done.stdout).decode(errors="replace").strip()[-300:]
             return f"the agent did not get to the call: {tail}"
