@@ -1,6 +1,6 @@
 import type { ReactElement } from "react";
 import { retryNow, useLive } from "../shared/live";
-import { clock, useNow } from "../shared/time";
+import { clock, useNow } from "../shared/format";
 
 /** Whether what is shown is what is true: live, on its way back, or from a while ago. */
 export function LiveDot(): ReactElement | null {

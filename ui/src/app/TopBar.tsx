@@ -2,6 +2,7 @@ import { useEffect, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
 import { IconButton } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
+import { thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { Link, navigate, setQuery, useQuery } from "../shared/router";
@@ -17,7 +18,7 @@ function useOpenCount(active: boolean): string {
   useChanges((events) => {
     if (events.some((event) => !["started", "recorded"].includes(event.type))) open.reload();
   }, 1_000);
-  return open.data ? open.data.count.toLocaleString("en") : "";
+  return open.data ? thousands(open.data.count) : "";
 }
 
 function Search({ inbox }: { inbox: boolean }): ReactElement {

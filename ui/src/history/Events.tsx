@@ -6,7 +6,7 @@ import { Empty, Failed, Skeleton } from "../shared/components/States";
 import { actorOf, factOf, reasonOf } from "../shared/facts";
 import { usePages } from "../shared/pages";
 import { Link } from "../shared/router";
-import { exact } from "../shared/time";
+import { exact } from "../shared/format";
 import type { AuditRow } from "../shared/types";
 import { visible } from "../shared/visible";
 

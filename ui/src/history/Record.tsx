@@ -3,7 +3,7 @@ import { ApiError, api } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { Notice } from "../shared/components/States";
-import { clock } from "../shared/time";
+import { clock, thousands } from "../shared/format";
 import type { Verification } from "../shared/types";
 
 type Result = { at: number; found?: Verification; error?: ApiError };
@@ -68,4 +68,4 @@ export function Record(): ReactElement {
   );
 }
 
-const count = (number: number, word: string): string => `${number.toLocaleString()} ${word}${number === 1 ? "" : "s"}`;
+const count = (number: number, word: string): string => `${thousands(number)} ${word}${number === 1 ? "" : "s"}`;

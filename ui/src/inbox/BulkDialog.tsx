@@ -8,6 +8,7 @@ import { Notice } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { EndMark } from "../shared/decision/LongValue";
 import { toolName } from "../shared/decision/values";
+import { thousands } from "../shared/format";
 import { useOffline } from "../shared/live";
 import { useMe } from "../shared/session";
 import type { Request } from "../shared/types";
@@ -99,7 +100,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
   };
   const many =
     count > requests.length
-      ? `The first ${requests.length} of ${count.toLocaleString("en")}`
+      ? `The first ${requests.length} of ${thousands(count)}`
       : String(requests.length);
   const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
   return (

@@ -1,5 +1,6 @@
 import type { ReactElement } from "react";
 import { Icon } from "../shared/components/Icon";
+import { thousands } from "../shared/format";
 import { setQuery } from "../shared/router";
 import type { FilterValues } from "../shared/types";
 import { visible } from "../shared/visible";
@@ -45,7 +46,7 @@ function Choice({ name, label, value, options }: {
         {!chosen && value && <option value={value}>{visible(value)}</option>}
         {options.map((option) => (
           <option key={option.value} value={option.value}>
-            {`${option.word} (${option.count.toLocaleString("en")})`}
+            {`${option.word} (${thousands(option.count)})`}
           </option>
         ))}
       </select>

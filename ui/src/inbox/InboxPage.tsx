@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
 import { Effects } from "../shared/components/Effects";
 import { Failed, Skeleton } from "../shared/components/States";
+import { thousands } from "../shared/format";
 import { useShortcuts } from "../shared/keys";
 import { navigate, useQuery } from "../shared/router";
 import type { Request, RequestGroup } from "../shared/types";
@@ -62,7 +63,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const alone = phone && !id;
   const ListTag = alone ? "main" : "section";
   useEffect(() => {
-    document.title = inbox.count ? `(${inbox.count.toLocaleString("en")}) Inbox · Sayso` : "Inbox · Sayso";
+    document.title = inbox.count ? `(${thousands(inbox.count)}) Inbox · Sayso` : "Inbox · Sayso";
   }, [inbox.count]);
 
   /** Go to the next request in a direction: a folded group opens, and unread rows are read first. */
@@ -115,7 +116,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   };
   const cached = inbox.items.find((request) => request.id === id);
   const empty = inbox.groups.length === 0;
-  const arrived = inbox.arrived.toLocaleString("en");
+  const arrived = thousands(inbox.arrived);
   return (
     <div className={`inbox${id ? " has-detail" : ""}`}>
       <ListTag className="inbox-list" aria-label="Inbox">

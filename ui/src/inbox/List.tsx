@@ -5,6 +5,7 @@ import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } fr
 import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { KindMark, RiskBadge } from "../shared/components/Badge";
+import { thousands } from "../shared/format";
 import { visible } from "../shared/visible";
 import type { RequestGroup } from "../shared/types";
 import { canBulk, keyOf, OPEN, type Entry } from "./order";
@@ -142,7 +143,7 @@ function GroupHead(props: {
         onClick={() => props.onFold(keyOf(group), !folded)}
       >
         <Icon name={folded ? "chevronRight" : "chevronDown"} size={14} />
-        <span className="group-count">×{group.count.toLocaleString("en")}</span>
+        <span className="group-count">×{thousands(group.count)}</span>
         <span className={group.tool && group.kind !== "question" ? "mono row-tool" : "row-tool"}>{name}</span>
         {group.kind === "in_doubt" && <KindMark kind="in_doubt" />}
         {folded && group.kind !== "question" && <RiskBadge level={group.risk} />}

@@ -8,6 +8,7 @@ import { Empty } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { Age } from "../shared/components/Time";
 import { api } from "../shared/api";
+import { thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { Link } from "../shared/router";
@@ -63,7 +64,7 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
 function heading(waiting: number | null, filtered: boolean): string {
   if (waiting === null) return "Inbox";
   if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
-  return waiting === 1 ? "1 request needs your review" : `${waiting.toLocaleString("en")} requests need your review`;
+  return waiting === 1 ? "1 request needs your review" : `${thousands(waiting)} requests need your review`;
 }
 
 const TRY: [string, string][] = [

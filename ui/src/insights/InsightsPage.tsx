@@ -5,7 +5,7 @@ import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { Link, useQuery } from "../shared/router";
-import { exact } from "../shared/time";
+import { exact, thousands } from "../shared/format";
 import type { Stats } from "../shared/types";
 import { visible } from "../shared/visible";
 import { percent, span } from "./figures";
@@ -78,7 +78,7 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
         </Notice>
       )}
       <dl className="tiles">
-        <Tile name="Open now" value={`${open.count.toLocaleString("en")}${open.more ? "+" : ""}`}>
+        <Tile name="Open now" value={`${thousands(open.count)}${open.more ? "+" : ""}`}>
           {open.oldest_at ? (
             <>
               oldest <Age at={open.oldest_at} />

@@ -11,7 +11,7 @@ import { scopeLines } from "../shared/decision/grant";
 import { useChanges, useOffline } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { setQuery, useQuery } from "../shared/router";
-import { exact, long, useNow } from "../shared/time";
+import { exact, long, useNow } from "../shared/format";
 import type { Grant } from "../shared/types";
 import { visible } from "../shared/visible";
 

@@ -2,7 +2,7 @@ import type { ReactElement } from "react";
 import { Icon } from "../shared/components/Icon";
 import { actorOf, factOf, reasonOf } from "../shared/facts";
 import { Link } from "../shared/router";
-import { exact } from "../shared/time";
+import { exact } from "../shared/format";
 import type { Json, RunDetail } from "../shared/types";
 import { visible } from "../shared/visible";
 

@@ -5,7 +5,7 @@ import { ApiError, api } from "../api";
 import { useChanges } from "../live";
 import { useResource } from "../resource";
 import { useMe } from "../session";
-import { clockSeconds, exact } from "../time";
+import { clockSeconds, exact } from "../format";
 import type { Effect } from "../types";
 import { visible } from "../visible";
 import { Button } from "./Button";

@@ -1,5 +1,5 @@
 import type { ReactElement } from "react";
-import { ago, countdown, exact, long, short, useNow } from "../time";
+import { ago, countdown, exact, long, short, useNow } from "../format";
 
 /** How long ago, with the exact time behind it. */
 export function Age({ at, bare }: { at: string; bare?: boolean }): ReactElement {

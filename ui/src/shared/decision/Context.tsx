@@ -7,6 +7,7 @@ import { Icon } from "../components/Icon";
 import { Notice } from "../components/States";
 import { Age } from "../components/Time";
 import { toast } from "../components/Toasts";
+import { thousands } from "../format";
 import type { Json, Request, RequestDetail, RequestEvent } from "../types";
 import { LARGE } from "./values";
 import { ValueView } from "./ValueView";
@@ -64,7 +65,7 @@ export function Warnings({
       {large && (
         <Notice
           tone="warn"
-          title={`Large payload: ${Math.round(request.size / 1_024).toLocaleString("en")} KB of arguments`}
+          title={`Large payload: ${thousands(Math.round(request.size / 1_024))} KB of arguments`}
         />
       )}
       {request.original !== null && (

@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { Button } from "../components/Button";
+import { thousands } from "../format";
 import { LONG } from "./values";
 
 /** Tells when this place was on the screen. */
@@ -42,7 +43,7 @@ export function LongValue({ name, lines, onSeen, children }: Props): ReactElemen
         {open
           ? `Fold ${name}`
           : lines > LONG
-            ? `Show all ${lines.toLocaleString("en")} lines of ${name}`
+            ? `Show all ${thousands(lines)} lines of ${name}`
             : `Show all of ${name}`}
       </Button>
     </div>

@@ -1,6 +1,7 @@
 /** One JSON value, typed and whole: wrapped, never cut, text nodes only. */
 
 import { useEffect, useRef, useState, type ReactElement } from "react";
+import { thousands } from "../format";
 import type { Json } from "../types";
 import { isDeep } from "./values";
 
@@ -40,15 +41,15 @@ function ValueTable({ values }: { values: Json[] }): ReactElement {
   return (
     <div className="value-table">
       <label className="value-search">
-        <span className="sr-only">Search these {values.length.toLocaleString("en")} values</span>
+        <span className="sr-only">Search these {thousands(values.length)} values</span>
         <input
           type="search"
-          placeholder={`Search ${values.length.toLocaleString("en")} values`}
+          placeholder={`Search ${thousands(values.length)} values`}
           value={words}
           onChange={(event) => setWords(event.target.value)}
         />
         <span className="muted small" role="status">
-          {wanted && `${hits.toLocaleString("en")} of ${values.length.toLocaleString("en")} match`}
+          {wanted && `${thousands(hits)} of ${thousands(values.length)} match`}
         </span>
       </label>
       <ol ref={list}>
