@@ -31,7 +31,7 @@ class Asking:
         assert world.events() == ["asked"]
         assert world.body("asked")["digest"] == call.digest
 
-    def test_a_call_that_needs_nobody_is_ready_and_due(self, world: World) -> None:
+    def test_an_allowed_call_is_ready_and_due(self, world: World) -> None:
         call = world.ready()
         assert call.status is CallStatus.READY
         assert not call.asked
@@ -64,7 +64,7 @@ class Asking:
         run = world.run()
         assert (run.asked, run.ready, run.running, run.in_doubt) == (1, 1, 0, 0)
 
-    def test_the_run_and_the_thread_remember_who_asked(self, world: World) -> None:
+    def test_the_run_and_the_thread_store_the_requester(self, world: World) -> None:
         world.propose(
             world.new(), requester="zoe", agent_digest="d1", parent_call="req_up", snapshot="{}"
         )
@@ -90,7 +90,9 @@ class Asking:
         assert world.store.messages("t2") == [(1, "elsewhere")]
         assert world.store.messages("nowhere") == []
 
-    def test_the_last_run_of_a_thread_is_the_live_one_or_who_spoke_last(self, world: World) -> None:
+    def test_the_last_run_is_the_live_one_or_the_one_with_the_last_message(
+        self, world: World
+    ) -> None:
         store = world.store
         assert store.last_run("t") is None
         world.propose(says=("one",))
@@ -216,7 +218,7 @@ class Asking:
             world.ask(thread="t2")
         assert world.everything() == before
 
-    def test_what_needs_nobody_may_start_in_the_same_commit(self, world: World) -> None:
+    def test_an_allowed_call_may_start_in_the_same_commit(self, world: World) -> None:
         ask, allow = world.propose(world.new(), world.new(verdict="allow"), owner="w1", lease=LEASE)
         assert (ask.status, allow.status) == ("asked", "running")
         assert (allow.attempt, allow.token) == (1, world.run().token)
@@ -224,7 +226,7 @@ class Asking:
         assert (run.status, run.owner, run.running) == ("running", "w1", 1)
         assert run.ready_at == world.clock() + LEASE
 
-    def test_it_does_not_start_under_somebody_elses_lease(self, world: World) -> None:
+    def test_propose_does_not_start_under_the_lease_of_another(self, world: World) -> None:
         world.running(owner="w1")
         (call,) = world.propose(world.new(verdict="allow"), owner="w2", lease=LEASE)
         assert call.status is CallStatus.READY
@@ -340,7 +342,7 @@ SMALL = {"properties": {"amount": {"maximum": 10}}, "required": ["amount"]}
 class Granting:
     """``AddGrant``, ``RevokeGrant``, and what they do to ``Propose`` and ``Start``."""
 
-    def test_a_grant_says_yes_in_a_persons_place(self, world: World) -> None:
+    def test_a_grant_approves_a_call(self, world: World) -> None:
         grant = world.grant()
         assert grant.created == world.clock()
         call = world.ask()
@@ -350,13 +352,13 @@ class Granting:
         assert call.decision is not None
         assert (call.decision.type, call.decision.by) == ("grant", "ana")
 
-    def test_it_covers_its_scope_and_no_more(self, world: World) -> None:
+    def test_a_grant_covers_its_scope_only(self, world: World) -> None:
         world.grant("pay", SMALL)
         assert world.ask("pay", args={"amount": 10}).status is CallStatus.READY
         assert world.ask("pay", args={"amount": 11}).status is CallStatus.ASKED
         assert world.ask("pay", args={"sum": 1}).status is CallStatus.ASKED
 
-    def test_it_says_no_more_than_who_gave_it_could(self, world: World) -> None:
+    def test_a_grant_covers_only_what_its_author_may_approve(self, world: World) -> None:
         world.grant("pay")
         assert world.ask("pay", reviewers=("group:finance",)).status is CallStatus.ASKED
         assert world.ask("pay", reviewers=("ben",)).status is CallStatus.ASKED
@@ -376,13 +378,13 @@ class Granting:
             {"kind": "question"},
         ],
     )
-    def test_what_it_does_not_cover(self, world: World, new: dict[str, Any]) -> None:
+    def test_calls_that_a_grant_does_not_cover(self, world: World, new: dict[str, Any]) -> None:
         world.grant()
         call = world.ask(**new)
         assert call.status is not CallStatus.READY
         assert call.grant is None
 
-    def test_it_is_one_agents(self, world: World) -> None:
+    def test_a_grant_is_for_one_agent(self, world: World) -> None:
         world.grant(agent="somebody else")
         assert world.ask().status is CallStatus.ASKED
 
@@ -390,7 +392,7 @@ class Granting:
         world.grant(tool_digest="0" * 64)
         assert world.ask().status is CallStatus.ASKED
 
-    def test_it_ends(self, world: World) -> None:
+    def test_a_grant_ends(self, world: World) -> None:
         world.grant(ends=world.clock() + SECOND)
         assert world.ask().status is CallStatus.READY
         world.clock.advance(1)
@@ -439,7 +441,7 @@ class Granting:
         assert world.start(call, owner="w2")[0].status is CallStatus.READY
         assert _left(world, grant) == 1
 
-    def test_it_can_end_between_the_yes_and_the_start(self, world: World) -> None:
+    def test_a_grant_can_end_before_the_start(self, world: World) -> None:
         revoked, ended = world.grant(), world.grant("pay", ends=world.clock() + SECOND)
         calls = [world.ask(), world.ask("pay")]
         assert [call.grant for call in calls] == [revoked.id, ended.id]
@@ -448,7 +450,7 @@ class Granting:
         for call in calls:
             assert world.start(call)[0].status is CallStatus.ASKED
 
-    def test_run_it_again_is_a_persons_own_yes(self, world: World) -> None:
+    def test_running_again_does_not_use_the_grant(self, world: World) -> None:
         world.grant(uses_left=1)
         call = world.ask()
         world.doubt(world.start(call)[0])

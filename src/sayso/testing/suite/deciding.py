@@ -127,13 +127,13 @@ class Deciding:
         assert world.decide(call, type, seen_digest=call.digest, **more) == won
         assert world.everything() == before
 
-    def test_an_echo_comes_back_however_far_the_call_has_come(self, world: World) -> None:
+    def test_an_echo_of_a_finished_call_returns_it(self, world: World) -> None:
         call = world.ask()
         world.decide(call)
         done = world.record(world.start(call)[0])
         assert world.decide(call, seen_digest=call.digest) == done
 
-    def test_what_was_not_seen_is_not_approved(self, world: World) -> None:
+    def test_an_approval_needs_the_digest_that_was_seen(self, world: World) -> None:
         call = world.ask()
         before = world.everything()
         with pytest.raises(InvalidDecision) as refused:
@@ -161,7 +161,7 @@ class Deciding:
             world.decide(world.ask(), "edit")
         assert refused.value.path == "args"
 
-    def test_nothing_has_that_id(self, world: World) -> None:
+    def test_deciding_an_unknown_call(self, world: World) -> None:
         call = world.ask()
         before = world.everything()
         with pytest.raises(NotFound, match="req_none"):
@@ -182,7 +182,9 @@ class Deciding:
             ({"assurance": "session"}, Reviewer("ana", assurance="token")),
         ],
     )
-    def test_who_may_not(self, world: World, terms: dict[str, Any], by: Reviewer) -> None:
+    def test_reviewers_who_may_not_decide(
+        self, world: World, terms: dict[str, Any], by: Reviewer
+    ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
         before = world.everything()
         for type in ("approve", "reject"):
@@ -200,7 +202,9 @@ class Deciding:
             ({"assurance": "os-user"}, Reviewer("ana", assurance="token")),
         ],
     )
-    def test_who_may(self, world: World, terms: dict[str, Any], by: Reviewer) -> None:
+    def test_reviewers_who_may_decide(
+        self, world: World, terms: dict[str, Any], by: Reviewer
+    ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
         assert world.decide(call, by=by).status is CallStatus.READY
 
@@ -260,14 +264,14 @@ class Deciding:
         world.decide(call, grant=_grant(world), seen_digest=call.digest)
         assert world.events("@system") == ["granted"]
 
-    def test_who_only_chats_gives_no_grant(self, world: World) -> None:
+    def test_a_chat_user_cannot_grant(self, world: World) -> None:
         (call,) = world.propose(world.new(), requester="cleo")
         with pytest.raises(NotAllowed, match="reviewer"):
             world.decide(call, by=Reviewer("cleo", role="chat"), grant=_grant(world))
         assert world.store.grants() == []
         assert world.ask().status is CallStatus.ASKED
 
-    def test_no_grant_with_a_no_a_quorum_or_a_question(self, world: World) -> None:
+    def test_no_grant_with_a_rejection_a_quorum_or_a_question(self, world: World) -> None:
         refused = [
             (world.ask(), "reject"),
             (world.ask(quorum=2), "approve"),
@@ -300,7 +304,7 @@ class Deciding:
         assert world.run().in_doubt == 0
         assert world.run().ready_at == world.clock()
 
-    def test_an_old_yes_does_not_mean_run_it_again(self, world: World) -> None:
+    def test_an_old_approval_does_not_approve_running_again(self, world: World) -> None:
         call = world.ask()
         world.decide(call)
         started = world.start(call)[0]
@@ -369,14 +373,14 @@ class Voting:
         for vote in done.votes:
             assert world.keys.verify(signed_bytes(vote), vote.signature)
 
-    def test_nobody_votes_twice(self, world: World) -> None:
+    def test_a_second_vote_of_the_same_person_changes_nothing(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, by="ana")
         before = world.everything()
         assert world.decide(call, by="ana").status is CallStatus.ASKED
         assert world.everything() == before
 
-    def test_one_no_closes_it(self, world: World) -> None:
+    def test_one_rejection_closes_the_request(self, world: World) -> None:
         call = world.ask(quorum=3)
         world.decide(call, by="ana")
         closed = world.decide(call, "reject", "bo")
@@ -384,7 +388,7 @@ class Voting:
         with pytest.raises(AlreadyDecided, match="bo decided 'reject'"):
             world.decide(call, by="cy", seen_digest=call.digest)
 
-    def test_whoever_voted_yes_may_still_say_no(self, world: World) -> None:
+    def test_a_voter_may_still_reject(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, by="ana")
         assert world.decide(call, "reject", "ana").status is CallStatus.REJECTED
@@ -416,7 +420,7 @@ class Voting:
         assert edited.status is CallStatus.ASKED
         assert world.decide(call, by="bo").status is CallStatus.READY
 
-    def test_only_who_has_proved_to_be_somebody_counts(self, world: World) -> None:
+    def test_a_quorum_counts_authenticated_people_only(self, world: World) -> None:
         call = world.ask(quorum=2)
         for assurance in ("code", "os-user"):
             with pytest.raises(NotAllowed, match="token"):

@@ -44,7 +44,7 @@ class Leasing:
         assert world.claim("w1") is not None, "what runs is not in doubt, for its process is here"
         assert world.call(call).status is CallStatus.RUNNING
 
-    def test_what_is_not_due_is_not_claimed(self, world: World) -> None:
+    def test_a_run_that_is_not_due_is_not_claimed(self, world: World) -> None:
         world.ask()
         assert world.claim() is None
         world.propose(run="r2", thread="t2")
@@ -52,9 +52,7 @@ class Leasing:
         with pytest.raises(NotFound):
             world.claim(run="none")
 
-    def test_what_is_not_due_can_be_taken_by_force_unless_somebody_holds_it(
-        self, world: World
-    ) -> None:
+    def test_force_claims_a_run_that_is_not_due_unless_it_is_leased(self, world: World) -> None:
         world.ask()
         assert world.claim("w1") is None
         run = world.claim("w1", force=True)
@@ -66,7 +64,7 @@ class Leasing:
         world.cancel()
         assert world.claim("w2", force=True) is None
 
-    def test_who_lost_the_run_says_nothing_more_in_it(self, world: World) -> None:
+    def test_a_process_that_lost_the_run_cannot_write_to_it(self, world: World) -> None:
         world.decide(world.ask(), "reject")
         lost = world.claim("w1")
         world.clock.advance(31)
@@ -83,7 +81,7 @@ class Leasing:
         world.propose(says=("an answer",), after=1)
         assert [body for _, body in world.store.messages("t")] == ["in time", "an answer"]
 
-    def test_what_is_over_is_not_claimed(self, world: World) -> None:
+    def test_a_finished_run_is_not_claimed(self, world: World) -> None:
         world.propose()
         world.finish()
         assert world.claim() is None
@@ -156,7 +154,7 @@ class Leasing:
         with pytest.raises(NotFound):
             world.renew(1, run="none")
 
-    def test_who_lets_go_says_so(self, world: World) -> None:
+    def test_releasing_a_lease_notifies_listeners(self, world: World) -> None:
         call = world.running()
         heard: list[int] = []
         listener = world.store.subscribe("t", lambda: heard.append(1))
@@ -182,7 +180,7 @@ class Leasing:
         assert run.wake == held.wake + 1
         assert world.store.ready(["agent"]) == []
 
-    def test_who_lets_go_leaves_a_decided_run_due(self, world: World) -> None:
+    def test_a_released_run_with_a_decision_is_due(self, world: World) -> None:
         asked = world.ask()
         running = world.running(owner="w1")
         world.decide(asked)
@@ -209,7 +207,7 @@ class Leasing:
         world.finish(wake_seen=again.wake)
         assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
 
-    def test_what_paused_by_itself_does_not_make_the_run_due(self, world: World) -> None:
+    def test_a_suspended_call_does_not_make_the_run_due(self, world: World) -> None:
         world.suspend(world.running())
         run = world.run()
         world.transact(Park(thread="t", run="r", token=run.token))
@@ -243,7 +241,7 @@ class Leasing:
         assert world.sweep() == ()
         assert world.everything() == before
 
-    def test_a_worker_lost_before_it_did_anything_leaves_the_run_due(self, world: World) -> None:
+    def test_a_run_whose_worker_died_early_is_due_again(self, world: World) -> None:
         world.propose()
         world.decide(world.ask(), "reject")
         assert world.claim("w1") is not None
@@ -294,7 +292,7 @@ class Leasing:
         (again,) = world.store.reserve(("agent",), 8, "w2")
         assert (again.id, again.token) == (run.id, claimed.token)
 
-    def test_what_is_to_be_skipped_is_told_and_not_reserved(self, world: World) -> None:
+    def test_skipped_runs_are_returned_and_not_reserved(self, world: World) -> None:
         world.decide(world.ask())
         world.decide(world.ask(run="r2", thread="t2"))
         for skip in (("r",), ("t",)):
@@ -404,13 +402,13 @@ class Closing:
         assert world.expire(call).status is CallStatus.ASKED
 
     @pytest.mark.parametrize("type", ["approve", "reject"])
-    def test_what_was_decided_does_not_expire(self, world: World, type: str) -> None:
+    def test_a_decided_request_does_not_expire(self, world: World, type: str) -> None:
         call = world.ask(expires_in=10)
         decided = world.decide(call, type)
         world.clock.advance(10)
         assert world.expire(call) == decided
 
-    def test_a_missed_end_may_call_off_the_run(self, world: World) -> None:
+    def test_an_expiry_may_cancel_the_run(self, world: World) -> None:
         call = world.ask(expires_in=10, on_expiry="cancel")
         other, ready = world.ask(), world.ready()
         running = world.running()
@@ -431,7 +429,7 @@ class Closing:
 
     @pytest.mark.parametrize("superseded", [False, True])
     @pytest.mark.parametrize("state", ["asked", "ready"])
-    def test_a_request_is_called_off(self, world: World, state: str, superseded: bool) -> None:
+    def test_cancelling_a_request(self, world: World, state: str, superseded: bool) -> None:
         call = world.ask()
         if state == "ready":
             world.decide(call)
@@ -444,14 +442,14 @@ class Closing:
         assert world.body(str(wanted))["reason"] == "changed my mind"
 
     @pytest.mark.parametrize("state", ["running", "in_doubt", "done", "rejected"])
-    def test_what_has_started_or_ended_is_not_called_off(self, world: World, state: str) -> None:
+    def test_started_and_ended_calls_are_not_cancelled(self, world: World, state: str) -> None:
         call = world.in_state(state)
         before = world.everything()
         world.cancel(call)
         assert world.everything() == before
 
     @pytest.mark.parametrize("superseded", [False, True])
-    def test_a_run_is_called_off_with_all_that_waits(self, world: World, superseded: bool) -> None:
+    def test_cancelling_a_run_cancels_its_open_calls(self, world: World, superseded: bool) -> None:
         calls = [world.ask(), world.decide(world.ask()), world.ready()]
         run = world.cancel(superseded=superseded)
         assert run == world.run()
@@ -471,7 +469,7 @@ class Closing:
         assert world.run().status is RunStatus.CANCELLED
         assert world.events("t")[-1] == "run_cancelled"
 
-    def test_a_running_call_that_pauses_goes_no_further(self, world: World) -> None:
+    def test_a_running_call_of_a_cancelled_run_that_pauses_is_cancelled(self, world: World) -> None:
         running = world.running()
         world.cancel()
         assert world.suspend(running).status is CallStatus.CANCELLED
@@ -534,7 +532,7 @@ class Closing:
         assert world.recover() == ()
         assert world.everything() == before
 
-    def test_what_was_recovered_can_be_run_again(self, world: World) -> None:
+    def test_a_recovered_call_can_run_again(self, world: World) -> None:
         for effect in ("once", "idempotent"):
             call = world.decide(world.ask(effect=effect))
             world.recover()
@@ -543,7 +541,7 @@ class Closing:
             assert again.terms == call.terms
             world.record(world.start(again)[0])
 
-    def test_open_runs_are_those_with_something_to_run(self, world: World) -> None:
+    def test_open_runs_have_calls_to_run(self, world: World) -> None:
         world.ask(run="r1", thread="t1")
         world.ready(run="r2", thread="t2")
         world.running(run="r3", thread="t3")

@@ -172,7 +172,7 @@ class Paging:
         lost = set(made) - set(seen)
         assert lost <= (gone if status == "pending" else set()), "a row was lost"
 
-    def test_a_cursor_from_nowhere_is_no_error(self, world: World) -> None:
+    def test_an_unknown_cursor_of_a_page_is_no_error(self, world: World) -> None:
         made = [world.ask(expires_in=5).id, world.ask().id]
         for sort, first in (("oldest", made), ("newest", []), ("expiring", made)):
             assert _found(world, sort=sort, after=0) == first
@@ -180,7 +180,7 @@ class Paging:
             world.store.page(Query(sort=sort, after=10**40))
             world.store.page(Query(sort=sort, after=-(10**40)))
 
-    def test_how_many_wait(self, world: World) -> None:
+    def test_counts_of_pending_requests(self, world: World) -> None:
         assert world.store.waiting() == {"asked": 0, "in_doubt": 0}
         self._one_of_each(world)
         found = [call.status.value for _, call in world.store.page(Query(limit=99))]
@@ -248,7 +248,7 @@ class Paging:
             assert group.expires == min(ends, default=None)
             assert group.created == min(call.created for call in calls)
 
-    def test_outcomes_are_those_of_the_pages(self, world: World) -> None:
+    def test_outcomes_match_the_pages(self, world: World) -> None:
         self._crowd(world)
         for status, sort, limit in (("any", "newest", 99), ("pending", "oldest", 3)):
             for names in (None, ("zoe",), ("ana",), ("cleo", "group:money")):
@@ -280,7 +280,7 @@ class Paging:
         assert sum(group.count for group in world.store.groups(Query(), Viewer())) == 1
         assert world.store.miscounted() == 0
 
-    def test_ids_by_their_beginning(self, world: World) -> None:
+    def test_calls_like_finds_ids_by_prefix(self, world: World) -> None:
         for name in ("req_aa1", "req_aa2", "req_ab", "REQ_AA", "req_a%"):
             world.ask(id=name)
         store = world.store
@@ -306,7 +306,7 @@ class Searching:
         "text",
         ["mail", "SEND_", "send_mail", "sendmail", "sendMail", "offer mails", "of ma se", "100%"],
     )
-    def test_words_begin_alike(self, world: World, text: str) -> None:
+    def test_search_matches_the_start_of_words(self, world: World, text: str) -> None:
         mail, _ = self._mail(world)
         assert _found(world, text=text) == [mail.id]
 
@@ -320,11 +320,11 @@ class Searching:
     @pytest.mark.parametrize(
         "text", ["ail", "mail pay", "nothing", "%", "_", "\\", "'", "' OR 1=1 --", "\x00", "mailx"]
     )
-    def test_what_is_not_there_is_not_found(self, world: World, text: str) -> None:
+    def test_texts_that_match_nothing(self, world: World, text: str) -> None:
         self._mail(world)
         assert _found(world, text=text) == []
 
-    def test_requests_by_how_their_id_begins(self, world: World) -> None:
+    def test_search_by_the_start_of_an_id(self, world: World) -> None:
         _, pay = self._mail(world)
         for text in ("req_special", "req_spe", "special", "spe", " req_spec "):
             assert _found(world, text=text) == [pay.id], text
@@ -335,7 +335,7 @@ class Searching:
         mail, pay = self._mail(world)
         assert _found(world, text="") == _found(world, text=None) == [mail.id, pay.id]
 
-    def test_letters_of_the_world(self, world: World) -> None:
+    def test_search_ignores_case_and_normalizes_letters(self, world: World) -> None:
         call = world.ask("überweisen", description="Straße ÉCLAIR 送金 ﬁnal")
         for text in ("ÜBER", "strasse", "éclair", "E\u0301CLAIR", "送", "final"):
             assert _found(world, text=text) == [call.id], text
@@ -355,7 +355,7 @@ class Searching:
         propose()
         assert len(_found(world, text="money")) == 2, "the tool is known, and was not sent again"
 
-    def test_words_go_with_every_other_filter(self, world: World) -> None:
+    def test_text_combines_with_every_other_filter(self, world: World) -> None:
         mail, pay = self._mail(world)
         assert _found(world, text="pay", tool="send_mail") == []
         assert _found(world, text="mail", tool="send_mail", agent="agent") == [mail.id]
@@ -472,13 +472,13 @@ class Searching:
         assert seen == whole
         return seen
 
-    def test_a_key_from_nowhere_is_no_error(self, world: World) -> None:
+    def test_an_unknown_key_of_a_page_is_no_error(self, world: World) -> None:
         world.ask()
         for key in ("", "x", "9" * 40, "9" * 40 + ".z", "-1.r", "1", ".", "0.r"):
             assert len(world.store.runs(after=key)) in (0, 1)
             assert world.store.threads_of("ana", after=key) == []
 
-    def test_who_speaks_first_owns_the_conversation(self, world: World) -> None:
+    def test_the_first_requester_owns_the_thread(self, world: World) -> None:
         for n, who in enumerate(["ana", "bo", "ana", "", "ana"]):
             world.propose(run=f"r{n}", thread=f"t{n}", says=("hello",), requester=who)
             world.clock.advance(1)
@@ -497,7 +497,7 @@ class Searching:
 
     # -- what is due next
 
-    def test_the_next_time_that_something_is_due(self, world: World) -> None:
+    def test_next_due(self, world: World) -> None:
         store, start = world.store, world.clock()
         assert store.next_due() is None
         world.ask()
@@ -516,7 +516,7 @@ class Searching:
 
     # -- cursors of readers
 
-    def test_a_cursor_is_moved_by_one_only(self, world: World) -> None:
+    def test_a_cursor_moves_only_from_its_expected_place(self, world: World) -> None:
         store = world.store
         assert store.cursor("hooks") == ""
         assert not store.move_cursor("hooks", "5", expected="4")

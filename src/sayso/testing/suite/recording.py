@@ -43,7 +43,7 @@ class Atomicity:
         assert (world.call(call), world.run()) == (done, run)
         assert world.events()[-2:] == ["recorded", "finished"]
 
-    def test_what_is_done_now_is_done_like_anything_else(self, world: World) -> None:
+    def test_transact_now_commits_like_transact(self, world: World) -> None:
         """``transact_now`` may decline, and then nothing has changed."""
         call = world.running()
         finish = Finish(thread="t", run="r", status="done")
@@ -55,7 +55,7 @@ class Atomicity:
             assert world.events()[-2:] == ["recorded", "finished"]
         world.check()
 
-    def test_a_writer_may_look_at_what_it_leaves(self, world: World) -> None:
+    def test_look_returns_the_run_as_committed(self, world: World) -> None:
         """The run comes back as it was committed; reading it is not a boundary."""
         crossed: list[str] = []
         world.store.boundary = lambda name, when: crossed.append(name)
@@ -88,7 +88,7 @@ class Atomicity:
         assert started.status is CallStatus.RUNNING
         assert world.call(asked) == started
 
-    def test_when_one_raises_none_has_happened(self, world: World) -> None:
+    def test_if_one_command_raises_nothing_changes(self, world: World) -> None:
         asked = world.ask()
         before = world.everything()
         good: list[Command] = [
@@ -110,7 +110,7 @@ class Atomicity:
         world.transact(*good)
         assert world.everything() != before
 
-    def test_a_run_that_was_not_opened_is_not_there(self, world: World) -> None:
+    def test_a_failed_transaction_creates_no_run(self, world: World) -> None:
         propose = Propose(thread="t", run="r", agent="agent", messages=(Message("r", "hello"),))
         expire = Expire(thread="t", run="r", call="none")
         with pytest.raises(NotFound):
@@ -150,7 +150,7 @@ class Atomicity:
                 world.transact(command)
         assert world.everything() == before
 
-    def test_a_refused_command_does_not_hold_up_the_next(self, world: World) -> None:
+    def test_a_refused_command_does_not_block_the_next(self, world: World) -> None:
         for _ in range(3):
             with pytest.raises(NotFound):
                 world.finish(run="none")
@@ -177,7 +177,7 @@ class Atomicity:
         assert crossed == [(name, when) for name in names for when in ("before", "after")]
         assert {part for name in names for part in name.split("+")} <= {c.name for c in COMMANDS}
 
-    def test_what_fails_before_the_commit_has_not_happened(self, world: World) -> None:
+    def test_a_failure_before_the_commit_changes_nothing(self, world: World) -> None:
         def fail(name: str, when: str) -> None:
             if when == "before":
                 raise RuntimeError("the lights went out")
@@ -192,14 +192,14 @@ class Atomicity:
         world.ask("something else")
         assert len(world.store.calls_of("r")) == 2
 
-    def test_a_fact_of_its_own(self, world: World) -> None:
+    def test_notes_are_events(self, world: World) -> None:
         world.transact(Note(type="policy_loaded", actor="ops", body={"digest": "d", "n": 1}))
         world.transact(_note("t"))
         assert world.events() == ["policy_loaded", "noted"]
         assert world.body("policy_loaded")["digest"] == "d"
         assert {thread.id for thread in world.store.threads()} >= {"@system"}
 
-    def test_grants_and_tokens_live_on_the_systems_own_thread(self, world: World) -> None:
+    def test_grants_and_tokens_are_events_of_the_system_thread(self, world: World) -> None:
         world.grant()
         world.token("ana")
         assert [thread.id for thread in world.store.threads()] == ["@system"]
@@ -229,7 +229,7 @@ def _recorded(call: Call) -> Record:
 class Recording:
     """``events``, ``newest``, ``chain``, ``threads``, ``seal``, ``prune``, ``subscribe``."""
 
-    def test_a_cursor_goes_on_where_it_stopped(self, world: World) -> None:
+    def test_a_cursor_continues_where_it_stopped(self, world: World) -> None:
         assert world.store.events() == []
         assert world.store.events(world.store.tail()) == []
         for number in range(5):
@@ -264,12 +264,12 @@ class Recording:
         world.ask(run="later", thread="later")
         assert store.newest(forward[3][0], limit=50) == forward[:3][::-1]
 
-    def test_a_place_that_is_none_is_refused(self, world: World) -> None:
+    def test_an_invalid_cursor_is_refused(self, world: World) -> None:
         for read in (world.store.events, world.store.newest):
             with pytest.raises(InvalidCall, match="not a cursor"):
                 read("nowhere")
 
-    def test_one_thread_is_found_among_its_likes(self, world: World) -> None:
+    def test_threads_with_similar_names_are_told_apart(self, world: World) -> None:
         names = ["a", "a-1", "a-10", "b\U0010ffff", "ä", "\x01", "x" * 300]
         for name in names:
             world.ask(run=f"run {name}", thread=name)
@@ -280,7 +280,7 @@ class Recording:
         for name in ("a-", "a-11", "b", "zz", ""):
             assert world.store.thread(name) is None
 
-    def test_events_say_who_what_and_when(self, world: World) -> None:
+    def test_events_have_an_actor_a_place_and_a_time(self, world: World) -> None:
         call = world.ask()
         world.clock.advance(7)
         world.decide(call)
@@ -339,7 +339,7 @@ class Recording:
         assert world.store.seals(limit=1) == [first]
         assert {thread.sealed for thread in world.store.threads()} == {1, 2}
 
-    def test_a_thousand_events_demand_a_seal(self, world: World) -> None:
+    def test_a_thousand_events_are_sealed(self, world: World) -> None:
         notes = [Note(type="seen", actor="ana")] * 111
         for count in range(9):
             world.store.transact(*notes)
@@ -351,7 +351,7 @@ class Recording:
             world.store.transact(*notes)
         assert world.store.seals() == [seal]
 
-    def test_an_event_that_is_a_minute_old_demands_a_seal(self, world: World) -> None:
+    def test_events_are_sealed_after_a_minute(self, world: World) -> None:
         world.ask(thread="t", run="r")
         world.clock.advance(59)
         world.ask(thread="t2", run="r2")
@@ -369,7 +369,7 @@ class Recording:
         world.ask(thread="t6", run="r6")
         assert len(world.store.seals()) == 2
 
-    def test_a_timer_seals_what_no_commit_follows(self, world: World) -> None:
+    def test_seal_if_due_seals_without_a_commit(self, world: World) -> None:
         assert world.store.seal_if_due() is None
         world.ask()
         assert world.store.seal_if_due() is None
@@ -381,7 +381,7 @@ class Recording:
 
     # -- pruning
 
-    def test_pruning_forgets_contents_and_keeps_the_chain(self, world: World) -> None:
+    def test_pruning_deletes_contents_and_keeps_the_chain(self, world: World) -> None:
         old = world.record(world.running(run="old", thread="t1", note="secret"))
         world.propose(says=("a secret",), run="old", thread="t1")
         world.finish(run="old", thread="t1")
@@ -426,7 +426,7 @@ class Recording:
         assert world.call(call).status is CallStatus.READY
         assert len(world.store.chain("t1")) == 2
 
-    def test_a_run_is_kept_until_the_call_that_began_it_has_ended(self, world: World) -> None:
+    def test_an_inner_run_is_kept_until_its_call_has_ended(self, world: World) -> None:
         outer = world.running(run="outer", thread="t1")
         world.propose(run="inner", thread="t2", parent_call=outer.id)
         world.finish(run="inner", thread="t2")
@@ -444,7 +444,7 @@ class Recording:
         assert world.store.prune(world.clock(), "ops")["runs"] == 1
         assert world.store.prune(world.clock(), "ops")["runs"] == 0
 
-    def test_pruning_names_what_was_forgotten_in_order(self, world: World) -> None:
+    def test_pruning_records_the_runs_in_order(self, world: World) -> None:
         for name in ("b", "c", "a"):
             world.propose(world.new(), run=name, thread=f"t-{name}")
             world.cancel(run=name, thread=f"t-{name}")
@@ -465,7 +465,7 @@ class Recording:
             assert [len(note["runs"]) for note in notes] == [100, 100, 50]
         world.check()
 
-    def test_a_thread_goes_on_after_its_past_was_forgotten(self, world: World) -> None:
+    def test_a_pruned_thread_continues_its_numbers(self, world: World) -> None:
         world.propose(says=("one", "two"))
         world.ask(key="k")
         world.cancel()
@@ -506,7 +506,7 @@ class Recording:
 
     # -- notifications
 
-    def test_listeners_hear_of_their_thread(self, world: World) -> None:
+    def test_listeners_are_notified_of_their_thread(self, world: World) -> None:
         heard: dict[str | None, threading.Event] = {}
         subscriptions = []
         for thread in ("t", "t2", None):
@@ -525,7 +525,7 @@ class Recording:
         world.decide(call)
         assert not any(event.wait(0.05) for event in heard.values())
 
-    def test_who_hears_can_read_what_was_committed(self, world: World) -> None:
+    def test_a_listener_can_read_the_commit(self, world: World) -> None:
         seen: list[int] = []
         heard = threading.Event()
 
@@ -539,7 +539,7 @@ class Recording:
         assert seen[0] == 1
         subscription.cancel()
 
-    def test_who_hears_may_write(self, world: World) -> None:
+    def test_a_listener_may_write(self, world: World) -> None:
         said = threading.Event()
 
         def listener() -> None:
@@ -557,7 +557,7 @@ class Recording:
         assert world.store.messages("t2") == [(1, "I heard")]
         subscription.cancel()
 
-    def test_a_refused_command_is_no_news(self, world: World) -> None:
+    def test_a_refused_command_notifies_nobody(self, world: World) -> None:
         world.ask()
         heard = threading.Event()
         subscription = world.store.subscribe("t", heard.set)
@@ -571,7 +571,7 @@ class Recording:
         assert quiet > 0
         subscription.cancel()
 
-    def test_a_listener_that_raises_does_no_harm(self, world: World) -> None:
+    def test_a_listener_may_raise(self, world: World) -> None:
         def listener() -> None:
             raise RuntimeError("not my day")
 
@@ -668,7 +668,9 @@ class Keeping:
         assert [thread.id for thread in world.store.threads()][-1:] != []
 
     @pytest.mark.parametrize("text", ["a\x00b", "half \ud800 a pair"])
-    def test_what_cannot_be_kept_is_refused_and_not_bent(self, world: World, text: str) -> None:
+    def test_text_that_cannot_be_stored_is_refused_and_not_changed(
+        self, world: World, text: str
+    ) -> None:
         world.propose()
         world.ask(run="r1", thread="t1")
         before = world.everything()
@@ -743,7 +745,7 @@ class Keeping:
 
     # -- concurrency
 
-    def test_many_decide_the_same_requests_and_one_wins_each(self, world: World) -> None:
+    def test_many_threads_decide_and_one_wins(self, world: World) -> None:
         calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(6)]
         wins: Counter[str] = Counter()
         told: list[str] = []
@@ -765,7 +767,7 @@ class Keeping:
             winner = row.decision.by
             assert sum(f"{winner} decided" in text and call.id in text for text in told) == 7
 
-    def test_many_start_the_same_call_and_one_begins_it(self, world: World) -> None:
+    def test_many_threads_start_a_call_and_one_wins(self, world: World) -> None:
         call = world.ready()
         begun: list[str] = []
 
@@ -779,13 +781,13 @@ class Keeping:
         assert len(begun) == 1
         assert world.call(call).attempt == 1
 
-    def test_many_claim_the_same_run_and_one_gets_it(self, world: World) -> None:
+    def test_many_threads_claim_a_run_and_one_wins(self, world: World) -> None:
         world.decide(world.ask())
         claims: list[object] = []
         _together(8, lambda number: claims.append(world.claim(f"w{number}", lease=LEASE)))
         assert len([claim for claim in claims if claim is not None]) == 1
 
-    def test_many_write_to_one_thread_and_to_many(self, world: World) -> None:
+    def test_many_threads_write_at_once(self, world: World) -> None:
         def work(number: int) -> None:
             for turn in range(5):
                 world.ask(key=f"{number}-{turn}")
@@ -800,7 +802,7 @@ class Keeping:
         assert len(world.store.chain("t")) == 30
         assert len({call.id for call in world.store.calls_of("r")}) == 30
 
-    def test_many_make_the_same_call_and_it_is_one(self, world: World) -> None:
+    def test_the_same_key_from_many_threads_is_one_call(self, world: World) -> None:
         ids: set[str] = set()
         conflicts: list[Conflict] = []
 
@@ -815,7 +817,7 @@ class Keeping:
         assert conflicts == []
         assert len(world.store.calls_of("r")) == 1
 
-    def test_many_spend_one_grant_and_it_is_not_overdrawn(self, world: World) -> None:
+    def test_many_threads_do_not_overdraw_a_grant(self, world: World) -> None:
         grant = world.grant(uses_left=5)
         calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(12)]
         statuses: list[str] = []

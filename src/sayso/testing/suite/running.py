@@ -61,7 +61,7 @@ class Running:
         assert len({call.token for call in started[1:]}) == 1
         assert world.run().running == 2
 
-    def test_nothing_starts_under_somebody_elses_lease(self, world: World) -> None:
+    def test_nothing_starts_under_the_lease_of_another(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
         before = world.everything()
@@ -69,7 +69,7 @@ class Running:
         assert world.everything() == before
         assert world.start(call, owner="w1")[0].status is CallStatus.RUNNING
 
-    def test_nothing_starts_beside_what_a_lost_owner_left_running(self, world: World) -> None:
+    def test_nothing_starts_beside_a_running_call_of_a_lost_owner(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
         world.clock.advance(31)
@@ -91,7 +91,7 @@ class Running:
         assert "old" in world.body("reasked")["reason"]
         assert world.decide(stale).status is CallStatus.READY
 
-    def test_what_was_allowed_is_asked_about_when_it_is_too_old(self, world: World) -> None:
+    def test_an_allowed_call_that_is_too_old_needs_approval(self, world: World) -> None:
         call = world.ready(valid_for=60.0)
         world.clock.advance(60)
         stale = world.start(call)[0]
@@ -99,23 +99,19 @@ class Running:
         assert world.run().status is RunStatus.PAUSED
         assert world.run().owner is None
 
-    def test_what_a_rule_let_begin_goes_on_however_long_its_own_question_took(
-        self, world: World
-    ) -> None:
+    def test_an_allowed_call_continues_after_a_long_question(self, world: World) -> None:
         call = world.running(valid_for=60.0)
         world.suspend(call)
         world.clock.advance(1_000_000)
         assert world.start(world.call(call))[0].status is CallStatus.RUNNING
 
-    def test_what_a_person_let_begin_is_asked_about_when_that_was_long_ago(
-        self, world: World
-    ) -> None:
+    def test_an_old_approval_is_asked_again_after_a_question(self, world: World) -> None:
         call = world.decide(world.ask(valid_for=60.0))
         world.suspend(world.start(call)[0])
         world.clock.advance(60)
         assert world.start(world.call(call))[0].status is CallStatus.ASKED
 
-    def test_to_run_it_again_is_a_yes_with_an_end_too(self, world: World) -> None:
+    def test_an_approval_to_run_again_expires_too(self, world: World) -> None:
         call = world.doubted(valid_for=60.0)
         again = world.decide(call)
         assert again.status is CallStatus.READY
@@ -181,7 +177,7 @@ class Running:
                 Record(thread="t", run="r", call="none", token=1, attempt=1, ok=True, result="1")
             )
 
-    def test_the_lease_is_kept_or_let_go_with_the_record(self, world: World) -> None:
+    def test_record_keeps_or_releases_the_lease(self, world: World) -> None:
         call = world.running()
         world.record(call, hold=True)
         assert world.run().owner == "w1"
@@ -265,7 +261,7 @@ class Running:
         assert world.store.overdue() == []
         assert world.decide(call).status is CallStatus.READY
 
-    def test_what_is_idempotent_is_simply_ready_again(self, world: World) -> None:
+    def test_an_idempotent_call_becomes_ready_again(self, world: World) -> None:
         call = world.running(effect="idempotent")
         ready = world.doubt(call)
         assert (ready.status, ready.asked) == (CallStatus.READY, False)
@@ -281,7 +277,7 @@ class Running:
             assert world.doubt(other) == call
         assert world.everything() == before
 
-    def test_a_late_result_closes_a_doubt_that_nobody_has_settled(self, world: World) -> None:
+    def test_a_late_result_closes_an_open_doubt(self, world: World) -> None:
         call = world.running()
         world.doubt(call)
         done = world.record(call, result='"after all"')
@@ -291,13 +287,13 @@ class Running:
         assert world.run().ready_at == world.clock()
         assert world.run().wake == 1
 
-    def test_a_late_failure_closes_it_too(self, world: World) -> None:
+    def test_a_late_failure_closes_an_open_doubt(self, world: World) -> None:
         call = world.running()
         world.doubt(call)
         assert world.record(call, ok=False, result="boom").status is CallStatus.FAILED
 
     @pytest.mark.parametrize("type", ["approve", "respond", "reject"])
-    def test_later_it_is_kept_as_an_event(self, world: World, type: str) -> None:
+    def test_a_result_after_the_decision_is_kept_as_an_event(self, world: World, type: str) -> None:
         call = world.running()
         world.doubt(call)
         decided = world.decide(call, type, value="mine")
@@ -320,7 +316,7 @@ class Running:
         done = world.record(call)
         assert (done.status, done.votes) == (CallStatus.DONE, ())
 
-    def test_a_short_lease_lapses_without_a_word(self, world: World) -> None:
+    def test_a_short_lease_expires(self, world: World) -> None:
         call = world.running(lease=seconds(2))
         assert world.sweep() == ()
         world.clock.advance(2)
@@ -359,7 +355,7 @@ class Releasing:
         assert world.call(call).status is CallStatus.RELEASED
         world.check()
 
-    def test_it_needs_no_lease_and_leaves_that_of_others_alone(self, world: World) -> None:
+    def test_releasing_needs_no_lease_and_breaks_none(self, world: World) -> None:
         running = world.running(owner="w1")
         call = world.ready(caller="use:1")
         before = world.run()
@@ -379,7 +375,7 @@ class Releasing:
         assert content(world.release(call)) == content(call)
         world.check()
 
-    def test_once(self, world: World) -> None:
+    def test_a_call_is_released_once(self, world: World) -> None:
         call = world.ready(caller="use:1")
         seen = world.mac_of(call)
         first = world.release(call)
@@ -388,7 +384,7 @@ class Releasing:
         assert content(world.transact(again)[0]) == content(first)
         assert world.events(call=call).count("released") == 1
 
-    def test_not_the_row_that_was_checked(self, world: World) -> None:
+    def test_a_row_that_changed_since_the_check_is_not_released(self, world: World) -> None:
         call = world.ask()
         old = world.mac_of(call)
         world.decide(call)
@@ -396,7 +392,7 @@ class Releasing:
             world.transact(Release(thread="t", run="r", call=call.id, seen=old, caller="use:1"))
         assert world.call(call).status is CallStatus.READY
 
-    def test_not_in_a_run_that_was_cancelled(self, world: World) -> None:
+    def test_nothing_is_released_in_a_cancelled_run(self, world: World) -> None:
         running = world.running()
         call = world.ready()
         world.cancel()
@@ -421,7 +417,7 @@ class Releasing:
         assert world.release(second).status is CallStatus.ASKED
         world.check()
 
-    def test_an_effect_key_is_taken_for_good(self, world: World) -> None:
+    def test_a_released_call_keeps_its_effect_key(self, world: World) -> None:
         first = world.release(world.ready(effect_key="/refund:1"))
         held = world.store.effect("/refund:1")
         assert held is not None
@@ -476,9 +472,7 @@ class Releasing:
         assert again(world, "args:1").id != again(world, "args:1").id
 
     @pytest.mark.parametrize("caller", ["use:2", "args:1"])
-    def test_a_caller_who_was_told_not_yet_finds_its_request(
-        self, world: World, caller: str
-    ) -> None:
+    def test_a_deferred_caller_finds_its_request(self, world: World, caller: str) -> None:
         call = again(world, "use:1")
         deferred = world.defer(call, "use:1")
         assert (deferred.status, deferred.caller) == (CallStatus.ASKED, LATER)
@@ -537,13 +531,13 @@ class Releasing:
         world.decide(call, "edit", args={"to": "cy"})
         assert again(world, "use:2").args == '{"to":"cy"}'
 
-    def test_not_from_another_run(self, world: World) -> None:
+    def test_a_deferred_request_is_not_found_from_another_run(self, world: World) -> None:
         call = again(world, "use:1")
         world.defer(call, "use:1")
         other = world.ask(run="r2", thread="t2", caller="use:1")
         assert other.id != call.id
 
-    def test_only_the_caller_that_waits_is_told_not_yet(self, world: World) -> None:
+    def test_only_the_waiting_caller_can_defer(self, world: World) -> None:
         call = again(world, "use:1")
         assert content(world.defer(call, "use:2")) == content(call)
         assert content(world.defer(call, "")) == content(call)
@@ -551,7 +545,7 @@ class Releasing:
         assert content(world.defer(plain, "")) == content(plain)
 
     @pytest.mark.parametrize("type", ["approve", "reject"])
-    def test_what_was_decided_is_not_deferred(self, world: World, type: str) -> None:
+    def test_a_decided_request_is_not_deferred(self, world: World, type: str) -> None:
         call = again(world, "use:1")
         decided = world.decide(call, type)
         assert content(world.defer(call, "use:1")) == content(decided)
@@ -597,7 +591,7 @@ class Moving:
     """The table of moves, tested through the store."""
 
     @pytest.mark.parametrize("command", sorted(MOVED_BY))
-    def test_what_moves_and_what_stays(self, world: World, command: str) -> None:
+    def test_every_command_on_every_status(self, world: World, command: str) -> None:
         for status in CallStatus:
             place = {"run": f"r-{status}", "thread": f"t-{status}"}
             call = world.in_state(status, **place)
@@ -614,7 +608,7 @@ class Moving:
             assert changed or now == call
             world.check()
 
-    def test_what_has_ended_has_ended(self, world: World) -> None:
+    def test_no_command_reopens_a_closed_call(self, world: World) -> None:
         """No sequence of commands reopens a closed call."""
         closed = [status for status in CallStatus if not _leaves(status)]
         for status in closed:
