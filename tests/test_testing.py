@@ -28,7 +28,7 @@ from sayso import (
 from sayso.errors import NotAllowed
 from sayso.stores import open_store
 from sayso.testing import FakeClock, ScriptedModel, ScriptedReviewer, StoreSuite, call, say
-from sayso.testing.suite import moving
+from sayso.testing.suite.running import MOVED_BY
 
 # -- the package
 
@@ -80,8 +80,8 @@ def test_the_suite_knows_every_command() -> None:
     decisions = {"approve", "edit", "reject", "respond"}
     systems = {"grant", "revoke_grant", "token", "revoke_token", "note"}
     named = {command.name for command in commands.COMMANDS} - systems - {"decide"}
-    assert named <= set(moving.MOVED_BY)
-    assert decisions <= set(moving.MOVED_BY)
+    assert named <= set(MOVED_BY)
+    assert decisions <= set(MOVED_BY)
 
 
 # -- the clock

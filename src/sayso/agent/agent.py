@@ -220,7 +220,13 @@ class Agent:
 
     def _new_run(self, emit: Emit, thread: str | None, **options: Any) -> RunContext:
         thread = "thread_" + secrets.token_hex(8) if thread is None else thread
-        _check_thread(thread, inner=options.get("parent_call") is not None)
+        inner = options.get("parent_call") is not None  # its thread is named after the outer one
+        short = isinstance(thread, str) and (inner or len(thread) <= _LONGEST_NAME)
+        if not short or not thread.strip():
+            raise InvalidCall(f"a thread needs a name of 1 to {_LONGEST_NAME} characters", "thread")
+        checked_words(thread, "thread")
+        if thread.startswith("@"):
+            raise InvalidCall("thread names that begin with @ are reserved for the store", "thread")
         checked_words(options.get("requester", ""), "requester", _LONGEST_NAME)
         if options.get("max_turns") is not None:
             _checked_turns(options["max_turns"])
@@ -321,11 +327,6 @@ class Agent:
     def _has_store(self) -> bool:
         return self._store is not None or self._gate is not None
 
-    def _use_store(self, store: str | Store) -> None:
-        """Use this store unless the agent has its own."""
-        if not self._has_store:
-            self._store = store
-
     def _on_store_of(self, outer: Gate) -> Agent:
         """Return the agent on an outer agent's store and channels, unless it has its own store."""
         if self._store is not None:
@@ -358,14 +359,6 @@ def _checked_turns(most: int) -> int:
     if type(most) is not int or most < 1:
         raise ValueError(f"max_turns={most!r}: pass a whole number from 1")
     return most
-
-
-def _check_thread(name: str, *, inner: bool) -> None:
-    if not isinstance(name, str) or not name.strip() or (len(name) > _LONGEST_NAME and not inner):
-        raise InvalidCall(f"a thread needs a name of 1 to {_LONGEST_NAME} characters", "thread")
-    checked_words(name, "thread")
-    if name.startswith("@"):
-        raise InvalidCall("thread names that begin with @ are reserved for the store", "thread")
 
 
 def _checked_choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
@@ -423,8 +416,8 @@ def store_of(agent: Resumable) -> Store | None:
 
 def lend_store(agent: Resumable, store: str | Store) -> None:
     """Give a store to an ``Agent`` that has none."""
-    if isinstance(agent, Agent):
-        agent._use_store(store)
+    if isinstance(agent, Agent) and not agent._has_store:
+        agent._store = store
 
 
 def store_mismatch(agent: Resumable, store: Store) -> str:

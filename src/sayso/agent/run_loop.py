@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from sayso import codec
-from sayso.agent.conversation import Conversation, MessageBody, user_message
+from sayso.agent.conversation import Conversation, user_message
 from sayso.agent.events import (
     AgentEvent,
     Began,
@@ -120,17 +120,14 @@ class RunLoop:
         if self.store.live_run(self.ctx.thread) is not None:
             return False
         self.conversation.load()
-        self.conversation.unsaved = [*self._unanswered(), user_message(text)]
-        return True
-
-    def _unanswered(self) -> list[MessageBody]:
-        """Return results for the last reply's calls. Providers require one before a new message."""
         last = self.conversation.last
-        if not (last.get("calls") or last.get("hosted")):
-            return []
-        turn = Turn(self.ctx, last["turn"], last["run"])
-        turn.load(last)
-        return [slot.message for slot in turn.slots]
+        if last.get("calls") or last.get("hosted"):
+            # Providers require results of the last reply's calls before a new message.
+            turn = Turn(self.ctx, last["turn"], last["run"])
+            turn.load(last)
+            self.conversation.unsaved = [slot.message for slot in turn.slots]
+        self.conversation.unsaved.append(user_message(text))
+        return True
 
     async def _resume_run(self, seen: Run | None = None) -> RunResult:
         while True:
@@ -214,7 +211,15 @@ class RunLoop:
             elif turn.settled:
                 return None
             elif (await self.lease.park(run, turn.settle_at)).status is not RunStatus.RUNNING:
-                return self._paused(await self._read(turn, turn.requests))
+                waiting = await self._read(turn, turn.requests)
+                return RunResult(
+                    status="paused",
+                    run=self.ctx.run,
+                    thread=self.ctx.thread,
+                    interruptions=waiting,
+                    usage=dict(self.conversation.usage),
+                    state=self._state(waiting),
+                )
 
     async def _work(self, turn: Turn) -> Run:
         """Run started calls, tell what is new, close what is overdue; then return the run."""
@@ -431,25 +436,21 @@ class RunLoop:
 
     # -- results
 
-    def _paused(self, waiting: tuple[Request, ...]) -> RunResult:
-        return RunResult(
-            status="paused",
-            run=self.ctx.run,
-            thread=self.ctx.thread,
-            interruptions=waiting,
-            usage=dict(self.conversation.usage),
-            state=self._state(waiting),
-        )
-
     def _ended(self, run: Run) -> RunResult:
         """Return the result of a run that ended, in any process and at any time."""
         output, error = None, ""
+        typed = self.ctx.agent.output
         if run.status is RunStatus.FAILED:
             error = run.output or "failed"
         elif run.status is RunStatus.CANCELLED:
             error = f"cancelled: {run.stop}" if run.stop else "cancelled"
         else:
-            output, error = self._output(run.output or "null")
+            text = run.output or "null"
+            try:
+                output = codec.loads(text) if typed is None else typed.load(text)
+            except ValueError:
+                output = codec.loads(text)
+                error = "the stored answer does not fit the current output_type"
         return RunResult(
             status=cast(ResultStatus, str(run.status)),
             run=run.id,
@@ -460,15 +461,6 @@ class RunLoop:
             usage=dict(self.conversation.usage),
             state=self._state(()),
         )
-
-    def _output(self, text: str) -> tuple[Any, str]:
-        typed = self.ctx.agent.output
-        if typed is None:
-            return codec.loads(text), ""
-        try:
-            return typed.load(text), ""
-        except ValueError:
-            return codec.loads(text), "the stored answer does not fit the current output_type"
 
     def _state(self, waiting: tuple[Request, ...]) -> RunState:
         return RunState(

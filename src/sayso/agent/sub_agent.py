@@ -51,7 +51,12 @@ def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
     async def ask_agent(ctx: Context, input: str) -> Any:
         if not input.strip():
             raise InvalidCall("the input is empty: write what the agent should do", "input")
-        return await SubAgentRun(agent, ctx).result(input)
+        result = await run_for_call(agent._on_store_of(ctx._gate), ctx, input)
+        if result.status == "paused":
+            raise Paused(result.run, result.interruptions)
+        if result.status != "done":
+            raise SubAgentFailed(f"{agent.name}: {result.error}")
+        return result.output
 
     named: ToolOptions = {
         "name": re.sub(r"[^A-Za-z0-9_-]+", "_", agent.name)[:64],
@@ -62,40 +67,21 @@ def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
     return tool(**named)(ask_agent).with_inner(agent)
 
 
-class SubAgentRun:
-    """The run of a sub-agent that belongs to one call of the outer agent."""
-
-    def __init__(self, agent: SubAgent, ctx: Context) -> None:
-        self._agent = agent._on_store_of(ctx._gate)
-        self._ctx = ctx
-        self._thread = inner_thread(ctx.thread, ctx.call_id)
-
-    async def result(self, input: str) -> Any:
-        """Start or resume the run and return its output.
-
-        Raises ``Paused`` if it waits for people, ``SubAgentFailed`` if it has no output.
-        """
-        result = await self._advance(input)
-        if result.status == "paused":
-            raise Paused(result.run, result.interruptions)
-        if result.status != "done":
-            raise SubAgentFailed(f"{self._agent.name}: {result.error}")
-        return result.output
-
-    async def _advance(self, input: str) -> RunResult:
-        agent, ctx = self._agent, self._ctx
-        known = await read(agent.store, run_of_call, agent.store, self._thread, ctx.call_id)
-        token = _outer_calls.set((*_outer_calls.get(), ctx.call_id))
-        try:
-            if known is not None:
-                return await agent.resume(known.id, deps=ctx.deps)
-            return await agent._run_for_call(
-                input, self._thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
-            )
-        except Exception as error:
-            raise SubAgentBroke(error) from error
-        finally:
-            _outer_calls.reset(token)
+async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
+    """Start or resume the run that belongs to one call of the outer agent."""
+    thread = inner_thread(ctx.thread, ctx.call_id)
+    known = await read(agent.store, run_of_call, agent.store, thread, ctx.call_id)
+    token = _outer_calls.set((*_outer_calls.get(), ctx.call_id))
+    try:
+        if known is not None:
+            return await agent.resume(known.id, deps=ctx.deps)
+        return await agent._run_for_call(
+            input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
+        )
+    except Exception as error:
+        raise SubAgentBroke(error) from error
+    finally:
+        _outer_calls.reset(token)
 
 
 def run_of_call(store: Store, thread: str, call: str) -> Run | None:

@@ -453,26 +453,20 @@ class Turn:
                 slot.told_asked = version
                 again, slot.told_before = slot.told_before, False
                 yield Requested(self.ctx.request(call), again)
-            if call is not None and not slot.told_answered and _is_decided(call):
-                slot.told_answered = True
-                yield Answered(self.ctx.request(call))
+            if call is not None and not slot.told_answered and call.decision is not None:
+                by_person = call.decision.type in DECISIONS
+                if by_person and call.status is not CallStatus.ASKED:
+                    slot.told_answered = True
+                    yield Answered(self.ctx.request(call))
             if not slot.told_ended and not slot.open:
                 slot.told_ended = True
-                yield self._closed(slot)
+                if call is None:
+                    yield ToolClosed(slot.model.id, slot.model.name, slot.content, "error")
+                else:
+                    yield ToolClosed(call.id, call.tool, slot.content, str(call.status))
 
     def _called(self, slot: Slot) -> ToolCalled:
         call, name, id = slot.call, slot.model.name, slot.model.id
         if call is None:
             return ToolCalled(id, name, {}, id)
         return ToolCalled(call.id, call.tool, content_of(call), id)
-
-    def _closed(self, slot: Slot) -> ToolClosed:
-        call = slot.call
-        if call is None:
-            return ToolClosed(slot.model.id, slot.model.name, slot.content, "error")
-        return ToolClosed(call.id, call.tool, slot.content, str(call.status))
-
-
-def _is_decided(call: Call) -> bool:
-    decided = call.decision is not None and call.decision.type in DECISIONS
-    return decided and call.status is not CallStatus.ASKED

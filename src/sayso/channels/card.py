@@ -46,7 +46,9 @@ def card(request: Request, now: datetime) -> list[Line]:
     if request.evidence is not None:
         lines += _said("What the other system says", request.evidence.text)
     lines += _said("Description", request.description)
-    lines += _preview(request)
+    if request.preview is not None:
+        lines += _heading("Preview (computed by the tool's own code)")
+        lines += numbered(request.preview)
     lines += _said("The agent says (not verified)", request.note)
     lines += _closing(request)
     return lines
@@ -57,17 +59,13 @@ def title(request: Request, now: datetime) -> Iterator[Line]:
     what = _TITLES[request.kind] if request.status == "pending" else request.status.upper()
     subject = name(request.tool) if request.tool else ""
     level = request.risk.level
-    ends = _ends(request.expires_at, now) if request.status == "pending" else ""
-    parts = (what, subject, f"risk {level.upper()}", ends)
+    ends = request.expires_at
+    said = ""
+    if ends is not None and request.status == "pending":
+        left = f"expires {clock(ends, now)} (in {length(ends, now)})"
+        said = left if ends > now else f"expired {clock(ends, now)}"
+    parts = (what, subject, f"risk {level.upper()}", said)
     yield Line("  ".join(part for part in parts if part), _TITLE_STYLE.get(level, "bold"))
-
-
-def _ends(ends: datetime | None, now: datetime) -> str:
-    if ends is None:
-        return ""
-    if ends <= now:
-        return f"expired {clock(ends, now)}"
-    return f"expires {clock(ends, now)} (in {length(ends, now)})"
 
 
 def clock(at: datetime, now: datetime) -> str:
@@ -116,6 +114,10 @@ def _facts(request: Request, now: datetime) -> Iterator[Line]:
         yield _fact("votes", _votes(request))
 
 
+def _heading(words: str) -> tuple[Line, Line]:
+    return Line(""), Line(words, "bold")
+
+
 def _fact(label: str, value: str, style: str = "") -> Line:
     return Line(value, style, f"  {label:<8} ")
 
@@ -133,15 +135,13 @@ def _arguments(request: Request) -> Iterator[Line]:
     args = redact_declared(request.args, request.schema, was=request.original)
     yield from numbered(args) if args else [_fact("", "(no arguments)")]
     if request.original is not None:
-        yield Line("")
-        yield Line("Changed by a reviewer", "bold")
+        yield from _heading("Changed by a reviewer")
         yield from diff(redact_declared(request.original, request.schema), args)
 
 
 def _bare_approval(request: Request) -> Iterator[Line]:
     """Yield a text and its details, as ``gate.confirm`` stores them."""
-    yield Line("")
-    yield Line("What you would be approving", "bold")
+    yield from _heading("What you would be approving")
     yield from block(str(request.args.get("text", "")))
     if request.args.get("details"):
         yield from numbered(request.args["details"])
@@ -150,8 +150,7 @@ def _bare_approval(request: Request) -> Iterator[Line]:
 def _question(request: Request) -> Iterator[Line]:
     question = request.question
     assert question is not None
-    yield Line("")
-    yield Line("The question", "bold")
+    yield from _heading("The question")
     yield from block(question.text)
     for number, option in enumerate(question.options, 1):
         yield Line(text.inline(option.label), "bold", f"  {number:>2}) ", "bold")
@@ -166,16 +165,8 @@ def _question(request: Request) -> Iterator[Line]:
 
 def _said(heading: str, words: str) -> Iterator[Line]:
     if words:
-        yield Line("")
-        yield Line(heading, "bold")
+        yield from _heading(heading)
         yield from block(words)
-
-
-def _preview(request: Request) -> Iterator[Line]:
-    if request.preview is not None:
-        yield Line("")
-        yield Line("Preview (computed by the tool's own code)", "bold")
-        yield from numbered(request.preview)
 
 
 def _result(request: Request) -> Iterator[Line]:
@@ -185,8 +176,7 @@ def _result(request: Request) -> Iterator[Line]:
         return
     if execution.status not in ("done", "failed") and request.status != "responded":
         return
-    yield Line("")
-    yield Line({"failed": "Error"}.get(execution.status, "Result"), "bold")
+    yield from _heading({"failed": "Error"}.get(execution.status, "Result"))
     decided = request.decision
     if request.status == "responded" and decided is not None and decided.value is not None:
         yield from numbered(decided.value)
@@ -269,14 +259,10 @@ def background(
         counts = Counter(one.status for one in before)
         ended = ", ".join(f"{count} {status}" for status, count in counts.items())
         yield _fact("similar", ended or "none yet")
-    yield Line("")
-    yield Line("History", "bold")
-    yield from map(_event, events)
-
-
-def _event(event: Event) -> Line:
-    at = moment(event.at).astimezone()
-    return Line(f"{at:%Y-%m-%d %H:%M:%S}  {event.type}  {name(event.actor)}", "", "  ")
+    yield from _heading("History")
+    for event in events:
+        at = moment(event.at).astimezone()
+        yield Line(f"{at:%Y-%m-%d %H:%M:%S}  {event.type}  {name(event.actor)}", "", "  ")
 
 
 def utc_now() -> datetime:

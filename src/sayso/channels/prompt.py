@@ -325,6 +325,9 @@ def _edit(prompt: Prompt) -> PromptResult | None:
     if request.tool is None:
         prompt.say("Only a tool call can be edited: reject it and say why.")
         return None
+    from sayso import schema  # imports pydantic, which most prompts do not need
+
+    rules = None if request.schema is None else schema.closed(request.schema, request.args)
     content = as_json(dict(request.args))
     while True:
         try:
@@ -337,7 +340,7 @@ def _edit(prompt: Prompt) -> PromptResult | None:
             return None
         unseen = ""
         try:
-            args = parsed(content, _rules_of(request))
+            args = parsed(content, rules)
             if not isinstance(args, dict):
                 raise InvalidCall("the arguments must be one JSON object")
         except InvalidCall as error:
@@ -373,12 +376,11 @@ def _answer(prompt: Prompt) -> PromptResult | None:
     elif question.free_text and not question.schema:
         # Words stay words; JSON comes only from the editor, where it is asked for.
         words = prompt.words("Your answer (e to write JSON in your editor, Enter to go back):")
-        if words == "e":
+        value = words or _NOTHING
+        if not words:
+            prompt.say("No answer given.")
+        elif words == "e":
             value = _json_from_editor(prompt, as_json(skeleton(question.schema)), question)
-        else:
-            if not words:
-                prompt.say("No answer given.")
-            value = words or _NOTHING
     else:
         value = _json_from_editor(prompt, as_json(skeleton(question.schema)), question)
     if value is _NOTHING or not prompt.confirmed():
@@ -462,10 +464,6 @@ def picked(question: Question, words: str) -> Json:
     return answers[0] if len(answers) == 1 else None
 
 
-def _view(prompt: Prompt) -> None:
-    prompt.view()
-
-
 def _details(prompt: Prompt) -> None:
     review = prompt.review
     prompt.show(details(prompt.request, review.events(), review.similar(prompt.request)))
@@ -516,7 +514,7 @@ _DOUBT = {
 }
 _ALWAYS = {
     "s": Key("[s]kip", "skip: leave it pending", _skip),
-    "v": Key("[v]iew", "view the whole card, page by page", _view),
+    "v": Key("[v]iew", "view the whole card, page by page", Prompt.view),
     "d": Key("[d]etails", "details: rule, reviewers, history, schema", _details),
     "?": Key("[?]", "show this help", _help),
     "q": Key("[q]uit", "quit: leave it pending", _quit),
@@ -645,13 +643,6 @@ def _in_editor(content: str) -> str:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise _EditorError(f"the editor {command[0]!r} could not be used: {error}") from error
-
-
-def _rules_of(request: Request) -> Mapping[str, Json] | None:
-    """Return the schema of a request's arguments, which refuses unknown ones."""
-    from sayso import schema
-
-    return None if request.schema is None else schema.closed(request.schema, request.args)
 
 
 def parsed(written: str, rules: Mapping[str, Json] | None) -> Json:

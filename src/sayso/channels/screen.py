@@ -205,7 +205,10 @@ class Screen:
                 data = None if more is None else data + more
             if data is None:
                 sys.stdout.write("\n")
-            return None if data is None else _typed(data)
+                return None
+            bare = data.replace(_PASTE_BEGIN, b"").replace(_PASTE_END, b"")
+            words = bare.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+            return Typed(words, pasted=_PASTE_BEGIN in data)
 
     def _line(self, fd: int, watch: Watch | None) -> bytes | None:
         while True:
@@ -239,12 +242,6 @@ class Screen:
         return last
 
 
-def _typed(data: bytes) -> Typed:
-    bare = data.replace(_PASTE_BEGIN, b"").replace(_PASTE_END, b"")
-    words = bare.decode(errors="replace").removesuffix("\n").removesuffix("\r")
-    return Typed(words, pasted=_PASTE_BEGIN in data)
-
-
 _restore: list[Callable[[], None]] = []
 
 
@@ -255,7 +252,13 @@ def _modes(fd: int) -> Iterator[None]:
     Signals go to the main thread, so a prompt in another OS thread would not notice Ctrl-C.
     """
     before = termios.tcgetattr(fd)
-    undo = _undo(fd, before)
+
+    def undo() -> None:
+        with contextlib.suppress(termios.error, OSError, ValueError):
+            sys.stdout.write(_PASTE_OFF)
+            sys.stdout.flush()
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+
     _restore.append(undo)
     try:
         if threading.current_thread() is not threading.main_thread():
@@ -268,16 +271,6 @@ def _modes(fd: int) -> Iterator[None]:
     finally:
         undo()
         _restore.remove(undo)
-
-
-def _undo(fd: int, before: list[Any]) -> Callable[[], None]:
-    def undo() -> None:
-        with contextlib.suppress(termios.error, OSError, ValueError):
-            sys.stdout.write(_PASTE_OFF)
-            sys.stdout.flush()
-            termios.tcsetattr(fd, termios.TCSANOW, before)
-
-    return undo
 
 
 @atexit.register

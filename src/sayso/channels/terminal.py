@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from functools import cache
 from queue import SimpleQueue
 
@@ -56,12 +57,8 @@ class TerminalChannel:
 
     def _ask(self, request: Request) -> None:
         review = Review(self._inbox, request.id, by=self._by or os_user())
-        with TERMINAL:
-            screen = Screen(plain=self._plain)
-            try:
-                ask(screen, review)
-            finally:
-                screen.close()
+        with TERMINAL, closing(Screen(plain=self._plain)) as screen:
+            ask(screen, review)
         if screen.interrupted:  # only now, after the person has seen that it is still pending
             os.kill(os.getpid(), signal.SIGINT)
 

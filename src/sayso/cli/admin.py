@@ -15,13 +15,13 @@ import typer
 
 from sayso import codec, text
 from sayso.channels.layout import Line, name
-from sayso.channels.screen import Screen, can_prompt, console, show
+from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import common, output
 from sayso.cli.common import Exit, NoReviewer, Usage, caller, opened
 from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
-from sayso.inbox import Inbox, create_token, revoke_token
+from sayso.inbox import create_token, revoke_token
 from sayso.policy import Explanation, Policy, Rule, explain
 from sayso.types import Micros, Risk, Terms, ToolCall, Verdict
 
@@ -61,10 +61,8 @@ def list_grants(
     """List grants. `sayso grants` alone does the same."""
     with opened(store) as box:
         found = box.grants_sync(live_only=not every)
-        if json:
-            output.print_json([output.grant_json(box, grant) for grant in found])
-        else:
-            output.show_grants(box, found, plain=plain)
+        value = [output.grant_json(box, grant) for grant in found]
+        output.emit(value, output.grant_lines(box, found), json=json, plain=plain)
 
 
 @grants.command("revoke")
@@ -81,10 +79,7 @@ def revoke_grant(
         who = caller(box, token_file).must_be("reviewer", "admin")
         ids = [grant.id for grant in box.grants_sync(live_only=False)]
         grant = box.revoke_sync(_one(ids, grant_id, "grant", "sayso grants"), by=who.name)
-        if json:
-            output.print_json(output.grant_json(box, grant))
-        else:
-            typer.echo(f"Revoked {grant.id}.")
+        output.emit(output.grant_json(box, grant), f"Revoked {grant.id}.", json=json)
 
 
 def _one(ids: list[str], prefix: str, noun: str, where: str) -> str:
@@ -144,10 +139,8 @@ def list_tokens(
     with opened(store) as box:
         now = box.store.now()
         found = [token for token in box.store.principals() if every or token.live(now)]
-        if json:
-            output.print_json([output.token_json(token, now) for token in found])
-        else:
-            output.show_tokens(found, now, plain=plain)
+        value = [output.token_json(token, now) for token in found]
+        output.emit(value, output.token_lines(found, now), json=json, plain=plain)
 
 
 @tokens.command("revoke")
@@ -165,22 +158,14 @@ def revoke(
     """Revoke a token."""
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        row = revoke_token(box.store, _token(box, token_id), by=who.name)
-        if json:
-            output.print_json(output.token_json(row, box.store.now()))
-        else:
-            typer.echo(f"Revoked {row.id}.")
-
-
-def _token(box: Inbox, wanted: str) -> str:
-    """Return a token's id, given its id, the start of it, or its owner."""
-    every, now = box.store.principals(), box.store.now()
-    named = [token.id for token in every if token.person == wanted and token.live(now)]
-    if len(named) > 1:
-        raise NotFound(f"{wanted!r} has several tokens, name one: {', '.join(named)}")
-    if named:
-        return named[0]
-    return _one([token.id for token in every], wanted, "token", "sayso token list")
+        every, now = box.store.principals(), box.store.now()
+        named = [token.id for token in every if token.person == token_id and token.live(now)]
+        if len(named) > 1:
+            raise NotFound(f"{token_id!r} has several tokens, name one: {', '.join(named)}")
+        ids = [token.id for token in every]
+        found = named[0] if named else _one(ids, token_id, "token", "sayso token list")
+        row = revoke_token(box.store, found, by=who.name)
+        output.emit(output.token_json(row, now), f"Revoked {row.id}.", json=json)
 
 
 def recover(
@@ -203,34 +188,24 @@ def recover(
             words = (
                 "Nothing to recover: the store noticed no restore. If you restored it, use --force."
             )
-            _tell({"recovered": 0}, words, json)
+            output.emit({"recovered": 0}, words, json=json)
             return
         runs = list(box.store.open_runs())
-        what = f"{text.many(len(runs), 'run')} may have made calls since the backup."
-        if not yes and not _confirmed(what, "recover"):
-            raise typer.Exit(Exit.PENDING)
+        if not yes:
+            what = f"{text.many(len(runs), 'run')} may have made calls since the backup."
+            if not can_prompt():
+                raise NoReviewer(f"{what} There is no terminal to confirm in: use --yes")
+            with closing(Screen()) as screen:
+                typed = screen.ask(f"{what} Type recover to continue:")
+            if typed is None or typed.pasted or typed.text.strip() != "recover":
+                raise typer.Exit(Exit.PENDING)
         doubts = 0
         for run in box.store.open_runs():
             (doubted,) = box.store.transact(Recover(thread=run.thread, run=run.id, by=who.name))
             doubts += len(doubted)
         box.store.mark_recovered()
-        _tell({"recovered": doubts}, f"Recovered: {text.many(doubts, 'call')} in doubt.", json)
-
-
-def _confirmed(what: str, word: str) -> bool:
-    """Ask the person to type a word; a script passes --yes instead."""
-    if not can_prompt():
-        raise NoReviewer(f"{what} There is no terminal to confirm in: use --yes")
-    with closing(Screen()) as screen:
-        typed = screen.ask(f"{what} Type {word} to continue:")
-    return typed is not None and not typed.pasted and typed.text.strip() == word
-
-
-def _tell(value: object, words: str, json: bool) -> None:
-    if json:
-        output.print_json(value)
-    else:
-        typer.echo(text.inline(words))
+        words = f"Recovered: {text.many(doubts, 'call')} in doubt."
+        output.emit({"recovered": doubts}, words, json=json)
 
 
 def prune(
@@ -250,7 +225,7 @@ def prune(
         who = caller(box, token_file).must_be("admin")
         counts = box.store.prune(_limit(before, box.store.now()), who.name)
         what = ", ".join(f"{count} {noun}" for noun, count in counts.items())
-        _tell(counts, f"Deleted: {what}.", json)
+        output.emit(counts, f"Deleted: {what}.", json=json)
 
 
 _BEFORE = "--before {!r}: use an age such as 90d or 12h, or a date such as 2026-03-31"
@@ -294,19 +269,13 @@ def verify(
 
     since = None if checkpoint is None else _read_checkpoint(checkpoint)
     with opened(store) as box:
-        report = check(box.store, since=since, jobs=jobs or _cores())
+        # Elsewhere than on Linux, processes cannot be forked safely.
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+        report = check(box.store, since=since, jobs=jobs or cores)
     if checkpoint is not None and report.ok:
         checkpoint.write_text(codec.dumps(report.checkpoint._asdict()) + "\n")
-    if json:
-        output.print_json(report_json(report))
-    else:
-        show(console(plain=plain), _report_lines(report))
+    output.emit(report_json(report), _report_lines(report), json=json, plain=plain)
     raise typer.Exit(Exit.OK if report.ok else Exit.PROBLEM)
-
-
-def _cores() -> int:
-    """Return how many cores this process may use; 1 where processes cannot be forked safely."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
 def _read_checkpoint(file: Path) -> Checkpoint | None:
@@ -402,16 +371,15 @@ def check(
     """Check a policy file. With --tool, explain which rule applies to a call, and why."""
     rules = read_policy(file)
     if tool is None:
-        _print(_summary(rules, file), rules_json(rules), json=json, plain=plain)
+        output.emit(rules_json(rules), _summary(rules, file), json=json, plain=plain)
         return
-    given = common.json_value(args, "--args")
-    if not isinstance(given, dict):
-        raise Usage("--args: give one JSON object")
+    given = common.json_object(args, "--args")
     now = datetime.now(UTC) if at is None else common.point_in_time(at, "--at")
     found = explain(
         rules, ToolCall(tool, given), agent=agent, now=now, needs_approval=needs_approval
     )
-    _print(_explanation_lines(found, tool), explanation_json(found), json=json, plain=plain)
+    lines = _explanation_lines(found, tool)
+    output.emit(explanation_json(found), lines, json=json, plain=plain)
 
 
 @policy.command("explain")
@@ -450,9 +418,7 @@ def explain_command(
 
     if (command is None) == (tool is None):
         raise Usage("give a shell command, or --tool NAME --args JSON")
-    given = {"command": command} if tool is None else common.json_value(args, "--args")
-    if not isinstance(given, dict):
-        raise Usage("--args: give one JSON object")
+    given = {"command": command} if tool is None else common.json_object(args, "--args")
     called = ToolCall(tool or "Bash", {"cwd": cwd, **given})
     now = datetime.now(UTC)
     found = explain(read_policy(file), called, agent=agent, now=now, needs_approval=True)
@@ -460,14 +426,8 @@ def explain_command(
     shown = [{"part": part, "kinds": kinds} for part, kinds in parts]
     value = {**explanation_json(found), "parts": shown}
     lines = [Line(f"{text.inline(part)}: {', '.join(kinds)}", "", "  ") for part, kinds in parts]
-    _print(iter([*lines, *_explanation_lines(found, called.name)]), value, json=json, plain=plain)
-
-
-def _print(lines: Iterator[Line], value: Any, *, json: bool, plain: bool) -> None:
-    if json:
-        output.print_json(value)
-    else:
-        show(console(plain=plain), lines)
+    lines += _explanation_lines(found, called.name)
+    output.emit(value, lines, json=json, plain=plain)
 
 
 def _summary(rules: Policy, file: Path) -> Iterator[Line]:

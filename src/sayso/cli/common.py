@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -215,40 +215,31 @@ def json_value(value: str, option: str) -> Json:
         raise Usage(f"{option} {value!r} cannot be read: {why}") from None
 
 
+def json_object(value: str, option: str) -> dict[str, Json]:
+    """Parse a JSON object given on the command line."""
+    given = json_value(value, option)
+    if not isinstance(given, dict):
+        raise Usage(f"{option}: give one JSON object")
+    return given
+
+
 # -- the store, and who works on it
+
+
 @contextmanager
 def opened(url: str, *, create: bool = False) -> Iterator[Inbox]:
     """Open the inbox of a store. Raise ``NotFound`` if there is none, unless ``create``."""
     if url.startswith("memory:"):
         raise StoreError("memory:// lives only inside one process: use --store sqlite:///path")
     if not create:
-        _check_exists(url)
+        from sayso.cli.doctor_stores import check_exists
+
+        check_exists(url)
     inbox = Inbox(url)
     try:
         yield inbox
     finally:
         inbox.close()
-
-
-def _check_exists(url: str) -> None:
-    """Check first, because opening a store creates it."""
-    path = file_of(url)
-    if path is not None and not path.exists():
-        raise NotFound(
-            f"there is no store at {path}: start the agent that creates it, or name another with "
-            "--store or SAYSO_STORE"
-        )
-    if url.startswith(("postgresql://", "postgres://")):
-        from sayso.cli.doctor_stores import PostgresDatabase
-
-        with closing(PostgresDatabase(url)) as database:
-            database.tables()
-
-
-def file_of(url: str) -> Path | None:
-    """Return the file behind a SQLite URL."""
-    scheme, separator, rest = url.partition("://")
-    return Path(rest[1:]).expanduser() if separator and scheme == "sqlite" and rest[1:] else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,10 @@ from sayso.cli.output import cut, subject
 from sayso.errors import Conflict, NotFound, SaysoError
 from sayso.inbox import Inbox
 from sayso.redaction import redact_declared
-from sayso.rows import LIVE, Call, Run
+from sayso.rows import LIVE, Run
 from sayso.stores.nested_runs import inner_runs
 from sayso.sync import exit_soon
-from sayso.types import Json, Request
+from sayso.types import Request
 
 #: A slash command: its help text, and what it does.
 Command = tuple[str, Callable[[], None]]
@@ -283,7 +283,7 @@ class Conversation:
             self.screen.say("Another process is working on this thread; waiting.", "yellow")
         self.printer.begin()
         try:
-            return self._runner.run(self._show(events))
+            return self._runner.run(_follow(events, self.printer))
         except KeyboardInterrupt:
             self.printer.hush()
             if not ours:
@@ -296,14 +296,6 @@ class Conversation:
                 # Every call has its result by now; the next message continues from there.
                 self._runner.run(self._call_off("the model failed"))
         return None
-
-    async def _show(self, events: AsyncIterator[AgentEvent]) -> RunResult | None:
-        result = None
-        async for event in events:
-            self.printer(event)
-            if isinstance(event, Ended):
-                result = event.result
-        return result
 
     def _stop(self) -> None:
         """Cancel the run, and wait for calls that have started."""
@@ -336,6 +328,19 @@ class Conversation:
             self._running.discard(event.id)
         elif isinstance(event, Ended):
             self._running.clear()
+
+
+async def _follow(
+    events: AsyncIterator[AgentEvent], printer: EventPrinter | None
+) -> RunResult | None:
+    """Print a run's events. Return its result, or ``None`` if it did not get that far."""
+    result = None
+    async for event in events:
+        if printer is not None:
+            printer(event)
+        if isinstance(event, Ended):
+            result = event.result
+    return result
 
 
 async def _end_tasks() -> None:
@@ -372,7 +377,7 @@ def once(
     """Send one message; without one, resume what others have decided meanwhile."""
     take_over(agent)
     printer = None if json else EventPrinter(agent, plain=plain)
-    result = asyncio.run(_followed(_events(agent, thread, who, words), printer))
+    result = asyncio.run(_follow_or_exit(_events(agent, thread, who, words), printer))
     if json:
         output.print_json(_result_json(result))
     elif printer is not None and result.status == "paused":
@@ -392,14 +397,11 @@ def _events(agent: Agent, thread: str, who: Caller, words: str) -> AsyncIterator
     return agent.stream_resume(run.id)
 
 
-async def _followed(events: AsyncIterator[AgentEvent], printer: EventPrinter | None) -> RunResult:
-    result: RunResult | None = None
+async def _follow_or_exit(
+    events: AsyncIterator[AgentEvent], printer: EventPrinter | None
+) -> RunResult:
     try:
-        async for event in events:
-            if printer is not None:
-                printer(event)
-            if isinstance(event, Ended):
-                result = event.result
+        result = await _follow(events, printer)
     except asyncio.CancelledError:
         cancel_streams()  # calls that had started are in doubt; do not wait for them
         await wait_for_streams()
@@ -483,7 +485,9 @@ class EventPrinter:
         if call is not None:
             face = self._agent.store.tool(call.tool_digest)
             schema = None if face is None else codec.loads(face.schema)["parameters"]
-            words += _in_brackets(redact_declared(codec.loads(call.args), schema))
+            args = redact_declared(codec.loads(call.args), schema)
+            shown = [f"{name(key)}={_short(codec.dumps(args[key]), as_json=True)}" for key in args]
+            words += f"({', '.join(shown)})"
             words += " as edited" if call.original is not None else ""
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         self.line("▸", f"{words} runs{again}", "dim")
@@ -495,7 +499,8 @@ class EventPrinter:
         elif str(call.status) == "failed":
             self.line("✗", f"{name(event.tool)} failed: {_short(call.result)}", "bold red")
         else:
-            self.line("✓", f"{name(event.tool)} ran: {_result(call)}", "bold green")
+            result = _short(call.result, as_json=True)
+            self.line("✓", f"{name(event.tool)} ran: {result}", "bold green")
 
     def _result(self, result: RunResult) -> None:
         if result.status == "done" and not self._spoke and isinstance(result.output, str):
@@ -534,15 +539,6 @@ def _closed(request: Request) -> Iterator[tuple[str, str, str]]:
         yield "✓", f"{what} {how} by {name(decided.by)}: {value}", "bold green"
     elif request.status in _WHY_CLOSED:
         yield "✗", f"{what} did not run: {_WHY_CLOSED[request.status]}", "bold red"
-
-
-def _in_brackets(args: Mapping[str, Json]) -> str:
-    parts = [f"{name(key)}={_short(codec.dumps(args[key]), as_json=True)}" for key in args]
-    return f"({', '.join(parts)})"
-
-
-def _result(call: Call) -> str:
-    return _short(call.result or "null", as_json=True)
 
 
 def _short(value: str, *, as_json: bool = False) -> str:
@@ -603,14 +599,11 @@ class TextWriter:
         for number, part in enumerate(wrapped(word, self._room)):
             if number:
                 self._line()
-            self._put(part)
+            if not self._began:
+                self._line()
+            self._out.write(part)
+            self._column += cell_len(part)
 
     def _line(self) -> None:
         self._out.write(f"\n{GUTTER}" if self._began else GUTTER)
         self._began, self._column = True, 0
-
-    def _put(self, part: str) -> None:
-        if not self._began:
-            self._line()
-        self._out.write(part)
-        self._column += cell_len(part)

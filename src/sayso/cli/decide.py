@@ -103,10 +103,7 @@ def edit(
     if args is not None:
         if digest is None:
             raise Usage("--args needs --digest, the digest that you saw: sayso show ID --json")
-        changes = common.json_value(args, "--args")
-        if not isinstance(changes, dict):
-            raise Usage("--args: give one JSON object")
-        decision = Edit(changes, seen_digest=digest)
+        decision = Edit(common.json_object(args, "--args"), seen_digest=digest)
     _settle(store, request_id, decision, "e", json, plain, token_file)
 
 
@@ -164,10 +161,7 @@ def cancel(
         after = _state(box, name)
         if before == after:
             raise Conflict(f"{text.inline(name)} is {after}: there was nothing to cancel")
-        if json:
-            output.print_json({"id": name, "status": after})
-        else:
-            typer.echo(f"{text.inline(name)} is {after}.")
+        output.emit({"id": name, "status": after}, f"{name} is {after}.", json=json)
 
 
 def _state(box: Inbox, name: str) -> str:
@@ -213,12 +207,8 @@ def _settle(
         if isinstance(decision, Edit):
             decision = Edit({**request.args, **decision.args}, seen_digest=decision.seen_digest)
         done = review.decide(decision)
-        if json:
-            output.print_json(output.shown_json(done))
-        else:
-            doubt = request.kind == "in_doubt"
-            outcome = outcome_of(done, decision.type, in_doubt=doubt)
-            typer.echo(f"{text.inline(request.id)}: {outcome}")
+        outcome = outcome_of(done, decision.type, in_doubt=request.kind == "in_doubt")
+        output.emit(output.shown_json(done), f"{request.id}: {outcome}", json=json)
 
 
 def _prompt(review: Review, first: str, request: Request, *, json: bool, plain: bool) -> Exit:

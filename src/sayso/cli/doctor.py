@@ -22,10 +22,17 @@ import typer
 import sayso
 from sayso import codec, text
 from sayso.channels.layout import Line, name
-from sayso.channels.screen import console, show
 from sayso.cli import common, output
-from sayso.cli.common import Exit, file_of, opened
-from sayso.cli.doctor_stores import Check, PostgresDatabase, Rows, SqliteFile, Storage, span
+from sayso.cli.common import Exit, opened
+from sayso.cli.doctor_stores import (
+    Check,
+    PostgresDatabase,
+    Rows,
+    SqliteFile,
+    Storage,
+    file_of,
+    span,
+)
 from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKey
 from sayso.inbox.people import genuine_principal
 from sayso.keys import ENVIRONMENT
@@ -50,16 +57,14 @@ def doctor(
     """
     checks = list(_run_checks(store))
     well = all(check.state != "wrong" for check in checks)
-    if json:
-        output.print_json({"ok": well, "checks": [asdict(check) for check in checks]})
-    else:
-        show(console(plain=plain), map(_line, checks))
+    lines = [
+        Line(text.inline(check.text), style, f"{sign} {check.name:<9} ", style)
+        for check in checks
+        for sign, style in [_SIGNS[check.state]]
+    ]
+    value = {"ok": well, "checks": [asdict(check) for check in checks]}
+    output.emit(value, lines, json=json, plain=plain)
     raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
-
-
-def _line(check: Check) -> Line:
-    sign, style = _SIGNS[check.state]
-    return Line(text.inline(check.text), style, f"{sign} {check.name:<9} ", style)
 
 
 def _run_checks(url: str) -> Iterator[Check]:

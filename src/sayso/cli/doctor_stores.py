@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -63,6 +64,26 @@ def schema_check(version: int, newest: int) -> Check:
     return Check("schema", "ok", words)
 
 
+def check_exists(url: str) -> None:
+    """Raise ``NotFound`` if there is no store. Opening one would create it."""
+    path = file_of(url)
+    if path is not None and not path.exists():
+        raise NotFound(_NO_STORE.format(path))
+    if url.startswith(("postgresql://", "postgres://")):
+        with closing(PostgresDatabase(url)) as database:
+            database.tables()
+
+
+def file_of(url: str) -> Path | None:
+    """Return the file behind a SQLite URL."""
+    scheme, separator, rest = url.partition("://")
+    return Path(rest[1:]).expanduser() if separator and scheme == "sqlite" and rest[1:] else None
+
+
+_NO_STORE = (
+    "there is no store at {}: start the agent that creates it, or name another with --store or "
+    "SAYSO_STORE"
+)
 _LITTLE = 512 * 1024 * 1024
 
 
@@ -72,10 +93,7 @@ class SqliteFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         if not path.exists() or path.stat().st_size == 0:
-            raise NotFound(
-                f"there is no store at {path}: start the agent that creates it, or name another "
-                "with --store or SAYSO_STORE"
-            )
+            raise NotFound(_NO_STORE.format(path))
         address = f"file:{quote(str(path.absolute()))}?mode=ro"
         try:
             self._connection = sqlite3.connect(address, uri=True)

@@ -183,10 +183,13 @@ def doctor(
     """
     findings = list(_findings(agent))
     well = all(finding.level != "problem" for finding in findings)
-    if json:
-        output.print_json({"ok": well, "checks": [finding._asdict() for finding in findings]})
-    else:
-        show(console(plain=plain), map(_line, findings))
+    lines = [
+        Line(text.inline(one.message), style, f"{sign} {one.name:<24} ", style)
+        for one in findings
+        for sign, style in [_SIGNS[one.level]]
+    ]
+    value = {"ok": well, "checks": [finding._asdict() for finding in findings]}
+    output.emit(value, lines, json=json, plain=plain)
     raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
 
 
@@ -197,21 +200,16 @@ def _findings(agent: str | None) -> Iterator[Finding]:
         for name, one in AGENTS.items()
         if agent in (None, name)
     }
-    absent = {name for name, checks in found.items() if _is_absent(name, checks)}
+    absent = {
+        name
+        for name, checks in found.items()
+        if all(one.name == name and "not installed" in one.message for one in checks)
+    }
     if agent is None and absent == set(found):
         yield Finding("hooks", "problem", f"none is installed; see {config_path()}")
     for name, checks in found.items():
         if agent is not None or name not in absent:
             yield from checks
-
-
-def _is_absent(name: str, checks: list[Finding]) -> bool:
-    return all(check.name == name and "not installed" in check.message for check in checks)
-
-
-def _line(finding: Finding) -> Line:
-    sign, style = _SIGNS[finding.level]
-    return Line(text.inline(finding.message), style, f"{sign} {finding.name:<24} ", style)
 
 
 @hook.command("test")

@@ -51,11 +51,8 @@ def inbox(
         if decide:
             raise typer.Exit(_walk(box, caller(box, token_file), filters, plain=plain))
         page = box.pending_sync(**filters)
-        if json:
-            output.print_json(output.page_json(page))
-            return
-        output.show_page(page, plain=plain, empty=_EMPTY)
-        if page.items:
+        output.show_page(page, json=json, plain=plain, empty=_EMPTY)
+        if page.items and not json:
             show(console(plain=plain), [Line("To decide: sayso inbox --decide", "dim")])
 
 
@@ -78,10 +75,7 @@ def history(
     filters = _filters(kind, agent, tool, thread, run, q, sort, limit, after)
     with opened(store) as box:
         page = box.history_sync(status=status, **filters)
-        if json:
-            output.print_json(output.page_json(page))
-        else:
-            output.show_page(page, plain=plain, empty="No decisions yet.")
+        output.show_page(page, json=json, plain=plain, empty="No decisions yet.")
 
 
 def show_request(
@@ -189,8 +183,18 @@ class _Walk:
             return
         self.screen.settle()
         decisions = self._decisions(requests, key)
-        if decisions:
-            self._decide(decisions)
+        if not decisions:
+            return
+        try:
+            results = self.inbox.decide_many_sync(
+                decisions, by=self.who.by, token=self.who.token, channel="cli"
+            )
+        except SaysoError as error:
+            self.screen.say(text.inline(str(error)), "yellow")
+            return
+        for result in results:
+            how = "done" if result.error is None else text.inline(str(result.error))
+            self.screen.say(f"{result.id}: {how}")
 
     def _decisions(self, requests: list[Request], key: str) -> list[Decision]:
         verb = "approve" if key == "a" else "reject"
@@ -205,18 +209,6 @@ class _Walk:
         if why is None:
             return []
         return [request.reject(why.text.strip()) for request in requests]
-
-    def _decide(self, decisions: list[Decision]) -> None:
-        try:
-            results = self.inbox.decide_many_sync(
-                decisions, by=self.who.by, token=self.who.token, channel="cli"
-            )
-        except SaysoError as error:
-            self.screen.say(text.inline(str(error)), "yellow")
-            return
-        for result in results:
-            how = "done" if result.error is None else text.inline(str(result.error))
-            self.screen.say(f"{result.id}: {how}")
 
 
 def chosen(words: str, most: int) -> list[int]:

@@ -18,8 +18,6 @@ from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.types import Request
 
-_FORM = "write it as module:attribute, such as sayso.demo:agent"
-
 
 def load_agent(target: str, store: str | Store) -> Agent:
     """Load a ``sayso.Agent``. An agent without a store gets this one."""
@@ -61,7 +59,10 @@ def load_resumable(target: str, store: str | Store) -> Resumable:
 def _loaded(target: str) -> Resumable:
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
-        raise Usage(f"{target!r} does not name an agent: {_FORM}")
+        raise Usage(
+            f"{target!r} does not name an agent: write it as module:attribute, such as "
+            "sayso.demo:agent"
+        )
     value: Any = _module(module_name)
     for part in attribute.split("."):
         try:

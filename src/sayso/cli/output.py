@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+import typer
 from rich.cells import cell_len, set_cell_size
 
 from sayso import text
@@ -18,7 +19,7 @@ from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Principal
-from sayso.types import Grant, Json, Micros, Request, moment
+from sayso.types import Grant, Micros, Request, moment
 from sayso.views import request_json
 
 _NARROW, _WIDE = 72, 100
@@ -31,9 +32,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def page_json(page: Page) -> dict[str, Any]:
-    """Return a page of requests for JSON output."""
-    return {"items": [shown_json(request) for request in page.items], "next": page.next}
+def emit(value: Any, lines: str | Iterable[Line], *, json: bool, plain: bool = False) -> None:
+    """Print a result: as JSON, or as text for people."""
+    if json:
+        print_json(value)
+    elif isinstance(lines, str):
+        typer.echo(text.inline(lines))
+    else:
+        show(console(plain=plain), lines)
 
 
 def shown_json(request: Request) -> dict[str, Any]:
@@ -75,16 +81,17 @@ def _state(request: Request) -> str:
     return request.status
 
 
-def show_page(page: Page, *, plain: bool, empty: str, numbers: bool = False) -> None:
+def show_page(
+    page: Page, *, json: bool = False, plain: bool, empty: str, numbers: bool = False
+) -> None:
     """Print a page of requests: as a table if it fits, otherwise a few lines for each."""
     target = console(plain=plain)
-    if not page.items:
-        show(target, [Line(empty)])
-        return
     listed = _listed if plain or target.width < _NARROW else _table
-    show(target, listed(page.items, target.width, numbers))
+    lines = [*listed(page.items, target.width, numbers)] if page.items else [Line(empty)]
     if page.next is not None:
-        show(target, [Line(f"More: --after {page.next}", "dim")])
+        lines.append(Line(f"More: --after {page.next}", "dim"))
+    value = {"items": [shown_json(request) for request in page.items], "next": page.next}
+    emit(value, lines, json=json, plain=plain)
 
 
 def _listed(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
@@ -139,33 +146,26 @@ def cut(words: str, width: int) -> str:
     return first if not rest else hard_cut(words, width - 2) + "…"
 
 
-def show_grants(box: Inbox, grants: Sequence[Grant], *, plain: bool) -> None:
-    """Print grants."""
-    target = console(plain=plain)
+def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
+    """Yield the lines that describe grants."""
     if not grants:
-        show(target, [Line("No grants.")])
+        yield Line("No grants.")
     for grant in grants:
-        show(target, _grant(grant, displayed_scope(box.store, grant)))
-
-
-def _grant(grant: Grant, scope: dict[str, Json]) -> Iterable[Line]:
-    yield Line(f"{grant.id}  {name(grant.tool)} for {name(grant.agent)}", "bold")
-    uses = "unlimited uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
-    until = "never expires" if grant.ends is None else f"until {_local(grant.ends)}"
-    parts = [f"granted by {name(grant.by)}", uses, until]
-    if run := grant_run(grant):
-        parts.append(f"only in {name(run)}")
-    if grant.revoked is not None:
-        parts.append(f"revoked {_local(grant.revoked)}")
-    yield Line(", ".join(parts), "", "  ")
-    if not scope:
-        yield Line("any arguments", "dim", "  ")
-    elif set(scope) == {"const"}:
-        yield Line("exactly these arguments:", "dim", "  ")
-        yield from (Line(row, "dim", "    ") for row in text.lines(scope["const"]))
-    else:
-        yield Line("arguments that match this schema:", "dim", "  ")
-        yield from (Line(row, "dim", "    ") for row in text.lines(scope))
+        yield Line(f"{grant.id}  {name(grant.tool)} for {name(grant.agent)}", "bold")
+        uses = "unlimited uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
+        parts = [f"granted by {name(grant.by)}", uses, _until(grant.ends)]
+        if run := grant_run(grant):
+            parts.append(f"only in {name(run)}")
+        if grant.revoked is not None:
+            parts.append(f"revoked {_local(grant.revoked)}")
+        yield Line(", ".join(parts), "", "  ")
+        scope = displayed_scope(box.store, grant)
+        exact = set(scope) == {"const"}
+        what = "exactly these arguments:" if exact else "arguments that match this schema:"
+        yield Line(what if scope else "any arguments", "dim", "  ")
+        if scope:
+            shown = text.lines(scope["const"] if exact else scope)
+            yield from (Line(row, "dim", "    ") for row in shown)
 
 
 def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
@@ -184,17 +184,15 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
     }
 
 
-def show_tokens(tokens: Sequence[Principal], now: Micros, *, plain: bool) -> None:
-    """Print tokens: ids and owners; the secrets are not stored."""
-    target = console(plain=plain)
+def token_lines(tokens: Sequence[Principal], now: Micros) -> Iterator[Line]:
+    """Yield the lines that describe tokens: ids and owners; the secrets are not stored."""
     if not tokens:
-        show(target, [Line("No tokens.")])
+        yield Line("No tokens.")
     for token in tokens:
         groups = f" in {', '.join(map(name, token.groups))}" if token.groups else ""
         state = "live" if token.live(now) else "expired" if token.revoked is None else "revoked"
-        until = "never expires" if token.ends is None else f"until {_local(token.ends)}"
-        head = f"{token.id}  {name(token.person)}, {token.role}{groups}"
-        show(target, [Line(head, "bold"), Line(f"{state}, {until}", "", "  ")])
+        yield Line(f"{token.id}  {name(token.person)}, {token.role}{groups}", "bold")
+        yield Line(f"{state}, {_until(token.ends)}", "", "  ")
 
 
 def token_json(token: Principal, now: Micros) -> dict[str, Any]:
@@ -209,6 +207,10 @@ def token_json(token: Principal, now: Micros) -> dict[str, Any]:
         "ends_at": _iso(token.ends),
         "revoked_at": _iso(token.revoked),
     }
+
+
+def _until(ends: Micros | None) -> str:
+    return "never expires" if ends is None else f"until {_local(ends)}"
 
 
 def _local(at: Micros) -> str:

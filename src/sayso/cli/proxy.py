@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -164,18 +164,17 @@ class Gates:
     def of(self, agent: str) -> Gate | RemoteGate:
         """Return the gate of an agent."""
         if agent not in self._made:
-            self._made[agent] = self._new(agent)
+            if self._store is None:
+                from sayso.client import RemoteGate
+
+                token = self._tokens.get(agent, self._token)
+                self._made[agent] = RemoteGate(self._server, token=token, wait=None)
+            else:
+                from sayso.gate import Gate
+
+                policy = self._policy
+                self._made[agent] = Gate(self._store, policy=policy, agent=agent, wait=None)
         return self._made[agent]
-
-    def _new(self, agent: str) -> Gate | RemoteGate:
-        if self._store is None:
-            from sayso.client import RemoteGate
-
-            token = self._tokens.get(agent, self._token)
-            return RemoteGate(self._server, token=token, wait=None)
-        from sayso.gate import Gate
-
-        return Gate(self._store, policy=self._policy, agent=agent, wait=None)
 
     def agents(self) -> tuple[str, ...]:
         """Return the agents that have a token, whose calls may have been left open."""
@@ -247,14 +246,10 @@ async def serve_front(
     await serve_http(server, listening, None if no_auth else gates.tokens(), ready)
 
 
-def run_front(work: Callable[[], Awaitable[None]], gates: Gates) -> None:
+def run_front(work: Callable[[], Coroutine[Any, Any, None]], gates: Gates) -> None:
     """Run a front, and end the process when it ends."""
-
-    async def whole() -> None:
-        await work()
-
     try:
-        asyncio.run(whole())
+        asyncio.run(work())
     finally:
         gates.close()
     # Everything is written. Do not wait for OS threads that read the input, or for an idle pool:

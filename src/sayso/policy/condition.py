@@ -19,13 +19,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from sayso.errors import InvalidPolicy
 from sayso.types import Json
 
 OPERATORS = ("==", "!=", "<", ">", "in", "matches")
 
-_USE = f"use one of {' '.join(OPERATORS)}"
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _INDEX = re.compile(r"\[\s*(\d{1,9})\s*\]")
 _QUOTED = re.compile(r'\[\s*("(?:[^"\\]|\\.)*")\s*\]')
@@ -64,7 +64,9 @@ class Condition:
         found = _OPERATOR.search(text, at)
         operator = found[0] if found else ""
         if operator not in OPERATORS:
-            raise _bad(text, _no_operator(operator))
+            wrong = f"unknown operator {operator!r}" if operator else "the operator is missing"
+            advice = f" ({_INSTEAD[operator]})" if operator in _INSTEAD else ""
+            raise _bad(text, f"{wrong}; use one of {' '.join(OPERATORS)}{advice}")
         literal = _literal(text, text[found.end() :] if found else "")
         _check_literal(text, operator, literal)
         return cls(text, path, operator, literal)
@@ -150,28 +152,17 @@ def _key(text: str, quoted: str) -> str:
         raise _bad(text, f"{quoted} is not a JSON string") from None
 
 
-def _no_operator(found: str) -> str:
-    if not found:
-        return f"the operator is missing; {_USE}"
-    advice = _INSTEAD.get(found)
-    return f"unknown operator {found!r}; {_USE}" + (f" ({advice})" if advice else "")
-
-
 def _literal(text: str, written: str) -> Json:
     if not written.strip():
         raise _bad(text, 'the value is missing; write a number, "text" or a list')
     try:
-        return json.loads(written, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(written, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         pass
     if re.search(r"\b(and|or)\b|&&|\|\|", written):
         raise _bad(text, "a rule has one condition; write another rule, or a predicate in Python")
     shown = _cut(written.strip())
     raise _bad(text, f'{shown} is not JSON: write 100, "text" in double quotes, true or ["a"]')
-
-
-def _refuse(constant: str) -> Json:
-    raise ValueError(constant)
 
 
 def _finite(digits: str) -> float:
@@ -182,7 +173,7 @@ def _finite(digits: str) -> float:
 
 
 def _check_literal(text: str, operator: str, literal: Json) -> None:
-    if operator in ("<", ">") and not (_is_number(literal) or isinstance(literal, str)):
+    if operator in ("<", ">") and not (is_number(literal) or isinstance(literal, str)):
         raise _bad(text, f"{operator} compares with a number or a string")
     if operator == "in" and not (isinstance(literal, list) and literal):
         raise _bad(text, 'in takes a list that is not empty: ["users", "payments"]')
@@ -190,7 +181,8 @@ def _check_literal(text: str, operator: str, literal: Json) -> None:
         raise _bad(text, 'matches takes a glob: "*@example.com"')
 
 
-def _is_number(value: Json) -> bool:
+def is_number(value: Json) -> TypeGuard[int | float]:
+    """Return whether a JSON value is a number. In Python, a boolean is one too."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -206,8 +198,8 @@ def same(one: Json, other: Json) -> bool:
 
 
 def _less(one: Json, other: Json) -> bool:
-    if _is_number(one) and _is_number(other):
-        return bool(one < other)
+    if is_number(one) and is_number(other):
+        return one < other
     if isinstance(one, str) and isinstance(other, str):
         return one < other
     raise TypeError(f"{_kind(one)} cannot be compared with {_kind(other)}")
@@ -234,7 +226,7 @@ def _kind(value: Json) -> str:
         return "null"
     if isinstance(value, bool):
         return "a boolean"
-    if _is_number(value):
+    if is_number(value):
         return "a number"
     if isinstance(value, str):
         return "a string"

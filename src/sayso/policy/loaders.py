@@ -21,9 +21,10 @@ import inspect
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from sayso.errors import InvalidPolicy
+from sayso.policy.condition import is_number
 from sayso.policy.rule import Args, Describe, Predicate, Rule
 from sayso.types import DECISIONS, Json, ToolCall
 
@@ -87,7 +88,7 @@ def preset_rules(name: str) -> list[Rule]:
 def rules_from_toml(text: str) -> list[Rule]:
     """Return the rules of a policy file in order, then those of its preset."""
     document = _parsed(text)
-    tables = _tables(document)
+    tables = document.get("rule", [])
     rules = [_toml_rule(number, table) for number, table in enumerate(tables, start=1)]
     if "preset" in document:
         rules += preset_rules(document["preset"])
@@ -99,29 +100,25 @@ def rules_from_toml(text: str) -> list[Rule]:
     return rules
 
 
-def _tables(document: dict[str, Any]) -> list[object]:
-    unknown = sorted(set(document) - {"rule", "preset"})
-    if unknown:
-        raise InvalidPolicy(f"unknown key {unknown[0]!r} outside a rule: begin each with [[rule]]")
-    tables = document.get("rule", [])
-    if not isinstance(tables, list):
-        raise InvalidPolicy("rule: begin each rule with [[rule]], in double brackets")
-    if not tables and "preset" not in document:
-        # Probably not an empty policy but a file that is being written right now.
-        raise InvalidPolicy("there is no [[rule]] in the file: write one, or use no file")
-    return tables
-
-
 def _parsed(text: object) -> dict[str, Any]:
     if not isinstance(text, str):
         raise InvalidPolicy(f"pass the file's text, read as UTF-8{_TO_A_GATE}")
     try:
-        return tomllib.loads(text.removeprefix("\ufeff"))
+        document = tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         more = _TO_A_GATE if text.strip().endswith(".toml") else ""
         raise InvalidPolicy(f"this is not TOML: {error}{more}") from None
     except RecursionError:
         raise InvalidPolicy("this is not a policy: it is nested too deeply") from None
+    unknown = sorted(set(document) - {"rule", "preset"})
+    if unknown:
+        raise InvalidPolicy(f"unknown key {unknown[0]!r} outside a rule: begin each with [[rule]]")
+    if not isinstance(document.get("rule", []), list):
+        raise InvalidPolicy("rule: begin each rule with [[rule]], in double brackets")
+    if not document.get("rule") and "preset" not in document:
+        # Probably not an empty policy but a file that is being written right now.
+        raise InvalidPolicy("there is no [[rule]] in the file: write one, or use no file")
+    return document
 
 
 def _toml_rule(number: int, table: object) -> Rule:
@@ -130,20 +127,16 @@ def _toml_rule(number: int, table: object) -> Rule:
     name = table.get("name")
     label = f"rule {number} ({name!r})" if isinstance(name, str) and name else f"rule {number}"
     for key, value in table.items():
-        _check_key(label, key, value)
+        if key not in KEYS:
+            close = difflib.get_close_matches(key, KEYS, n=1)
+            instead = _INSTEAD.get(key) or (close[0] if close else f"one of {', '.join(KEYS)}")
+            raise InvalidPolicy(f"{label}: unknown key {key!r}; write {instead}")
+        if not _has_right_type(key, value):
+            raise InvalidPolicy(f"{label}: {key} = {_shown(value)}: write {KEYS[key]}")
     try:
         return Rule(**table)
     except InvalidPolicy as error:
         raise InvalidPolicy(f"{label}: {error}") from None
-
-
-def _check_key(label: str, key: str, value: object) -> None:
-    if key not in KEYS:
-        close = difflib.get_close_matches(key, KEYS, n=1)
-        instead = _INSTEAD.get(key) or (close[0] if close else f"one of {', '.join(KEYS)}")
-        raise InvalidPolicy(f"{label}: unknown key {key!r}; write {instead}")
-    if not _has_right_type(key, value):
-        raise InvalidPolicy(f"{label}: {key} = {_shown(value)}: write {KEYS[key]}")
 
 
 def _has_right_type(key: str, value: object) -> bool:
@@ -151,16 +144,12 @@ def _has_right_type(key: str, value: object) -> bool:
     if key == "requester_decides":
         return isinstance(value, bool)
     if key == "quorum":
-        return _is_number(value) and isinstance(value, int)
-    if key in _LENGTHS and _is_number(value):
+        return is_number(value) and isinstance(value, int)
+    if key in _LENGTHS and is_number(value):
         return True
     if key in _LISTS and isinstance(value, list):
         return bool(value) and all(isinstance(item, str) for item in value)
     return isinstance(value, str) and bool(value.strip())
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shown(value: object) -> str:

@@ -320,7 +320,9 @@ def tighten(old: Terms, new: Terms) -> Terms:
         policy=new.policy,
         description=new.description,
         allowed=tuple(name for name in old.allowed if name in new.allowed) or ("reject",),
-        reviewers=_in_both(old.reviewers, new.reviewers),
+        reviewers=tuple(name for name in old.reviewers if name in new.reviewers)
+        or new.reviewers
+        or old.reviewers,
         quorum=max(old.quorum, new.quorum),
         requester_decides=old.requester_decides and new.requester_decides,
         assurance=max(old.assurance, new.assurance, key=ASSURANCE.index),
@@ -371,12 +373,6 @@ def _requirements(terms: Terms) -> Terms:
         reviewers=tuple(sorted(terms.reviewers)),
         allowed=tuple(sorted(terms.allowed)),
     )
-
-
-def _in_both(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    if not old or not new:
-        return old or new
-    return tuple(name for name in old if name in new) or new
 
 
 # --- explaining ---

@@ -139,7 +139,10 @@ class Rule:
         self._check_texts()
         self._set(tool=_nonempty_strings(self.tool, "tool", "for all tools"))
         self._set(agent=_nonempty_strings(self.agent, "agent", "for all agents"))
-        self._check_verdict()
+        try:
+            self._set(verdict=Verdict(self.verdict))
+        except ValueError:
+            raise InvalidPolicy(f"verdict={self.verdict!r}: use allow, ask or deny") from None
         self._check_predicate()
         self._check_people()
         self._check_risk()
@@ -163,12 +166,6 @@ class Rule:
             raise InvalidPolicy(
                 f"description={self.description!r}: use a string or a function of the call"
             )
-
-    def _check_verdict(self) -> None:
-        try:
-            self._set(verdict=Verdict(self.verdict))
-        except ValueError:
-            raise InvalidPolicy(f"verdict={self.verdict!r}: use allow, ask or deny") from None
 
     def _check_predicate(self) -> None:
         if isinstance(self.when, Condition):  # made from `where`, which may have been replaced
@@ -250,7 +247,10 @@ class Rule:
 
     def _check_time(self) -> None:
         if self.days is not None:
-            self._set(days=_weekdays(self.days))
+            listed = _nonempty_strings(self.days, "days", "for every day")
+            if wrong := [day for day in listed if day not in DAYS]:
+                raise InvalidPolicy(f"days={wrong!r}: use {', '.join(DAYS)}")
+            self._set(days=tuple(day for day in DAYS if day in listed))
         try:
             self._set(_zone=UTC if self.timezone == "UTC" else ZoneInfo(self.timezone))
         except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -288,16 +288,7 @@ class Rule:
             return "agent"
         if self._span is None and self.days is None:
             return ""
-        return self._unmet_time(self.local(now))
-
-    def local(self, now: datetime) -> datetime:
-        """Return the time in this rule's time zone."""
-        if now.tzinfo is None:
-            raise ValueError("now needs a time zone: use datetime.now(UTC)")
-        return now.astimezone(self._zone)
-
-    def _unmet_time(self, local: datetime) -> str:
-        start, end = self._span or (0, 24 * 60)
+        local, (start, end) = self.local(now), self._span or (0, 24 * 60)
         minute = local.hour * 60 + local.minute
         after_midnight = end < start and minute < end
         # Hours after midnight belong to the day before: "fri" 22:00-06:00 ends on Saturday.
@@ -306,6 +297,12 @@ class Rule:
             return "days"
         inside = after_midnight or (start <= minute if end < start else start <= minute < end)
         return "" if inside else "hours"
+
+    def local(self, now: datetime) -> datetime:
+        """Return the time in this rule's time zone."""
+        if now.tzinfo is None:
+            raise ValueError("now needs a time zone: use datetime.now(UTC)")
+        return now.astimezone(self._zone)
 
 
 def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
@@ -329,14 +326,6 @@ def _reviewers(value: object, quorum: int) -> tuple[str, ...]:
     if not groups and len(listed) < quorum:
         raise InvalidPolicy(f"quorum={quorum}: there are only {len(listed)} reviewers")
     return listed
-
-
-def _weekdays(value: object) -> tuple[str, ...]:
-    listed = _nonempty_strings(value, "days", "for every day")
-    wrong = [day for day in listed if day not in DAYS]
-    if wrong:
-        raise InvalidPolicy(f"days={wrong!r}: use {', '.join(DAYS)}")
-    return tuple(day for day in DAYS if day in listed)
 
 
 def _span(hours: str) -> tuple[int, int]:

@@ -15,6 +15,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Names = tuple[dict[str, Any], dict[str, Any]]  # global and local
 
 _PLACEHOLDER = getattr(functools, "Placeholder", object())  # of Python 3.14
+_VAR_POSITIONAL, _VAR_KEYWORD = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 _UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 
 
@@ -48,7 +49,11 @@ def resolved(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Sig
     function = plain_function(fn)
     signature = signature_of(fn)
     parameters = list(signature.parameters.values())
-    _refuse_self(function, parameters)
+    if parameters and parameters[0].name in {"self", "cls"}:
+        raise TypeError(
+            f"{function.__qualname__}() takes {parameters[0].name!r}, which cannot be stored; "
+            "wrap the call in a function that holds the object"
+        )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{function.__name__}() yields, but a call has one result: return a list")
     names = _names(fn)
@@ -94,17 +99,14 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
         own = inspect.signature(_bare(fn)) if inspect.isfunction(fn) else signature_of(call)
         if not inspect.isfunction(fn):
             own = own.replace(parameters=list(own.parameters.values())[1:])
-        return _wrapped_signature(fn) or own if _takes_anything(own) else own
+        kinds = {parameter.kind for parameter in own.parameters.values()}
+        takes_anything = kinds == {_VAR_POSITIONAL, _VAR_KEYWORD}
+        return _wrapped_signature(fn) or own if takes_anything else own
     try:
         return inspect.signature(fn)
     except ValueError:
         name = getattr(fn, "__name__", type(fn).__name__)
         raise TypeError(f"{name}() has no signature; wrap it in a function") from None
-
-
-def _takes_anything(signature: inspect.Signature) -> bool:
-    kinds = {parameter.kind for parameter in signature.parameters.values()}
-    return kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
 def _wrapped_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
@@ -142,20 +144,10 @@ def _names(fn: Callable[..., Any]) -> Names:
     return {**around, **getattr(function, "__globals__", {})}, _local_names(function)
 
 
-def _refuse_self(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
-    if parameters and parameters[0].name in {"self", "cls"}:
-        raise TypeError(
-            f"{function.__qualname__}() takes {parameters[0].name!r}, which cannot be stored; "
-            "wrap the call in a function that holds the object"
-        )
-
-
 def _resolved(
-    function: Callable[..., Any],
-    parameter: inspect.Parameter,
-    names: Names,
+    function: Callable[..., Any], parameter: inspect.Parameter, names: Names
 ) -> inspect.Parameter:
-    if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+    if parameter.kind in {_VAR_POSITIONAL, _VAR_KEYWORD}:
         raise TypeError(
             f"{function.__name__}() takes {parameter}, so people cannot see what it would get; "
             "name each parameter, or take one list or dict"
@@ -164,12 +156,7 @@ def _resolved(
     return parameter.replace(annotation=annotation)
 
 
-def _type_of(
-    function: Callable[..., Any],
-    name: str,
-    annotation: Any,
-    names: Names,
-) -> Any:
+def _type_of(function: Callable[..., Any], name: str, annotation: Any, names: Names) -> Any:
     if annotation is inspect.Signature.empty:
         return annotation
     holder = types.SimpleNamespace(__annotations__={name: annotation})
@@ -194,14 +181,8 @@ def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
         if frame.f_globals is function.__globals__ and frame.f_code.co_qualname in enclosing:
             found = {**frame.f_locals, **found}  # the innermost function wins
         frame = frame.f_back
-    return found | _closed_over(function)
-
-
-def _closed_over(function: types.FunctionType) -> dict[str, Any]:
-    """Return the closure variables that have a value by now; the function itself has none yet."""
-    found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # the function itself has no value yet
             found[name] = cell.cell_contents
     return found
 
@@ -238,7 +219,8 @@ def _google(lines: list[str]) -> tuple[list[str], dict[str, str]]:
     start = _find(lines, _GOOGLE_HEADING)
     if start is None:
         return lines, {}
-    end = _dedent_after(lines, start + 1)
+    indices = range(start + 1, len(lines))
+    end = next((i for i in indices if lines[i].strip() and not _indent(lines[i])), len(lines))
     return lines[:start] + lines[end:], _entries(lines[start + 1 : end], _GOOGLE_ENTRY)
 
 
@@ -281,12 +263,6 @@ def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
 
 def _find(lines: list[str], pattern: re.Pattern[str]) -> int | None:
     return next((i for i, line in enumerate(lines) if pattern.match(line)), None)
-
-
-def _dedent_after(lines: list[str], start: int) -> int:
-    """Return the index of the first line from ``start`` on that is not indented."""
-    indices = range(start, len(lines))
-    return next((i for i in indices if lines[i].strip() and not _indent(lines[i])), len(lines))
 
 
 def _is_rule(lines: list[str], index: int) -> bool:

@@ -97,7 +97,14 @@ def arguments(
         model, schema = _build(tool, parameters)
     except _UNBUILDABLE:
         for parameter in parameters:
-            _refuse_culprit(tool, parameter)
+            try:
+                _build(tool, [parameter])
+            except _UNBUILDABLE as error:
+                raise TypeError(
+                    f"the parameter {parameter.name!r} of {tool}() has no JSON form "
+                    f"({_first_line(error)}); take plain data, and get other objects from outside "
+                    "the call"
+                ) from error
         raise
     _complete(tool, schema, meanings)
     for name, value in constants.items():
@@ -183,16 +190,6 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema(by_alias=True, schema_generator=_Generator)
     schema.pop("title", None)  # the name of our own class
     return schema
-
-
-def _refuse_culprit(tool: str, parameter: inspect.Parameter) -> None:
-    try:
-        _build(tool, [parameter])
-    except _UNBUILDABLE as error:
-        raise TypeError(
-            f"the parameter {parameter.name!r} of {tool}() has no JSON form "
-            f"({_first_line(error)}); take plain data, and get other objects from outside the call"
-        ) from error
 
 
 def _first_line(error: Exception) -> str:

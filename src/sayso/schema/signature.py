@@ -78,8 +78,13 @@ class Signature:
         text, meanings = split_docstring(plain_function(fn).__doc__)
         bound = fixed_parameters(fn)
         fixed = models.fixed(name, bound)
-        constants = _constants(name, fixed)
-        whole = call.replace(parameters=_shown(call, bound))
+        try:
+            constants = codec.loads(codec.canonical(_dump(fixed())))
+        except InvalidCall as error:
+            raise TypeError(f"{name}() has a functools.partial with {error}") from None
+        # Fixed parameters come first, as in the function itself.
+        free = [one.replace(kind=one.KEYWORD_ONLY) for one in call.parameters.values()]
+        whole = call.replace(parameters=[*bound, *free])
         arguments, parameters = models.arguments(name, whole, meanings, constants)
         result, returns = models.result(name, call.return_annotation)
         return cls(
@@ -203,15 +208,9 @@ class Signature:
     def _check_fixed(self, given: Mapping[str, Any]) -> None:
         """Refuse any value but the one that the partial fixes, and one that has changed since."""
         for name, value in _dump(self._fixed()).items():
-            if (
-                not codec.canonical(value)
-                == codec.canonical(given[name])
-                == codec.canonical(self.constants[name])
-            ):
-                raise InvalidCall(
-                    f"{name}: functools.partial fixes this argument, so it cannot be changed",
-                    name,
-                )
+            forms = {codec.canonical(one) for one in (value, given[name], self.constants[name])}
+            if len(forms) > 1:
+                _refuse((name,), "functools.partial fixes this argument, so it cannot be changed")
 
     def _settled(self, call: BaseModel, given: bytes = b"") -> bytes:
         """Return the call's bytes, after checking that they read back as the same bytes, and hold
@@ -239,20 +238,6 @@ class Signature:
                 )
         check_kept(self._by_name(call), self._by_name(again))
         return data
-
-
-def _shown(call: inspect.Signature, fixed: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Return all parameters in one list, fixed ones first, as in the function itself."""
-    free = [one.replace(kind=one.KEYWORD_ONLY) for one in call.parameters.values()]
-    return [*fixed, *free]
-
-
-def _constants(tool: str, fixed: type[BaseModel]) -> dict[str, Any]:
-    try:
-        values: dict[str, Any] = codec.loads(codec.canonical(_dump(fixed())))
-    except InvalidCall as error:
-        raise TypeError(f"{tool}() has a functools.partial with {error}") from None
-    return values
 
 
 def _dump(call: BaseModel) -> dict[str, Any]:
@@ -293,21 +278,15 @@ def _difference(before: Any, after: Any) -> str:
     """Return the path of the first value that is not the same in both."""
     path: list[str | int] = []
     while True:
-        step = _changed_step(before, after)
-        if step is None:
+        if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+            steps: Iterable[str | int] = before
+        elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+            steps = range(len(before))
+        else:
             return codec.path_text(path)
+        step = next(s for s in steps if codec.canonical(before[s]) != codec.canonical(after[s]))
         path.append(step)
         before, after = before[step], after[step]
-
-
-def _changed_step(before: Any, after: Any) -> str | int | None:
-    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
-        steps: Iterable[str | int] = before
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        steps = range(len(before))
-    else:
-        return None
-    return next(s for s in steps if codec.canonical(before[s]) != codec.canonical(after[s]))
 
 
 Path = tuple[str | int, ...]
@@ -374,8 +353,11 @@ def _check_plain(before: Any, after: Mapping[str, Any], path: Path) -> None:
         found = next((key for key in _written(before, name) if key in after), None)
         if found is not None:
             check_kept(value, after[found], (*path, name))
-        elif _differs(value, _private_default(before, name)):
-            _refuse((*path, name), "is not part of its JSON form")
+        else:
+            private = getattr(before, "__private_attributes__", {})
+            default = private[name].get_default() if name in private else _ABSENT
+            if _differs(value, default):
+                _refuse((*path, name), "is not part of its JSON form")
 
 
 def _check_mapping(before: Mapping[Any, Any], after: Any, path: Path) -> None:
@@ -458,12 +440,6 @@ def _parts(value: Any) -> dict[str, Any]:
     own = {n: v for n, v in getattr(value, "__dict__", {}).items() if not n.startswith("__")}
     cached = {n for n in own if isinstance(getattr(type(value), n, None), cached_property)}
     return {**named, **{name: item for name, item in own.items() if name not in cached}}
-
-
-def _private_default(value: Any, name: str) -> Any:
-    """Return the default of a private attribute, or ``_ABSENT`` for anything else."""
-    known = getattr(value, "__private_attributes__", {})
-    return known[name].get_default() if name in known else _ABSENT
 
 
 def _written(value: Any, name: str) -> Iterator[str]:

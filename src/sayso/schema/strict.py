@@ -31,7 +31,10 @@ def nodes(schema: Node, definitions: Node) -> Iterator[Node]:
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += _children(node)
+        waiting += [*node.get("properties", {}).values(), *node.get("prefixItems", ())]
+        waiting += _branches(node)
+        inner = (node.get("items"), node.get("additionalProperties"))
+        waiting += [one for one in inner if isinstance(one, dict)]
         ref = node.get("$ref")
         if ref is not None and ref not in seen:
             seen.add(ref)
@@ -152,15 +155,6 @@ def _resolve(node: Node, definitions: Node) -> Node:
 
 def _branches(node: Node) -> list[Node]:
     return [*node.get("anyOf", ()), *node.get("oneOf", ())]
-
-
-def _children(node: Node) -> list[Node]:
-    children = [*node.get("properties", {}).values(), *node.get("prefixItems", ())]
-    children += _branches(node)
-    for key in ("items", "additionalProperties"):
-        if isinstance(node.get(key), dict):
-            children.append(node[key])
-    return children
 
 
 def completed(schema: Node, value: Any) -> Any:

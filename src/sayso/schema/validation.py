@@ -139,15 +139,13 @@ def errors(
 def _placed(item: Any) -> list[tuple[str, str]]:
     """Return (path, message) pairs at the exact field, also if it is missing or unknown."""
     path, rules = list(item.absolute_path), item.schema
-    names: list[str] = []
-    said = _short(item.message)
+    names, said = list[str](), ""
     if item.validator == "required":
         names = [n for n in item.validator_value if item.message == f"{n!r} is a required property"]
         said = "this is required"
     elif item.validator == "additionalProperties" and item.validator_value is False:
-        patterns = rules.get("patternProperties", {})
         known = rules.get("properties", {})
-        names = [n for n in item.instance if n not in known and not patterns]
+        names = [n for n in item.instance if n not in known and not rules.get("patternProperties")]
         said = "there is no such field"
     if names:
         return [(codec.path_text([*path, name]), said) for name in names]
@@ -299,7 +297,13 @@ def _check(schema: dict[str, Any]) -> None:
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
-    _check_depth(schema)
+    level: list[Any] = [schema]
+    for _ in range(MAX_SCHEMA_DEPTH):
+        level = [child for node in level for child in _children(node)]
+    if level:
+        raise InvalidCall(
+            f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep; put parts under $defs"
+        )
     try:
         Draft202012Validator.check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
@@ -313,16 +317,6 @@ def _check(schema: dict[str, Any]) -> None:
         raise _unknown_ref(error.ref) from None
     except _UNEXPECTED:
         raise InvalidCall("not a JSON Schema: a reference or pattern cannot be read") from None
-
-
-def _check_depth(schema: dict[str, Any]) -> None:
-    level: list[Any] = [schema]
-    for _ in range(MAX_SCHEMA_DEPTH):
-        level = [child for node in level for child in _children(node)]
-    if level:
-        raise InvalidCall(
-            f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep; put parts under $defs"
-        )
 
 
 def _children(node: object) -> Iterable[Any]:

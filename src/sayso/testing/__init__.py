@@ -12,6 +12,7 @@ on first use, so only the suites need pytest::
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -42,50 +43,33 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AdapterSuite": "sayso.testing.adapter_suite",
-    "ScriptedCall": "sayso.testing.adapter_harness",
-    "HarnessContext": "sayso.testing.adapter_harness",
-    "FakeClock": "sayso.testing.clock",
-    "ScriptedModel": "sayso.testing.scripted_model",
-    "ScriptedReviewer": "sayso.testing.reviewer",
-    "person": "sayso.testing.reviewer",
-    "AdapterHarness": "sayso.testing.adapter_harness",
-    "StoreSuite": "sayso.testing.store_suite",
-    "call": "sayso.testing.scripted_model",
-    "calls": "sayso.testing.scripted_model",
-    "check_store": "sayso.testing.checks",
-    "refuse": "sayso.testing.scripted_model",
-    "say": "sayso.testing.scripted_model",
+    "adapter_harness": ("AdapterHarness", "HarnessContext", "ScriptedCall"),
+    "adapter_suite": ("AdapterSuite",),
+    "checks": ("check_store",),
+    "clock": ("FakeClock",),
+    "reviewer": ("ScriptedReviewer", "person"),
+    "scripted_model": ("ScriptedModel", "call", "calls", "refuse", "say"),
+    "store_suite": ("StoreSuite",),
 }
 # Modules in which pytest rewrites bare asserts, so that a failure shows the values.
 _ASSERTING = {
-    "StoreSuite": (
-        "sayso.testing.checks",
-        "sayso.testing.suite",
-        "sayso.testing.store_suite",
-    ),
-    "AdapterSuite": ("sayso.testing.adapter_suite", "sayso.testing.adapter_steps"),
+    "StoreSuite": ("checks", "suite", "store_suite"),
+    "AdapterSuite": ("adapter_suite", "adapter_steps"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = next((module for module, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'sayso.testing' has no attribute {name!r}")
     if name in _ASSERTING:
-        _explain_asserts(_ASSERTING[name])
-    value = getattr(import_module(home), name)
+        import pytest
+
+        asserting = [f"{__name__}.{module}" for module in _ASSERTING[name]]
+        pytest.register_assert_rewrite(*(one for one in asserting if one not in sys.modules))
+    value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
-
-
-def _explain_asserts(modules: tuple[str, ...]) -> None:
-    import sys
-
-    import pytest
-
-    fresh = [module for module in modules if module not in sys.modules]
-    pytest.register_assert_rewrite(*fresh)
 
 
 def __dir__() -> list[str]:

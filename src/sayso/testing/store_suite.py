@@ -24,21 +24,13 @@ import pytest
 from sayso.keys import Keyring
 from sayso.stores.base import Store
 from sayso.testing.clock import FakeClock
-from sayso.testing.suite.asking import Asking
-from sayso.testing.suite.atomicity import Atomicity
-from sayso.testing.suite.closing import Closing
-from sayso.testing.suite.deciding import Deciding
+from sayso.testing.suite.asking import Asking, Granting
+from sayso.testing.suite.deciding import Deciding, Voting
 from sayso.testing.suite.effects import EffectKeys, Effects, Settlements
-from sayso.testing.suite.granting import Granting
-from sayso.testing.suite.keeping import Keeping
-from sayso.testing.suite.leasing import Leasing
-from sayso.testing.suite.moving import Moving
-from sayso.testing.suite.paging import Paging
-from sayso.testing.suite.recording import Recording
-from sayso.testing.suite.releasing import Releasing
-from sayso.testing.suite.running import Running
-from sayso.testing.suite.searching import Searching
-from sayso.testing.suite.voting import Voting
+from sayso.testing.suite.leasing import Closing, Leasing
+from sayso.testing.suite.listing import Paging, Searching
+from sayso.testing.suite.recording import Atomicity, Keeping, Recording
+from sayso.testing.suite.running import Moving, Releasing, Running
 from sayso.testing.world import World
 from sayso.types import Micros
 

@@ -40,6 +40,8 @@ from sayso.types import Grant, Json, Reviewer, Terms, Verdict
 
 SECOND = 1_000_000
 LEASE = 30 * SECOND
+#: Fields of a new call that tests set; all other options of ``World.new`` are terms.
+_FIELDS = {"binds", "note", "preview", "outcome", "effect_key", "settles", "caller"}
 
 R = TypeVar("R", Call, Run)
 
@@ -145,6 +147,18 @@ class World:
                 self.runs.setdefault(command.run)
         return self.store.transact(*commands)
 
+    def _call(self, command: Command) -> Call:
+        call: Call = self.transact(command)[0]
+        return call
+
+    def _calls(self, command: Command) -> tuple[Call, ...]:
+        calls: tuple[Call, ...] = self.transact(command)[0]
+        return calls
+
+    def _run(self, command: Command) -> Run:
+        run: Run = self.transact(command)[0]
+        return run
+
     def new(
         self,
         tool: str = "send",
@@ -153,19 +167,13 @@ class World:
         id: str = "",
         key: str = "",
         kind: str = "approval",
-        binds: str = "",
-        note: str = "",
-        preview: str = "",
-        outcome: tuple[bool, str | None] | None = None,
-        effect_key: str = "",
-        settles: bool = False,
-        caller: str = "",
         template: str = "",
         verdict: str = "ask",
-        **terms: Any,
+        **more: Any,
     ) -> NewCall:
-        """Return a call to propose. Other keyword arguments are terms of the policy."""
+        """Return a call to propose. ``more`` is fields of the call, and terms of the policy."""
         n = next(self._ids)
+        fields = {name: more.pop(name) for name in _FIELDS & set(more)}
         text = codec.canonical({"to": "bo"} if args is None else args).decode()
         return NewCall(
             id=id or f"req_{n:04d}",
@@ -176,14 +184,8 @@ class World:
             args=text,
             args_hash=codec.sha256(text.encode()),
             nonce=f"{n:032x}",
-            terms=Terms(verdict=Verdict(verdict), effect_key=template, **terms),
-            binds=binds,
-            note=note,
-            preview=preview,
-            outcome=outcome,
-            effect_key=effect_key,
-            settles=settles,
-            caller=caller,
+            terms=Terms(verdict=Verdict(verdict), effect_key=template, **more),
+            **fields,
         )
 
     def propose(
@@ -204,9 +206,7 @@ class World:
             messages=tuple(Message(run, body) for body in says),
             **options,
         )
-        (made,) = self.transact(command)
-        proposed: tuple[Call, ...] = made
-        return proposed
+        return self._calls(command)
 
     def ask(self, tool: str = "send", *, run: str = "r", thread: str = "t", **new: Any) -> Call:
         """Return a call that needs approval."""
@@ -273,19 +273,15 @@ class World:
             channel=more.pop("channel", "test"),
             **more,
         )
-        (decided,) = self.transact(command)
-        answered: Call = decided
-        return answered
+        return self._call(command)
 
     def start(self, *calls: Call, owner: str = "w1", lease: int = LEASE) -> tuple[Call, ...]:
         """Start calls of one run."""
         ids, seen = tuple(call.id for call in calls), tuple(self.mac_of(call) for call in calls)
         run, thread = calls[0].run, calls[0].thread
-        (started,) = self.transact(
+        return self._calls(
             Start(thread=thread, run=run, calls=ids, seen=seen, owner=owner, lease=lease)
         )
-        begun: tuple[Call, ...] = started
-        return begun
 
     def mac_of(self, call: Call) -> str:
         """Return the current MAC of a call's row."""
@@ -293,63 +289,41 @@ class World:
 
     def record(self, call: Call, *, ok: bool = True, result: str = '"sent"', **more: Any) -> Call:
         """Record the outcome of the attempt in ``call``."""
-        (recorded,) = self.transact(Record(**attempt_of(call), ok=ok, result=result, **more))
-        row: Call = recorded
-        return row
+        return self._call(Record(**attempt_of(call), ok=ok, result=result, **more))
 
     def complete(self, call: Call, owner: str = "w1", result: str = "true") -> Call:
         """Start and record a call in one commit."""
-        seen, place = self.mac_of(call), _place(call)
-        (completed,) = self.transact(
-            Complete(**place, call=call.id, seen=seen, result=result, owner=owner, lease=LEASE)
-        )
-        row: Call = completed
-        return row
+        seen = self.mac_of(call)
+        return self._call(Complete(**_of(call), seen=seen, result=result, owner=owner, lease=LEASE))
 
     def release(self, call: Call, caller: str = "use:1") -> Call:
         """Release a call to the agent that runs it."""
         seen = self.mac_of(call)
-        (released,) = self.transact(Release(**_place(call), call=call.id, seen=seen, caller=caller))
-        row: Call = released
-        return row
+        return self._call(Release(**_of(call), seen=seen, caller=caller))
 
     def defer(self, call: Call, caller: str) -> Call:
         """Tell the caller of a request that there is no answer yet."""
-        (deferred,) = self.transact(Defer(**_place(call), call=call.id, caller=caller))
-        row: Call = deferred
-        return row
+        return self._call(Defer(**_of(call), caller=caller))
 
     def report(self, call: Call, result: str = '"ran"', *, ok: bool = True) -> Call:
         """Report the result of a released call."""
-        (reported,) = self.transact(
-            ReportResult(**_place(call), call=call.id, ok=ok, result=result)
-        )
-        row: Call = reported
-        return row
+        return self._call(ReportResult(**_of(call), ok=ok, result=result))
 
     def suspend(self, call: Call) -> Call:
         """Suspend the attempt in ``call``, as a question in its body does."""
-        (suspended,) = self.transact(Suspend(**attempt_of(call)))
-        row: Call = suspended
-        return row
+        return self._call(Suspend(**attempt_of(call)))
 
     def doubt(self, call: Call, reason: str = "cut short") -> Call:
         """Mark the attempt in ``call`` as in doubt."""
-        (doubted,) = self.transact(MarkInDoubt(**attempt_of(call), reason=reason))
-        row: Call = doubted
-        return row
+        return self._call(MarkInDoubt(**attempt_of(call), reason=reason))
 
     def settle(self, call: Call, answer: str, **more: Any) -> Call:
         """Settle the doubt about the attempt in ``call`` with what the other side says."""
-        (settled,) = self.transact(Settle(**attempt_of(call), answer=answer, **more))
-        row: Call = settled
-        return row
+        return self._call(Settle(**attempt_of(call), answer=answer, **more))
 
     def sweep(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:
         """Release the run's lease if it has expired. Return the calls that are in doubt now."""
-        (doubted,) = self.transact(ReleaseLapsed(thread=thread, run=run))
-        calls: tuple[Call, ...] = doubted
-        return calls
+        return self._calls(ReleaseLapsed(thread=thread, run=run))
 
     def claim(
         self,
@@ -360,46 +334,35 @@ class World:
         force: bool = False,
     ) -> Run | None:
         """Claim a run that is due or, with ``force``, one that has no owner."""
-        (run_,) = self.transact(
-            Claim(thread=thread, run=run, owner=owner, lease=lease, force=force)
-        )
-        claimed: Run | None = run_
+        claim = Claim(thread=thread, run=run, owner=owner, lease=lease, force=force)
+        claimed: Run | None = self.transact(claim)[0]
         return claimed
 
     def renew(self, token: int, run: str = "r", thread: str = "t", lease: int = LEASE) -> bool:
         """Renew a lease. Return whether it was still held."""
-        (ours,) = self.transact(Renew(thread=thread, run=run, token=token, lease=lease))
-        return bool(ours)
+        return bool(self.transact(Renew(thread=thread, run=run, token=token, lease=lease))[0])
 
     def finish(self, status: str = "done", run: str = "r", thread: str = "t", **more: Any) -> Run:
         """Finish a run, with its current token unless another one is given."""
         known = self.store.run(run)
         more.setdefault("token", 0 if known is None else known.token)
-        (run_,) = self.transact(Finish(thread=thread, run=run, status=status, **more))
-        finished: Run = run_
-        return finished
+        return self._run(Finish(thread=thread, run=run, status=status, **more))
 
     def expire(self, call: Call) -> Call:
         """Expire a request if its time is up."""
-        (expired,) = self.transact(Expire(**_place(call), call=call.id))
-        row: Call = expired
-        return row
+        return self._call(Expire(**_of(call)))
 
     def cancel(
         self, call: Call | None = None, run: str = "r", thread: str = "t", **more: Any
     ) -> Run:
         """Cancel a request, or the run."""
-        place = {"thread": thread, "run": run} if call is None else _place(call)
+        target = {"thread": thread, "run": run} if call is None else _of(call)
         more = {"by": "ana", "reason": "changed my mind", **more}
-        (run_,) = self.transact(Cancel(**place, call=None if call is None else call.id, **more))
-        cancelled: Run = run_
-        return cancelled
+        return self._run(Cancel(**target, **more))
 
     def recover(self, run: str = "r", thread: str = "t") -> tuple[Call, ...]:
         """Recover a run after a restore. Return the calls that are in doubt now."""
-        (doubted,) = self.transact(Recover(thread=thread, run=run, by="ops"))
-        calls: tuple[Call, ...] = doubted
-        return calls
+        return self._calls(Recover(thread=thread, run=run, by="ops"))
 
     def grant(self, tool: str = "send", scope: Json = None, **more: Any) -> Grant:
         """Store a grant by ana, for any arguments unless a scope is given."""
@@ -413,8 +376,7 @@ class World:
             created=0,
             **more,
         )
-        (stored,) = self.transact(AddGrant(grant=grant))
-        kept: Grant = stored
+        kept: Grant = self.transact(AddGrant(grant=grant))[0]
         return kept
 
     def token(self, person: str, **more: Any) -> Principal:
@@ -428,15 +390,14 @@ class World:
             created=0,
             **more,
         )
-        (stored,) = self.transact(AddPrincipal(principal=principal, by="ops"))
-        kept: Principal = stored
+        kept: Principal = self.transact(AddPrincipal(principal=principal, by="ops"))[0]
         return kept
 
 
-def _place(call: Call) -> dict[str, Any]:
-    return {"thread": call.thread, "run": call.run}
+def _of(call: Call) -> dict[str, Any]:
+    return {"thread": call.thread, "run": call.run, "call": call.id}
 
 
 def attempt_of(call: Call) -> dict[str, Any]:
     """Return thread, run, call, token and number of the attempt in ``call``."""
-    return {**_place(call), "call": call.id, "token": call.token, "attempt": call.attempt}
+    return {**_of(call), "token": call.token, "attempt": call.attempt}

@@ -9,14 +9,13 @@ and stream chunks may lack their index.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sayso.agent.models.base import (
     Finish,
     Message,
-    ModelCall,
     ModelError,
     ModelReply,
     ModelRequest,
@@ -26,7 +25,7 @@ from sayso.agent.models.base import (
     with_ids,
 )
 from sayso.agent.models.openai_client import (
-    OpenAIClient,
+    OpenAIModel,
     ToolFormat,
     arguments_text,
     content_text,
@@ -46,25 +45,10 @@ _CUT: dict[str, Finish] = {
 }
 
 
-class OpenAIChat:
-    """A model behind Chat Completions.
+class OpenAIChat(OpenAIModel):
+    """A model behind Chat Completions."""
 
-    The ``openai`` client reads the key and the address from its own environment variables.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        client: Any = None,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        **settings: Any,
-    ) -> None:
-        self.name = f"openai:{model}"
-        self._model = model
-        self._settings = settings
-        self._client = OpenAIClient(client, base_url, api_key)
+    provider = "openai"
 
     async def reply(self, request: ModelRequest) -> ModelReply:
         """Return the whole reply. Raises ``ModelError``."""
@@ -105,22 +89,22 @@ class OpenAIChat:
         finish: Finish = cut or ("refusal" if refusal else "calls" if made else "stop")
         used = known_call_ids(request.messages)
         calls = with_ids((c[:3] for c in made), used) if finish == "calls" else ()
+        # Some servers expect extra fields back with their calls, such as signatures.
+        extras = zip(calls, (extra for *_, extra in made), strict=False)
         return ModelReply(
             text=content_text(message.get("content")),
             calls=calls,
             finish=finish,
             refusal=refusal,
-            items=tuple(_extras(calls, made)),
+            items=tuple({"type": _EXTRA, "id": c.id, "extra": more} for c, more in extras if more),
             usage=token_counts(data.get("usage")),
             response_id=data.get("id") or "",
         )
 
     def _choice(self, data: Mapping[str, Any]) -> dict[str, Any]:
         choices = data.get("choices") or [{}]
-        error = data.get("error") or choices[0].get(
-            "error"
-        )  # some servers send errors with status 200
-        if error:
+        error = data.get("error") or choices[0].get("error")
+        if error:  # some servers send errors with status 200
             said = error.get("message") if isinstance(error, Mapping) else error
             raise ModelError(f"{self.name} failed: {said}")
         if not choices[0]:
@@ -178,15 +162,14 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _named(name: str) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name}}
-
-
-def _allowed(mode: str, tools: list[Any]) -> dict[str, Any]:
-    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
-
-
-_FORMAT = ToolFormat(_tool, _named, _allowed)
+_FORMAT = ToolFormat(
+    tool=_tool,
+    named=lambda name: {"type": "function", "function": {"name": name}},
+    allowed=lambda mode, tools: {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": mode, "tools": tools},
+    },
+)
 
 
 # --- replies ---
@@ -205,15 +188,6 @@ def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str
         yield call.get("id") or "", name, arguments, extra
     if old := message.get("function_call"):
         yield "", old.get("name") or "", arguments_text(old.get("arguments")), {}
-
-
-def _extras(
-    calls: Iterable[ModelCall], made: Iterable[tuple[str, str, str, dict[str, Any]]]
-) -> Iterator[dict[str, Any]]:
-    """Yield the extra fields that a server expects back with its calls, such as signatures."""
-    for call, (*_, extra) in zip(calls, made, strict=False):
-        if extra:
-            yield {"type": _EXTRA, "id": call.id, "extra": extra}
 
 
 # --- streams ---
@@ -239,8 +213,7 @@ class _PartialCall:
         self.name = self.name or function.get("name") or ""
         if function.get("arguments"):
             self.arguments.append(function["arguments"])
-        known = ("id", "index", "type", "function")
-        self.extra |= {key: value for key, value in piece.items() if key not in known}
+        self.extra |= {key: value for key, value in piece.items() if key not in _PLAIN}
 
     def is_other_than(self, piece: Mapping[str, Any]) -> bool:
         """Return whether a chunk that names a function belongs to another call."""

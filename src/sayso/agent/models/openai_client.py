@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from json import JSONDecodeError
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from sayso import codec
 from sayso.agent.models.base import ModelError, ModelRequest, ToolSpec
@@ -94,6 +94,29 @@ class OpenAIClient:
             await client.close()
 
 
+class OpenAIModel:
+    """What the models behind both APIs share.
+
+    The ``openai`` client reads the key and the address from its own environment variables.
+    """
+
+    provider: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        client: Any = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self.name = f"{self.provider}:{model}"
+        self._model = model
+        self._settings = settings
+        self._client = OpenAIClient(client, base_url, api_key)
+
+
 def _openai() -> Any:
     try:
         return import_module("openai")
@@ -108,9 +131,8 @@ def _as_model_errors(name: str) -> Iterator[None]:
         yield
     except openai.APIStatusError as error:
         hint = _HINTS.get(error.status_code, "")
-        text = f"{name} answered {error.status_code}: {_message_of(error)}" + (
-            f" ({hint})" if hint else ""
-        )
+        text = f"{name} answered {error.status_code}: {_message_of(error)}"
+        text += f" ({hint})" if hint else ""
         raise ModelError(text, status=error.status_code, code=error.code or "") from error
     except openai.APIConnectionError as error:
         where = error.request.url

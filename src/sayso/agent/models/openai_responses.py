@@ -28,7 +28,7 @@ from sayso.agent.models.base import (
     with_ids,
 )
 from sayso.agent.models.openai_client import (
-    OpenAIClient,
+    OpenAIModel,
     ToolFormat,
     arguments_text,
     output_format,
@@ -45,25 +45,10 @@ _UNSUPPORTED = {"apply_patch_call", "computer_call", "custom_tool_call", "local_
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-class OpenAIResponses:
-    """A model behind the Responses API.
+class OpenAIResponses(OpenAIModel):
+    """A model behind the Responses API."""
 
-    The ``openai`` client reads the key and the address from its own environment variables.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        client: Any = None,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        **settings: Any,
-    ) -> None:
-        self.name = f"openai-responses:{model}"
-        self._model = model
-        self._settings = settings
-        self._client = OpenAIClient(client, base_url, api_key)
+    provider = "openai-responses"
 
     async def reply(self, request: ModelRequest) -> ModelReply:
         """Return the whole reply. Raises ``ModelError``."""
@@ -108,10 +93,22 @@ class OpenAIResponses:
     def _read(self, data: Mapping[str, Any], request: ModelRequest) -> ModelReply:
         cut = self._cut(data)
         output = [item for item in data.get("output") or () if isinstance(item, Mapping)]
-        _refuse_unsupported(output)
         text, refusal = output_text(output)
-        made = [_call(item) for item in output if item.get("type") == "function_call"]
-        asked = [_approval(i) for i in output if i.get("type") == "mcp_approval_request"]
+        made: list[tuple[str, str, str]] = []
+        asked: list[HostedApproval] = []
+        for item in output:
+            kind, name = item.get("type"), item.get("name") or ""
+            arguments = arguments_text(item.get("arguments"))
+            if kind in _UNSUPPORTED:
+                raise ModelError(
+                    f"the model made a {kind}, which the agent cannot run; remove that tool from "
+                    "the settings"
+                )
+            if kind == "function_call":
+                made.append((item.get("call_id") or "", name, arguments))
+            elif kind == "mcp_approval_request":
+                server = item.get("server_label") or ""
+                asked.append(HostedApproval(item["id"], server, name, arguments))
         waits = bool(made or asked)
         finish: Finish = cut or ("refusal" if refusal else "calls" if waits else "stop")
         used = known_call_ids(request.messages)
@@ -154,18 +151,15 @@ def _input(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
                     "output": message["content"],
                 }
             case "approval":
-                yield _approval_response(message)
+                why = {"reason": message["reason"]} if message.get("reason") else {}
+                yield {
+                    "type": "mcp_approval_response",
+                    "approval_request_id": message["request_id"],
+                    "approve": message["approve"],
+                    **why,
+                }
             case role:
                 yield {"role": role, "content": message["content"]}
-
-
-def _approval_response(message: Message) -> dict[str, Any]:
-    answer = {
-        "type": "mcp_approval_response",
-        "approval_request_id": message["request_id"],
-        "approve": message["approve"],
-    }
-    return {**answer, "reason": message["reason"]} if message.get("reason") else answer
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -178,40 +172,11 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _named(name: str) -> dict[str, Any]:
-    return {"type": "function", "name": name}
-
-
-def _allowed(mode: str, tools: list[Any]) -> dict[str, Any]:
-    return {"type": "allowed_tools", "mode": mode, "tools": tools}
-
-
-_FORMAT = ToolFormat(_tool, _named, _allowed)
-
-
-# --- replies ---
-
-
-def _call(item: Mapping[str, Any]) -> tuple[str, str, str]:
-    return item.get("call_id") or "", item.get("name") or "", arguments_text(item.get("arguments"))
-
-
-def _approval(item: Mapping[str, Any]) -> HostedApproval:
-    return HostedApproval(
-        id=item["id"],
-        server=item.get("server_label") or "",
-        name=item.get("name") or "",
-        arguments=arguments_text(item.get("arguments")),
-    )
-
-
-def _refuse_unsupported(output: Iterable[Mapping[str, Any]]) -> None:
-    for item in output:
-        if item.get("type") in _UNSUPPORTED:
-            raise ModelError(
-                f"the model made a {item['type']}, which the agent cannot run; remove that tool "
-                "from the settings"
-            )
+_FORMAT = ToolFormat(
+    tool=_tool,
+    named=lambda name: {"type": "function", "name": name},
+    allowed=lambda mode, tools: {"type": "allowed_tools", "mode": mode, "tools": tools},
+)
 
 
 # --- output items: storing them, and sending them again ---

@@ -1,4 +1,4 @@
-"""Decisions: the first one wins, if the reviewer may decide, in time, on the digest they saw."""
+"""Decisions by one person, or by as many as the quorum demands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sayso.errors import (
 )
 from sayso.rows import Call, CallStatus, RunStatus
 from sayso.testing.world import SECOND, World, tool_of
-from sayso.types import Grant, Reviewer
+from sayso.types import Grant, Reviewer, Terms
 
 
 class Deciding:
@@ -127,13 +127,13 @@ class Deciding:
         assert world.decide(call, type, seen_digest=call.digest, **more) == won
         assert world.everything() == before
 
-    def test_an_echo_comes_back_however_far_the_call_has_come(self, world: World) -> None:
+    def test_an_echo_of_a_finished_call_returns_it(self, world: World) -> None:
         call = world.ask()
         world.decide(call)
         done = world.record(world.start(call)[0])
         assert world.decide(call, seen_digest=call.digest) == done
 
-    def test_what_was_not_seen_is_not_approved(self, world: World) -> None:
+    def test_an_approval_needs_the_digest_that_was_seen(self, world: World) -> None:
         call = world.ask()
         before = world.everything()
         with pytest.raises(InvalidDecision) as refused:
@@ -161,7 +161,7 @@ class Deciding:
             world.decide(world.ask(), "edit")
         assert refused.value.path == "args"
 
-    def test_nothing_has_that_id(self, world: World) -> None:
+    def test_deciding_an_unknown_call(self, world: World) -> None:
         call = world.ask()
         before = world.everything()
         with pytest.raises(NotFound, match="req_none"):
@@ -182,7 +182,9 @@ class Deciding:
             ({"assurance": "session"}, Reviewer("ana", assurance="token")),
         ],
     )
-    def test_who_may_not(self, world: World, terms: dict[str, Any], by: Reviewer) -> None:
+    def test_reviewers_who_may_not_decide(
+        self, world: World, terms: dict[str, Any], by: Reviewer
+    ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
         before = world.everything()
         for type in ("approve", "reject"):
@@ -200,7 +202,9 @@ class Deciding:
             ({"assurance": "os-user"}, Reviewer("ana", assurance="token")),
         ],
     )
-    def test_who_may(self, world: World, terms: dict[str, Any], by: Reviewer) -> None:
+    def test_reviewers_who_may_decide(
+        self, world: World, terms: dict[str, Any], by: Reviewer
+    ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
         assert world.decide(call, by=by).status is CallStatus.READY
 
@@ -260,14 +264,14 @@ class Deciding:
         world.decide(call, grant=_grant(world), seen_digest=call.digest)
         assert world.events("@system") == ["granted"]
 
-    def test_who_only_chats_gives_no_grant(self, world: World) -> None:
+    def test_a_chat_user_cannot_grant(self, world: World) -> None:
         (call,) = world.propose(world.new(), requester="cleo")
         with pytest.raises(NotAllowed, match="reviewer"):
             world.decide(call, by=Reviewer("cleo", role="chat"), grant=_grant(world))
         assert world.store.grants() == []
         assert world.ask().status is CallStatus.ASKED
 
-    def test_no_grant_with_a_no_a_quorum_or_a_question(self, world: World) -> None:
+    def test_no_grant_with_a_rejection_a_quorum_or_a_question(self, world: World) -> None:
         refused = [
             (world.ask(), "reject"),
             (world.ask(quorum=2), "approve"),
@@ -300,7 +304,7 @@ class Deciding:
         assert world.run().in_doubt == 0
         assert world.run().ready_at == world.clock()
 
-    def test_an_old_yes_does_not_mean_run_it_again(self, world: World) -> None:
+    def test_an_old_approval_does_not_approve_running_again(self, world: World) -> None:
         call = world.ask()
         world.decide(call)
         started = world.start(call)[0]
@@ -346,3 +350,105 @@ def _decide(world: World, asked: Call, **other: Any) -> Decide:
         seen_digest=world.digest(asked),
     )
     return replace(command, **other)
+
+
+class Voting:
+    """``Decide`` by several people."""
+
+    def test_a_request_waits_for_its_quorum(self, world: World) -> None:
+        call = world.ask(quorum=3)
+        for number, person in enumerate(("ana", "bo"), 1):
+            voted = world.decide(call, by=person)
+            assert voted.status is CallStatus.ASKED
+            assert [vote.by for vote in voted.votes] == ["ana", "bo"][:number]
+            assert voted.decision is None
+        assert world.run().wake == 0
+        assert world.run().ready_at is None
+        done = world.decide(call, by="cy")
+        assert done.status is CallStatus.READY
+        assert done.decision is not None
+        assert done.decision.by == "cy"
+        assert [vote.by for vote in done.votes] == ["ana", "bo", "cy"]
+        assert world.events() == ["asked", "voted", "voted", "decided"]
+        for vote in done.votes:
+            assert world.keys.verify(signed_bytes(vote), vote.signature)
+
+    def test_a_second_vote_of_the_same_person_changes_nothing(self, world: World) -> None:
+        call = world.ask(quorum=2)
+        world.decide(call, by="ana")
+        before = world.everything()
+        assert world.decide(call, by="ana").status is CallStatus.ASKED
+        assert world.everything() == before
+
+    def test_one_rejection_closes_the_request(self, world: World) -> None:
+        call = world.ask(quorum=3)
+        world.decide(call, by="ana")
+        closed = world.decide(call, "reject", "bo")
+        assert closed.status is CallStatus.REJECTED
+        with pytest.raises(AlreadyDecided, match="bo decided 'reject'"):
+            world.decide(call, by="cy", seen_digest=call.digest)
+
+    def test_a_voter_may_still_reject(self, world: World) -> None:
+        call = world.ask(quorum=2)
+        world.decide(call, by="ana")
+        assert world.decide(call, "reject", "ana").status is CallStatus.REJECTED
+
+    def test_an_edit_voids_the_votes_and_is_one_itself(self, world: World) -> None:
+        call = world.ask(quorum=2)
+        world.decide(call, by="ana")
+        edited = world.decide(call, "edit", "bo", args={"to": "cy"})
+        assert edited.status is CallStatus.ASKED
+        assert [(vote.by, vote.type) for vote in edited.votes] == [("bo", "edit")]
+        assert edited.votes[0].digest == edited.digest != call.digest
+        with pytest.raises(Conflict):
+            world.decide(call, by="ana", seen_digest=call.digest)
+        done = world.decide(call, by="ana")
+        assert done.status is CallStatus.READY
+        assert done.args == '{"to":"cy"}'
+        assert done.original == '{"to":"bo"}'
+
+    def test_an_edit_of_an_edit_remembers_the_first(self, world: World) -> None:
+        call = world.ask(quorum=2)
+        world.decide(call, "edit", "ana", args={"to": "cy"})
+        again = world.decide(call, "edit", "bo", args={"to": "di"})
+        assert (again.rev, again.original, again.args) == (3, '{"to":"bo"}', '{"to":"di"}')
+        assert [vote.by for vote in again.votes] == ["bo"]
+
+    def test_an_edit_may_raise_the_bar(self, world: World) -> None:
+        call = world.ask()
+        edited = world.decide(call, "edit", "ana", args={"to": "cy"}, terms=Terms(quorum=2))
+        assert edited.status is CallStatus.ASKED
+        assert world.decide(call, by="bo").status is CallStatus.READY
+
+    def test_a_quorum_counts_authenticated_people_only(self, world: World) -> None:
+        call = world.ask(quorum=2)
+        for assurance in ("code", "os-user"):
+            with pytest.raises(NotAllowed, match="token"):
+                world.decide(call, by=Reviewer("ana", assurance=assurance))
+        world.decide(call, by=Reviewer("ana", assurance="token"))
+        assert world.decide(call, by=Reviewer("bo", assurance="session")).status == "ready"
+
+    def test_each_voter_must_be_allowed(self, world: World) -> None:
+        call = world.ask(quorum=2, reviewers=("ana", "bo"))
+        world.decide(call, by="ana")
+        with pytest.raises(NotAllowed):
+            world.decide(call, by="eve")
+        assert world.decide(call, by="bo").status is CallStatus.READY
+
+    def test_a_doubt_needs_the_quorum_again(self, world: World) -> None:
+        call = world.ask(quorum=2)
+        world.decide(call, by="ana")
+        world.decide(call, by="bo")
+        world.doubt(world.start(call)[0])
+        assert world.call(call).votes == ()
+        assert world.decide(call, by="ana").status is CallStatus.IN_DOUBT
+        assert world.decide(call, by="bo").status is CallStatus.READY
+
+    def test_asking_again_forgets_the_votes(self, world: World) -> None:
+        call = world.ask(quorum=2, valid_for=10.0)
+        world.decide(call, by="ana")
+        world.decide(call, by="bo")
+        world.clock.advance(10)
+        again = world.start(world.call(call))[0]
+        assert (again.status, again.votes) == (CallStatus.ASKED, ())
+        assert world.decide(call, by="ana").status is CallStatus.ASKED

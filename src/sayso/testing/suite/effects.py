@@ -46,7 +46,7 @@ class Effects:
         assert world.start(call) == (world.call(call),)
         assert world.everything() == before
 
-    def test_a_failure_that_nobody_retries_is_the_end(self, world: World) -> None:
+    def test_a_failure_without_retry_is_final(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         failed = world.record(call, ok=False, result="no such city")
         assert (failed.status, failed.result) == (CallStatus.FAILED, "no such city")
@@ -63,7 +63,7 @@ class Effects:
         assert world.record(two, ok=False, result="boom", retry=True).result == '"first"'
         assert world.everything() == before
 
-    def test_a_read_breaks_nobodys_lease(self, world: World) -> None:
+    def test_a_read_does_not_break_a_lease(self, world: World) -> None:
         call = gated_read(world)
         world.running(owner="w1")
         held = world.run()
@@ -76,7 +76,7 @@ class Effects:
         now = world.run()
         assert (now.owner, now.token, now.ready_at) == (held.owner, held.token, held.ready_at)
 
-    def test_a_read_in_a_run_that_is_held_keeps_the_lease_or_lets_go(self, world: World) -> None:
+    def test_a_read_under_a_lease_keeps_or_releases_it(self, world: World) -> None:
         (call,) = world.propose(
             world.new(verdict="allow", effect="read"), owner="w1", lease=30_000_000
         )
@@ -143,7 +143,7 @@ class Effects:
         assert world.finish().status is RunStatus.DONE
 
     @pytest.mark.parametrize("wrong", [{"effect": "once"}, {"verdict": "ask"}])
-    def test_nothing_else_runs_before_it_is_proposed(
+    def test_only_an_allowed_read_may_run_before_it_is_proposed(
         self, world: World, wrong: dict[str, str]
     ) -> None:
         world.ready()
@@ -162,7 +162,7 @@ class Effects:
         failed = world.call(call)
         assert (failed.status, failed.result) == (CallStatus.FAILED, "timed out")
 
-    def test_a_read_that_nobody_tried_keeps_the_run_open(self, world: World) -> None:
+    def test_an_untried_read_keeps_the_run_open(self, world: World) -> None:
         call = gated_read(world)
         assert world.finish("done").status is RunStatus.RUNNING
         assert world.call(call).status is CallStatus.READY
@@ -175,7 +175,7 @@ class Effects:
         world.decide(question)
         assert world.run().ready_at == world.clock()
 
-    def test_a_read_that_is_called_off_stays_so(self, world: World) -> None:
+    def test_a_cancelled_read_stays_cancelled(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         world.cancel(call)
         assert world.record(call).status is CallStatus.CANCELLED
@@ -236,9 +236,7 @@ class EffectKeys:
         assert world.start(call)[0].status is CallStatus.FAILED
 
     @pytest.mark.parametrize("answer", ["approve", "respond", "reject"])
-    def test_a_person_who_settles_a_doubt_does_not_free_the_key(
-        self, world: World, answer: str
-    ) -> None:
+    def test_deciding_a_doubt_does_not_free_the_key(self, world: World, answer: str) -> None:
         doubted = world.doubted(effect_key="/refund:17")
         more = {"value": "paid"} if answer == "respond" else {}
         call = world.decide(doubted, answer, **more)
@@ -247,7 +245,7 @@ class EffectKeys:
         if answer == "approve":
             assert world.start(call)[0].status is CallStatus.RUNNING
 
-    def test_what_is_idempotent_runs_again_under_its_own_key(self, world: World) -> None:
+    def test_an_idempotent_call_runs_again_with_its_key(self, world: World) -> None:
         call = world.running(effect_key="/sync", effect="idempotent")
         world.doubt(call)
         assert world.start(world.call(call))[0].status is CallStatus.RUNNING
@@ -273,7 +271,7 @@ class EffectKeys:
         assert world.decide(by_code, "edit", args={"order": 18}).effect_key == ""
 
     @pytest.mark.parametrize("same", [True, False])
-    def test_the_first_result_goes_to_who_may_see_it(self, world: World, same: bool) -> None:
+    def test_only_the_same_agent_gets_the_first_result(self, world: World, same: bool) -> None:
         first = world.running(effect_key="/refund:17")
         world.record(first, result='"receipt 1"')
         new = world.new(verdict="allow", effect_key="/refund:17", on_duplicate="result")
@@ -295,13 +293,13 @@ class EffectKeys:
         started = world.start(*calls)
         assert [call.status for call in started] == ["running", "failed"]
 
-    def test_what_starts_as_it_is_proposed_takes_its_key_too(self, world: World) -> None:
+    def test_a_call_started_by_propose_takes_its_key(self, world: World) -> None:
         new = [world.new(verdict="allow", effect_key=key) for key in ("/b", "/a", "/b")]
         calls = world.propose(*new, owner="w1", lease=30_000_000)
         assert [call.status for call in calls] == ["running", "running", "failed"]
         assert [effect.key for effect in world.store.effects()] == ["/a", "/b"]
 
-    def test_what_is_asked_about_again_takes_no_key(self, world: World) -> None:
+    def test_a_call_that_is_asked_again_takes_no_key(self, world: World) -> None:
         call = world.ready(effect_key="/refund:17", valid_for=1.0)
         world.clock.advance(2)
         assert world.start(call)[0].status is CallStatus.ASKED
@@ -313,14 +311,14 @@ class EffectKeys:
             assert world.record(world.start(call)[0]).status is CallStatus.DONE
         assert world.store.effects() == []
 
-    def test_what_may_have_run_since_a_backup_has_its_key(self, world: World) -> None:
+    def test_a_recovered_call_holds_its_key(self, world: World) -> None:
         call = world.ready(effect_key="/refund:17")
         world.recover()
         held = world.store.effect("/refund:17")
         assert held is not None
         assert held.call == call.id
 
-    def test_what_is_refused_changes_no_key(self, world: World) -> None:
+    def test_a_refused_start_takes_no_key(self, world: World) -> None:
         world.ready(effect_key="/refund:17")
         world.cancel()
         before = world.everything()
@@ -333,7 +331,7 @@ class EffectKeys:
 class Settlements:
     """Settling doubts by asking the other side: it ran, it did not run, or unknown."""
 
-    def test_that_it_ran_closes_the_doubt_with_its_result(self, world: World) -> None:
+    def test_ran_closes_the_doubt_with_its_result(self, world: World) -> None:
         call = lapsed(world)
         assert world.run().in_doubt == 1
         done = world.settle(call, "ran", result='"receipt 1"')
@@ -347,7 +345,7 @@ class Settlements:
             world.decide(done, "reject", seen_digest=world.digest(call))
 
     @pytest.mark.parametrize("answer", ["did_not_run", "unknown"])
-    def test_anything_else_is_evidence_and_starts_nothing(self, world: World, answer: str) -> None:
+    def test_other_answers_are_evidence_and_start_nothing(self, world: World, answer: str) -> None:
         call = world.settle(lapsed(world), answer, said="no refund for order 17")
         doubt = call.doubt
         assert doubt is not None
@@ -367,7 +365,7 @@ class Settlements:
         assert world.call(call).status is CallStatus.IN_DOUBT
         assert world.events(call=call).count("settled") == 1
 
-    def test_an_answer_counts_more_than_none(self, world: World) -> None:
+    def test_an_answer_replaces_unknown(self, world: World) -> None:
         call = lapsed(world)
         world.settle(call, "unknown", said="no answer")
         world.settle(call, "unknown", said="no answer again")
@@ -375,7 +373,7 @@ class Settlements:
         assert world.events(call=call).count("settled") == 2
 
     @pytest.mark.parametrize("answer", ["approve", "respond", "reject"])
-    def test_a_person_who_was_faster_has_settled_it(self, world: World, answer: str) -> None:
+    def test_a_decision_that_came_first_settles_the_doubt(self, world: World, answer: str) -> None:
         call = lapsed(world)
         more = {"value": "paid"} if answer == "respond" else {}
         decided = world.decide(call, answer, **more)
@@ -393,7 +391,7 @@ class Settlements:
         assert world.settle(first, "ran", result="1") == doubted
         assert world.settle(doubted, "ran", result="1").status is CallStatus.DONE
 
-    def test_nobody_is_asked_before_the_lease_has_ended(self, world: World) -> None:
+    def test_a_doubt_is_not_settled_before_the_lease_ends(self, world: World) -> None:
         call = world.doubted(settles=True)
         run = world.run()
         assert (run.status, run.owner) == (RunStatus.PAUSED, None)
@@ -420,7 +418,7 @@ class Settlements:
         assert len(world.store.ready(["agent"], 9)) == 1
 
     @pytest.mark.parametrize("answer", ["did_not_run", "unknown"])
-    def test_given_up_as_it_did_not_run_it_gives_its_key_back(
+    def test_rejecting_a_call_that_did_not_run_frees_its_key(
         self, world: World, answer: str
     ) -> None:
         call = world.settle(lapsed(world, effect_key="/refund:17"), answer)
@@ -431,7 +429,7 @@ class Settlements:
         started = world.start(second)[0].status
         assert started is (CallStatus.RUNNING if answer == "did_not_run" else CallStatus.FAILED)
 
-    def test_what_is_run_again_takes_its_own_key_again(self, world: World) -> None:
+    def test_a_call_that_runs_again_takes_its_key_again(self, world: World) -> None:
         call = world.settle(lapsed(world, effect_key="/refund:17"), "did_not_run")
         (again,) = world.start(world.decide(call))
         assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
@@ -446,7 +444,7 @@ class Settlements:
         assert world.settle(call, "ran", result="1").status is CallStatus.DONE
         assert world.run().status is RunStatus.CANCELLED
 
-    def test_what_may_have_run_since_a_backup_can_be_asked_about(self, world: World) -> None:
+    def test_a_recovered_call_can_be_settled(self, world: World) -> None:
         world.ready(settles=True)
         (call,) = world.recover()
         assert len(world.store.ready(["agent"], 9)) == 1

@@ -1,23 +1,235 @@
-"""The record: events and cursors, seals, pruning, people, and notifications of commits."""
+"""Commits and the record: atomicity, events, seals, pruning, and values that survive unchanged."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from sayso import codec
-from sayso.engine.commands import Note, RevokePrincipal
-from sayso.errors import Conflict, InvalidCall, NotFound
-from sayso.rows import SYSTEM_THREAD, CallStatus, Event
+from sayso.engine.commands import (
+    COMMANDS,
+    AddGrant,
+    Cancel,
+    Command,
+    Decide,
+    Expire,
+    Finish,
+    Look,
+    Note,
+    Propose,
+    Record,
+    RevokePrincipal,
+    Start,
+)
+from sayso.errors import AlreadyDecided, Conflict, InvalidCall, NotFound, SaysoError
+from sayso.rows import SYSTEM_THREAD, Call, CallStatus, Event, Message, RunStatus
+from sayso.stores.base import Query
 from sayso.testing.checks import all_events, all_seals, all_threads, whole_chain
-from sayso.testing.world import SECOND, World
+from sayso.testing.world import LEASE, SECOND, World
+from sayso.types import Grant, Reviewer, Risk
+
+
+class Atomicity:
+    """``transact`` and ``transact_now``."""
+
+    def test_several_commands_are_one_commit(self, world: World) -> None:
+        call = world.running()
+        done, run = world.transact(_recorded(call), Finish(thread="t", run="r", status="done"))
+        assert (done.status, run.status) == (CallStatus.DONE, RunStatus.DONE)
+        assert (world.call(call), world.run()) == (done, run)
+        assert world.events()[-2:] == ["recorded", "finished"]
+
+    def test_transact_now_commits_like_transact(self, world: World) -> None:
+        """``transact_now`` may decline, and then nothing has changed."""
+        call = world.running()
+        finish = Finish(thread="t", run="r", status="done")
+        results = world.store.transact_now(_recorded(call), finish)
+        if results is None:
+            assert world.call(call) == call
+        else:
+            assert (world.call(call), world.run()) == tuple(results)
+            assert world.events()[-2:] == ["recorded", "finished"]
+        world.check()
+
+    def test_look_returns_the_run_as_committed(self, world: World) -> None:
+        """The run comes back as it was committed; reading it is not a boundary."""
+        crossed: list[str] = []
+        world.store.boundary = lambda name, when: crossed.append(name)
+        (call,), run = world.transact(
+            Propose(thread="t", run="r", agent="agent", calls=(world.new(),)),
+            Look(thread="t", run="r"),
+        )
+        assert run == world.run()
+        assert (run.status, run.asked) == (RunStatus.PAUSED, 1)
+        assert call == world.call(call)
+        assert set(crossed) == {"propose"}
+
+    def test_later_commands_see_what_earlier_ones_did(self, world: World) -> None:
+        new = world.new()
+        propose = Propose(thread="t", run="r", agent="agent", calls=(new,))
+        ((asked,),) = world.transact(propose)
+        decide = Decide(
+            thread="t",
+            run="r",
+            call=asked.id,
+            type="approve",
+            by=Reviewer("ana"),
+            channel="test",
+            seen_digest=asked.digest,
+        )
+        start = Start(
+            thread="t", run="r", calls=(asked.id,), seen=(asked.mac,), owner="w1", lease=LEASE
+        )
+        _, (started,) = world.transact(decide, start)
+        assert started.status is CallStatus.RUNNING
+        assert world.call(asked) == started
+
+    def test_if_one_command_raises_nothing_changes(self, world: World) -> None:
+        asked = world.ask()
+        before = world.everything()
+        good: list[Command] = [
+            Propose(
+                thread="t",
+                run="r",
+                agent="agent",
+                calls=(world.new("other"),),
+                messages=(Message("r", "hello"),),
+                snapshot="{}",
+            ),
+            Cancel(thread="t", run="r", call=asked.id, by="ana"),
+        ]
+        bad = Finish(thread="t", run="r", status="done", token=99)
+        for commands in ([*good, bad], [bad, *good], [good[0], bad, good[1]]):
+            with pytest.raises(Conflict):
+                world.transact(*commands)
+            assert world.everything() == before
+        world.transact(*good)
+        assert world.everything() != before
+
+    def test_a_failed_transaction_creates_no_run(self, world: World) -> None:
+        propose = Propose(thread="t", run="r", agent="agent", messages=(Message("r", "hello"),))
+        expire = Expire(thread="t", run="r", call="none")
+        with pytest.raises(NotFound):
+            world.transact(propose, expire)
+        assert world.store.run("r") is None
+        assert world.store.live_run("t") is None
+        assert world.store.messages("t") == []
+        assert world.store.threads() == []
+        world.ask()
+
+    def test_one_transaction_is_for_one_thread_and_one_run(self, world: World) -> None:
+        world.ask()
+        world.ask(run="r2", thread="t2")
+        before = world.everything()
+        mixed: list[list[Command]] = [
+            [_note("t"), _note("t2")],
+            [Expire(thread="t", run="r", call="a"), Expire(thread="t", run="r2", call="b")],
+        ]
+        for commands in mixed:
+            with pytest.raises(SaysoError):
+                world.transact(*commands)
+        assert world.everything() == before
+
+    def test_a_command_that_names_the_wrong_place_is_refused(self, world: World) -> None:
+        call = world.ask(expires_in=1)
+        other = world.ask(expires_in=1, run="r2", thread="t2")
+        world.clock.advance(1)
+        before = world.everything()
+        wrong = [
+            Expire(thread="t2", run="r", call=call.id),
+            Expire(thread="t", run="r2", call=call.id),
+            Expire(thread="t", run="r", call=other.id),
+            Finish(thread="t2", run="r", status="done", token=0),
+        ]
+        for command in wrong:
+            with pytest.raises((Conflict, NotFound)):
+                world.transact(command)
+        assert world.everything() == before
+
+    def test_a_refused_command_does_not_block_the_next(self, world: World) -> None:
+        for _ in range(3):
+            with pytest.raises(NotFound):
+                world.finish(run="none")
+            world.ask()
+        assert len(world.store.calls_of("r")) == 3
+
+    def test_a_bug_in_a_command_changes_nothing(self, world: World) -> None:
+        world.propose()
+        before = world.everything()
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no such status"):
+                world.finish("no such status")
+        assert world.everything() == before
+        assert world.finish().status is RunStatus.DONE
+
+    def test_boundaries_are_named_after_their_commands(self, world: World) -> None:
+        crossed: list[tuple[str, str]] = []
+        world.store.boundary = lambda name, when: crossed.append((name, when))
+        call = world.running()
+        with pytest.raises(NotFound):
+            world.finish(run="none")
+        world.transact(_recorded(call), Finish(thread="t", run="r", status="done"))
+        names = ["propose", "start", "record+finish"]
+        assert crossed == [(name, when) for name in names for when in ("before", "after")]
+        assert {part for name in names for part in name.split("+")} <= {c.name for c in COMMANDS}
+
+    def test_a_failure_before_the_commit_changes_nothing(self, world: World) -> None:
+        def fail(name: str, when: str) -> None:
+            if when == "before":
+                raise RuntimeError("the lights went out")
+
+        world.ask()
+        before = world.everything()
+        world.store.boundary = fail
+        with pytest.raises(RuntimeError, match="lights"):
+            world.ask()
+        world.store.boundary = None
+        assert world.everything() == before
+        world.ask("something else")
+        assert len(world.store.calls_of("r")) == 2
+
+    def test_notes_are_events(self, world: World) -> None:
+        world.transact(Note(type="policy_loaded", actor="ops", body={"digest": "d", "n": 1}))
+        world.transact(_note("t"))
+        assert world.events() == ["policy_loaded", "noted"]
+        assert world.body("policy_loaded")["digest"] == "d"
+        assert {thread.id for thread in world.store.threads()} >= {"@system"}
+
+    def test_grants_and_tokens_are_events_of_the_system_thread(self, world: World) -> None:
+        world.grant()
+        world.token("ana")
+        assert [thread.id for thread in world.store.threads()] == ["@system"]
+        assert world.events("@system") == ["granted", "token_created"]
+        grant = Grant(
+            id="grt_y", agent="a", tool="t", tool_digest="d", scope="{}", by="ana", created=0
+        )
+        assert AddGrant(grant=grant).thread == "@system"
+
+
+def _note(thread: str) -> Note:
+    return Note(thread=thread, type="noted", actor="ops")
+
+
+def _recorded(call: Call) -> Record:
+    return Record(
+        thread=call.thread,
+        run=call.run,
+        call=call.id,
+        token=call.token,
+        attempt=call.attempt,
+        ok=True,
+        result="1",
+    )
 
 
 class Recording:
     """``events``, ``newest``, ``chain``, ``threads``, ``seal``, ``prune``, ``subscribe``."""
 
-    def test_a_cursor_goes_on_where_it_stopped(self, world: World) -> None:
+    def test_a_cursor_continues_where_it_stopped(self, world: World) -> None:
         assert world.store.events() == []
         assert world.store.events(world.store.tail()) == []
         for number in range(5):
@@ -52,12 +264,12 @@ class Recording:
         world.ask(run="later", thread="later")
         assert store.newest(forward[3][0], limit=50) == forward[:3][::-1]
 
-    def test_a_place_that_is_none_is_refused(self, world: World) -> None:
+    def test_an_invalid_cursor_is_refused(self, world: World) -> None:
         for read in (world.store.events, world.store.newest):
             with pytest.raises(InvalidCall, match="not a cursor"):
                 read("nowhere")
 
-    def test_one_thread_is_found_among_its_likes(self, world: World) -> None:
+    def test_threads_with_similar_names_are_told_apart(self, world: World) -> None:
         names = ["a", "a-1", "a-10", "b\U0010ffff", "ä", "\x01", "x" * 300]
         for name in names:
             world.ask(run=f"run {name}", thread=name)
@@ -68,7 +280,7 @@ class Recording:
         for name in ("a-", "a-11", "b", "zz", ""):
             assert world.store.thread(name) is None
 
-    def test_events_say_who_what_and_when(self, world: World) -> None:
+    def test_events_have_an_actor_a_place_and_a_time(self, world: World) -> None:
         call = world.ask()
         world.clock.advance(7)
         world.decide(call)
@@ -127,7 +339,7 @@ class Recording:
         assert world.store.seals(limit=1) == [first]
         assert {thread.sealed for thread in world.store.threads()} == {1, 2}
 
-    def test_a_thousand_events_demand_a_seal(self, world: World) -> None:
+    def test_a_thousand_events_are_sealed(self, world: World) -> None:
         notes = [Note(type="seen", actor="ana")] * 111
         for count in range(9):
             world.store.transact(*notes)
@@ -139,7 +351,7 @@ class Recording:
             world.store.transact(*notes)
         assert world.store.seals() == [seal]
 
-    def test_an_event_that_is_a_minute_old_demands_a_seal(self, world: World) -> None:
+    def test_events_are_sealed_after_a_minute(self, world: World) -> None:
         world.ask(thread="t", run="r")
         world.clock.advance(59)
         world.ask(thread="t2", run="r2")
@@ -157,7 +369,7 @@ class Recording:
         world.ask(thread="t6", run="r6")
         assert len(world.store.seals()) == 2
 
-    def test_a_timer_seals_what_no_commit_follows(self, world: World) -> None:
+    def test_seal_if_due_seals_without_a_commit(self, world: World) -> None:
         assert world.store.seal_if_due() is None
         world.ask()
         assert world.store.seal_if_due() is None
@@ -169,7 +381,7 @@ class Recording:
 
     # -- pruning
 
-    def test_pruning_forgets_contents_and_keeps_the_chain(self, world: World) -> None:
+    def test_pruning_deletes_contents_and_keeps_the_chain(self, world: World) -> None:
         old = world.record(world.running(run="old", thread="t1", note="secret"))
         world.propose(says=("a secret",), run="old", thread="t1")
         world.finish(run="old", thread="t1")
@@ -214,7 +426,7 @@ class Recording:
         assert world.call(call).status is CallStatus.READY
         assert len(world.store.chain("t1")) == 2
 
-    def test_a_run_is_kept_until_the_call_that_began_it_has_ended(self, world: World) -> None:
+    def test_an_inner_run_is_kept_until_its_call_has_ended(self, world: World) -> None:
         outer = world.running(run="outer", thread="t1")
         world.propose(run="inner", thread="t2", parent_call=outer.id)
         world.finish(run="inner", thread="t2")
@@ -232,7 +444,7 @@ class Recording:
         assert world.store.prune(world.clock(), "ops")["runs"] == 1
         assert world.store.prune(world.clock(), "ops")["runs"] == 0
 
-    def test_pruning_names_what_was_forgotten_in_order(self, world: World) -> None:
+    def test_pruning_records_the_runs_in_order(self, world: World) -> None:
         for name in ("b", "c", "a"):
             world.propose(world.new(), run=name, thread=f"t-{name}")
             world.cancel(run=name, thread=f"t-{name}")
@@ -253,7 +465,7 @@ class Recording:
             assert [len(note["runs"]) for note in notes] == [100, 100, 50]
         world.check()
 
-    def test_a_thread_goes_on_after_its_past_was_forgotten(self, world: World) -> None:
+    def test_a_pruned_thread_continues_its_numbers(self, world: World) -> None:
         world.propose(says=("one", "two"))
         world.ask(key="k")
         world.cancel()
@@ -294,7 +506,7 @@ class Recording:
 
     # -- notifications
 
-    def test_listeners_hear_of_their_thread(self, world: World) -> None:
+    def test_listeners_are_notified_of_their_thread(self, world: World) -> None:
         heard: dict[str | None, threading.Event] = {}
         subscriptions = []
         for thread in ("t", "t2", None):
@@ -313,7 +525,7 @@ class Recording:
         world.decide(call)
         assert not any(event.wait(0.05) for event in heard.values())
 
-    def test_who_hears_can_read_what_was_committed(self, world: World) -> None:
+    def test_a_listener_can_read_the_commit(self, world: World) -> None:
         seen: list[int] = []
         heard = threading.Event()
 
@@ -327,7 +539,7 @@ class Recording:
         assert seen[0] == 1
         subscription.cancel()
 
-    def test_who_hears_may_write(self, world: World) -> None:
+    def test_a_listener_may_write(self, world: World) -> None:
         said = threading.Event()
 
         def listener() -> None:
@@ -345,7 +557,7 @@ class Recording:
         assert world.store.messages("t2") == [(1, "I heard")]
         subscription.cancel()
 
-    def test_a_refused_command_is_no_news(self, world: World) -> None:
+    def test_a_refused_command_notifies_nobody(self, world: World) -> None:
         world.ask()
         heard = threading.Event()
         subscription = world.store.subscribe("t", heard.set)
@@ -359,7 +571,7 @@ class Recording:
         assert quiet > 0
         subscription.cancel()
 
-    def test_a_listener_that_raises_does_no_harm(self, world: World) -> None:
+    def test_a_listener_may_raise(self, world: World) -> None:
         def listener() -> None:
             raise RuntimeError("not my day")
 
@@ -372,3 +584,269 @@ class Recording:
         assert heard.wait(5)
         for subscription in subscriptions:
             subscription.cancel()
+
+
+ANY = Query(status="any")
+
+#: Text that has caused bugs elsewhere.
+HOSTILE = {
+    "quotes": "'; DROP TABLE call; -- \" ` \\ \\' %s %(x)s {x} ? :a $1",
+    "like": "%_\\%\\_[a-z]*?",
+    "lines": "a\r\nb\nc\rd\u2028e\u2029f\x85g\x0bh\x0ci",
+    "control": "\x01\x07\x08\x1b[31m\x7f\x80\x9b31m",
+    "bidi": "\u202eevil\u202c \u2066x\u2069 \u200fy",
+    "invisible": "a\u200bb\u200dc\ufeffd\u00ade\U000e0041f\ufe0f",
+    "spaces": " \t\u00a0\u3000 ",
+    "wide": "\U0001f469\u200d\U0001f469\u200d\U0001f467 日本語 🏳️‍🌈 Ω≈ç√",
+    "forms": "e\u0301 vs \u00e9, \ufb01, İıßŞ, K",
+    "edges": "\ud7ff\ue000\ufffd\uffff\U00010000\U0010ffff",
+    "json": '{"a": [1, null, "\\u0000"]}',
+    "markup": "<script>alert(1)</script> **b** [l](javascript:1) <@U1|x> &amp;",
+    "empty": "",
+    "long": "x" * 10_000,
+}
+
+
+class Keeping:
+    """Every value comes back byte for byte."""
+
+    @pytest.mark.parametrize("name", sorted(HOSTILE))
+    def test_hostile_text_in_every_field(self, world: World, name: str) -> None:
+        text = HOSTILE[name]
+        self._fill(world, text)
+        world.check()
+        world.store.seal()
+        before = world.everything()
+        world.reopen()
+        assert world.everything() == before
+
+    def _fill(self, world: World, text: str) -> None:
+        some = text or "-"
+        person = "zoë"  # names of people may not contain hidden characters
+        thread, run, agent = f"t{some}", f"r{some}", f"a{some}"
+        new = world.new(
+            some,
+            {"text": text, some: [text]},
+            id=f"req_{some}",
+            key=f"k{some}",
+            binds=codec.dumps({"b": text}),
+            note=text,
+            preview=codec.dumps(text),
+            rule=text,
+            policy=text,
+            description=text,
+            reviewers=(person, f"group:{some}"),
+            risk=Risk("high", (text, text)),
+        )
+        options = {"requester": text, "agent_digest": text, "parent_call": text, "snapshot": text}
+        place: dict[str, Any] = {"run": run, "thread": thread}
+        (call,) = world.propose(new, agent=agent, says=(text, text), **place, **options)
+        assert call == world.call(f"req_{some}") == world.store.call_by_key(run, f"k{some}")
+        assert (call.args, call.note, call.tool, call.agent) == (new.args, text, some, agent)
+        assert (call.terms, call.binds, call.preview) == (new.terms, new.binds, new.preview)
+        assert world.store.messages(thread) == [(1, text), (2, text)]
+        opened = world.run(run)
+        assert (opened.requester, opened.parent_call, opened.snapshot) == (text, text, text)
+        assert world.store.live_run(thread) == opened
+        (principal,) = [world.token(person, groups=(text, some), token_hash=f"h{some}")]
+        assert world.store.principal(f"h{some}") == principal
+        by = Reviewer(person, assurance="token")
+        decided = world.decide(call, "reject", by, message=text, channel=text)
+        assert decided == world.call(call)
+        assert decided.decision is not None
+        assert (decided.decision.message, decided.decision.channel) == (text, text)
+        assert (decided.decision.by, world.body("decided")["message"]) == (person, text)
+        started = world.running(owner=f"w{some}", **place)
+        assert world.run(run).owner == f"w{some}"
+        recorded = world.record(started, result=text, messages=(Message(run, text),), hold=True)
+        assert (recorded.result, world.body("recorded")["result"]) == (text, text)
+        grant = world.grant(some, {"const": text}, id=f"grt_{some}", agent=agent)
+        assert world.store.grants() == [grant]
+        assert world.finish(output=text, **place).output == text
+        world.transact(Note(type=f"n{some}", actor=text, body={"k": text, "list": [text]}))
+        assert world.body(f"n{some}")["list"] == [text]
+        assert [thread.id for thread in world.store.threads()][-1:] != []
+
+    @pytest.mark.parametrize("text", ["a\x00b", "half \ud800 a pair"])
+    def test_text_that_cannot_be_stored_is_refused_and_not_changed(
+        self, world: World, text: str
+    ) -> None:
+        world.propose()
+        world.ask(run="r1", thread="t1")
+        before = world.everything()
+        kept = 0
+        for number, act in enumerate(self._ways_to_write(world, text)):
+            try:
+                assert act() == text, number
+                kept += 1
+            except SaysoError:
+                pass
+        if not kept:
+            assert world.everything() == before
+        world.ask(run="r9", thread="t9")
+
+    def _ways_to_write(self, world: World, text: str) -> list[Callable[[], object]]:
+        def reason() -> object:
+            world.cancel(run="r1", thread="t1", reason=text)
+            return world.run("r1").stop
+
+        return [
+            lambda: world.ask(note=text) and world.store.calls_of("r")[-1].note,
+            lambda: world.propose(says=(text,)) or world.store.messages("t")[-1][1],
+            lambda: world.propose(snapshot=text) or world.run().snapshot,
+            lambda: world.transact(Note(type="n", actor=text)) and _actors(world)[-1],
+            reason,
+        ]
+
+    def test_a_megabyte_of_arguments(self, world: World) -> None:
+        args = {"blob": "é" * 500_000, "list": list(range(10_000))}
+        call = world.ask(args=args)
+        assert len(call.args.encode()) > 1_000_000
+        assert world.call(call) == call
+        edited = world.decide(call, "edit", args={**args, "list": []})
+        assert world.call(call) == edited
+        assert edited.original == call.args
+        result = codec.dumps("ü" * 1_000_000)
+        assert world.record(world.start(edited)[0], result=result).result == result
+        world.propose(says=("m" * 1_000_000,))
+        world.reopen()
+        assert world.call(call).original == call.args
+        assert world.call(call).result == result
+        assert world.store.messages("t") == [(1, "m" * 1_000_000)]
+
+    def test_a_value_that_looks_like_another_type_stays_text(self, world: World) -> None:
+        for number, text in enumerate(["0", "1e3", "007", "null", "true", "0x10", "2026-01-01"]):
+            new = world.new(id=f"{number}{text}", key=text)
+            (call,) = world.propose(new, run=text, thread=f"t{text}")
+            assert world.store.call_by_key(text, text) == call
+            assert world.run(text).id == text
+
+    def test_closing_and_opening_again_keeps_everything(self, world: World) -> None:
+        world.token("ana", groups=("ops",))
+        world.grant(uses_left=3, ends=world.clock() + 10**12)
+        world.ask("pay", expires_in=60, quorum=2, reviewers=("ana", "bo"))
+        calls = world.store.calls_of("r")
+        world.decide(calls[0], by="ana")
+        world.decide(world.ask("pay"), "edit", args={"n": 1})
+        world.doubted(run="r2", thread="t2")
+        running = world.running(run="r3", thread="t3")
+        world.store.seal()
+        before = world.everything()
+        pages, incarnation = world.store.page(ANY), world.store.incarnation
+        world.reopen()
+        assert world.store.incarnation == incarnation != ""
+        assert not world.store.restored()
+        assert world.everything() == before
+        assert world.store.page(ANY) == pages
+        assert world.decide(calls[0], by="bo").status is CallStatus.READY
+        assert world.record(running).status is CallStatus.DONE
+        assert world.ask("pay").status is CallStatus.ASKED
+        assert world.ask("send").status is CallStatus.READY
+
+    # -- concurrency
+
+    def test_many_threads_decide_and_one_wins(self, world: World) -> None:
+        calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(6)]
+        wins: Counter[str] = Counter()
+        told: list[str] = []
+
+        def decide(number: int) -> None:
+            for call in calls:
+                try:
+                    world.decide(call, by=f"person-{number}", seen_digest=call.digest)
+                    wins[call.id] += 1
+                except AlreadyDecided as error:
+                    told.append(str(error))
+
+        _together(8, decide)
+        assert [wins[call.id] for call in calls] == [1] * 6
+        assert len(told) == 7 * 6
+        for call in calls:
+            row = world.call(call)
+            assert row.decision is not None
+            winner = row.decision.by
+            assert sum(f"{winner} decided" in text and call.id in text for text in told) == 7
+
+    def test_many_threads_start_a_call_and_one_wins(self, world: World) -> None:
+        call = world.ready()
+        begun: list[str] = []
+
+        def start(number: int) -> None:
+            owner = f"w{number}"
+            started = world.start(call, owner=owner)[0]
+            if started.status is CallStatus.RUNNING and world.run().owner == owner:
+                begun.append(owner)
+
+        _together(8, start)
+        assert len(begun) == 1
+        assert world.call(call).attempt == 1
+
+    def test_many_threads_claim_a_run_and_one_wins(self, world: World) -> None:
+        world.decide(world.ask())
+        claims: list[object] = []
+        _together(8, lambda number: claims.append(world.claim(f"w{number}", lease=LEASE)))
+        assert len([claim for claim in claims if claim is not None]) == 1
+
+    def test_many_threads_write_at_once(self, world: World) -> None:
+        def work(number: int) -> None:
+            for turn in range(5):
+                world.ask(key=f"{number}-{turn}")
+                own = world.ask(run=f"own-{number}", thread=f"own-{number}")
+                world.decide(own, by=f"p{number}")
+                world.store.page(ANY)
+                world.store.events(world.store.tail())
+
+        _together(6, work)
+        assert len(world.store.calls_of("r")) == 30
+        assert world.run().asked == 30
+        assert len(world.store.chain("t")) == 30
+        assert len({call.id for call in world.store.calls_of("r")}) == 30
+
+    def test_the_same_key_from_many_threads_is_one_call(self, world: World) -> None:
+        ids: set[str] = set()
+        conflicts: list[Conflict] = []
+
+        def propose(number: int) -> None:
+            try:
+                ids.add(world.ask(key="same").id)
+            except Conflict as error:
+                conflicts.append(error)
+
+        _together(8, propose)
+        assert len(ids) == 1
+        assert conflicts == []
+        assert len(world.store.calls_of("r")) == 1
+
+    def test_many_threads_do_not_overdraw_a_grant(self, world: World) -> None:
+        grant = world.grant(uses_left=5)
+        calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(12)]
+        statuses: list[str] = []
+        _together(12, lambda n: statuses.append(world.start(calls[n])[0].status))
+        assert Counter(statuses) == {"running": 5, "asked": 7}
+        (left,) = [g.uses_left for g in world.store.grants(live_only=False) if g.id == grant.id]
+        assert left == 0
+
+
+def _actors(world: World) -> list[str]:
+    return [event.actor for _, event in all_events(world.store)]
+
+
+def _together(number: int, body: Callable[[int], object]) -> None:
+    """Run a function in several OS threads that start together. Raise what any of them raises."""
+    barrier = threading.Barrier(number)
+    errors: list[BaseException] = []
+
+    def run(index: int) -> None:
+        try:
+            barrier.wait()
+            body(index)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -1,13 +1,27 @@
-"""Execution: a call starts once, its own attempt records it, and an unknown outcome is in doubt."""
+"""Execution: starting, recording and doubts; calls that an agent runs itself; all moves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from sayso.engine.commands import Record, Start, Suspend
-from sayso.errors import Cancelled, NotFound
-from sayso.rows import CallStatus, Message, RunStatus
-from sayso.testing.world import LEASE, World, attempt_of, content, seconds
+from sayso.engine.commands import (
+    Finish,
+    Park,
+    Propose,
+    Reask,
+    Record,
+    Release,
+    Reopen,
+    Start,
+    Suspend,
+    Wake,
+)
+from sayso.errors import Cancelled, Conflict, NotFound, SaysoError
+from sayso.rows import LATER, Call, CallStatus, Message, RunStatus
+from sayso.testing.world import LEASE, World, attempt_of, content, seconds, tool_of
 
 
 class Running:
@@ -47,7 +61,7 @@ class Running:
         assert len({call.token for call in started[1:]}) == 1
         assert world.run().running == 2
 
-    def test_nothing_starts_under_somebody_elses_lease(self, world: World) -> None:
+    def test_nothing_starts_under_the_lease_of_another(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
         before = world.everything()
@@ -55,7 +69,7 @@ class Running:
         assert world.everything() == before
         assert world.start(call, owner="w1")[0].status is CallStatus.RUNNING
 
-    def test_nothing_starts_beside_what_a_lost_owner_left_running(self, world: World) -> None:
+    def test_nothing_starts_beside_a_running_call_of_a_lost_owner(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
         world.clock.advance(31)
@@ -77,7 +91,7 @@ class Running:
         assert "old" in world.body("reasked")["reason"]
         assert world.decide(stale).status is CallStatus.READY
 
-    def test_what_was_allowed_is_asked_about_when_it_is_too_old(self, world: World) -> None:
+    def test_an_allowed_call_that_is_too_old_needs_approval(self, world: World) -> None:
         call = world.ready(valid_for=60.0)
         world.clock.advance(60)
         stale = world.start(call)[0]
@@ -85,23 +99,19 @@ class Running:
         assert world.run().status is RunStatus.PAUSED
         assert world.run().owner is None
 
-    def test_what_a_rule_let_begin_goes_on_however_long_its_own_question_took(
-        self, world: World
-    ) -> None:
+    def test_an_allowed_call_continues_after_a_long_question(self, world: World) -> None:
         call = world.running(valid_for=60.0)
         world.suspend(call)
         world.clock.advance(1_000_000)
         assert world.start(world.call(call))[0].status is CallStatus.RUNNING
 
-    def test_what_a_person_let_begin_is_asked_about_when_that_was_long_ago(
-        self, world: World
-    ) -> None:
+    def test_an_old_approval_is_asked_again_after_a_question(self, world: World) -> None:
         call = world.decide(world.ask(valid_for=60.0))
         world.suspend(world.start(call)[0])
         world.clock.advance(60)
         assert world.start(world.call(call))[0].status is CallStatus.ASKED
 
-    def test_to_run_it_again_is_a_yes_with_an_end_too(self, world: World) -> None:
+    def test_an_approval_to_run_again_expires_too(self, world: World) -> None:
         call = world.doubted(valid_for=60.0)
         again = world.decide(call)
         assert again.status is CallStatus.READY
@@ -167,7 +177,7 @@ class Running:
                 Record(thread="t", run="r", call="none", token=1, attempt=1, ok=True, result="1")
             )
 
-    def test_the_lease_is_kept_or_let_go_with_the_record(self, world: World) -> None:
+    def test_record_keeps_or_releases_the_lease(self, world: World) -> None:
         call = world.running()
         world.record(call, hold=True)
         assert world.run().owner == "w1"
@@ -251,7 +261,7 @@ class Running:
         assert world.store.overdue() == []
         assert world.decide(call).status is CallStatus.READY
 
-    def test_what_is_idempotent_is_simply_ready_again(self, world: World) -> None:
+    def test_an_idempotent_call_becomes_ready_again(self, world: World) -> None:
         call = world.running(effect="idempotent")
         ready = world.doubt(call)
         assert (ready.status, ready.asked) == (CallStatus.READY, False)
@@ -267,7 +277,7 @@ class Running:
             assert world.doubt(other) == call
         assert world.everything() == before
 
-    def test_a_late_result_closes_a_doubt_that_nobody_has_settled(self, world: World) -> None:
+    def test_a_late_result_closes_an_open_doubt(self, world: World) -> None:
         call = world.running()
         world.doubt(call)
         done = world.record(call, result='"after all"')
@@ -277,13 +287,13 @@ class Running:
         assert world.run().ready_at == world.clock()
         assert world.run().wake == 1
 
-    def test_a_late_failure_closes_it_too(self, world: World) -> None:
+    def test_a_late_failure_closes_an_open_doubt(self, world: World) -> None:
         call = world.running()
         world.doubt(call)
         assert world.record(call, ok=False, result="boom").status is CallStatus.FAILED
 
     @pytest.mark.parametrize("type", ["approve", "respond", "reject"])
-    def test_later_it_is_kept_as_an_event(self, world: World, type: str) -> None:
+    def test_a_result_after_the_decision_is_kept_as_an_event(self, world: World, type: str) -> None:
         call = world.running()
         world.doubt(call)
         decided = world.decide(call, type, value="mine")
@@ -306,8 +316,348 @@ class Running:
         done = world.record(call)
         assert (done.status, done.votes) == (CallStatus.DONE, ())
 
-    def test_a_short_lease_lapses_without_a_word(self, world: World) -> None:
+    def test_a_short_lease_expires(self, world: World) -> None:
         call = world.running(lease=seconds(2))
         assert world.sweep() == ()
         world.clock.advance(2)
         assert [doubted.id for doubted in world.sweep()] == [call.id]
+
+
+def again(world: World, caller: str, **new: Any) -> Call:
+    """Make a call as an agent's hook does: under a new key, in a run that may have ended."""
+    call = world.new(caller=caller, **new)
+    propose = Propose(
+        thread="t", run="r", agent="agent", calls=(call,), tools=(tool_of(call.tool),)
+    )
+    _, (made,), _ = world.transact(
+        Reopen(thread="t", run="r"), propose, Finish(thread="t", run="r", status="done")
+    )
+    found: Call = made
+    return found
+
+
+class Releasing:
+    """What becomes of a call that is gated here and runs elsewhere."""
+
+    def test_a_released_call_is_over_and_holds_nothing(self, world: World) -> None:
+        call = world.ask(caller="use:1")
+        world.decide(call)
+        released = world.release(call, "use:1")
+        assert (released.status, released.attempt) == (CallStatus.RELEASED, 1)
+        run = world.run()
+        assert (run.ready, run.running, run.owner) == (0, 0, None)
+        assert run.ready_at is None
+        assert world.events(call=call)[-1] == "released"
+        world.clock.advance(10_000)
+        assert world.store.overdue() == []
+        assert world.sweep() == ()
+        assert world.recover() == ()
+        assert world.call(call).status is CallStatus.RELEASED
+        world.check()
+
+    def test_releasing_needs_no_lease_and_breaks_none(self, world: World) -> None:
+        running = world.running(owner="w1")
+        call = world.ready(caller="use:1")
+        before = world.run()
+        assert world.release(call).status is CallStatus.RELEASED
+        after = world.run()
+        assert (after.owner, after.token, after.ready_at) == (
+            before.owner,
+            before.token,
+            before.ready_at,
+        )
+        assert world.record(running).status is CallStatus.DONE
+        world.check()
+
+    @pytest.mark.parametrize("status", [s for s in CallStatus if s is not CallStatus.READY])
+    def test_only_what_was_approved_is_released(self, world: World, status: CallStatus) -> None:
+        call = world.in_state(status)
+        assert content(world.release(call)) == content(call)
+        world.check()
+
+    def test_a_call_is_released_once(self, world: World) -> None:
+        call = world.ready(caller="use:1")
+        seen = world.mac_of(call)
+        first = world.release(call)
+        assert content(world.release(call, "use:2")) == content(first)
+        again = Release(thread="t", run="r", call=call.id, seen=seen, caller="use:1")
+        assert content(world.transact(again)[0]) == content(first)
+        assert world.events(call=call).count("released") == 1
+
+    def test_a_row_that_changed_since_the_check_is_not_released(self, world: World) -> None:
+        call = world.ask()
+        old = world.mac_of(call)
+        world.decide(call)
+        with pytest.raises(Conflict):
+            world.transact(Release(thread="t", run="r", call=call.id, seen=old, caller="use:1"))
+        assert world.call(call).status is CallStatus.READY
+
+    def test_nothing_is_released_in_a_cancelled_run(self, world: World) -> None:
+        running = world.running()
+        call = world.ready()
+        world.cancel()
+        with pytest.raises(Cancelled):
+            world.release(call)
+        assert world.call(call).status is CallStatus.CANCELLED
+        world.record(running)
+
+    def test_an_approval_that_is_too_old_is_asked_about_again(self, world: World) -> None:
+        call = world.ask(caller="use:1", valid_for=60.0)
+        world.decide(call)
+        world.clock.advance(60)
+        row = world.release(call)
+        assert (row.status, row.caller) == (CallStatus.ASKED, "use:1")
+        assert row.rev == call.rev + 1
+        world.check()
+
+    def test_a_grant_is_used_up(self, world: World) -> None:
+        world.grant(uses_left=1)
+        first, second = world.ask(caller="use:1"), world.ask(caller="use:2")
+        assert world.release(first).status is CallStatus.RELEASED
+        assert world.release(second).status is CallStatus.ASKED
+        world.check()
+
+    def test_a_released_call_keeps_its_effect_key(self, world: World) -> None:
+        first = world.release(world.ready(effect_key="/refund:1"))
+        held = world.store.effect("/refund:1")
+        assert held is not None
+        assert held.call == first.id
+        second = world.release(world.ready(effect_key="/refund:1"))
+        assert second.status is CallStatus.FAILED
+        world.check()
+
+    def test_a_read_is_released_too(self, world: World) -> None:
+        assert world.release(world.ready(effect="read")).status is CallStatus.RELEASED
+        world.check()
+
+    def test_a_result_may_be_reported_once_also_after_the_run(self, world: World) -> None:
+        call = world.release(world.ready(caller="use:1"))
+        world.finish()
+        assert world.store.released_call("r", "use:1") == world.call(call)
+        reported = world.report(call, '"ok"')
+        assert (reported.status, reported.result) == (CallStatus.RELEASED, '"ok"')
+        assert world.report(call, '"other"').result == '"ok"'
+        assert world.events(call=call)[-1] == "reported"
+        world.check()
+
+    @pytest.mark.parametrize("status", [s for s in CallStatus if s is not CallStatus.RELEASED])
+    def test_no_other_call_takes_a_report(self, world: World, status: CallStatus) -> None:
+        call = world.in_state(status)
+        assert content(world.report(call)) == content(call)
+
+    def test_the_newest_call_of_a_tool_use_is_reported(self, world: World) -> None:
+        first = world.release(again(world, "use:1", verdict="allow"), "use:1")
+        second = world.release(again(world, "use:1", verdict="allow"), "use:1")
+        assert first.id != second.id
+        found = world.store.released_call("r", "use:1")
+        assert found is not None
+        assert found.id == second.id
+        assert world.store.released_call("r", "use:2") is None
+        assert world.store.released_call("other", "use:1") is None
+
+    # -- the same call made again
+
+    def test_the_same_tool_use_joins_its_open_request(self, world: World) -> None:
+        call = again(world, "use:1")
+        assert again(world, "use:1").id == call.id
+        world.decide(call)
+        assert again(world, "use:1").id == call.id
+        world.check()
+
+    def test_another_tool_use_is_another_request(self, world: World) -> None:
+        call = again(world, "use:1")
+        assert again(world, "use:2").id != call.id
+
+    def test_without_ids_two_callers_are_two_requests(self, world: World) -> None:
+        assert again(world, "args:1").id != again(world, "args:1").id
+
+    @pytest.mark.parametrize("caller", ["use:2", "args:1"])
+    def test_a_deferred_caller_finds_its_request(self, world: World, caller: str) -> None:
+        call = again(world, "use:1")
+        deferred = world.defer(call, "use:1")
+        assert (deferred.status, deferred.caller) == (CallStatus.ASKED, LATER)
+        joined = again(world, caller)
+        assert (joined.id, joined.caller) == (call.id, caller)
+        assert again(world, "use:9").id != call.id  # somebody waits for it again
+        assert world.events(call=call) == ["asked", "deferred", "joined"]
+        world.check()
+
+    @pytest.mark.parametrize("type", ["approve", "edit", "reject", "respond"])
+    def test_the_answer_that_came_meanwhile_is_delivered_once(
+        self, world: World, type: str
+    ) -> None:
+        call = again(world, "use:1")
+        world.defer(call, "use:1")
+        answers: dict[str, Any] = {"edit": {"args": {"to": "cy"}}, "respond": {"value": 2}}
+        more = answers.get(type, {})
+        decided = world.decide(call, type, **more)
+        joined = again(world, "use:2")
+        assert (joined.id, joined.status) == (call.id, decided.status)
+        if decided.status is CallStatus.READY:
+            world.release(joined, "use:2")
+        world.check()
+        assert again(world, "use:3").id != call.id
+        assert again(world, "use:2").id != call.id  # a provider that repeats its ids
+        world.check()
+
+    def test_an_expired_request_is_delivered_once(self, world: World) -> None:
+        call = again(world, "use:1", expires_in=60.0)
+        world.defer(call, "use:1")
+        world.clock.advance(60)
+        world.expire(call)
+        assert again(world, "use:2", expires_in=60.0).id == call.id
+        assert again(world, "use:3", expires_in=60.0).id != call.id
+        world.check()
+
+    def test_two_callers_of_the_same_call_get_one_request_each(self, world: World) -> None:
+        first, second = again(world, "use:1"), again(world, "use:2")
+        world.defer(second, "use:2")
+        world.defer(first, "use:1")
+        assert [again(world, f"use:{n}").id for n in (3, 4)] == [first.id, second.id]
+        assert again(world, "use:5").id not in (first.id, second.id)
+
+    @pytest.mark.parametrize(
+        "other", [{"args": {"to": "cy"}}, {"tool": "pay"}, {"binds": '{"cwd":"/other"}'}]
+    )
+    def test_another_call_does_not_find_it(self, world: World, other: dict[str, object]) -> None:
+        call = again(world, "use:1")
+        world.defer(call, "use:1")
+        assert again(world, "use:1", **other).id != call.id
+        assert again(world, "use:2").id == call.id
+
+    def test_an_edit_does_not_hide_it(self, world: World) -> None:
+        call = again(world, "use:1")
+        world.defer(call, "use:1")
+        world.decide(call, "edit", args={"to": "cy"})
+        assert again(world, "use:2").args == '{"to":"cy"}'
+
+    def test_a_deferred_request_is_not_found_from_another_run(self, world: World) -> None:
+        call = again(world, "use:1")
+        world.defer(call, "use:1")
+        other = world.ask(run="r2", thread="t2", caller="use:1")
+        assert other.id != call.id
+
+    def test_only_the_waiting_caller_can_defer(self, world: World) -> None:
+        call = again(world, "use:1")
+        assert content(world.defer(call, "use:2")) == content(call)
+        assert content(world.defer(call, "")) == content(call)
+        plain = world.ask(run="r2", thread="t2")
+        assert content(world.defer(plain, "")) == content(plain)
+
+    @pytest.mark.parametrize("type", ["approve", "reject"])
+    def test_a_decided_request_is_not_deferred(self, world: World, type: str) -> None:
+        call = again(world, "use:1")
+        decided = world.decide(call, type)
+        assert content(world.defer(call, "use:1")) == content(decided)
+
+
+_S = CallStatus
+
+#: The new status after each command, by old status. In any other status the call is unchanged.
+MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
+    "approve": {_S.ASKED: _S.READY, _S.IN_DOUBT: _S.READY},
+    "edit": {_S.ASKED: _S.READY},
+    "reject": {_S.ASKED: _S.REJECTED, _S.IN_DOUBT: _S.FAILED},
+    "respond": {_S.ASKED: _S.RESPONDED, _S.IN_DOUBT: _S.DONE},
+    "reask": {_S.READY: _S.ASKED},
+    "start": {_S.READY: _S.RUNNING},
+    "release": {_S.READY: _S.RELEASED},
+    "complete": {_S.READY: _S.DONE},
+    "record": {_S.RUNNING: _S.DONE, _S.IN_DOUBT: _S.DONE},
+    "fail": {_S.RUNNING: _S.FAILED, _S.IN_DOUBT: _S.FAILED},
+    "suspend": {_S.RUNNING: _S.READY},
+    "mark_in_doubt": {_S.RUNNING: _S.IN_DOUBT},
+    "settle": {_S.IN_DOUBT: _S.DONE},
+    "release_lapsed": {_S.RUNNING: _S.IN_DOUBT},
+    "claim": {_S.RUNNING: _S.IN_DOUBT},
+    "recover": {_S.READY: _S.IN_DOUBT, _S.RUNNING: _S.IN_DOUBT},
+    "expire": {_S.ASKED: _S.EXPIRED},
+    "cancel": {_S.ASKED: _S.CANCELLED, _S.READY: _S.CANCELLED},
+    "cancel_run": {_S.ASKED: _S.CANCELLED, _S.READY: _S.CANCELLED},
+    "supersede": {_S.ASKED: _S.SUPERSEDED, _S.READY: _S.SUPERSEDED},
+    "supersede_run": {_S.ASKED: _S.SUPERSEDED, _S.READY: _S.SUPERSEDED},
+    "finish": {},
+    "park": {},
+    "reopen": {},
+    "renew": {},
+    "wake": {},
+    "propose": {},
+    "defer": {},
+    "report": {},
+}
+
+
+class Moving:
+    """The table of moves, tested through the store."""
+
+    @pytest.mark.parametrize("command", sorted(MOVED_BY))
+    def test_every_command_on_every_status(self, world: World, command: str) -> None:
+        for status in CallStatus:
+            place = {"run": f"r-{status}", "thread": f"t-{status}"}
+            call = world.in_state(status, **place)
+            if command in ("expire", "release_lapsed", "claim", "settle"):
+                world.clock.advance(100)
+            changed = True
+            try:
+                _act(world, command, call)
+            except SaysoError:
+                changed = False
+            wanted = MOVED_BY[command].get(status, status)
+            now = world.call(call)
+            assert now.status is wanted, f"{command} on {status}"
+            assert changed or now == call
+            world.check()
+
+    def test_no_command_reopens_a_closed_call(self, world: World) -> None:
+        """No sequence of commands reopens a closed call."""
+        closed = [status for status in CallStatus if not _leaves(status)]
+        for status in closed:
+            place = {"run": f"r-{status}", "thread": f"t-{status}"}
+            call = world.in_state(status, **place)
+            for command in MOVED_BY:
+                if (status, command) == (_S.RELEASED, "report"):
+                    continue  # its result may arrive later
+                try:
+                    _act(world, command, call)
+                except SaysoError:
+                    continue
+            assert content(world.call(call)) == content(call)
+
+
+def _leaves(status: CallStatus) -> bool:
+    return any(status in moves for moves in MOVED_BY.values())
+
+
+def _act(world: World, command: str, call: Call) -> object:
+    place: dict[str, Any] = {"run": call.run, "thread": call.thread}
+    answers: dict[str, Any] = {"edit": {"args": {"to": "cy"}}, "respond": {"value": 2}}
+    acts: dict[str, Callable[[], object]] = {
+        "reask": lambda: world.transact(Reask(**place, call=call.id, reason="again")),
+        "start": lambda: world.start(call),
+        "release": lambda: world.release(call),
+        "defer": lambda: world.defer(call, call.caller),
+        "report": lambda: world.report(call),
+        "complete": lambda: world.complete(call),
+        "record": lambda: world.record(call, result="2"),
+        "fail": lambda: world.record(call, ok=False, result="boom"),
+        "suspend": lambda: world.suspend(call),
+        "mark_in_doubt": lambda: world.doubt(call),
+        "settle": lambda: world.settle(call, "ran", result="2"),
+        "release_lapsed": lambda: world.sweep(**place),
+        "claim": lambda: world.claim("w2", **place),
+        "recover": lambda: world.recover(**place),
+        "expire": lambda: world.expire(call),
+        "cancel": lambda: world.cancel(call),
+        "cancel_run": lambda: world.cancel(**place),
+        "supersede": lambda: world.cancel(call, superseded=True),
+        "supersede_run": lambda: world.cancel(**place, superseded=True),
+        "finish": lambda: world.finish(**place),
+        "park": lambda: world.transact(Park(**place, token=world.run(call.run).token)),
+        "reopen": lambda: world.transact(Reopen(**place)),
+        "renew": lambda: world.renew(call.token, **place),
+        "wake": lambda: world.transact(Wake(**place)),
+        "propose": lambda: world.ask(key=call.key, **place),
+    }
+    if command in acts:
+        return acts[command]()
+    return world.decide(call, command, "bo", **answers.get(command, {}))
