@@ -177,14 +177,27 @@ class TestBuiltWhileAToolRuns:
             await self.guarded(gate, delegate).run("go", thread="t")
         assert self.ran == []
 
-    async def test_code_that_a_model_writes(self, gate: sayso.Gate) -> None:
+    @pytest.mark.parametrize("kind", ["ProgramOfThought", "CodeAct", "RLM"])
+    async def test_code_that_a_model_writes(self, gate: sayso.Gate, kind: str) -> None:
         def delegate(task: str) -> str:
             """Let a model write code."""
-            code = {"reasoning": "Hm.", "generated_code": "```python\nprint(1)\n```"}
-            options = {"interpreter_factory": LocalInterpreter}
-            with warnings.catch_warnings(action="ignore"), dspy.context(lm=DummyLM([code] * 5)):
-                program = dspy.ProgramOfThought("question -> answer", **options)
-                return str(program(question=task).answer)
+            tools = {} if kind == "ProgramOfThought" else {"tools": [pay]}
+            with warnings.catch_warnings(action="ignore"):
+                program = getattr(dspy, kind)("question -> answer", **tools)
+            return str(program(question=task).answer)
+
+        with pytest.raises(sayso.SaysoError, match=f"{kind} was not run: it was called past"):
+            await self.guarded(gate, delegate).run("go", thread="t")
+
+    async def test_code_that_a_module_of_the_users_own_runs(self, gate: sayso.Gate) -> None:
+        class Coder(dspy.Module):  # type: ignore[misc]
+            def forward(self, question: str) -> Any:
+                return LocalInterpreter()("print(1)")
+
+        def delegate(task: str) -> str:
+            """Let a model write code."""
+            with warnings.catch_warnings(action="ignore"):
+                return str(Coder()(question=task))
 
         with pytest.raises(sayso.SaysoError, match="LocalInterpreter was not run: it was called"):
             await self.guarded(gate, delegate).run("go", thread="t")

@@ -402,10 +402,16 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
         if modules and not (instance.func.__module__ or "").startswith("dspy."):
             self._stop(str(instance.name), modules)
 
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Raise ``StopSignal`` for a module of DSPy whose model writes code. DSPy 3.3 has no
+        callback for its interpreters."""
+        if isinstance(instance, dspy.ProgramOfThought | dspy.CodeAct | dspy.RLM):
+            self._stop(type(instance).__name__, [instance])
+
     def on_interpreter_execute_start(
         self, call_id: str, instance: Any, inputs: dict[str, Any]
     ) -> None:
-        """Raise ``StopSignal`` for code that a model wrote."""
+        """Raise ``StopSignal`` for code that another module lets a model write."""
         self._stop(type(instance).__name__, _modules_inside())
 
     def _stop(self, name: str, modules: Sequence[Any]) -> None:
