@@ -403,8 +403,8 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
             self._stop(str(instance.name), modules)
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a module of DSPy whose model writes code. DSPy 3.3 has no
-        callback for its interpreters."""
+        """Raise ``StopSignal`` for a module of DSPy whose model writes code, before it starts an
+        interpreter."""
         if isinstance(instance, dspy.ProgramOfThought | dspy.CodeAct | dspy.RLM):
             self._stop(type(instance).__name__, [instance])
 
