@@ -179,7 +179,7 @@ class Walk:
         while left:
             one, owner = left.popleft()
             if isinstance(one, types.MethodType):
-                one, owner = one.__func__, type(one.__self__)
+                owner, one = type(one.__self__), one.__func__
             if not isinstance(one, types.FunctionType) or id(one) in seen:
                 continue
             seen.add(id(one))

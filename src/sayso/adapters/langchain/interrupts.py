@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from langchain.agents.middleware import human_in_the_loop
+from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Interrupt, StateSnapshot
 
@@ -574,4 +575,4 @@ def call_interrupt(value: Any, **options: Any) -> Any:
 
 def running_config() -> Any:
     """Return the config of the running node, looked up likewise."""
-    return theirs.get_config()
+    return getattr(theirs, "get_config", get_config)()
