@@ -1,4 +1,4 @@
-"""The story on DSPy: ``dspy.ReActV2`` with a fake engine behind DSPy's own LM, guarded."""
+"""The story on DSPy: ``dspy.ReActV2`` with a scripted model, guarded."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import re
 import sqlite3
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # DSPy and what it imports warn while they are imported
     import dspy
-    from dspy import lm15
+    from dspy.utils import DummyLM
 
 from sayso.adapters.dspy import GuardedReAct, guard
 from sayso.testing import AdapterHarness
@@ -20,59 +21,51 @@ from sayso.testing.adapter_harness import ModelScript
 
 _RESULTS = re.compile(r"\[\[ ## tool_call_results ## \]\]\n(\{.*\})", re.DOTALL)
 
-
-def spoken(**fields: Any) -> Any:
-    """A reply in the form of DSPy's ChatAdapter."""
-    said = {n: v if isinstance(v, str) else json.dumps(v) for n, v in fields.items()}
-    text = "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in said.items())
-    return lm15.Response(
-        id="r",
-        model="fake",
-        message=lm15.Message(
-            role="assistant", parts=(lm15.TextPart(text=f"{text}\n\n[[ ## completed ## ]]"),)
-        ),
-        finish_reason="stop",
-        usage=lm15.Usage(input_tokens=1, output_tokens=1),
-    )
+#: The role and the text of a message.
+Said = tuple[str, str]
 
 
-class Engine:
-    """Follows the script; what it heard is read from the messages that DSPy made."""
+class FakeLM(DummyLM):  # type: ignore[misc]
+    """DSPy's own model for tests, with replies that depend on all messages of the request.
 
-    def __init__(self, script: ModelScript) -> None:
-        self._script = script
+    Other ways to write a model differ between the versions of DSPy that are tested.
+    """
 
-    def reply(self, request: Any) -> Any:
-        texts = [(m.role, p.text) for m in request.messages for p in m.parts]
-        replies = sum(role == "assistant" for role, _ in texts)
+    def __init__(self, reply: Callable[[Sequence[Said]], Mapping[str, Any]]) -> None:
+        super().__init__([], follow_examples=True)
+        self._reply = reply
+
+    def _use_example(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Return a reply in the form of DSPy's ChatAdapter."""
+        fields = self._reply([(m["role"], _text(m["content"])) for m in messages])
+        said = {n: v if isinstance(v, str) else json.dumps(v) for n, v in fields.items()}
+        text = "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in said.items())
+        return f"{text}\n\n[[ ## completed ## ]]"
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def fake_lm(script: ModelScript) -> FakeLM:
+    """Follow the script; what the model heard is read from the messages that DSPy made."""
+
+    def reply(messages: Sequence[Said]) -> dict[str, Any]:
         heard = []
-        for role, text in texts:
+        for role, text in messages:
             found = _RESULTS.search(text) if role == "user" else None
             for result in json.loads(found[1])["tool_call_results"] if found else ():
                 value = result["value"]
                 told = value if isinstance(value, str) else json.dumps(value)
                 heard.append((result["call_id"], told))
-        turn = self._script.reply(replies, heard)
+        turn = script.reply(sum(role == "assistant" for role, _ in messages), heard)
         if isinstance(turn, str):
             made = [{"name": "submit", "args": {"answer": turn}}]
         else:
             made = [{"id": c.id, "name": c.name, "args": c.args} for c in turn]
-        return spoken(next_thought="Let me see.", tool_calls={"tool_calls": made})
+        return {"next_thought": "Let me see.", "tool_calls": {"tool_calls": made}}
 
-
-class SyncEngine(Engine):
-    def complete(self, request: Any) -> Any:
-        return self.reply(request)
-
-
-class AsyncEngine(Engine):
-    async def complete(self, request: Any) -> Any:
-        return self.reply(request)
-
-
-def fake_lm(script: Any) -> Any:
-    engines = {"engine": SyncEngine(script), "async_engine": AsyncEngine(script)}
-    return dspy.LM("fake/model", cache=False, **engines)
+    return FakeLM(reply)
 
 
 class DspyHarness(AdapterHarness):

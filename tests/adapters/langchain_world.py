@@ -20,6 +20,11 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}}
 Calls = list[tuple[str, str, dict[str, Any]]]
 
 
+def in_mode(mode: str) -> Any:
+    """Return the option for a mode of the middleware. LangChain before 1.4.6 has only one."""
+    return {} if mode == "batched" else {"interrupt_mode": mode}
+
+
 class Chat(BaseChatModel):
     """Says the next line of its script; ``seen`` keeps what it was shown."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import agent_framework
 import pytest
 from agent_framework import (
     Agent,
@@ -144,6 +146,118 @@ class TestSubAgents:
     def test_that_has_the_gate_itself(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench, middleware=[Gated(bench.gate)]))
         guard(boss(bench, ask_global), bench.gate)
+
+
+def hire(bench: Bench) -> Any:
+    client = bench.client([call("pay", to="ana")], "ana has it")
+    return Agent(client, tools=[paying(bench)])
+
+
+class Office:
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    async def ask(self, task: str) -> str:
+        """Hire somebody, and ask them."""
+        return str((await self.hire().run(task)).text)
+
+    def hire(self) -> Any:
+        return Agent(self.bench.client("Done."), tools=[paying(self.bench)])
+
+
+class TestBuiltWhileAToolRuns:
+    """The framework has no hook for an agent that code builds and runs, so the code is read."""
+
+    def refused(self, bench: Bench, tool: Any, name: str = "Agent") -> None:
+        holder = tool.__name__
+        with pytest.raises(sayso.InvalidCall) as refused:
+            guard(boss(bench, tool), bench.gate)
+        said = str(refused.value)
+        assert f"- agent '{name} in {holder}' of teller: {holder} builds it while it runs" in said
+        assert re.search(r"middleware=\[Gated\(gate\)\]", said)
+
+    def test_by_its_class(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            inner = Agent(bench.client("Done."), tools=[paying(bench)])
+            return str((await inner.run(task)).text)
+
+        self.refused(bench, delegate)
+
+    def test_in_a_module(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            inner = agent_framework.Agent(bench.client("Done."), tools=[paying(bench)])
+            return str((await inner.run(task)).text)
+
+        self.refused(bench, delegate)
+
+    def test_imported_in_the_tool(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            from agent_framework import Agent as Clerk
+
+            return str((await Clerk(bench.client("Done."), tools=[paying(bench)]).run(task)).text)
+
+        self.refused(bench, delegate)
+
+    def test_in_another_function(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            return str((await hire(bench).run(task)).text)
+
+        self.refused(bench, delegate)
+
+    def test_in_a_method(self, bench: Bench) -> None:
+        self.refused(bench, Office(bench).ask)
+
+    def test_in_an_object(self, bench: Bench) -> None:
+        office = Office(bench)
+
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            return await office.ask(task)
+
+        self.refused(bench, delegate)
+
+    async def test_guarded_where_it_is_built(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build a guarded agent, and ask it."""
+            return str((await guard(clerk(bench), bench.gate).run(task)).output)
+
+        await settled(bench, guard(boss(bench, delegate), bench.gate))
+
+    async def test_named_and_then_that_is_recorded(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            return str((await hire(bench).run(task)).text)
+
+        self.refused(bench, delegate)
+        guarded = guard(boss(bench, delegate), bench.gate, ungated=["Agent in delegate"])
+        assert (await guarded.run("go", thread="t")).output == "Done."
+        assert bench.ran == ["ana"]
+        (noted,) = [event for _, event in bench.store.events(0, 100) if event.type == "ungated"]
+        assert json.loads(noted.body or "")["names"] == ["Agent in delegate"]
+
+    def test_by_a_client(self, bench: Bench) -> None:
+        client = bench.client("Done.")
+
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            return str((await client.as_agent(tools=[paying(bench)]).run(task)).text)
+
+        self.refused(bench, delegate, "as_agent")
+
+    def test_by_a_custom_agent(self, bench: Bench) -> None:
+        class Hires(BaseAgent):
+            async def run(self, messages: Any = None, **options: Any) -> Any:  # type: ignore[override]
+                return await hire(bench).run(messages)
+
+        agent: Any = Hires(name="hires")
+        with pytest.raises(
+            sayso.InvalidCall, match="agent 'Agent in Hires' of hires: Hires builds"
+        ):
+            guard(agent, bench.gate)
 
 
 class Custom(BaseAgent):

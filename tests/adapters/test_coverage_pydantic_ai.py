@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pydantic_ai
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import NativeTool
@@ -154,6 +156,97 @@ class TestDelegation:
     def test_in_an_object_it_is_refused(self, bench: Bench) -> None:
         with pytest.raises(sayso.InvalidCall, match=r"ask finds it as Team\.agent"):
             guard(boss(bench, Team(clerk(bench)).ask), bench.gate)
+
+
+def hire(bench: Bench) -> Any:
+    return Agent("test", tools=[paying(bench)])
+
+
+class Office:
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    async def ask(self, task: str) -> str:
+        """Hire somebody, and ask them."""
+        return str((await self.hire().run(task)).output)
+
+    def hire(self) -> Any:
+        return Agent("test", tools=[paying(self.bench)])
+
+
+class TestBuiltWhileAToolRuns:
+    """The framework has no hook for an agent that code builds and runs, so the code is read."""
+
+    def refused(self, bench: Bench, tool: Any, name: str = "Agent") -> None:
+        holder = tool.__name__
+        with pytest.raises(sayso.InvalidCall) as refused:
+            guard(boss(bench, tool), bench.gate)
+        said = str(refused.value)
+        assert f"- agent '{name} in {holder}' of teller: {holder} builds it while it runs" in said
+        assert re.search(r"capabilities=\[Gated\(gate\)\]", said)
+
+    def test_by_its_class(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            inner = Agent("test", tools=[paying(bench)])
+            return str((await inner.run(task)).output)
+
+        self.refused(bench, delegate)
+
+    def test_in_a_module(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            inner = pydantic_ai.Agent("test", tools=[paying(bench)])
+            return str((await inner.run(task)).output)
+
+        self.refused(bench, delegate)
+
+    def test_imported_in_the_tool(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            from pydantic_ai import Agent as Clerk
+
+            return str((await Clerk("test", tools=[paying(bench)]).run(task)).output)
+
+        self.refused(bench, delegate)
+
+    def test_in_another_function(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            return str((await hire(bench).run(task)).output)
+
+        self.refused(bench, delegate)
+
+    def test_in_a_method(self, bench: Bench) -> None:
+        self.refused(bench, Office(bench).ask)
+
+    def test_in_an_object(self, bench: Bench) -> None:
+        office = Office(bench)
+
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            return await office.ask(task)
+
+        self.refused(bench, delegate)
+
+    async def test_guarded_where_it_is_built(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build a guarded agent, and ask it."""
+            return str((await guard(clerk(bench), bench.gate).run(task)).output)
+
+        await settled(bench, boss(bench, delegate))
+
+    async def test_named_and_then_that_is_recorded(self, bench: Bench) -> None:
+        async def delegate(task: str) -> str:
+            """Build an agent, and ask it."""
+            return str((await hire(bench).run(task)).output)
+
+        self.refused(bench, delegate)
+        guarded = guard(boss(bench, delegate), bench.gate, ungated=["Agent in delegate"])
+        assert (await guarded.run("go", thread="t")).output == "Done."
+        assert bench.ran == ["a"]
+        (noted,) = [event for _, event in bench.store.events(0, 100) if event.type == "ungated"]
+        assert json.loads(noted.body or "")["names"] == ["Agent in delegate"]
 
 
 NATIVE: Any = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from harness_dspy import AsyncEngine, SyncEngine, dspy, spoken
+from harness_dspy import FakeLM, Said, dspy
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from sayso import AlreadyDecided, Expired, Gate, Inbox, Paused, Policy, Rule
@@ -62,21 +63,19 @@ class Cook:
     def __init__(self) -> None:
         self.asked = 0
 
-    def reply(self, request: Any) -> Any:
+    def reply(self, messages: Sequence[Said]) -> dict[str, Any]:
         self.asked += 1
-        text = "".join(p.text for m in request.messages for p in m.parts)
+        text = "".join(text for _, text in messages)
         if "`[[ ## pizzas ## ]]`" in text:
-            return spoken(reasoning="It is whole.", pizzas=WHOLE)
+            return {"reasoning": "It is whole.", "pizzas": WHOLE}
         step = sum(answer in text for _, answer in TALK)
         name, args = "finish", {}
         if step < len(TALK):
             name, args = "ask_human", {"question": TALK[step][0]}
-        return spoken(next_thought="Hm.", next_tool_name=name, next_tool_args=args)
+        return {"next_thought": "Hm.", "next_tool_name": name, "next_tool_args": args}
 
-    def lm(self) -> Any:
-        sync, awaited = SyncEngine.__new__(SyncEngine), AsyncEngine.__new__(AsyncEngine)
-        sync.reply = awaited.reply = self.reply  # type: ignore[method-assign]
-        return dspy.LM("fake/cook", cache=False, engine=sync, async_engine=awaited)
+    def lm(self) -> FakeLM:
+        return FakeLM(self.reply)
 
 
 def cook(*tools: Any) -> Any:

@@ -9,7 +9,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, SummarizationMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langchain_core.tools import tool
-from langchain_world import CONFIG, Chat, World, answer, go, says
+from langchain_world import CONFIG, Chat, World, answer, go, in_mode, says
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
@@ -137,7 +137,7 @@ class TestReturnDirect:
 
     @pytest.mark.parametrize("mode", ["batched", "per_call"])
     def test_in_the_drop_in(self, world: World, mode: Any) -> None:
-        asks = HumanInTheLoopMiddleware({"pay": True}, gate=world.gate, interrupt_mode=mode)
+        asks = HumanInTheLoopMiddleware({"pay": True}, gate=world.gate, **in_mode(mode))
         agent = self.agent(world, asks)
         go(agent)
         said = answer(agent, says("reject") if mode == "batched" else {"type": "reject"})

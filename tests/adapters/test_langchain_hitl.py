@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from langchain.agents.middleware import AgentMiddleware
-from langchain_world import CONFIG, World, answer, go, interrupts, says
+from langchain_world import CONFIG, World, answer, go, in_mode, interrupts, says
 from langgraph.checkpoint.memory import InMemorySaver
 
 from sayso import Gate, InvalidPolicy, Policy, Rule
@@ -48,7 +48,7 @@ def test_the_request_has_langchains_shape_and_stands_in_the_inbox(world: World) 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 def test_the_four_decisions_through_langgraph(world: World, mode: Any) -> None:
     calls: Any = [(f"c{n}", "send", {"to": to}) for n, to in enumerate("abcd")]
-    agent = world.agent(calls, "Done.", middleware=hitl(world, interrupt_mode=mode))
+    agent = world.agent(calls, "Done.", middleware=hitl(world, **in_mode(mode)))
     go(agent)
     action = {"name": "send", "args": {"to": "x"}}
     decisions: list[Any] = [
@@ -153,7 +153,7 @@ def test_wrong_answers_through_langgraph_do_not_wedge_the_thread(world: World) -
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 def test_a_name_that_no_tool_has_is_an_error_before_anything_runs(world: World, mode: Any) -> None:
-    middleware = hitl(world, interrupt_on={"sned": True}, interrupt_mode=mode)
+    middleware = hitl(world, interrupt_on={"sned": True}, **in_mode(mode))
     agent = world.agent(ONE, "Done.", middleware=middleware)
     with pytest.raises(InvalidPolicy, match=r"sned.*look, send"):
         go(agent)
@@ -175,7 +175,7 @@ def test_a_tool_that_the_model_is_not_shown_may_be_named(world: World) -> None:
 def test_another_process_goes_on(world: World, mode: Any) -> None:
     saver = InMemorySaver()
     for script in ((TWO, "Done."), (TWO, "Done.")):
-        agent = world.agent(*script, saver=saver, middleware=hitl(world, interrupt_mode=mode))
+        agent = world.agent(*script, saver=saver, middleware=hitl(world, **in_mode(mode)))
         if not world.pending():
             go(agent)
     if mode == "batched":
@@ -225,7 +225,7 @@ def test_when_is_asked_before_the_pause_and_not_after_it(world: World, mode: Any
         return len(asked) == 1
 
     on = {"send": {"allowed_decisions": ["approve", "reject"], "when": when}}
-    middleware = hitl(world, interrupt_on=on, interrupt_mode=mode)
+    middleware = hitl(world, interrupt_on=on, **in_mode(mode))
     agent = world.agent(ONE, "Done.", middleware=middleware)
     go(agent)
     (request,) = world.pending()

@@ -11,7 +11,7 @@ from langchain.agents.middleware.types import hook_config
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableBranch, RunnableLambda
 from langchain_core.tools import tool
-from langchain_world import CONFIG, World, answer, go, interrupts, says
+from langchain_world import CONFIG, World, answer, go, in_mode, interrupts, says
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -32,7 +32,7 @@ def world() -> World:
 def with_hitl(world: World, *others: Any, gated: bool = True, mode: Any = "batched") -> Any:
     options: Any = {"gate": world.gate} if gated else {}
     on: Any = {"send": {"allowed_decisions": ["approve", "reject"]}}
-    middleware = HumanInTheLoopMiddleware(on, interrupt_mode=mode, **options)
+    middleware = HumanInTheLoopMiddleware(on, **in_mode(mode), **options)
     return world.agent(ONE, "Done.", middleware=[middleware, *others])
 
 
@@ -183,7 +183,7 @@ def test_an_agent_inside_a_tool_does_not_run_past_the_gate_by_repeating_an_id(
     world: World, mode: Any
 ) -> None:
     """It has the thread of the agent around it, whose call is running."""
-    ask = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, interrupt_mode=mode)
+    ask = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, **in_mode(mode))
     inner = world.agent([("c1", "send", {"to": "ana"})], "Done.", middleware=[ask], saver=False)
 
     @tool
@@ -191,7 +191,7 @@ def test_an_agent_inside_a_tool_does_not_run_past_the_gate_by_repeating_an_id(
         """Let somebody else do it."""
         return str(go(inner, None)["messages"][-1].text)
 
-    free = HumanInTheLoopMiddleware({}, gate=world.gate, interrupt_mode=mode)
+    free = HumanInTheLoopMiddleware({}, gate=world.gate, **in_mode(mode))
     script = [("c1", "delegate", {"task": "write"})], "Done."
     go(world.agent(*script, tools=[delegate], middleware=[free]))
     assert world.ran == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_world import World, answer, go
+from langchain_world import World, answer, go, in_mode
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
@@ -155,7 +155,7 @@ def test_what_takes_no_refusal_is_asked_anew(world: World, value: Any, cancelled
 def test_a_reply_as_the_agent_inbox_writes_it(
     world: World, mode: Any, reply: Any, ran: Any, told: str
 ) -> None:
-    around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, interrupt_mode=mode)
+    around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, **in_mode(mode))
     agent = world.agent([("c1", "send", {"to": "ana"})], "Done.", middleware=[around])
     go(agent)
     for wrong in ([reply, reply], [{**reply, "type": "yes"}], [{"type": "accept"}]):

@@ -6,6 +6,11 @@ partial functions and containers are replaced in a *copy* of the function, so th
 user passed to ``guard`` is not changed. Those under a global name or in an object are shared with
 code that is not ours; they cannot be replaced, and an adapter lists them as not covered.
 
+A function can also build an agent while it runs. Where a framework has a hook for that, the adapter
+uses it. Where there is none, ``built_by`` looks for the agent's class in the code of the function
+and of the user's functions that it calls, and the adapter lists what it finds as not covered. Code
+that guards what it builds is left alone.
+
 An adapter subclasses ``Walk``, names the types to look for, and says how to guard one of them.
 """
 
@@ -13,7 +18,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import sysconfig
 import types
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +29,9 @@ from sayso.gate.framework import FrameworkAgent
 
 #: How many objects deep to look for an agent that an object holds.
 _DEPTH = 3
+#: Where installed code is. It is not the user's own, unless the user's package is installed too.
+_INSTALLED = tuple({sysconfig.get_path(one) for one in ("stdlib", "purelib", "platlib")})
+_MISSING = object()
 
 
 class Held(NamedTuple):
@@ -41,6 +52,8 @@ class Walk:
     #: What is neither looked into nor copied, unless the walk begins with it. The same is true of
     #: agents that are guarded already.
     closed: ClassVar[tuple[type, ...]] = ()
+    #: The names of the framework's methods that build a target.
+    builders: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         # By the id of the original, which is kept alive beside its copy.
@@ -157,6 +170,36 @@ class Walk:
                 for name, held in self._attributes(one):
                     yield from self._found(held, name, f"{type(one).__name__}.{name}")
 
+    def built_by(self, function: Any) -> Iterator[str]:
+        """Yield the names of the classes and methods with which a function, and the user's
+        functions that it calls, can build a target while it runs."""
+        seen: set[int] = set()
+        # First in, first out: a method comes before its function, which does not know its class.
+        left = deque[tuple[Any, type | None]]((one, None) for one in self.inside(function))
+        while left:
+            one, owner = left.popleft()
+            if isinstance(one, types.MethodType):
+                owner, one = type(one.__self__), one.__func__
+            if not isinstance(one, types.FunctionType) or id(one) in seen:
+                continue
+            seen.add(id(one))
+            if self._is_framework(one):
+                continue  # such as that of an agent that is a tool
+            named = list(_named(one, owner))
+            if any(_is_ours(value) for _, value, _ in named):
+                continue  # it guards what it builds
+            for name, value, holder in named:
+                if isinstance(value, type) and issubclass(value, self.targets):
+                    yield value.__name__
+                elif name in self.builders and self._is_framework(value):
+                    yield name
+                elif _same_code(value, one):
+                    left.append((value, holder))
+
+    def _is_framework(self, value: Any) -> bool:
+        packages = {_package(one) for one in self.targets}
+        return inspect.isroutine(value) and _package(value) in packages
+
     def _found(self, held: Any, name: str, by: str) -> Iterator[Held]:
         for one in self.inside(held):
             if isinstance(one, self.targets):
@@ -189,12 +232,56 @@ def cells(function: Any) -> list[tuple[Any, Any]]:
 
 def global_names(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the globals that a function, and the functions written inside it, look up."""
+    for name in sorted(_names(function) & function.__globals__.keys()):
+        held = function.__globals__[name]
+        if not isinstance(held, types.ModuleType | type):
+            yield name, held
+
+
+def _names(function: Any) -> set[str]:
+    """Return the names of globals, attributes and imports in the code of a function."""
     codes, names = [function.__code__], set[str]()
     while codes:
         code = codes.pop()
         names.update(code.co_names)
         codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    for name in sorted(names & function.__globals__.keys()):
-        held = function.__globals__[name]
-        if not isinstance(held, types.ModuleType | type):
-            yield name, held
+    return names
+
+
+def _named(function: Any, owner: type | None) -> Iterator[tuple[str, Any, type | None]]:
+    """Yield what the names in the code of a function mean: globals, what the function imports and
+    closes over, and their attributes. The third is the class that an attribute was found in."""
+    names = _names(function)
+    held = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+    held |= {name: sys.modules[name] for name in (names & sys.modules.keys()) - held.keys()}
+    for index, (_, value) in enumerate(cells(function)):
+        held[function.__code__.co_freevars[index]] = value
+    if owner is not None:
+        held["self"] = owner
+    for name, value in held.items():
+        yield name, value, None
+        kind = value if isinstance(value, type) else type(value)
+        for attribute in names:
+            found = inspect.getattr_static(value, attribute, _MISSING)
+            if found is not _MISSING:
+                yield attribute, getattr(found, "__func__", found), kind
+
+
+def _package(value: Any) -> str:
+    return str(getattr(value, "__module__", None) or "").partition(".")[0]
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a value is a part of Sayso that guards an agent."""
+    made = isinstance(value, type | types.FunctionType)
+    return made and value.__module__.startswith("sayso.adapters.")
+
+
+def _same_code(value: Any, caller: Any) -> bool:
+    """Whether a function is the user's own code, like the one that calls it."""
+    if not isinstance(value, types.FunctionType | types.MethodType):
+        return False
+    if _package(value) == _package(caller):
+        return True
+    file = inspect.unwrap(value).__code__.co_filename
+    return not file.startswith(_INSTALLED)

@@ -47,6 +47,7 @@ class AgentWalk(Walk):
 
     targets = (RawAgent,)
     closed = (FunctionTool,)
+    builders = ("as_agent", "create_agent")
 
     def __init__(self, gate: Gate, policy: Policy | None, coverage: Coverage) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class AgentWalk(Walk):
             return
         note = "your own code: what it asks at the gate is a request"
         self.coverage.gated(where, "custom agent", where, note)
-        self._list_held(agent, type(agent).__name__, where)
+        self._list_held(agent.run, type(agent).__name__, where)
 
     def _list_tool(self, tool: Any, where: str) -> None:
         if isinstance(tool, FunctionTool):
@@ -115,6 +116,12 @@ class AgentWalk(Walk):
                     "middleware=[Gated(gate)], or call run(...) of guard(agent, gate) there"
                 )
                 self.coverage.missed(where, "agent", held.value.name or held.name, why)
+        for name in self.built_by(value):
+            why = (
+                f"{holder} builds it while it runs, where guard(...) cannot see it: build it "
+                "before, outside of the function, or give it middleware=[Gated(gate)]"
+            )
+            self.coverage.missed(where, "agent", f"{name} in {holder}", why)
 
     def _list_hosted(self, tool: Any, where: str) -> None:
         about: Mapping[str, Any] = tool if isinstance(tool, Mapping) else vars(tool)

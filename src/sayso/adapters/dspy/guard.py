@@ -3,6 +3,9 @@
 The loop is DSPy's own, and DSPy keeps its trajectory in a local variable. So every resume runs the
 loop from its top, in a copy of the agent whose predictors return stored replies and whose tools
 return stored results: the model is not called again, and no tool runs again.
+
+Code can build an agent while a tool runs. DSPy passes the callbacks of its context on to everything
+that is started there, and ``Tripwire`` is one that stops what has not passed the gate.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 
 import dspy
 from dspy.adapters.types.tool import ToolCalls
+from dspy.utils.callback import BaseCallback
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
@@ -165,12 +169,16 @@ class GuardedReAct(FrameworkAgent):
     async def _run_turn(self, memory: Turn, inputs: Mapping[str, Json]) -> Any:
         settings = {} if self._lm is None else {"lm": self._lm}
         try:
-            with active(memory), dspy.context(**settings):
+            with active(memory), dspy.context(callbacks=self._callbacks(), **settings):
                 prediction = await self.agent.acall(**inputs)
         except StopSignal as stopped:
             raise stopped.cause from None
         outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+    def _callbacks(self) -> list[Any]:
+        given = [one for one in dspy.settings.callbacks or () if not isinstance(one, Tripwire)]
+        return [*given, Tripwire(self.coverage().ungated)]
 
     def _inputs(self, input: Any) -> dict[str, Json]:
         fields = list(self.agent.signature.input_fields)
@@ -357,12 +365,76 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
     thread."""
 
     async def run(args: dict[str, Json]) -> Any:
-        if inspect.iscoroutinefunction(tool.func):
-            return await tool.acall(**args)
-        value = await run_user_function(lambda: tool.func(**tool._validate_and_parse_args(**args)))
-        return await value if inspect.isawaitable(value) else value
+        token = _tool.set(str(tool.name))
+        try:
+            if inspect.iscoroutinefunction(tool.func):
+                return await tool.acall(**args)
+            read = tool._validate_and_parse_args(**args)
+            value = await run_user_function(lambda: tool.func(**read))
+            return await value if inspect.isawaitable(value) else value
+        except StopSignal as stopped:
+            raise stopped.cause from None
+        finally:
+            _tool.reset(token)
 
     return run
+
+
+#: The tool whose function is running.
+_tool: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_dspy_tool", default="")
+
+
+class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
+    """Stop a tool that starts inside a guarded run and has not passed the gate.
+
+    What the function of a tool calls directly belongs to its call. A module in between has a model
+    that chooses, and a code interpreter runs what a model wrote.
+    """
+
+    def __init__(self, ungated: tuple[str, ...]) -> None:
+        super().__init__()
+        self._ungated = ungated
+
+    def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Raise ``StopSignal`` for a tool that a module inside the function of a tool calls."""
+        modules = _modules_inside()
+        # `finish` and `submit` only end the loop.
+        if modules and not (instance.func.__module__ or "").startswith("dspy."):
+            self._stop(str(instance.name), modules)
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Raise ``StopSignal`` for a module of DSPy whose model writes code, before it starts an
+        interpreter."""
+        if isinstance(instance, dspy.ProgramOfThought | dspy.CodeAct | dspy.RLM):
+            self._stop(type(instance).__name__, [instance])
+
+    def on_interpreter_execute_start(
+        self, call_id: str, instance: Any, inputs: dict[str, Any]
+    ) -> None:
+        """Raise ``StopSignal`` for code that another module lets a model write."""
+        self._stop(type(instance).__name__, _modules_inside())
+
+    def _stop(self, name: str, modules: Sequence[Any]) -> None:
+        names = [name, *(f"{type(one).__name__} in {_tool.get()}" for one in modules)]
+        if not {*names} & {*self._ungated}:
+            raise StopSignal(
+                SaysoError(
+                    f"{name} was not run: it was called past the gate, by code that guard(...) "
+                    "could not see. Guard an agent that is built while another one runs, and await "
+                    "guard(agent, gate).run(...) there; or let it run without anyone being asked: "
+                    f"guard(..., ungated=[{names[-1]!r}])"
+                )
+            )
+
+
+def _modules_inside() -> list[Any]:
+    """Return the modules that were started inside the function of a guarded agent's tool."""
+    found: list[Any] = []
+    for one in reversed(dspy.settings.caller_modules or []):
+        if isinstance(getattr(one, "react", None), LoggedPredictor):
+            break
+        found.append(one)
+    return found
 
 
 # -- one turn

@@ -15,6 +15,7 @@ accept: LangChain's middleware (``action_requests``), the agent inbox (``action_
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from langchain.agents.middleware import human_in_the_loop
+from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Interrupt, StateSnapshot
 
@@ -36,6 +38,9 @@ from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
 from sayso.sync import read, write
 from sayso.types import Decision, Json, Option, Question, Request
+
+#: LangGraph 1.2.12 and later pass a schema of the answer on to clients.
+_TAKES_SCHEMAS = "response_schema" in inspect.signature(Interrupt).parameters
 
 Waiting: TypeAlias = Callable[[], Awaitable[tuple[Request, ...]]]
 #: Returns the value of the interrupt, from the requests and what was wrong with the last answer.
@@ -63,9 +68,7 @@ class InterruptAnswers:
             if not asked and not heard:
                 return
             try:
-                value = call_interrupt(
-                    show(asked, error) if asked else None, response_schema=_expected(asked)
-                )
+                value = call_interrupt(show(asked, error) if asked else None, **_options(asked))
             except GraphInterrupt:
                 if asked:
                     raise
@@ -123,14 +126,14 @@ def shown(call_id: str, requests: Sequence[Request], error: str) -> dict[str, An
     return {**value, "error": error} if error else value
 
 
-def _expected(requests: Sequence[Request]) -> dict[str, Any] | None:
+def _options(requests: Sequence[Request]) -> dict[str, Any]:
     """Return a JSON Schema of the answer, for clients that draw a form from it."""
-    if len(requests) != 1 or requests[0].kind == "question":
-        return None
+    if not _TAKES_SCHEMAS or len(requests) != 1 or requests[0].kind == "question":
+        return {}
     request = requests[0]
     args = {k: v for k, v in (request.schema or {}).items() if k != "$defs"}
     one_of = forms(request.tool or "", args, request.allowed)
-    return {"oneOf": one_of, "$defs": (request.schema or {}).get("$defs", {})}
+    return {"response_schema": {"oneOf": one_of, "$defs": (request.schema or {}).get("$defs", {})}}
 
 
 def forms(tool: str, args: dict[str, Any], allowed: Sequence[str]) -> list[dict[str, Any]]:
@@ -331,7 +334,7 @@ def question_of(interrupt: Interrupt) -> Question:
     """Return the question for an interrupt, with the answers that it accepts."""
     value = interrupt.value
     text = _text(value)
-    rules = interrupt.response_schema
+    rules = getattr(interrupt, "response_schema", None)  # see _TAKES_SCHEMAS
     try:
         takes = {"schema": rules} if isinstance(rules, dict) else _taken(value)
         schema.check_schema(takes.get("schema", {}))
@@ -572,4 +575,4 @@ def call_interrupt(value: Any, **options: Any) -> Any:
 
 def running_config() -> Any:
     """Return the config of the running node, looked up likewise."""
-    return theirs.get_config()
+    return getattr(theirs, "get_config", get_config)()

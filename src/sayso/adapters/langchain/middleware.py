@@ -114,7 +114,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
             self.gate,
             policy=self.policy,
             describe=self._describe,
-            notice=self.edit_notice,
+            notice=getattr(self, "edit_notice", ""),  # LangChain 1.4.2 and later
             back="model",
         )
         self._known: dict[str, Any] = {}
@@ -172,7 +172,8 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
 
     async def _turn(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         last = next((m for m in reversed(state["messages"]) if isinstance(m, AIMessage)), None)
-        if self.interrupt_mode == "per_call" or last is None or not last.tool_calls:
+        mode = getattr(self, "interrupt_mode", "batched")  # LangChain 1.4.6 and later
+        if mode == "per_call" or last is None or not last.tool_calls:
             return None
         config = running_config()
         thread = await self._tools.thread(config).open()

@@ -86,6 +86,12 @@ class DelegateWalk(Walk):
                     "capabilities=[Gated(gate)]"
                 )
                 self.coverage.missed(where, "agent", held.value.name or held.name, why)
+        for name in self.built_by(function):
+            why = (
+                f"{tool} builds it while it runs, where guard(...) cannot see it: build it before, "
+                "outside of the tool, or give it capabilities=[Gated(gate)]"
+            )
+            self.coverage.missed(where, "agent", f"{name} in {tool}", why)
 
     def _list_native(self, tools: Iterable[Any], where: str) -> None:
         for tool in tools:
