@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import page, results
-from benchmarks.figures import held
 from benchmarks.machine import server
 from benchmarks.row import Effort, Row
 from benchmarks.rows import ROWS
@@ -64,7 +63,7 @@ def _measured(row: Row, effort: Effort) -> dict[str, Any] | None:
     for side, figures in result["figures"].items():
         print(f"    {side}: " + ", ".join(f"{k} {v:.4g}" for k, v in figures.items()))
     for check in measured.checks:
-        print(f"  {'met   ' if check.met else 'MISSED'} {held(check)}")
+        print(f"  {'met   ' if check.met else 'MISSED'} {page.held(check)}")
     print(f"    ({time.monotonic() - began:.0f} s)", flush=True)
     return result
 

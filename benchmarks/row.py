@@ -92,22 +92,6 @@ class Row:
         }
 
 
-REGISTERED: dict[str, Row] = {}
-
-
-def row(
-    work: str, *, beside: str, goal: str, durability: str, shown: str, explanation: str = ""
-) -> Callable[[Callable[[Effort], Measured]], Callable[[Effort], Measured]]:
-    """Register a function that measures a row. The row has the function's name."""
-
-    def keep(measure: Callable[[Effort], Measured]) -> Callable[[Effort], Measured]:
-        name = measure.__name__
-        REGISTERED[name] = Row(name, work, beside, goal, durability, shown, measure, explanation)
-        return measure
-
-    return keep
-
-
 def ratio(ours: Mapping[str, float], theirs: Mapping[str, float], figure: str) -> float:
     """Return the ratio of our figure to theirs."""
     return ours[figure] / theirs[figure]

@@ -1,9 +1,9 @@
-"""Puts the same load on any chat server: pause, then the approval that is timed.
+"""Load any chat server: pause, then time the approval.
 
-python chat_driver.py N COMMAND...   the command prints a port as its first line
+python chat.py N COMMAND...   the command prints a port as its first line
 
-Prints the median time from the approval's POST to its end, the server's CPU time each, and in how
-many chunks the answer came: every server is given the same nine words, one after the other.
+Prints the median time from the approval's POST to its end, the server's CPU time each, and the
+number of chunks of the answer. Every server streams the same nine words, one at a time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A thousand readers of a feed, and how long an event takes to the last of them.
+"""Connect many readers to a feed, and time an event until the last of them has it.
 
-python feed_driver.py READERS sayso|bare COMMAND...   the command prints a port as its first line
+python feed.py READERS sayso|bare COMMAND...   the command prints a port as its first line
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads of an MCP server, directly or through the proxy: one by one, and 100 at once.
+"""Read from an MCP server, directly or through the proxy: one at a time, and 100 at once.
 
 python mcp_reads.py N direct|proxy
 """

@@ -1,8 +1,8 @@
-"""The rows that our agent writes in pause → decide → resume, written again in bare SQL.
+"""Write the rows of pause → decide → resume again in bare SQL.
 
-The agent runs on SQLite while every statement is noted; then the writes among them run on a copy
-of the file, in the same transactions and as durably, with nothing of ours around them. Prints the
-commits and rows of one cycle, and the milliseconds of the bare one.
+Runs the agent on SQLite and records every statement; then runs the writes again on a copy of the
+file, in the same transactions and equally durable. Prints the commits and rows of one cycle, and
+the milliseconds of the bare one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Statement = tuple[str, Any]
 
 
 class Noting(sqlite3.Connection):
-    """A connection that notes what is executed on it."""
+    """A connection that records the statements it executes."""
 
     noted: list[Statement] | None = None
 
@@ -48,7 +48,7 @@ WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "BEGIN", "COMMIT")
 
 
 async def note(folder: str, n: int) -> list[list[Statement]]:
-    """The writes of n cycles; a copy of the file as it was before them."""
+    """Return the writes of n cycles, and copy the file as it was before them."""
     agent = agent_on(f"sqlite:///{folder}/sayso.db")
     inbox = sayso.Inbox(agent.store)
     for i in range(5):

@@ -1,4 +1,4 @@
-"""Pause → decide → resume, many at once in one process: how many a second, and their CPU.
+"""Measure pause → decide → resume, many at once in one process: per second, and CPU each.
 
 python crowd.py N AT_ONCE [URL]
 """

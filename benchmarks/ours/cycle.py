@@ -1,6 +1,6 @@
-"""Pause → decide → resume with our own agent, n times; milliseconds each.
+"""Measure pause → decide → resume with our own agent, n times: milliseconds each.
 
-python cycle.py N [URL]   on SQLite in a new file, where no URL is given
+python cycle.py N [URL]   on a new SQLite file if no URL is given
 """
 
 from __future__ import annotations

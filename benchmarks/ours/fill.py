@@ -1,4 +1,4 @@
-"""Many open requests in a store, each of a paused run: one is asked, then copied with plain SQL.
+"""Fill a store with open requests of paused runs: ask once, then copy the rows with plain SQL.
 
 python fill.py URL REQUESTS
 """
@@ -30,7 +30,7 @@ async def ask(url: str) -> None:
 
 @contextmanager
 def opened(url: str) -> Iterator[tuple[Execute, bool]]:
-    """Something that executes SQL on a store, in one transaction; and whether it is SQLite."""
+    """Yield a function that executes SQL in one transaction, and whether it is SQLite."""
     if url.startswith("sqlite"):
         with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
             yield db.execute, True
@@ -55,7 +55,7 @@ def columns(execute: Execute, table: str, lite: bool) -> Sequence[str]:
 
 
 def copy(execute: Execute, lite: bool, first: int, last: int) -> None:
-    """Copies of the one open request, numbered from ``first`` to ``last``."""
+    """Copy the open request; the copies are numbered from ``first`` to ``last``."""
     numbers = (
         f"(WITH RECURSIVE k(value) AS (SELECT {first} UNION ALL SELECT value + 1 FROM k "
         f"WHERE value < {last}) SELECT value FROM k)"
@@ -73,7 +73,7 @@ def copy(execute: Execute, lite: bool, first: int, last: int) -> None:
 
 
 def fill(url: str, requests: int, have: int = 0) -> None:
-    """Bring a store from ``have`` open requests to ``requests``."""
+    """Raise the number of open requests from ``have`` to ``requests``."""
     if not have:
         asyncio.run(ask(url))
     with opened(url) as (execute, lite):

@@ -1,4 +1,4 @@
-"""Ask → approve → run once with a Gate, n times; prints milliseconds each, wall and CPU."""
+"""Measure ask → approve → run once with a Gate, n times: milliseconds each, wall and CPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pause, decide, resume and list on a store that is almost empty and on one that is full.
+"""Measure pause, decide, resume and list on an almost empty store and on a full one.
 
-python growth.py REQUESTS CYCLES   prints milliseconds, rows and bytes per cycle, taken in turn
+python growth.py REQUESTS CYCLES   prints milliseconds, rows and bytes per cycle, alternating
 """
 
 from __future__ import annotations

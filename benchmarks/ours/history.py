@@ -1,10 +1,10 @@
-"""Pause, decide and resume on a thread with many turns behind it, and on a new one.
+"""Measure pause, decide and resume on a thread with many turns, and on a new one.
 
 python history.py TURNS CYCLES
 
-Prints rows and bytes written per cycle of the agent, and the milliseconds of the same commands at
-the store, each measured on both threads in turn. The agent's own time is printed as well: reading
-the conversation for the model is the one part that must grow with it.
+Alternates between both threads. Prints rows and bytes written per cycle of the agent, and the
+milliseconds of the same commands at the store. Also prints the agent's own time, which grows with
+the conversation because the model reads all of it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def cycle(agent: sayso.Agent, path: str, thread: str) -> dict[str, float]:
 
 
 def at_the_store(store: Store, thread: str, i: int) -> float:
-    """The milliseconds of ask, decide, start, record and finish, without a model."""
+    """Return the milliseconds of ask, decide, start, record and finish, without a model."""
     run, request = f"{thread}-{i}", f"req-{thread}-{i}"
     where = {"thread": thread, "run": run}
     new = NewCall(
@@ -62,12 +62,15 @@ def at_the_store(store: Store, thread: str, i: int) -> float:
     ((asked,),) = store.transact(Propose(**where, agent="bench", calls=(new,), messages=said))
     yes = {"type": "approve", "by": Reviewer("ann"), "channel": "bench"}
     store.transact(Decide(**where, call=request, seen_digest=asked.digest, **yes))
-    ((call,),) = store.transact(Start(**where, calls=(request,), owner="o", lease=30_000_000))
+    decided = store.call(request)
+    assert decided is not None
+    start = Start(**where, calls=(request,), seen=(decided.mac,), owner="o", lease=30_000_000)
+    ((call,),) = store.transact(start)
     record = Record(
         **where, call=request, token=call.token, attempt=call.attempt, ok=True, result="1"
     )
     store.transact(record)
-    store.transact(Finish(**where, status="done", messages=said))
+    store.transact(Finish(**where, status="done", token=call.token, messages=said))
     return (time.perf_counter() - began) * 1e3
 
 

@@ -1,4 +1,4 @@
-"""One thread with many approvals, one after the other: the first and the last, and all bytes.
+"""Measure many approvals on one thread, one at a time: the first, the last, and all bytes.
 
 python hundred.py APPROVALS THREADS
 """

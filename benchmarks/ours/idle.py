@@ -1,4 +1,4 @@
-"""`sayso serve` over many paused runs: seconds until it is ready, memory, CPU while idle.
+"""Measure `sayso serve` with many paused runs: time until ready, memory, CPU while idle.
 
 python idle.py URL SECONDS
 """

@@ -1,4 +1,4 @@
-"""The first page of the inbox: milliseconds, and how many requests are on it.
+"""Measure the first page of the inbox: milliseconds, and how many requests it lists.
 
 python listing.py URL TIMES
 """

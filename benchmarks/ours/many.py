@@ -1,4 +1,4 @@
-"""A run with many open requests, all of them approved: milliseconds for the whole.
+"""Approve all open requests of a run: milliseconds in total.
 
 python many.py REQUESTS TIMES
 """

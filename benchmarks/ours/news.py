@@ -1,4 +1,4 @@
-"""A decision in this process, its run resumed by a worker in another: milliseconds in between.
+"""Measure the milliseconds from a decision here until a worker in another process resumes the run.
 
 python news.py N [URL]   from the moment the decision is committed to the call's first line
 """

@@ -1,4 +1,4 @@
-"""The other process: a worker whose tool prints when it was called; ends with its input."""
+"""The worker process of ``news.py``. Its tool prints when it is called; it ends at end of input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a store keeps: payload of one thread's rows, and the size of a whole SQLite file."""
+"""Measure what a store holds: the values in one thread's rows, and the size of a SQLite file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def of_thread(path: Path | str, thread: str) -> dict[str, int]:
-    """Bytes of the values in each table's rows of one thread; the tables are found by asking."""
+    """Return the bytes of the values in one thread's rows, by table."""
     db = sqlite3.connect(path)
     found = {}
     for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
@@ -23,7 +23,7 @@ def of_thread(path: Path | str, thread: str) -> dict[str, int]:
 
 
 def of_file(path: Path | str) -> int:
-    """Bytes of the file once the log is written back into it."""
+    """Return the bytes of the file after a checkpoint of its log."""
     db = sqlite3.connect(path)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()

@@ -60,22 +60,22 @@ class Instant:
 
 
 def agent_on(store: str | Store | None, **script: int) -> sayso.Agent:
-    """The agent, on a store."""
+    """Return the agent on a store."""
     tools = [send_email, look]
     return sayso.Agent("bench", model=Instant(**script), tools=tools, store=store, max_turns=5000)
 
 
 def bench() -> sayso.Agent:
-    """For the command line: an agent that is lent its store."""
+    """Return the agent for the command line, which gives it a store."""
     return agent_on(None)
 
 
 def speak(store: Store, thread: str, messages: list[dict[str, Any]]) -> None:
-    """Put a conversation behind a thread."""
+    """Store a conversation on a thread."""
     rows = tuple(Message("before", json.dumps(message)) for message in messages)
     store.transact(
         Propose(thread=thread, run=f"before-{thread}", agent="bench", messages=rows),
-        Finish(thread=thread, run=f"before-{thread}", status="done"),
+        Finish(thread=thread, run=f"before-{thread}", status="done", token=0),
     )
 
 
@@ -89,7 +89,7 @@ async def cycle(agent: sayso.Agent, inbox: sayso.Inbox, thread: str) -> None:
 
 
 async def timed(once: Callable[[int], Awaitable[None]], n: int, warm: int = 20) -> dict[str, float]:
-    """Milliseconds each, wall (the median) and CPU (the mean)."""
+    """Return milliseconds each: wall (the median) and CPU (the mean)."""
     for i in range(warm):
         await once(-i - 1)
     walls = []

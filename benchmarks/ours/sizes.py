@@ -1,4 +1,4 @@
-"""What a pause adds to the file: on a new thread, and on one with many messages behind it.
+"""Measure what a pause adds to the file, on a new thread and on one with many messages.
 
 python sizes.py THREADS MESSAGES
 """
@@ -20,7 +20,7 @@ TALK = [
 
 
 async def added(threads: int, messages: int) -> tuple[float, float]:
-    """What the pauses alone add, each: to the file, and to the values in its rows."""
+    """Return what each pause adds to the file, and to the values in its rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/sayso.db"
         agent = agent_on(f"sqlite:///{path}")
@@ -37,7 +37,7 @@ async def added(threads: int, messages: int) -> tuple[float, float]:
 
 
 def values(path: str) -> int:
-    """The bytes of the values of one thread."""
+    """Return the bytes of the values of one thread."""
     return sum(payload.of_thread(path, "t0").values())
 
 

@@ -1,4 +1,4 @@
-"""A run with many turns behind it: its state exported, loaded, and the run resumed.
+"""Export the state of a run with many turns, load it, and resume the run.
 
 python thousand.py build FOLDER TURNS   really runs the turns, up to the pause
 python thousand.py FOLDER TIMES         measures, each time on a copy of what was built
@@ -36,9 +36,7 @@ async def once(built: Path) -> dict[str, float]:
             shutil.copy(file, folder)
         turns = int((built / "turns").read_text())
         agent = agent_on(f"sqlite:///{folder}/sayso.db", looks=turns - 1)
-        paused = await agent.resume(
-            "long"
-        )  # nothing is decided: it gives the state, and that is all
+        paused = await agent.resume("long")  # nothing is decided, so it only returns the state
         said = [json.loads(body) for _, body in agent.store.messages("long")]
         kept = payload.of_thread(f"{folder}/sayso.db", "long")
         wall, cpu = time.perf_counter(), time.process_time()

@@ -1,7 +1,7 @@
-"""Looks at SQLite from below, in any process: rows written, bytes logged.
+"""Count the rows and bytes that SQLite writes in this process.
 
-Import it before anything that opens a file; no checkpoint then comes in between, so that the
-growth of the log is what was written.
+Import it before anything that opens a file: it turns off checkpoints, so that the log grows by
+exactly what was written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sqlite3.connect = _watched  # type: ignore[assignment]
 
 
 def written(path: str) -> tuple[int, int]:
-    """Rows changed in this process so far, and the bytes of a file's log."""
+    """Return the rows changed in this process so far, and the bytes of a file's log."""
     rows = 0
     for connection in list(_opened):
         try:

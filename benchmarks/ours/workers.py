@@ -1,4 +1,4 @@
-"""Runs that were decided, resumed by several worker processes: per second, and claims in vain.
+"""Resume decided runs with several worker processes: runs per second, and claims in vain.
 
 python workers.py URL PROCESSES RUNS
 """

@@ -1,4 +1,4 @@
-"""LangGraph's half of the scene: the same tool, the same script, and a saver on a store."""
+"""The LangGraph side of ``ours/scene.py``: the same tool and script, and a saver on a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pause → decide → resume with LangGraph, many at once in threads: how many a second.
+"""Measure pause → decide → resume with LangGraph, many at once in threads: per second.
 
 python graph_crowd.py N AT_ONCE [URL]
 """

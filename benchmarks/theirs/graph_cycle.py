@@ -1,6 +1,6 @@
-"""Pause → decide → resume with LangChain's middleware and LangGraph's saver, n times.
+"""Measure pause → decide → resume with LangChain's middleware and LangGraph's saver, n times.
 
-python graph_cycle.py N [URL]   on SQLite in a new file, where no URL is given
+python graph_cycle.py N [URL]   on a new SQLite file if no URL is given
 """
 
 from __future__ import annotations

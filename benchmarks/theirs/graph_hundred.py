@@ -1,4 +1,4 @@
-"""One thread of LangGraph's with many approvals, one after the other.
+"""Measure many approvals on one LangGraph thread, one at a time.
 
 python graph_hundred.py APPROVALS THREADS
 """

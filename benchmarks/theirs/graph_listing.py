@@ -1,4 +1,4 @@
-"""All open approvals, by the one public way across threads: the saver's list, newest first.
+"""List all open approvals through the saver's list, the only public API across threads.
 
 python graph_listing.py build FILE THREADS   one thread is paused, then copied with plain SQL
 python graph_listing.py FILE

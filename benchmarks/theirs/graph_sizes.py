@@ -1,4 +1,4 @@
-"""What a pause of LangGraph's adds to the file: on a new thread, and on one with a history.
+"""Measure what a pause of LangGraph adds to the file, on a new thread and on one with a history.
 
 python graph_sizes.py THREADS MESSAGES
 """

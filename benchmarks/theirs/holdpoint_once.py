@@ -1,4 +1,4 @@
-"""The same with holdpoint, with the fsync that it leaves out by default (synchronous=FULL)."""
+"""Measure ask → approve → run once with holdpoint, with the fsync that it skips by default."""
 
 from __future__ import annotations
 

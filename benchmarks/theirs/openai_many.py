@@ -1,4 +1,4 @@
-"""A run of the OpenAI Agents SDK with many open requests, loaded, and all of them approved."""
+"""Load a run of the OpenAI Agents SDK with many open requests, and approve all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's half of the scene: the same tools and the same script."""
+"""The OpenAI Agents SDK side of ``ours/scene.py``: the same tools and script."""
 
 from __future__ import annotations
 

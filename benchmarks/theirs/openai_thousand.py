@@ -1,4 +1,4 @@
-"""A run of the OpenAI Agents SDK with many turns behind it: exported, loaded, resumed.
+"""Export a run of the OpenAI Agents SDK with many turns, load it, and resume it.
 
 python openai_thousand.py build FILE TURNS   really runs the turns, up to the pause
 python openai_thousand.py FILE TIMES         measures
