@@ -203,18 +203,15 @@ def _revised(facts: ExpectedCall, event: Event, body: Body) -> None:
     facts.votes = []
 
 
+def _signed(event: Event, body: Body) -> dict[str, Any]:
+    """Return the fields that votes and decisions share."""
+    names = ("channel", "assurance", "digest", "signature", "message")
+    fields = {name: body[name] for name in names}
+    return {"type": body["decision"], "by": event.actor, "at": event.at, **fields}
+
+
 def _voted(facts: ExpectedCall, event: Event, body: Body) -> None:
-    vote = Vote(
-        type=body["decision"],
-        by=event.actor,
-        at=event.at,
-        channel=body["channel"],
-        assurance=body["assurance"],
-        digest=body["digest"],
-        signature=body["signature"],
-        message=body["message"],
-    )
-    facts.votes = [*facts.votes, vote]
+    facts.votes = [*facts.votes, Vote(**_signed(event, body))]
 
 
 def _decided(facts: ExpectedCall, event: Event, body: Body) -> None:
@@ -234,31 +231,21 @@ def _decided(facts: ExpectedCall, event: Event, body: Body) -> None:
 
 def _decision(event: Event, body: Body) -> Decided:
     """Return the decision, or the vote, that an event records."""
-    return Decided(
-        type=body["decision"],
-        by=event.actor,
-        at=event.at,
-        channel=body["channel"],
-        assurance=body["assurance"],
-        digest=body["digest"],
-        signature=body["signature"],
-        message=body["message"],
-        value=body["value"],
-    )
+    return Decided(**_signed(event, body), value=body["value"])
 
 
 def _started(facts: ExpectedCall, event: Event, body: Body) -> None:
+    """Apply ``started``, ``released`` or ``read_started``."""
     if body["digest"] != facts.digest:
-        raise ImpossibleEvent("something else was started")
-    facts.attempt, facts.token, facts.grant = body["attempt"], body["token"], body["grant"]
-    facts.effect_key = body.get("effect_key", "")
-
-
-def _released(facts: ExpectedCall, event: Event, body: Body) -> None:
-    if body["digest"] != facts.digest:
-        raise ImpossibleEvent("something else was released")
-    facts.attempt, facts.grant, facts.caller = body["attempt"], body["grant"], None
-    facts.effect_key = body.get("effect_key", "")
+        what = "read" if event.type == "read_started" else event.type
+        raise ImpossibleEvent(f"something else was {what}")
+    facts.attempt, facts.grant = body["attempt"], body["grant"]
+    if event.type == "released":
+        facts.caller = None
+    else:
+        facts.token = body["token"]
+    if event.type != "read_started":
+        facts.effect_key = body.get("effect_key", "")
 
 
 def _reported(facts: ExpectedCall, event: Event, body: Body) -> None:
@@ -267,22 +254,12 @@ def _reported(facts: ExpectedCall, event: Event, body: Body) -> None:
     facts.result = body["result"]
 
 
-def _joined(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.caller = body["caller"]
-
-
-def _deferred(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.caller = LATER
+def _caller(facts: ExpectedCall, event: Event, body: Body) -> None:
+    facts.caller = LATER if event.type == "deferred" else body["caller"]
 
 
 def _suspended(facts: ExpectedCall, event: Event, body: Body) -> None:
     facts.effect_key = ""
-
-
-def _read_started(facts: ExpectedCall, event: Event, body: Body) -> None:
-    if body["digest"] != facts.digest:
-        raise ImpossibleEvent("something else was read")
-    facts.attempt, facts.token, facts.grant = body["attempt"], body["token"], body["grant"]
 
 
 def _read(facts: ExpectedCall, event: Event, body: Body) -> None:
@@ -331,14 +308,14 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "voted": _voted,
     "decided": _decided,
     "started": _started,
-    "released": _released,
+    "released": _started,
     "reported": _reported,
-    "joined": _joined,
-    "deferred": _deferred,
+    "joined": _caller,
+    "deferred": _caller,
     "suspended": _suspended,
     "recorded": _recorded,
     "duplicate": _read,
-    "read_started": _read_started,
+    "read_started": _started,
     "read_stopped": _read,
     "read_recorded": _read,
     "cancelled": _cancelled,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sayso import codec
@@ -103,10 +104,8 @@ class Seals:
 
     def _wrong(self, seal: Seal) -> str:
         if seal.n > self._n + 1:
-            missing = (
-                f"{self._n + 1}" if seal.n == self._n + 2 else f"{self._n + 1} to {seal.n - 1}"
-            )
-            self._say(self._n + 1, f"is missing (gone: {missing})")
+            more = "" if seal.n == self._n + 2 else f" to {seal.n - 1}"
+            self._say(self._n + 1, f"is missing (gone: {self._n + 1}{more})")
         elif seal.n == self._known[0] and seal.hash != self._known[1]:
             return "is not the one that was verified earlier: the store was replaced"
         elif seal.prev != self._hash:
@@ -142,10 +141,6 @@ def _heads(seal: Seal) -> list[tuple[str, int, str]]:
     return [(str(thread), int(seq), str(hash)) for thread, seq, hash in codec.loads(seal.heads)]
 
 
-#: Columns that no event holds; only the row's own signature covers them.
-_REST = "another column, or its signature"
-
-
 class Issued(NamedTuple):
     """A grant or a token as it was issued, and when it was revoked."""
 
@@ -170,18 +165,13 @@ class SystemThread:
         self._seals.catch_up(store)  # a sealed ``pruned`` event counts
         try:
             for event in chain_of(store, SYSTEM_THREAD, self._seq):
-                self._take(store.keys, event)
+                wrong = hash_problem(store.keys, self._hash, event) or body_problem(event)
+                if not wrong and event.body is not None:
+                    with suppress(*DAMAGE_ERRORS):
+                        self._tell(event, json.loads(event.body))
                 self._seq, self._hash = event.seq, event.hash
         except Unreadable:
             pass  # the check of this thread reports the row
-
-    def _take(self, keys: Keyring, event: Event) -> None:
-        if hash_problem(keys, self._hash, event) or body_problem(event) or event.body is None:
-            return
-        try:
-            self._tell(event, json.loads(event.body))
-        except DAMAGE_ERRORS:
-            return
 
     def _tell(self, event: Event, body: dict[str, Any]) -> None:
         if event.type == "pruned" and self._counts(event):
@@ -240,7 +230,7 @@ def _grant_wrong(grant: Grant | None, given: Issued, spent: int, keys: Keyring) 
     if grant is None:
         return ["its row is missing"]
     body = given.body
-    uses = body["uses"]
+    uses, left = body["uses"], grant.uses_left
     same = {
         "agent": grant.agent == body["agent"],
         "tool": (grant.tool, grant.tool_digest) == (body["tool"], body["tool_digest"]),
@@ -248,23 +238,23 @@ def _grant_wrong(grant: Grant | None, given: Issued, spent: int, keys: Keyring) 
         "by": grant.by == given.event.actor,
         "ends": grant.ends == body["ends"],
         "revoked": grant.revoked == given.revoked,
-        "uses_left": grant.uses_left is None if uses is None else _left(grant, uses - spent),
+        # Pruned runs may have used the grant too, so fewer uses may be left than the events show.
+        "uses_left": left is None if uses is None else left is not None and left <= uses - spent,
     }
+    return _wrong_columns(same, keys, grant, grant_bytes(grant))
+
+
+def _wrong_columns(
+    same: dict[str, bool], keys: Keyring, row: Grant | Principal, signed: bytes
+) -> list[str]:
+    """Return the columns that differ; if none does, check those that no event holds."""
     wrong = [name for name, is_same in same.items() if not is_same]
-    genuine = keys.verify(grant_bytes(grant), grant.signature)
-    if not wrong and not (genuine and _authentic(keys, grant)):
-        wrong.append(_REST)
+    if not wrong:
+        genuine = keys.verify(signed, row.signature)
+        # An auditor with only the public key cannot check the MAC.
+        if not genuine or (keys.rows and row_wrong(keys, row)):
+            wrong.append("another column, or its signature")
     return wrong
-
-
-def _authentic(keys: Keyring, row: Grant | Principal) -> bool:
-    """Return whether the MAC holds; an auditor with only the public key cannot check it."""
-    return not keys.rows or not row_wrong(keys, row)
-
-
-def _left(grant: Grant, most: int) -> bool:
-    # Pruned runs may have used the grant too, so fewer uses may be left than the events show.
-    return grant.uses_left is not None and grant.uses_left <= most
 
 
 def _token_wrong(principal: Principal | None, given: Issued, keys: Keyring) -> list[str]:
@@ -278,8 +268,4 @@ def _token_wrong(principal: Principal | None, given: Issued, keys: Keyring) -> l
         "ends": principal.ends == body["ends"],
         "revoked": principal.revoked == given.revoked,
     }
-    wrong = [name for name, is_same in same.items() if not is_same]
-    genuine = keys.verify(principal_bytes(principal), principal.signature)
-    if not wrong and not (genuine and _authentic(keys, principal)):
-        wrong.append(_REST)
-    return wrong
+    return _wrong_columns(same, keys, principal, principal_bytes(principal))

@@ -35,7 +35,7 @@ from sayso.audit.chain import (
     threads_of,
 )
 from sayso.audit.runs import ExpectedConversation, ExpectedRun, message_problems, run_mismatches
-from sayso.audit.system import Head, Seals, SystemThread, grant_and_token_problems
+from sayso.audit.system import Seals, SystemThread, grant_and_token_problems
 from sayso.errors import InvalidCall, StoreError
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, StoredMessage, Thread
 from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
@@ -271,16 +271,13 @@ class _ThreadCheck:
             return "its body is missing, but it was not pruned"
         if event.pos <= self.pos:
             return "its position in the store is before the row that it follows"
-        if self._head is not None and self._head.seq == event.seq:
-            self._compare_with_seal(event, self._head)
-        return ""
-
-    def _compare_with_seal(self, event: Event, head: Head) -> None:
-        """Report a rewritten chain: its hashes are valid, but a seal has another one."""
-        if event.hash != head.hash:
+        head = self._head
+        if head is not None and head.seq == event.seq and head.hash != event.hash:
+            # Its hashes are valid, but a seal has another one.
             broken = self._seals.first_mismatch(event.thread) or head
             what = f"seal {broken.n} has another hash for it: the chain was rewritten"
             self._report(broken.seq, what, event.pos)
+        return ""
 
     def _end_problems(self) -> Iterator[tuple[int, str]]:
         """Yield what is wrong with the end of the chain, the cause first."""
@@ -432,10 +429,7 @@ class _ThreadCheck:
         columns = call_mismatches(found.call, facts, self._keys)
         if columns:
             return f"does not match the record: {', '.join(columns)}"
-        return self._listing_problem(found)
-
-    def _listing_problem(self, found: ListedCall) -> str:
-        """Check the list index, which has no MAC: it could hide a call from every list."""
+        # The list index has no MAC: it could hide a call from every list.
         if is_listed_right(found, self._store.description(found.call.tool_digest)):
             return ""
         return f"is listed as {found.list_status!r}, which hides it"
@@ -663,7 +657,8 @@ class _StoreCheck:
             for run, thread in read_pages(self._rows.run_threads, lambda one: one[0], "", PAGE):
                 if run in self._found.runs or thread in self._found.skipped:
                     continue
-                if not self._has_event(run, thread):
+                # It may have started since its thread was read.
+                if not any(event.run == run for event in chain_of(self._rows, thread)):
                     what = f"run {run} is in the table, but no event started it"
                     self._report_row(what, thread)
         except (*DAMAGE_ERRORS, Unreadable) as error:
@@ -675,10 +670,6 @@ class _StoreCheck:
             return True
         row = self._rows.run(run)
         return row is None or row.thread not in self._found.skipped
-
-    def _has_event(self, run: str, thread: str) -> bool:
-        """Return whether a run has started since its thread was read."""
-        return any(event.run == run for event in chain_of(self._rows, thread))
 
     def _check_call_has_event(self, call: Call) -> None:
         """Report a call in the table that has no event."""
