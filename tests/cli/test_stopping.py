@@ -173,11 +173,13 @@ def test_two_ctrl_c_print_no_traceback(
     words = command.replace("ID", request).split()
     person = world.person(*words, PYTHONPATH=str(tmp_path))
     person.sees(re.escape(shown))
+    began = time.monotonic()
     person.process.sendcontrol("c")
     time.sleep(pause)
     with contextlib.suppress(OSError):  # it has ended
         person.process.sendcontrol("c")
     person.process.expect(pexpect.EOF)
+    assert time.monotonic() - began < 15, "it waited for the tool, which takes 20 seconds"
     said = person.said + person.process.before
     assert "Traceback" not in said
     assert "Exception" not in said

@@ -377,7 +377,12 @@ def once(
     """Send one message; without one, resume what others have decided meanwhile."""
     take_over(agent)
     printer = None if json else EventPrinter(agent, plain=plain)
-    result = asyncio.run(_follow_or_exit(_events(agent, thread, who, words), printer))
+    with asyncio.Runner() as runner:
+        try:
+            result = runner.run(_follow_to_the_end(_events(agent, thread, who, words), printer))
+        except KeyboardInterrupt:
+            exit_soon(Exit.PENDING)  # closing the runner would wait for a tool's worker thread
+            raise
     if json:
         output.print_json(_result_json(result))
     elif printer is not None and result.status == "paused":
@@ -397,7 +402,7 @@ def _events(agent: Agent, thread: str, who: Caller, words: str) -> AsyncIterator
     return agent.stream_resume(run.id)
 
 
-async def _follow_or_exit(
+async def _follow_to_the_end(
     events: AsyncIterator[AgentEvent], printer: EventPrinter | None
 ) -> RunResult:
     try:
@@ -405,7 +410,6 @@ async def _follow_or_exit(
     except asyncio.CancelledError:
         cancel_streams()  # calls that had started are in doubt; do not wait for them
         await wait_for_streams()
-        exit_soon(Exit.PENDING)
         raise
     assert result is not None
     return result
