@@ -8,10 +8,11 @@ call. Effects, model calls and acknowledged decisions are lines in files, outsid
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ from typing import Any
 
 import sayso
 from sayso.stores.sqlite import SqliteStore
+from sayso.testing.adapter_steps import Interpreter
 from sayso.testing.scripted_model import ScriptedModel, call, calls, say
 
 THREAD = "t"
@@ -58,7 +60,7 @@ def play(
     at_once: bool = True,
     story: str = "plain",
 ) -> Any:
-    """Begin the run, or go on with it; decide what waits; until it is over."""
+    """Start or resume the run, and decide what is pending, until it ends."""
     life = Life(Path(folder), kill)
     store = SqliteStore(
         life.folder / "a.db",
@@ -99,7 +101,7 @@ async def _play(
 
 
 def _nested(life: Life, store: SqliteStore) -> sayso.Agent:
-    """An agent that asks another one, which pays when somebody has said yes."""
+    """Return an agent with a sub-agent, which pays after an approval."""
 
     @sayso.tool(needs_approval=True)
     async def pay(ctx: sayso.Context, amount: int) -> str:
@@ -124,7 +126,7 @@ def _nested(life: Life, store: SqliteStore) -> sayso.Agent:
 
 
 def _asking(life: Life, store: SqliteStore) -> sayso.Agent:
-    """An agent whose tool asks, does one step once, and asks again."""
+    """Return an agent whose tool asks, runs a step once, and asks again."""
 
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
@@ -179,7 +181,7 @@ def _agent(life: Life, store: SqliteStore) -> sayso.Agent:
 
 
 def _reading(life: Life, store: SqliteStore) -> sayso.Agent:
-    """An agent that reads twice at once, once with a yes and once without."""
+    """Return an agent that makes two reads at once, one of which needs approval."""
 
     async def read(ctx: sayso.Context, what: str) -> str:
         life.passes(f"{what} before")
@@ -209,37 +211,25 @@ def _reading(life: Life, store: SqliteStore) -> sayso.Agent:
 STORIES = {"plain": _agent, "nested": _nested, "asking": _asking, "reading": _reading}
 
 
-class ForkServer:
-    """The warm interpreter, as the tests see it."""
+class ForkServer(Interpreter):
+    """The interpreter that forks, as the tests see it."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        super().__init__(__file__)
 
     def play(self, folder: Path, **options: Any) -> dict[str, Any] | None:
-        """What a child came to; nothing if it was killed."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps({"folder": str(folder), **options}) + "\n")
-        process.stdin.flush()
-        ended = json.loads(process.stdout.readline())
+        """Play in a child process. Return its outcome, or None if it was killed."""
+        ended = self._ask({"folder": str(folder), **options})
         if "error" in ended:
             raise AssertionError(ended["error"])
         came: dict[str, Any] | None = ended["value"]
         return came
 
-    def close(self) -> None:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        process.wait(60)
-        process.stdout.close()
-
 
 def _serve() -> None:
+    for module in ("jsonschema", "sayso.schema.signature"):
+        importlib.import_module(module)  # Sayso imports them on first use, in every child
+    gc.freeze()  # so that collections in the children do not copy all that was imported
     for line in sys.stdin:
         options = json.loads(line)
         told = Path(options["folder"]) / "told"
