@@ -1,4 +1,4 @@
-"""A store, a few tools that write down what really ran, and agents with scripted models."""
+"""A store, tools that record what really ran, and agents with scripted models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sayso.testing.scripted_model import ScriptedModel
 
 
 class World:
-    """Everything of one test: its store, its effects, its agents."""
+    """The store, effects and agents of one test."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -54,7 +54,7 @@ class World:
         tools: Iterable[Any] | None = None,
         **options: Any,
     ) -> Agent:
-        """An agent on this world's store, whose model follows these steps."""
+        """Return an agent on this store whose model follows these steps."""
         tools = [self.pay, self.look] if tools is None else tools
         model = options.pop("model", None) or ScriptedModel(steps)
         return Agent(
@@ -72,32 +72,32 @@ class World:
         return agent.model
 
     def effects(self, name: str) -> list[Any]:
-        """What one tool really did."""
+        """Return what one tool really did."""
         return [what for tool, what in self.ran if tool == name]
 
     def happened(self) -> list[str]:
-        """The names of all events so far, and an empty list from here on."""
+        """Return the names of all events so far, and clear the list."""
         names = [type(event).__name__ for event in self.events]
         self.events.clear()
         return names
 
 
 def asked(agent: Agent) -> list[ModelRequest]:
-    """What the scripted model was asked so far."""
+    """Return the requests that the scripted model got."""
     model = agent.model
     assert isinstance(model, ScriptedModel)
     return model.requests
 
 
 def told(agent: Agent) -> list[str]:
-    """The tool results that the model saw in its last request, since the user spoke last."""
+    """Return the tool results in the model's last request, since the last user message."""
     messages = asked(agent)[-1].messages
     last = max(n for n, message in enumerate(messages) if message["role"] == "user")
     return [m["content"] for m in messages[last + 1 :] if m["role"] == "tool"]
 
 
 def error_in(content: str) -> str:
-    """The error that a tool result holds."""
+    """Return the error in a tool result."""
     said = json.loads(content)
     assert list(said) == ["error"]
     assert "Traceback" not in said["error"]

@@ -1,4 +1,4 @@
-"""A store of each kind for every test of the agent, and a world around it."""
+"""Run every test of the agent on a store of each kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _no_connection_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """The time of the store under test, which passes only when a test lets it."""
+    """Return the clock of the store under test, which moves only when a test moves it."""
     return FakeClock()
 
 
@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def timed(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
-    """The same on a clock that stands still."""
+    """The same, on a clock that does not move by itself."""
     path = tmp_path / "a.db"
     store: Store = (
         MemoryStore(clock=clock) if request.param == "memory" else SqliteStore(path, clock=clock)

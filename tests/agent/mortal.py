@@ -30,7 +30,7 @@ REPLY = calls(call("pay", {"amount": 1}), call("look", {"what": "x"}), call("pay
 
 
 class Life:
-    """Counts the points that a process passes, and ends it at one of them."""
+    """Counts the points that a process passes, and kills it at one of them."""
 
     def __init__(self, folder: Path, kill: int | None) -> None:
         self.folder = folder
@@ -212,7 +212,7 @@ STORIES = {"plain": _agent, "nested": _nested, "asking": _asking, "reading": _re
 
 
 class ForkServer(Interpreter):
-    """The interpreter that forks, as the tests see it."""
+    """The interpreter that forks a child for each play."""
 
     def __init__(self) -> None:
         super().__init__(__file__)

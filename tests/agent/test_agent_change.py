@@ -1,4 +1,4 @@
-"""Code changes while people think: what may go on, what is asked again, what is refused."""
+"""The code changes while a request is pending: resume, ask again, or refuse."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def paused(world: World, **options: Any) -> sayso.Request:
     return result.interruptions[0]
 
 
-async def test_other_instructions_and_another_model_go_on_by_default(world: World) -> None:
+async def test_changed_instructions_and_models_continue_by_default(world: World) -> None:
     request = await paused(world, instructions="Be kind.")
     model = ScriptedModel([say("Done.")], name="another")
     agent = world.agent(model=model, instructions="Be quick.")
@@ -94,7 +94,7 @@ async def test_a_changed_tool_is_always_asked_again(world: World, on_change: str
     assert (result.status, world.ran) == ("done", [("new pay", (3, "ana"))])
 
 
-async def test_a_tool_that_changed_while_nobody_had_decided_is_asked_again(world: World) -> None:
+async def test_a_tool_that_changed_while_pending_is_asked_again(world: World) -> None:
     request = await paused(world)
     agent = world.agent(say("Done."), tools=[a_tool(world, version="2")])
     assert (await agent.resume("t")).interruptions == (request,)
@@ -102,7 +102,7 @@ async def test_a_tool_that_changed_while_nobody_had_decided_is_asked_again(world
     assert (result.interruptions[0].revision, world.ran) == (2, [])
 
 
-async def test_what_a_changed_tool_adds_is_asked_about_too(world: World) -> None:
+async def test_a_changed_tool_with_a_new_argument_is_asked_again(world: World) -> None:
     request = await paused(world)
 
     @sayso.tool(needs_approval=True)
@@ -120,7 +120,7 @@ async def test_what_a_changed_tool_adds_is_asked_about_too(world: World) -> None
     assert (result.status, world.ran) == ("done", [("EUR", (3, "ana"))])
 
 
-async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World) -> None:
+async def test_a_tool_that_takes_other_arguments_now_is_cancelled(world: World) -> None:
     request = await paused(world)
 
     @sayso.tool(needs_approval=True)
@@ -138,7 +138,7 @@ async def test_a_tool_that_takes_other_arguments_now_is_called_off(world: World)
     )
 
 
-async def test_a_tool_that_is_gone_is_not_run_and_the_model_is_told(world: World) -> None:
+async def test_a_tool_that_is_gone_is_not_run_and_the_model_is_reported(world: World) -> None:
     request = await paused(world)
     agent = world.agent(say("Then not."), tools=[])
     result = await agent.resume("t", decisions=[request.approve()])
@@ -159,7 +159,7 @@ async def test_of_a_tool_that_is_gone_the_undecided_stays_and_a_no_still_counts(
     assert (result.output, len(told(agent))) == ("Then not.", 2)
 
 
-async def test_a_renamed_agent_is_told_whose_run_it_is(world: World) -> None:
+async def test_the_error_for_a_renamed_agent_names_the_owner_of_the_run(world: World) -> None:
     request = await paused(world)
     renamed = world.agent(say("Done."), name="renamed")
     with pytest.raises(sayso.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
@@ -178,7 +178,7 @@ async def test_a_tool_that_lost_its_body_is_not_run(world: World) -> None:
     assert (result.output, world.ran) == ("Then not.", [])
 
 
-async def test_what_a_tool_adds_to_an_edit_is_shown_before_it_runs(world: World) -> None:
+async def test_defaults_added_to_an_edit_are_shown_before_it_runs(world: World) -> None:
     @sayso.tool(needs_approval=True)
     def pay(item: Item) -> str:
         """Pay for it."""

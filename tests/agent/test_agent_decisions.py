@@ -1,4 +1,4 @@
-"""Pause, decide, resume: each row of the table of what the OpenAI Agents SDK does, done better."""
+"""Pause, decide, resume: every behaviour of the OpenAI Agents SDK in our table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIXED = calls(
 )
 
 
-async def test_an_approved_call_runs_once_and_the_run_goes_on(world: World) -> None:
+async def test_an_approved_call_runs_once_and_the_run_continues(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     assert (result.status, result.output, world.ran) == ("paused", None, [])
@@ -42,7 +42,7 @@ async def test_an_approved_call_runs_once_and_the_run_goes_on(world: World) -> N
     assert (decided.decision.by, decided.decision.channel) == ("bea", "state")
 
 
-async def test_edited_arguments_run_and_the_model_is_told(world: World) -> None:
+async def test_edited_arguments_run_and_the_model_is_reported(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.edit(result.interruptions[0], {"amount": 2}, by="bea")
@@ -98,7 +98,7 @@ async def test_an_edit_that_the_policy_forbids_is_refused_in_front_of_the_person
     assert "cancelled" in error_in(told(agent)[0])
 
 
-async def test_a_rejection_is_told_to_the_model_as_a_persons_no(world: World) -> None:
+async def test_the_model_learns_that_a_person_rejected(world: World) -> None:
     agent = world.agent(PAY, say("Then not."))
     result = await agent.run("pay ana", thread="t")
     result.state.reject(result.interruptions[0], "too much", by="bea")
@@ -163,7 +163,7 @@ async def test_free_siblings_run_before_the_pause_and_decided_ones_as_they_are_d
     assert told(agent) == ["paid 1 to bo", '{"found":"x"}', "paid 2 to cy"]
 
 
-async def test_what_ran_before_the_pause_does_not_run_again(world: World) -> None:
+async def test_calls_that_ran_before_the_pause_do_not_run_again(world: World) -> None:
     agent = world.agent(MIXED, say("Done."))
     result = await agent.run("go", thread="t")
     for request in result.interruptions:
@@ -357,7 +357,7 @@ async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World
     assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
 
 
-async def test_what_is_no_run_and_no_decision_is_told_apart(world: World) -> None:
+async def test_invalid_runs_and_invalid_decisions_have_different_errors(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     with pytest.raises(sayso.InvalidCall, match=r"pass result\.state, a run's id or a thread"):

@@ -1,4 +1,4 @@
-"""What tools demand of a call before it runs: rules, terms, bindings, and previews for people."""
+"""What tools require before a call runs: rules, terms, bindings and previews."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_predicate_is_asked_again_directly_before_a_start(world: World) 
     assert asked_for == [{"n": 1}, {"n": 2}, {"n": 1}]
 
 
-async def test_what_a_tool_declares_stands_in_its_request(slow_world: World) -> None:
+async def test_the_terms_of_a_tool_are_in_its_request(slow_world: World) -> None:
     @sayso.tool(
         needs_approval=True,
         allowed=("approve", "reject"),
@@ -116,7 +116,7 @@ async def test_what_a_tool_declares_stands_in_its_request(slow_world: World) -> 
     assert (result.status, slow_world.effects("wire")) == ("done", [1])
 
 
-async def test_what_the_model_said_is_the_note(world: World) -> None:
+async def test_the_text_of_the_model_is_the_note(world: World) -> None:
     agent = world.agent(call("pay", {"amount": 1, "to": None}, text="She asked for it."))
     (request,) = (await agent.run("go", thread="t")).interruptions
     assert request.note == "She asked for it."
@@ -191,7 +191,7 @@ async def test_a_preview_is_shown_with_its_time(slow_world: World) -> None:
     }
 
 
-async def test_a_preview_is_not_made_where_nobody_is_asked(world: World) -> None:
+async def test_a_preview_is_not_made_for_allowed_calls(world: World) -> None:
     def never(**args: Any) -> None:
         raise AssertionError
 
@@ -232,7 +232,7 @@ async def test_a_preview_is_never_needed(
 
 
 async def test_a_preview_is_made_again_after_an_edit(world: World) -> None:
-    """With two people: the second one sees what the first one's edit would do."""
+    """With a quorum of two, the second person sees the preview of the first one's edit."""
     tool = _previewed(world, lambda table, limit: f"{limit} rows of {table}", quorum=2)
     agent = world.agent(call("delete", {"table": "logs", "limit": None}), tools=[tool])
     result = await agent.run("go", thread="t")

@@ -1,4 +1,4 @@
-"""One stream of events, and those who listen to it: users, logging, OpenTelemetry."""
+"""The stream of events and its listeners: users, logging, OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_one_call_has_one_id_in_all_events(world: World) -> None:
     assert (len(ids), set(ids)) == (5, {result.interruptions[0].id})
 
 
-async def test_what_does_not_run_is_told_too(world: World) -> None:
+async def test_calls_that_do_not_run_are_events_too(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("go", thread="t")
     await agent.resume("t", decisions=[result.interruptions[0].reject("no")])
@@ -83,7 +83,7 @@ async def test_what_does_not_run_is_told_too(world: World) -> None:
     assert "A person rejected" in closed.content
 
 
-async def test_nobody_is_told_before_it_is_written(world: World) -> None:
+async def test_nothing_is_reported_before_it_is_written(world: World) -> None:
     stored: list[Any] = []
 
     def look(event: Any) -> None:
@@ -103,7 +103,7 @@ async def test_a_run_that_raises_says_so_last(world: World) -> None:
     assert world.happened() == ["Began", "ModelAsked", "Broke"]
 
 
-async def test_interactive_channels_are_told_again_and_others_are_not(world: World) -> None:
+async def test_interactive_channels_are_notified_again_and_others_are_not(world: World) -> None:
     told: list[str] = []
 
     class Channel:
@@ -211,7 +211,7 @@ async def test_spans_of_runs_models_and_tools(
     assert "ana" not in str([dict(span.attributes or {}) for span in found.values()])
 
 
-async def test_what_a_tool_does_stands_below_its_span(
+async def test_spans_inside_a_tool_are_children_of_its_span(
     world: World, tracing: Tracing, spans: InMemorySpanExporter
 ) -> None:
     seen = []
@@ -237,7 +237,7 @@ async def test_what_a_tool_does_stands_below_its_span(
     assert trace.get_current_span() is before
 
 
-async def test_an_inner_agent_stands_below_the_call_that_asked_it(
+async def test_the_span_of_a_sub_agent_is_a_child_of_its_call(
     world: World, tracing: Tracing, spans: InMemorySpanExporter
 ) -> None:
     inner = Agent(

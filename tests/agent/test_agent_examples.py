@@ -1,4 +1,4 @@
-"""The examples of the agent against an endpoint: the same story, over the real client."""
+"""Run the examples of the agent against an endpoint, with the real client."""
 
 from __future__ import annotations
 

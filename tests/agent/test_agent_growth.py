@@ -19,7 +19,7 @@ PAY = call("pay", {"amount": 3, "to": None})
 
 
 class Counted:
-    """A store in a file, whose commits and changed rows are counted."""
+    """A store in a file that counts commits and changed rows."""
 
     def __init__(self, path: Path) -> None:
         self.commits: list[str] = []
@@ -36,7 +36,7 @@ class Counted:
         return 0 if writer is None else writer.total_changes
 
     def grow(self, thread: str, turns: int) -> None:
-        """A conversation of so many turns, written at once."""
+        """Write a conversation of this many turns at once."""
         for start in range(0, turns, 100):
             run = f"old-{thread}-{start}"
             said = []
@@ -57,7 +57,7 @@ def counted(tmp_path: Path) -> Iterator[Counted]:
 
 
 async def one_approval(counted: Counted, thread: str) -> dict[str, Any]:
-    """Rows and commits of each of the three steps."""
+    """Return rows and commits of each of the three steps."""
     world = counted.world
     agent = world.agent(PAY, say("Done."))
     counts: dict[str, Any] = {}
@@ -123,7 +123,7 @@ async def test_a_hundred_requests_of_one_turn(counted: Counted) -> None:
 
 
 async def test_a_run_of_many_turns_resumes_at_the_same_cost(counted: Counted) -> None:
-    """Pauses of one and the same run, not only of one thread."""
+    """The pauses belong to one run, not only to one thread."""
     world = counted.world
     agent = world.agent(model=ScriptedModel([*[PAY] * 30, say("Done.")]), max_turns=50)
     result = await agent.run("go", thread="t")

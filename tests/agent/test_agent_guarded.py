@@ -1,4 +1,4 @@
-"""Tools that call functions guarded by a gate of somebody's own, on the agent's store."""
+"""Tools that call functions guarded by the user's own gate on the agent's store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sayso.testing.scripted_model import call, calls, say
 
 @pytest.fixture(params=["sync", "async"])
 def order(request: Any, world: World) -> Tool:
-    """A tool that pays by a guarded function."""
+    """Return a tool that calls a guarded function."""
     gate = sayso.Gate(world.store, wait=0)
 
     @gate.guard
@@ -36,9 +36,7 @@ def order(request: Any, world: World) -> Tool:
     return sayso.tool(name="order")(order if request.param == "sync" else order_async)
 
 
-async def test_what_a_guarded_function_asked_is_answered_once_and_for_all(
-    world: World, order: Any
-) -> None:
+async def test_a_question_of_a_guarded_function_is_answered_once(world: World, order: Any) -> None:
     agent = world.agent(call("order", {"to": "bo"}), say("Done."), tools=[order])
     result = await agent.run("order", thread="t")
     (request,) = result.interruptions

@@ -36,7 +36,7 @@ def lines(path: Path) -> list[list[Any]]:
 
 
 def hanging(folder: Path) -> set[str]:
-    """The calls that had started and not ended when the process died."""
+    """Return the calls that were running when the process died."""
     if not (folder / "a.db").exists():
         return set()
     store = SqliteStore(folder / "a.db")
@@ -50,7 +50,7 @@ def hanging(folder: Path) -> set[str]:
 
 
 def check(folder: Path, came: dict[str, Any], doubts: set[str], answer: str) -> None:
-    """What must hold when another process has taken the run to its end."""
+    """Check what must hold after another process finished the run."""
     assert (came["status"], came["output"]) == ("done", "Done.")
     found = {f"{tool} {next(iter(args.values()))}" for tool, args in came["doubts"]}
     assert found == doubts
@@ -116,7 +116,7 @@ def test_killed_between_any_two_steps(
 
 
 def test_killed_twice(tmp_path: Path, fork_server: ForkServer) -> None:
-    """Whoever comes back may die too."""
+    """The process that resumes may die too."""
     for number, again in ((2, 3), (5, 2), (8, 4), (11, 1), (14, 3)):
         folder = tmp_path / f"{number}-{again}"
         folder.mkdir()
@@ -135,7 +135,7 @@ def test_killed_twice(tmp_path: Path, fork_server: ForkServer) -> None:
 def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
     tmp_path: Path, fork_server: ForkServer, story: str
 ) -> None:
-    """A pause is never taken for a doubt, and the call of an inner agent is never in doubt."""
+    """A pause is never a doubt, and the call of a sub-agent is never in doubt."""
     whole = tmp_path / "whole"
     whole.mkdir()
     came = fork_server.play(whole, kill=None, later=0.0, story=story)
@@ -158,7 +158,7 @@ def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
 
 
 def test_a_read_killed_anywhere_is_never_in_doubt(tmp_path: Path, fork_server: ForkServer) -> None:
-    """Nobody has to settle it: whoever comes back reads again, under the same approval."""
+    """No one has to settle it: the process that resumes reads again, with the same approval."""
     whole = tmp_path / "whole"
     whole.mkdir()
     came = fork_server.play(whole, kill=None, later=0.0, story="reading")
@@ -183,7 +183,7 @@ def test_a_read_killed_anywhere_is_never_in_doubt(tmp_path: Path, fork_server: F
 
 
 def running(folder: Path) -> list[str]:
-    """The tools that had started and may not simply start again."""
+    """Return the tools that were running and may not be started again."""
     store = SqliteStore(folder / "a.db")
     try:
         rows = store._rows("SELECT id FROM call WHERE status = 'running'")
@@ -194,7 +194,7 @@ def running(folder: Path) -> list[str]:
 
 
 async def test_several_stores_on_one_file_resume_at_once(tmp_path: Path) -> None:
-    """As several processes do: each call starts once, and all get the same outcome."""
+    """Like several processes: each call starts once, and all get the same outcome."""
     for round in range(5):
         path = tmp_path / f"{round}.db"
         stores = [SqliteStore(path) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Where a run ends early: turns, cut answers, forced choices, lost leases, restored stores."""
+"""Runs that end early: turn limits, cut answers, forced choices, lost leases, restored stores."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_limit_of_one_run_survives_its_pauses(world: World) -> None:
 
 
 class Foreign:
-    """A model of somebody else's, which gives what it is told to give."""
+    """A third-party model that returns whatever the test passes in."""
 
     name = "foreign"
 
@@ -68,7 +68,7 @@ class Foreign:
 
 
 @pytest.mark.parametrize("gives", ["Hello.", 5, {"role": "assistant", "content": "Hello."}])
-async def test_what_is_no_reply_is_an_error_of_the_model(world: World, gives: Any) -> None:
+async def test_a_model_that_returns_no_reply_is_an_error(world: World, gives: Any) -> None:
     agent = world.agent(model=Foreign(gives))
     with pytest.raises(sayso.ModelError, match=r"foreign returned a .*: a model must return"):
         await agent.run("go", thread="t")
@@ -102,8 +102,8 @@ async def test_an_answer_that_is_none_fails_clearly(
     assert (await agent.run("again", thread="t")).output == "Better."
 
 
-async def test_a_cut_call_is_shown_to_nobody(world: World) -> None:
-    """Also if a model hands it over all the same."""
+async def test_a_cut_call_is_not_shown(world: World) -> None:
+    """Even if the model returns it."""
 
     class Careless(ScriptedModel):
         async def reply(self, request: Any) -> ModelReply:
@@ -154,7 +154,7 @@ async def test_a_restored_store_runs_nothing(world: World, monkeypatch: pytest.M
 async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outcome(
     world: World,
 ) -> None:
-    """One stalls in its model call, another takes over; only one reply is ever written."""
+    """One process stalls in its model call and another takes over: only one reply is written."""
     stalled, go = asyncio.Event(), asyncio.Event()
 
     async def late(messages: Any) -> str:

@@ -1,4 +1,4 @@
-"""Long conversations: only what is new is read again, and what is shown is what is stored."""
+"""Long conversations: only new messages are read, and the model sees what is stored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def send(to: str) -> str:
 
 
 class Keeps(ScriptedModel):
-    """Pauses each time that it is spoken to, and keeps what it was shown."""
+    """Pauses after each message, and records what it was shown."""
 
     def __init__(self) -> None:
         super().__init__(self._next)
@@ -81,7 +81,7 @@ async def test_a_long_conversation_is_not_read_again() -> None:
     assert len(shown_to(agent)[-1]) == 63
 
 
-async def test_what_somebody_else_said_in_between_is_shown(store: Store) -> None:
+async def test_messages_of_others_in_between_are_shown(store: Store) -> None:
     one, other = agent_on(store), agent_on(store)
     await speak(one, 15)
     await speak(other, 3)
@@ -94,7 +94,7 @@ async def test_what_somebody_else_said_in_between_is_shown(store: Store) -> None
     assert result.output == "noted"
 
 
-async def test_what_was_pruned_is_not_shown_from_memory(timed: Store, clock: FakeClock) -> None:
+async def test_pruned_messages_are_not_shown_from_the_cache(timed: Store, clock: FakeClock) -> None:
     agent = agent_on(timed)
     await speak(agent, 15)
     await agent.run("send", thread="t")
@@ -163,7 +163,7 @@ async def test_a_tool_may_change_what_it_is_shown(store: Store) -> None:
     assert {m["content"] for m in shown_to(agent)[-1] if m["role"] == "user"} == {"send"}
 
 
-async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Reads()
     agent = agent_on(store)
     await speak(agent, 15, "first")
@@ -177,7 +177,7 @@ async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.read >= 30
 
 
-async def test_what_a_run_used_is_counted_once(store: Store) -> None:
+async def test_the_usage_of_a_run_is_counted_once(store: Store) -> None:
     def uses(messages: Sequence[Any]) -> Any:
         asks = [m.get("content") for m in messages[-3:]].count("send") and len(messages) < 28
         reply = call("send", {"to": "ann"}) if asks else say("noted")

@@ -1,4 +1,4 @@
-"""Typed answers: read as what was asked for, or asked for again."""
+"""Typed answers: parsed as the declared type, or asked for again."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_an_answer_is_text_anyway(world: World) -> None:
         (type, "no JSON schema"),
     ],
 )
-def test_what_no_model_can_be_asked_for_is_refused_at_once(
+def test_output_types_without_a_schema_are_refused_at_once(
     world: World, wanted: Any, said: str
 ) -> None:
     with pytest.raises((TypeError, InvalidCall), match=said):

@@ -1,4 +1,4 @@
-"""A tool that waits for the run it is part of is told so at once; others wait for that run."""
+"""A tool that waits for its own run gets an error at once; others wait for that run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHY = "would wait for itself, because this code is part of it: use another threa
 
 
 def reentrant(world: World, how: Any) -> Agent:
-    """An agent with a tool that wants its own thread, and that says what came of it."""
+    """Return an agent with a tool that uses its own thread, and reports what happened."""
 
     @sayso.tool
     async def again(ctx: sayso.Context) -> str:
@@ -27,7 +27,7 @@ def reentrant(world: World, how: Any) -> Agent:
 
 
 async def run(agent: Agent) -> str:
-    """What the model heard of its one call."""
+    """Return the result of the model's one call."""
     result = await asyncio.wait_for(agent.run("go", thread="t"), 20)
     assert result.output == "Done."
     return error_in(told(agent)[0])
@@ -93,7 +93,7 @@ async def test_another_thread_is_another_run(world: World) -> None:
     assert "There." in told(agent)[0]
 
 
-async def test_somebody_else_waits_for_the_run(world: World) -> None:
+async def test_another_caller_waits_for_the_run(world: World) -> None:
     began, goes = asyncio.Event(), asyncio.Event()
 
     async def how(ctx: sayso.Context) -> str:

@@ -37,7 +37,7 @@ SIZE = {
 
 
 class Play:
-    """One random conversation on one store, with a fresh agent for every step."""
+    """A random conversation on one store, with a new agent for every step."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.data = data
@@ -189,7 +189,7 @@ class Play:
         return await self._tried(lambda agent: agent.resume("t", decisions=decisions))
 
     async def _finish(self, result: RunResult | None) -> RunResult | None:
-        """Say yes to everything, until it is over."""
+        """Approve everything until the run ends."""
         for _ in range(60):
             if result is not None and result.status != "paused":
                 return result
@@ -240,7 +240,7 @@ class Play:
                 assert done.status not in (CallStatus.READY, CallStatus.RUNNING)
 
     def _check_history(self) -> None:
-        """Every call is followed by its answers, in order, before anything else is said."""
+        """Every call is followed by its results, in order, before the next message."""
         said = [json.loads(body) for _, body in self.store.messages("t")]
         waiting: list[str] = []
         for message in said:

@@ -1,4 +1,4 @@
-"""Questions: asked by the model, asked by a tool, and answered in front of the person."""
+"""Questions from the model and from tools, and their answers."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_a_tool_asks_and_starts_at_its_top_again(world: World) -> None:
     assert kinds == {"question", "approval"}
 
 
-async def test_a_tool_is_told_that_nobody_answers(world: World) -> None:
+async def test_a_tool_learns_that_the_question_was_rejected(world: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
@@ -255,7 +255,7 @@ async def test_two_tools_that_ask_wait_for_themselves_only(world: World) -> None
     assert told(agent) == ["pizza: plain", "wine: red"]
 
 
-async def test_a_tool_that_goes_on_without_its_answer_leaves_nothing_open(world: World) -> None:
+async def test_a_tool_that_continues_without_its_answer_leaves_nothing_open(world: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
@@ -286,7 +286,7 @@ async def test_a_question_within_a_tool_expires_too(slow_world: World, clock: An
     assert (result.status, told(agent)) == ("done", ["nobody said"])
 
 
-async def test_a_tool_that_pauses_for_nothing_in_particular_rests_until_somebody_resumes(
+async def test_a_tool_that_pauses_without_a_request_waits_for_a_resume(
     world: World,
 ) -> None:
     starts: list[int] = []

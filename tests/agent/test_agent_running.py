@@ -1,4 +1,4 @@
-"""How tools run: side by side, with errors, cut short, and for longer than their lease."""
+"""How tools run: in parallel, with errors, interrupted, and for longer than their lease."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_many_slow_tools_hold_up_neither_each_other_nor_the_loops_own_thre
 
 @pytest.mark.parametrize("error", [ValueError("bad"), StopIteration("end"), TimeoutError("late")])
 @pytest.mark.parametrize("colour", ["sync", "async"])
-async def test_a_tool_error_is_told_without_a_traceback(
+async def test_a_tool_error_is_reported_without_a_traceback(
     world: World, error: Exception, colour: str
 ) -> None:
     def fail() -> None:
@@ -236,7 +236,7 @@ async def test_a_lease_that_lapsed_before_the_effect_is_a_doubt(
 
 
 async def test_a_long_start_is_not_hidden_from_the_clock(world: World) -> None:
-    """A tool that takes longer than its lease keeps it: heartbeats run in a thread of their own."""
+    """A tool that takes longer than its lease keeps it: heartbeats run in their own OS thread."""
 
     @sayso.tool
     def slow() -> str:
@@ -277,7 +277,7 @@ async def test_a_read_that_was_cut_short_is_simply_read_again(world: World, asks
     assert "in_doubt" not in [event.type for _, event in world.store.events()]
 
 
-async def test_a_read_that_fails_is_told_to_the_model_and_not_repeated(world: World) -> None:
+async def test_a_read_that_fails_is_shown_to_the_model_and_not_repeated(world: World) -> None:
     ran: list[str] = []
 
     @sayso.tool(effect="read")

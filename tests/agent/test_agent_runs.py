@@ -1,4 +1,4 @@
-"""Runs: how they begin, stream, wait for each other, are called off, fail, and answer."""
+"""Runs: starting, streaming, waiting for each other, cancelling, failing and answering."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _result(events: list[AgentEvent]) -> RunResult:
     return last.result
 
 
-async def test_who_stops_reading_does_not_stop_the_run(world: World) -> None:
+async def test_a_reader_who_stops_does_not_stop_the_run(world: World) -> None:
     @sayso.tool
     async def slow() -> str:
         """Take a while."""
@@ -233,7 +233,9 @@ async def test_a_stream_without_a_reply_is_an_error(world: World) -> None:
 # -- one after the other
 
 
-async def test_new_words_over_a_paused_run_supersede_and_the_model_is_told(world: World) -> None:
+async def test_new_words_over_a_paused_run_supersede_and_the_model_is_reported(
+    world: World,
+) -> None:
     agent = world.agent(calls(PAY, LOOK), say("Cancelled it."))
     first = await agent.run("pay ana", thread="t")
     second = await agent.run("no, wait", thread="t", requester="cy")
@@ -286,7 +288,7 @@ async def test_new_words_over_a_running_run_wait_for_it(world: World) -> None:
 
 
 async def test_words_that_were_overtaken_are_asked_anew(world: World) -> None:
-    """Two begin at once on one thread: the model of the second one hears of the first."""
+    """Two runs start at once on one thread: the second model sees the first conversation."""
     asking, go = asyncio.Event(), asyncio.Event()
 
     async def second_model(messages: Any) -> str:
@@ -328,7 +330,7 @@ async def test_nothing_is_stored_when_the_first_model_call_fails(world: World) -
 # -- calling off
 
 
-async def test_a_paused_run_is_called_off(world: World) -> None:
+async def test_a_paused_run_is_cancelled(world: World) -> None:
     agent = world.agent(PAY, say("Never."))
     result = await agent.run("pay ana", thread="t")
     await agent.cancel(result.state, by="ana", reason="changed my mind")
@@ -339,7 +341,7 @@ async def test_a_paused_run_is_called_off(world: World) -> None:
     assert (world.ran, len(asked(agent))) == ([], 1)
 
 
-async def test_a_running_call_finishes_when_its_run_is_called_off(world: World) -> None:
+async def test_a_running_call_finishes_when_its_run_is_cancelled(world: World) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
     @sayso.tool
@@ -364,7 +366,7 @@ async def test_a_running_call_finishes_when_its_run_is_called_off(world: World) 
     assert str(done.status) == "done"
 
 
-async def test_a_run_is_called_off_while_its_model_thinks(world: World) -> None:
+async def test_a_run_is_cancelled_while_its_model_thinks(world: World) -> None:
     asking = asyncio.Event()
     end = asyncio.Event()
 

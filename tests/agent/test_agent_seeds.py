@@ -1,4 +1,4 @@
-"""What the documents show that this project came from, done with the public face alone."""
+"""The examples of the seed documents, with the public API only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASK = {
 }
 
 
-async def test_the_interactive_agent_asks_validates_and_goes_on(world: World) -> None:
+async def test_the_interactive_agent_asks_validates_and_continues(world: World) -> None:
     agent = world.agent(
         call("ask_user_question", ASK),
         call("ask_user_question", {**ASK, "allow_multiple": True}),
@@ -53,7 +53,7 @@ async def test_the_interactive_agent_asks_validates_and_goes_on(world: World) ->
 
 
 async def test_safe_execution(world: World) -> None:
-    """Bad JSON, unknown tools and failures are errors for the model, and nothing else."""
+    """Bad JSON, unknown tools and failures are errors that only the model sees."""
 
     @sayso.tool
     def divide(a: float, b: float) -> float:
@@ -96,7 +96,7 @@ async def test_tool_choice_reaches_the_model(world: World, choice: Any) -> None:
 
 
 class Company:
-    """Where the examples act."""
+    """The tools of the examples."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -203,7 +203,7 @@ FLIGHT = call("book_flight", {"destination": "Paris", "day": "Friday"}, text="I 
 
 
 async def test_the_chat_agent_flow(world: World) -> None:
-    """Asked, stored beside the history, decided from the request itself, invoked again."""
+    """Ask, store the request, decide from the request itself, and run again."""
     agent = flight_agent(world, FLIGHT, say("Booked."))
     response = await agent.run("Please book me a flight for Friday to Paris.", thread="t")
     while response.interruptions:
@@ -232,7 +232,7 @@ async def test_the_chat_agent_flow_with_a_no(world: World) -> None:
     assert error_in(told(agent)[0]) == "A person rejected this call, so it was not run."
 
 
-async def test_what_is_open_is_known_to_the_thread_and_not_to_the_caller_alone(
+async def test_open_requests_belong_to_the_thread_not_to_the_caller(
     world: World,
 ) -> None:
     first = flight_agent(world, FLIGHT)
@@ -245,7 +245,7 @@ async def test_what_is_open_is_known_to_the_thread_and_not_to_the_caller_alone(
 
 
 async def test_the_custom_agent_flow(world: World) -> None:
-    """An agent with steps of its own: it keeps its progress, and goes on where it was."""
+    """An agent with its own steps keeps its progress and continues where it was."""
 
     @sayso.tool
     async def plan_trip(ctx: sayso.Context, city: str) -> str:

@@ -1,4 +1,4 @@
-"""A run in the caller's hands: small, signed, bound to its store, and never able to run twice."""
+"""A run's state in the caller's hands: small, signed, bound to its store, and usable once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_key(letter: bytes) -> Keyring:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """A world whose store has a key that lasts."""
+    """Return a world whose store has a fixed key."""
     path, keys = tmp_path / "a.db", a_key(b"x")
     store: Store = MemoryStore(keys=keys) if request.param == "memory" else SqliteStore(path)
     yield World(store)
@@ -82,7 +82,7 @@ async def test_a_question_goes_through_text(lasting: World) -> None:
     assert (await agent.resume(read)).status == "done"
 
 
-async def test_a_state_can_be_kept_again_after_somebody_decided(lasting: World) -> None:
+async def test_a_state_can_be_exported_again_after_a_decision(lasting: World) -> None:
     state = await paused(lasting, TWO)
     text = state.to_json()
     with pytest.raises(sayso.KeyMissing):
@@ -172,7 +172,7 @@ async def test_a_state_of_another_version_is_refused(lasting: World, version: ob
 
 
 async def test_a_version_that_was_released_can_be_read() -> None:
-    """The form of version 1, as it was written: later versions still take it."""
+    """Later versions still read a state of version 1."""
     frozen = Path(__file__).with_name("state_v1.json").read_text("utf-8")
     state = sayso.RunState.from_json(frozen)
     assert (state.run, state.thread, state.agent) == ("run_1", "t", "assistant")
@@ -190,7 +190,7 @@ async def test_a_state_holds_no_conversation_and_no_secrets(lasting: World) -> N
     assert len(text) < 1500
 
 
-async def test_what_is_shown_cannot_change_what_is_pending(lasting: World) -> None:
+async def test_changing_a_shown_request_does_not_change_the_pending_one(lasting: World) -> None:
     state = await paused(lasting)
     state.interruptions[0].args["amount"] = 1_000_000  # type: ignore[index]
     state.approve(state.interruptions[0])

@@ -1,4 +1,4 @@
-"""Half a surrogate pair is no text: wherever it comes from, the run goes on and nothing is bent."""
+"""Half a surrogate pair is not valid text: wherever it comes from, the run continues."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HALF = "\ud800"
 
 
 def last_told(agent: sayso.Agent) -> Message:
-    """The last message that the model was given."""
+    """Return the last message in the model's request."""
     assert isinstance(agent.model, ScriptedModel)
     return agent.model.requests[-1].messages[-1]
 
 
 @pytest.mark.parametrize("raw", [f'{{"what": "x{HALF}"}}', '{"what": "x\\ud800"}'])
 @pytest.mark.parametrize("tool", ["look", "pay"])
-async def test_in_arguments_it_is_told_to_the_model(world: World, raw: str, tool: str) -> None:
+async def test_in_arguments_it_is_an_error_for_the_model(world: World, raw: str, tool: str) -> None:
     agent = world.agent(call(tool, raw), say("ok"))
     result = await agent.run("go", thread="t")
     assert (result.status, result.output, world.ran) == ("done", "ok", [])
@@ -34,7 +34,7 @@ async def test_in_the_id_of_a_call_it_is_replaced_once_for_all(world: World) -> 
     assert last_told(agent)["call_id"] == "c?"
 
 
-async def test_in_the_arguments_of_a_hosted_call_it_is_told(world: World) -> None:
+async def test_in_the_arguments_of_a_hosted_call_it_is_an_error(world: World) -> None:
     asked = HostedApproval("m1", "shop", "buy", f'{{"what": "{HALF}"}}')
     agent = world.agent(ModelReply(approvals=(asked,), finish="calls"), say("ok"))
     assert (await agent.run("go", thread="t")).output == "ok"

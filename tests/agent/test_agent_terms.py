@@ -1,4 +1,4 @@
-"""What a yes is worth: expiry, policies, standing yeses, reviewers, and rows that were changed."""
+"""What an approval is worth: expiry, policies, grants, reviewers, and changed rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ PAY = call("pay", {"amount": 3, "to": None})
 TWO = calls(call("pay", {"amount": 1, "to": "bo"}), call("pay", {"amount": 2, "to": "cy"}))
 
 
-async def test_a_request_expires_and_the_model_is_told(slow_world: World, clock: FakeClock) -> None:
+async def test_a_request_expires_and_the_model_is_reported(
+    slow_world: World, clock: FakeClock
+) -> None:
     world = slow_world
 
     @sayso.tool(needs_approval=True, expires_in=60)
@@ -84,7 +86,7 @@ async def test_an_expiry_that_calls_the_run_off_reaches_the_agents_in_it(
 
 
 @pytest.mark.parametrize("how", ["expired", "enough"])
-async def test_whoever_waits_for_an_agent_that_was_called_off_is_due(
+async def test_an_outer_run_is_due_when_its_inner_run_was_cancelled(
     slow_world: World, clock: FakeClock, how: str
 ) -> None:
     world = slow_world
@@ -123,7 +125,7 @@ async def test_an_approval_that_is_too_old_is_asked_again(
     assert (result.status, slow_world.ran) == ("done", [("pay", (3, "ana"))])
 
 
-async def test_who_takes_days_to_answer_is_not_asked_about_the_tool_that_asks(
+async def test_a_late_answer_does_not_ask_about_the_tool_again(
     slow_world: World, clock: FakeClock
 ) -> None:
     world = slow_world
@@ -157,7 +159,7 @@ async def test_a_policy_that_is_relaxed_meanwhile_leaves_a_request_pending(world
     assert world.ran == []
 
 
-async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
+async def test_a_policy_may_deny_without_asking(world: World) -> None:
     policy = sayso.Policy([sayso.Rule(tool="pay", verdict="deny", description="No money here.")])
     agent = world.agent(PAY, say("Then not."), policy=policy)
     result = await agent.run("pay ana", thread="t")
@@ -168,7 +170,7 @@ async def test_a_policy_may_forbid_and_nobody_is_asked(world: World) -> None:
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_what_a_policy_forbids_is_said_again_for_later_calls(world: World) -> None:
+async def test_a_denial_is_repeated_for_later_calls(world: World) -> None:
     policy = sayso.Policy([sayso.Rule(tool="pay", verdict="deny", description="No money here.")])
     agent = world.agent(PAY, PAY, say("Then not."), policy=policy)
     await agent.run("pay ana", thread="t")
@@ -176,8 +178,8 @@ async def test_what_a_policy_forbids_is_said_again_for_later_calls(world: World)
     assert all("No money here." in error_in(content) for content in told(agent))
 
 
-async def test_what_is_called_off_during_the_last_look_does_not_run(world: World) -> None:
-    """The edited call is put to the policy again; meanwhile somebody cancels it."""
+async def test_a_call_cancelled_during_the_last_check_does_not_run(world: World) -> None:
+    """The policy judges the edited call again; meanwhile it is cancelled."""
     judged: list[object] = []
 
     def slow_rule(args: Mapping[str, object]) -> bool:
@@ -198,7 +200,7 @@ async def test_what_is_called_off_during_the_last_look_does_not_run(world: World
     assert (len(judged), result.output, world.ran) == (3, "Then not.", [])
 
 
-async def test_a_channel_is_told_once_and_its_failure_is_not_repeated(world: World) -> None:
+async def test_a_channel_is_notified_once_and_its_failure_is_not_repeated(world: World) -> None:
     seen: list[str] = []
 
     async def broken(request: sayso.Request) -> None:
@@ -212,7 +214,7 @@ async def test_a_channel_is_told_once_and_its_failure_is_not_repeated(world: Wor
     assert seen == [request.id for request in result.interruptions]
 
 
-async def test_a_standing_yes_covers_its_scope_and_nothing_else(world: World) -> None:
+async def test_a_grant_covers_its_scope_and_nothing_else(world: World) -> None:
     small = {"properties": {"amount": {"maximum": 5}}}
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("go", thread="t")
@@ -227,7 +229,7 @@ async def test_a_standing_yes_covers_its_scope_and_nothing_else(world: World) ->
     assert (result.status, world.effects("pay")) == ("paused", [(3, "ana"), (5, "ana")])
 
 
-async def test_a_decision_about_one_call_beats_a_standing_yes(world: World) -> None:
+async def test_a_decision_about_one_call_beats_a_grant(world: World) -> None:
     agent = world.agent(TWO, PAY, say("Done."))
     first, second = (await agent.run("go", thread="t")).interruptions
     await world.inbox.decide(first.id, first.approve(), by="bea", grant={"scope": "any"})
@@ -238,7 +240,7 @@ async def test_a_decision_about_one_call_beats_a_standing_yes(world: World) -> N
     assert (result.status, world.effects("pay")) == ("done", [(1, "bo"), (3, "ana")])
 
 
-async def test_who_asked_may_not_decide_what_is_risky(world: World) -> None:
+async def test_the_requester_may_not_decide_a_risky_call(world: World) -> None:
     @sayso.tool(needs_approval=True, risk="high")
     def launch() -> None:
         """Launch."""

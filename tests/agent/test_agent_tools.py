@@ -1,4 +1,4 @@
-"""Tools: what the model sees of them, how its calls are read, and what tools see of a call."""
+"""Tools: what the model sees, how its calls are read, and what a tool sees of its call."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_tool_is_neither_guarded_nor_made_a_tool_again() -> None:
     gate.close()
 
 
-def test_what_has_no_strict_form_is_refused_at_once_and_may_be_loose() -> None:
+def test_a_tool_without_a_strict_form_is_refused_unless_strict_is_off() -> None:
     def save(data: dict[str, Any]) -> None:
         """Save."""
         raise AssertionError
@@ -93,7 +93,7 @@ def test_calling_a_tool_calls_its_function(world: World) -> None:
     assert world.pay(1, to="bo") == "paid 1 to bo"
 
 
-def test_a_plain_function_is_a_tool_that_needs_nobody(world: World) -> None:
+def test_a_plain_function_is_a_tool_without_approval(world: World) -> None:
     def add(a: int, b: int) -> int:
         """Add."""
         return a + b
@@ -119,7 +119,7 @@ def test_a_plain_function_is_a_tool_that_needs_nobody(world: World) -> None:
         ('{"amount": 9007199254740993, "to": null}', "loses digits"),
     ],
 )
-async def test_what_cannot_be_read_is_answered_to_the_model_and_nobody_is_asked(
+async def test_unreadable_calls_are_errors_for_the_model_only(
     world: World, arguments: str, wrong: str
 ) -> None:
     agent = world.agent(call("pay", arguments), say("Sorry."))
@@ -167,7 +167,9 @@ async def test_an_id_that_was_used_before_is_another_call(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("paused", [(1, "ana")])
 
 
-async def test_a_yes_to_one_tool_is_none_to_another_with_the_same_id(world: World) -> None:
+async def test_an_approval_of_one_tool_does_not_cover_another_with_the_same_id(
+    world: World,
+) -> None:
     @sayso.tool(needs_approval=True)
     def wipe() -> str:
         """Wipe everything."""
@@ -263,7 +265,7 @@ async def test_no_policy_makes_a_tool_without_a_body_run(world: World, verdict: 
 # -- the context
 
 
-async def test_the_context_tells_of_the_call(world: World) -> None:
+async def test_the_context_describes_the_call(world: World) -> None:
     seen: list[sayso.Context] = []
 
     @sayso.tool(needs_approval=True)

@@ -1,4 +1,4 @@
-"""The whole way: an agent, the real client, and a server that speaks and checks the wire format."""
+"""End to end: an agent, the real client, and a server that checks the wire format."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_pause_decide_and_resume_over_the_wire(
 async def test_every_kind_of_refusal_and_answer_keeps_the_history_legal(
     world: World, server: FakeOpenAI, model: Any
 ) -> None:
-    """The server refuses a history in which a call lacks its result, or a result its call."""
+    """The server refuses a history in which a call has no result, or a result no call."""
     many = calls(PAY, call("pay", {"amount": 4, "to": None}), call("nope"), call("pay", "{bad"))
     server.add(many, say("One."), call("pay", {"amount": 5, "to": None}), say("Two."))
     agent = world.agent(model=model)
@@ -104,7 +104,7 @@ async def test_typed_answers_and_questions_over_the_wire(
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_truncated_call_is_shown_to_nobody(
+async def test_a_truncated_call_is_not_shown(
     world: World, server: FakeOpenAI, model: Any, streams: bool
 ) -> None:
     server.add(call("pay", {"amount": 3, "to": "ana"}, finish="length"), say("Sorry."))
@@ -220,7 +220,7 @@ async def test_new_words_answer_a_hosted_call_with_no(
     assert "wrote something new" in answer["reason"]
 
 
-async def test_a_standing_yes_to_a_hosted_call_is_for_its_server_and_tool(
+async def test_a_grant_to_a_hosted_call_is_for_its_server_and_tool(
     world: World, server: FakeOpenAI, responses: OpenAIResponses
 ) -> None:
     agent = world.agent(model=responses)

@@ -1,4 +1,4 @@
-"""The table of behaviours is whole, and every test that it names exists."""
+"""The table of behaviours is complete, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOST_WITHOUT = 8
 
 
 def rows() -> dict[int, tuple[str, list[str]]]:
-    """The rows by number: the behaviour, and the tests that the last column names."""
+    """Return the rows by number: the behaviour, and the tests in the last column."""
     found = ROW.findall(PAGE.read_text("utf-8"))
     return {int(n): (what, re.findall(r"`(test_\w+)`", tests)) for n, what, tests in found}
 
 
 @functools.cache
 def names() -> set[str]:
-    """The names of all test functions beside this file."""
+    """Return the names of all test functions in this folder."""
     found = set()
     for path in HERE.glob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

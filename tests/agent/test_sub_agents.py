@@ -1,4 +1,4 @@
-"""Agents as tools: their pauses surface on the outer run, resume inside, and are never in doubt."""
+"""Agents as tools: their pauses surface in the outer run, and their calls are never in doubt."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _runs(world: World) -> list[Any]:
     return [run for run in runs if run is not None]
 
 
-async def test_an_inner_agent_works_on_the_store_of_whoever_asks_it(world: World) -> None:
+async def test_a_sub_agent_uses_the_store_of_the_outer_agent(world: World) -> None:
     other = World(MemoryStore())
     by_turn = ScriptedModel([PAY, say("Paid.")], by_turn=True)
     inner = Agent("payer", model=by_turn, tools=[world.pay])
@@ -98,7 +98,7 @@ async def test_empty_words_to_an_inner_agent_are_an_error_for_the_model(world: W
     assert "the input is empty" in error_in(told(outer)[0])
 
 
-async def test_an_inner_run_that_ends_by_itself_makes_the_outer_one_due(world: World) -> None:
+async def test_an_inner_run_that_ends_elsewhere_makes_the_outer_one_due(world: World) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     (request,) = (await outer.run("go", thread="t")).interruptions
     alone = world.agent(say("Paid."), name="payer")
@@ -272,7 +272,7 @@ async def test_calling_off_by_any_door_reaches_inner_agents(world: World, by: st
     assert world.ran == []
 
 
-async def test_what_ended_outside_is_over_inside_too(world: World) -> None:
+async def test_a_cancelled_outer_run_cancels_the_inner_one(world: World) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
     (request,) = result.interruptions
@@ -285,7 +285,7 @@ async def test_what_ended_outside_is_over_inside_too(world: World) -> None:
 async def test_a_process_that_dies_inside_leaves_the_outer_call_without_a_doubt(
     world: World,
 ) -> None:
-    """Only what the inner agent itself had started is in doubt."""
+    """Only calls that the sub-agent itself started are in doubt."""
     begun = asyncio.Event()
 
     @sayso.tool
@@ -351,7 +351,7 @@ def test_an_agents_name_becomes_a_name_that_models_take(world: World) -> None:
     assert agent.as_tool().name == "Deployment_Assistant_"
 
 
-async def test_somebody_else_on_a_thread_of_that_name_is_not_taken_for_the_inner_run(
+async def test_another_run_on_a_thread_of_that_name_is_not_the_inner_run(
     world: World,
 ) -> None:
     inner = world.agent(PAY, say("Paid."), name="payer")
@@ -367,7 +367,7 @@ async def test_somebody_else_on_a_thread_of_that_name_is_not_taken_for_the_inner
     assert (known.agent, known.id) == ("payer", request.run)
 
 
-async def test_a_stranger_who_came_first_is_left_alone(world: World) -> None:
+async def test_another_run_on_the_inner_thread_is_left_alone(world: World) -> None:
     inner = world.agent(say("Paid."), name="payer")
     outer = world.agent(ask("payer"), say("All done."), tools=[inner.as_tool(needs_approval=True)])
     result = await outer.run("go", thread="t")

@@ -1,4 +1,4 @@
-"""A real store, filled through Gate and Inbox, and a way to write into it behind their backs."""
+"""A real store, filled through Gate and Inbox, and direct writes to its database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDER = ["asked", "decided", "started", "recorded", "finished"]
 
 
 class World:
-    """One store with a gate and an inbox; ``sql`` is somebody who has the file but not the key."""
+    """One store with a gate and an inbox; ``sql`` writes to the file without the key."""
 
     def __init__(self, folder: Path, keys: str = KEY, **options: Any) -> None:
         self.path = folder / "sayso.db"
@@ -69,7 +69,7 @@ class World:
         self.inbox.decide_sync(request.id, request.approve(), by=by, **options)
 
     def order(self, run: str) -> str:
-        """Asked, approved, run: the id of the call."""
+        """Ask, approve and run. Return the id of the call."""
         request = self.ask(run)
         self.approve(request)
         with self.gate.run(run):
@@ -87,7 +87,7 @@ class World:
             return rows.thread(name)
 
     def write_event(self, event: Event) -> None:
-        """Put this row where the one with its thread and seq stands."""
+        """Replace the row that has this thread and seq."""
         self.sql("DELETE FROM event WHERE thread = ? AND seq = ?", event.thread, event.seq)
         columns = "pos, thread, seq, at, type, run, call, actor, body, digest, hash"
         values = [getattr(event, name) for name in columns.split(", ")]
@@ -126,29 +126,29 @@ def send(to: str, subject: str = "hello") -> str:
 
 
 def plain(data: bytes) -> str:
-    """A link as anybody can make it."""
+    """Return a link made without a key."""
     return "sha256." + hashlib.sha256(b"sayso/v1/link\0" + data).hexdigest()
 
 
 def keyed(data: bytes) -> str:
-    """A link with another key, made by hand under that key's own name."""
+    """Return a link made with another key, under that key's own id."""
     return Keyring.parse(OTHER_KEY).link(data)
 
 
 def posing(data: bytes) -> str:
-    """A link with another key, made by hand under the name of the right one."""
+    """Return a link made with another key, under the id of the right one."""
     name = Keyring.parse(KEY).primary_id
     return f"{name}.{hmac.digest(b'guess', data, 'sha256').hex()}"
 
 
 def edited(event: Event, **changes: Any) -> Event:
-    """The event with another body."""
+    """Return the event with another body."""
     body = {**json.loads(event.body or "{}"), **changes}
     return event._replace(body=json.dumps(body, sort_keys=True))
 
 
 def places(report: Report) -> list[tuple[str, int]]:
-    """Where the problems are."""
+    """Return the positions of the problems."""
     return [(problem.thread, problem.seq) for problem in report.problems]
 
 

@@ -9,7 +9,7 @@ from audit_world import World, opened
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Three orders, nothing sealed."""
+    """Return a world with three orders, not sealed."""
     with opened(World(tmp_path)) as made:
         for name in ("order-1", "order-2", "order-3"):
             made.order(name)
@@ -19,7 +19,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def sealed(world: World) -> World:
-    """Three orders and an open request, sealed after each."""
+    """Return a world with three orders and an open request, sealed after each."""
     world.store.seal()
     world.ask("order-4")
     world.store.seal()

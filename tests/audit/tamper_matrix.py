@@ -69,7 +69,7 @@ _SWAPPED = {"asked": "asked2", "ready": "ready2", "done": "done2"}
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to do to the database; ``do`` makes variants of it, of which the worst counts."""
+    """One kind of change to the database. Of its variants, the worst outcome counts."""
 
     table: str
     action: str
@@ -105,7 +105,7 @@ class Matrix:
     # -- outcomes
 
     def outcome(self, case: Case) -> str:
-        """Do it, in each of its variants; gives the worst that came of it."""
+        """Make each variant of the change. Return the worst outcome."""
         return max((self._outcome(case, one) for one in case.variants), key=OUTCOMES.index)
 
     def _outcome(self, case: Case, change: Change) -> str:
@@ -123,7 +123,7 @@ class Matrix:
         return "unprotected" if found else "unused"
 
     def _done(self, change: Change) -> bool:
-        """Change the store as it was built; False if the database does not take it."""
+        """Change the store as it was built. Return False if the database refuses it."""
         self.database.restore()
         try:
             change()
@@ -141,7 +141,7 @@ class Matrix:
     # -- cases
 
     def cases(self) -> Iterator[Case]:
-        """Every case, in a fixed order."""
+        """Yield every case, in a fixed order."""
         for table in self._columns:
             for of, row in self._samples(table):
                 yield from self._of_row(table, of, row)
@@ -185,7 +185,7 @@ class Matrix:
             yield case("whole thread put back", *back)
 
     def _samples(self, table: str) -> Iterator[tuple[str, Row]]:
-        """One row of each kind that the table has."""
+        """Yield one row of each kind in the table."""
         rows = self.rows[table]
         of_table = {
             "call": self._sample_calls,
@@ -247,7 +247,7 @@ class Matrix:
         return found
 
     def _stories(self, table: str, row: Row) -> frozenset[str] | None:
-        """The stories that a row belongs to; ``None`` for all of them."""
+        """Return the stories that a row belongs to; ``None`` for all of them."""
         if table == "thread":
             return frozenset({row["id"]})
         if table in ("call", "run", "event", "message"):
@@ -255,7 +255,7 @@ class Matrix:
         return None
 
     def _partner(self, table: str, of: str, row: Row) -> Row | None:
-        """Another row, to swap this one with."""
+        """Return another row to swap this one with."""
         if table == "call" and of in _SWAPPED:
             return self._one(self.rows[table], id=self.built.ids[_SWAPPED[of]])
         if table == "run" and row["thread"] in _SWAPPED:
@@ -269,7 +269,7 @@ class Matrix:
         return near[0] if near else None
 
     def _other_values(self, table: str, column: str, row: Row) -> list[Any]:
-        """What somebody might write in place of a value."""
+        """Return values that an attacker might write instead."""
         value = row[column]
         others = [other[column] for other in self.rows[table] if other[column] != value]
         if column == "status":
@@ -288,7 +288,7 @@ class Matrix:
         return [v for n, v in enumerate(values) if v != value and v not in values[:n]]
 
     def _forged(self, table: str, row: Row) -> Row:
-        """A row like this one under another name."""
+        """Return a row like this one under another name."""
         forged = dict(row)
         if table == "call":
             most = max(other["n"] for other in self.rows[table])
@@ -313,7 +313,7 @@ class Matrix:
     # -- earlier versions
 
     def _earlier(self, table: str, row: Row) -> list[tuple[int, Row]]:
-        """The version before this one and the first one, each with the step it is from."""
+        """Return the previous version and the first one, each with the step it is from."""
         found: list[tuple[int, Row]] = []
         for then, rows in enumerate(self.built.versions):
             for old in rows[table]:
@@ -341,7 +341,7 @@ class Matrix:
             self._update("event", event, {"type": "revealed", "call": "", "run": ""})
 
     def _put_thread_back(self, thread: str, then: int | None) -> None:
-        """Bring back all rows of a thread as they were, its events too, or delete them all."""
+        """Restore all rows of a thread, including its events, or delete them all."""
         old = {} if then is None else self.built.versions[then]
         for table, name in (("thread", "id"), *((one, "thread") for one in _OF_A_THREAD)):
             for row in self.rows[table]:
@@ -375,7 +375,7 @@ class Matrix:
         )
 
     def _swap(self, table: str, one: Row, other: Row) -> None:
-        """Exchange two rows: each stands under the other's name."""
+        """Exchange two rows: each gets the other's key."""
         self._delete(table, one)
         self._delete(table, other)
         named = {*self._keys[table], *(("id",) if "id" in one else ())}
@@ -388,7 +388,7 @@ _OF_A_THREAD = ("run", "call", "message", "event")
 
 
 def _changed(text: str) -> str:
-    """Other text of the same look."""
+    """Return another text that looks similar."""
     for old, new in (("hello", "howdy"), ("al", "eve"), ("ana", "eve"), ("deploy", "delete")):
         if old in text:
             return text.replace(old, new)
@@ -409,7 +409,7 @@ def opened(configuration: str, folder: Path) -> Matrix:
 
 
 def measure(configuration: str, say: Callable[[str], None]) -> dict[str, str]:
-    """The outcome of each case of one configuration."""
+    """Return the outcome of each case of one configuration."""
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory(dir=_MEMORY if os.path.isdir(_MEMORY) else None) as folder:
         matrix = opened(configuration, Path(folder))
@@ -423,7 +423,7 @@ def measure(configuration: str, say: Callable[[str], None]) -> dict[str, str]:
 
 
 def label(case: Case) -> str:
-    """A case as the results name it."""
+    """Return the name of a case in the results."""
     return f"{case.action}: {case.name} ({case.of})"
 
 

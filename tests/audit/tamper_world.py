@@ -46,7 +46,7 @@ HOUR = 3600.0
 
 
 class Database(Protocol):
-    """Rows by table, for somebody who has the database and no key."""
+    """The database as an attacker without a key sees it."""
 
     name: str
 
@@ -56,16 +56,16 @@ class Database(Protocol):
     def read(self) -> Rows: ...
     def execute(self, statement: str, values: list[Any]) -> None: ...
     def keep(self) -> None:
-        """Remember everything as it is now."""
+        """Save all rows as they are now."""
 
     def restore(self) -> None:
-        """Bring back what was kept."""
+        """Restore the saved rows."""
 
     def close(self) -> None: ...
 
 
 class SqliteDatabase:
-    """A file, copied back before each case."""
+    """A file, restored before each case."""
 
     name = "sqlite"
 
@@ -129,7 +129,7 @@ class SqliteDatabase:
 
 
 class PgDatabase:
-    """A schema, filled again before each case."""
+    """A schema, restored before each case."""
 
     name = "postgres"
 
@@ -201,7 +201,7 @@ class PgDatabase:
 
 
 class Faces:
-    """What a user has in code: the same in the process that builds and in those that use."""
+    """The user's code: the same in the process that builds the store and in those that use it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -291,7 +291,7 @@ class Faces:
 
 @dataclass
 class Built:
-    """A store in which everything has happened, and how it got there."""
+    """A store with rows in every status, and all their earlier versions."""
 
     database: Database
     keys: Keyring
@@ -333,7 +333,7 @@ class _Stories:
         self.built.versions.append(self.built.database.read())
 
     def ask(self, name: str, body: Callable[[], Any]) -> str:
-        """Run something until it pauses; the request is known by the name of its run."""
+        """Run something until it pauses. The request is stored under the name of its run."""
         try:
             with self.gate.run(name, requester="eve"):
                 body()
@@ -355,7 +355,7 @@ class _Stories:
         self.snap()
 
     def release(self, name: str) -> None:
-        """Let the agent run an approved call itself, and hear of its result."""
+        """Release an approved call to the agent, and report its result."""
         call = self.faces.store.call(self.built.ids[name])
         assert call is not None
         place = {"thread": call.thread, "run": call.run, "call": call.id}
@@ -365,7 +365,7 @@ class _Stories:
         self.snap()
 
     def block(self, name: str) -> None:
-        """Start a call that does not come back while the stories are played."""
+        """Start a call that keeps running while the stories are played."""
         faces = self.faces
         faces.began.clear()
 
@@ -477,7 +477,7 @@ class _Stories:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one use gave: a value, or a refusal."""
+    """The outcome of one use: a value, or a refusal."""
 
     kind: str
     value: Any = None
@@ -521,7 +521,7 @@ DECIDED = {"asked": "approve", "asked2": "approve", "in_doubt": "reject", "quest
 
 
 class Uses:
-    """Everything that the public face does with the rows."""
+    """Everything that the public API does with the rows."""
 
     def __init__(self, built: Built) -> None:
         self._built = built

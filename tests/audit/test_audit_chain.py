@@ -1,4 +1,4 @@
-"""Rows of a chain that were edited, deleted, swapped, cut or computed anew are named."""
+"""``verify`` names rows of a chain that were edited, deleted, swapped, cut or recomputed."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_thread_without_its_events_is_named(world: World) -> None:
     assert places(world.verify())[0] == ("order-2", 1)
 
 
-def test_threads_that_cannot_be_read_are_told(world: World) -> None:
+def test_threads_that_cannot_be_read_are_reported(world: World) -> None:
     world.sql("UPDATE thread SET owner = CAST(x'ff' AS TEXT) WHERE id = 'order-2'")
     report = world.verify()
     assert "threads after 'order-1' cannot be read" in str(report.problems[0])

@@ -1,4 +1,4 @@
-"""The export holds what others need in order to check it."""
+"""The export contains everything that others need to check it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store is whole while it is in use and after a crash; one that went back in time is told."""
+"""A store verifies while in use and after a crash; a restored copy is reported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_store_in_use_is_whole(tmp_path: Path) -> None:
 
 
 def _meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, read: str, *steps: Any) -> None:
-    """Do something, in steps, whenever the audit is about to read these rows."""
+    """Run a step whenever the audit is about to read these rows."""
     take, waiting = world.store.snapshot, list(steps)
 
     @contextlib.contextmanager
@@ -141,7 +141,7 @@ def test_a_store_is_whole_wherever_its_process_dies(tmp_path: Path) -> None:
     assert counts[-1] == 6
 
 
-def test_a_store_that_went_back_in_time_is_told(tmp_path: Path) -> None:
+def test_a_store_that_went_back_in_time_is_reported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.order("order-1")
     world.close()
@@ -160,7 +160,7 @@ def test_a_store_that_went_back_in_time_is_told(tmp_path: Path) -> None:
     world.close()
 
 
-def test_whole_threads_cut_from_the_end_of_an_unsealed_store_are_told(tmp_path: Path) -> None:
+def test_whole_threads_cut_from_the_end_of_an_unsealed_store_are_reported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.order("order-1")
     world.store.seal()

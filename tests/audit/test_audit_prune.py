@@ -1,4 +1,4 @@
-"""What was forgotten on the record is no gap; what was wiped by hand is."""
+"""Pruned contents are no gap; contents deleted by hand are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever edits the tables of calls, grants and tokens is named, although the chain is whole."""
+"""Edits of calls, grants and tokens are reported, although the chain is intact."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_approval_written_into_the_table_is_named(world: World) -> None:
     assert "status, decision" in report.problems[0].what
 
 
-def test_what_a_policy_allowed_must_be_signed(tmp_path: Path) -> None:
+def test_calls_that_a_policy_allowed_must_be_signed(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         with world.gate.run("order-1"):
             assert world.gate.once_sync("step", lambda: 42) == 42
@@ -95,7 +95,7 @@ def test_what_a_policy_allowed_must_be_signed(tmp_path: Path) -> None:
             world.sql("UPDATE call SET decision = ?", before)
 
 
-def test_what_a_policy_denied_is_as_it_said(tmp_path: Path) -> None:
+def test_a_denied_call_matches_its_policy(tmp_path: Path) -> None:
     from sayso import Denied, Gate, Policy, Rule
 
     with opened(World(tmp_path)) as world:
@@ -118,8 +118,8 @@ def test_a_missing_call_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("run", ["order-2", "order-8"])
-def test_a_call_that_nobody_made_is_named(world: World, run: str) -> None:
-    """In a run that is there, or waiting for one that will come."""
+def test_a_call_without_an_event_is_reported(world: World, run: str) -> None:
+    """In a run that exists, or in one that will be created."""
     world.sql("CREATE TABLE forged AS SELECT * FROM call WHERE thread = 'order-2'")
     world.sql("UPDATE forged SET n = 99, id = 'req_forged', key = 'k', asked = 0, run = ?", run)
     world.sql("INSERT INTO call SELECT * FROM forged")
@@ -128,7 +128,7 @@ def test_a_call_that_nobody_made_is_named(world: World, run: str) -> None:
     assert "req_forged is in the table, but no event made it" in report.problems[0].what
 
 
-def test_a_call_that_nobody_made_and_nobody_can_read_is_told(world: World) -> None:
+def test_an_unreadable_call_without_an_event_is_reported(world: World) -> None:
     world.sql("CREATE TABLE forged AS SELECT * FROM call WHERE thread = 'order-2'")
     world.sql("UPDATE forged SET n = 99, id = 'req_forged', key = 'k', status = 'bogus'")
     world.sql("INSERT INTO call SELECT * FROM forged")
@@ -136,7 +136,7 @@ def test_a_call_that_nobody_made_and_nobody_can_read_is_told(world: World) -> No
     assert "a call that no event made cannot be read" in str(report.problems[0])
 
 
-def test_events_that_nobody_can_read_are_told(world: World) -> None:
+def test_unreadable_events_are_reported(world: World) -> None:
     columns = "seq, at, type, run, call, actor, body, digest, hash"
     world.sql(f"INSERT INTO event SELECT 99, CAST(x'ff' AS TEXT), {columns} FROM event LIMIT 1")
     report = world.verify()
@@ -144,7 +144,7 @@ def test_events_that_nobody_can_read_are_told(world: World) -> None:
 
 
 def test_a_quorum_that_was_not_reached_is_named(tmp_path: Path) -> None:
-    """With plain hashes a vote can be made to look like the decision; it is one vote still."""
+    """With plain hashes a vote can be disguised as the decision; it still counts once."""
     with opened(World(tmp_path, SERVER_KEY)) as server:
         send = server.gate.guard(needs_approval=True, quorum=2)(server.send.__wrapped__)
         request = server.ask("order-1", lambda: send("ana@example.com"))
@@ -227,7 +227,9 @@ def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int)
 
 
 @pytest.mark.parametrize(("table", "noun"), [("grants", "grant"), ("principal", "token")])
-def test_a_grant_or_token_that_nobody_gave_is_named(granted: World, table: str, noun: str) -> None:
+def test_a_grant_or_token_without_an_event_is_reported(
+    granted: World, table: str, noun: str
+) -> None:
     granted.sql(f"CREATE TABLE forged AS SELECT * FROM {table}")
     granted.sql("UPDATE forged SET id = 'forged'")
     if table == "principal":
@@ -248,7 +250,7 @@ def test_grants_and_tokens_that_were_revoked_stay_so(granted: World) -> None:
     assert places(granted.verify()) == [(SYSTEM_THREAD, 1), (SYSTEM_THREAD, 2)]
 
 
-def test_tokens_that_cannot_be_read_are_told(granted: World) -> None:
+def test_tokens_that_cannot_be_read_are_reported(granted: World) -> None:
     granted.sql("UPDATE principal SET groups = 'x'")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 0)]

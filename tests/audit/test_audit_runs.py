@@ -18,7 +18,7 @@ from sayso.testing import ScriptedModel, call, say
 
 
 def chat(world: World, thread: str = "chat") -> Any:
-    """A conversation of Dora's, paused at a tool."""
+    """Return a conversation of Dora's, paused at a tool."""
     return pilot(world).run_sync("please deploy", thread=thread, requester="dora")
 
 
@@ -34,7 +34,7 @@ def pilot(world: World) -> sayso.Agent:
 
 @pytest.fixture
 def spoken(tmp_path: Path) -> Iterator[World]:
-    """A conversation that is over, one that is paused, and an order."""
+    """Return a world with a finished conversation, a paused one, and an order."""
     with opened(World(tmp_path)) as world:
         (request,) = chat(world).interruptions
         world.approve(request)
@@ -139,7 +139,7 @@ def test_reopening_is_legal(spoken: World) -> None:
 
 @pytest.fixture
 def forged(tmp_path: Path) -> Iterator[World]:
-    """With plain links, anybody can extend a chain that no seal covers yet."""
+    """With plain links, anyone can extend a chain that no seal covers yet."""
     with opened(World(tmp_path, SERVER_KEY)) as world:
         world.order("order")
         yield world
@@ -152,7 +152,7 @@ def forged(tmp_path: Path) -> Iterator[World]:
         *("finished", "started", "released", "joined", "deferred"),
     ],
 )
-def test_what_follows_on_the_end_of_a_run_is_named(forged: World, type: str) -> None:
+def test_events_after_the_end_of_a_run_are_reported(forged: World, type: str) -> None:
     first, *_, last = forged.events("order")
     assert last.type == "finished"
     event = first._replace(type=type, call="req_other" if type in ("asked", "allowed") else "")
@@ -171,7 +171,7 @@ def test_a_late_result_and_a_broken_worker_may_follow_on_the_end_of_a_run(forged
 
 
 def test_the_table_of_moves_has_one_way_back() -> None:
-    """What the check relies on: only a run that is done or failed comes back, by reopening."""
+    """The check relies on this: only a done or failed run can be reopened."""
     ended = {status for status in RUN_MOVES if status not in LIVE}
     back = {status for status in ended if RUN_MOVES[status]}
     assert back == {RunStatus.DONE, RunStatus.FAILED}

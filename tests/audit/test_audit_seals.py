@@ -1,4 +1,4 @@
-"""Seals that were edited or deleted are named, and what they cover is missed; who makes them."""
+"""Edited and deleted seals are reported, and so are the events they covered."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_seal_made_with_another_key_is_named(sealed: World) -> None:
 
 
 def test_a_seal_of_another_history_is_named(sealed: World) -> None:
-    """Signed with the right key, but in a copy of the store that went another way."""
+    """Signed with the right key, but in a diverged copy of the store."""
     first, second = sealed.store.seals()
     keys = Keyring.parse(KEY)
     other = next_seal(keys, None, codec.loads(first.heads), first.at + 1)
@@ -82,7 +82,7 @@ def test_a_seal_that_holds_no_heads_is_named(sealed: World) -> None:
     assert "heads that cannot be read" in report.problems[0].what
 
 
-def test_seals_that_cannot_be_read_are_told(sealed: World) -> None:
+def test_seals_that_cannot_be_read_are_reported(sealed: World) -> None:
     sealed.sql("UPDATE seal SET heads = CAST(x'ff' AS TEXT) WHERE n = 2")
     report = sealed.verify()
     assert places(report) == [("", 2), ("order-4", 1)]
@@ -224,7 +224,7 @@ def test_a_refused_command_seals_nothing_by_halves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-def test_who_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> None:
+def test_a_process_that_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> None:
     keys = Keyring.parse(public_key(SERVER_KEY), rows=row_key(SERVER_KEY))
     store: Any = MemoryStore(keys=keys)
     if kind == "sqlite":

@@ -1,4 +1,4 @@
-"""Seals are due by what the store holds, whichever process wrote it, and however that ended."""
+"""Seals are due by the store's own count, whichever process wrote, and however it ended."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def database(worker_id: str) -> Iterator[str]:
 
 
 def write(url: str, key: str, name: str, events: int) -> subprocess.Popen[bytes]:
-    """Start a process that writes, and does not live to close its store."""
+    """Start a process that writes, and is killed before it closes its store."""
     command = [sys.executable, "-c", WRITER, url, name, str(events)]
     keys = {"SAYSO_KEY": key, "SAYSO_ROW_KEY": row_key(SERVER_KEY)}
     return subprocess.Popen(command, env={**os.environ, **keys}, stderr=subprocess.PIPE)
 
 
 def killed(*writers: subprocess.Popen[bytes]) -> bytes:
-    """Wait for them; gives what they said."""
+    """Wait for the processes. Return their output."""
     said = b"".join(writer.communicate(timeout=60)[1] for writer in writers)
     assert [writer.returncode for writer in writers] == [-signal.SIGKILL] * len(writers), said
     return said
@@ -95,7 +95,7 @@ def test_six_processes_that_are_killed_at_once(url: str) -> None:
     store.close()
 
 
-def test_with_a_public_key_only_nobody_seals_until_the_server_does(url: str) -> None:
+def test_with_a_public_key_only_the_server_seals(url: str) -> None:
     public = public_key(SERVER_KEY)
     said = killed(*[write(url, public, f"t{n}", 400) for n in range(3)])
     assert said == b""
@@ -129,8 +129,8 @@ def test_a_backlog_is_sealed_in_small_steps(url: str, monkeypatch: pytest.Monkey
 # -- PostgreSQL: many at once
 
 
-def test_who_seals_waits_for_nobody_and_nobody_waits(database: str) -> None:
-    """A thread whose row is held by an open transaction is left for the next seal."""
+def test_sealing_does_not_wait_and_does_not_block(database: str) -> None:
+    """A thread locked by an open transaction is left for the next seal."""
     store = opened(database, new_key())
     assert isinstance(store, PostgresStore)
     for name in ("held", "free"):
@@ -150,7 +150,7 @@ def test_who_seals_waits_for_nobody_and_nobody_waits(database: str) -> None:
     store.close()
 
 
-def test_while_another_seals_nobody_waits_for_it(database: str) -> None:
+def test_writers_do_not_wait_for_a_seal(database: str) -> None:
     store = opened(database, new_key())
     assert isinstance(store, PostgresStore)
     with psycopg.connect(shared_url()) as other:

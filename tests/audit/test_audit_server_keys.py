@@ -1,4 +1,4 @@
-"""With Ed25519 keys anybody can make hashes; the seals and the signatures protect them."""
+"""With Ed25519 keys anyone can compute hashes; seals and signatures protect them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_another_start_than_the_approved_one_is_named(tmp_path: Path) -> None:
         assert "something else was started" in report.problems[0].what
 
 
-def test_what_follows_on_the_end_of_a_call_is_named(server: World) -> None:
+def test_events_after_the_end_of_a_call_are_reported(server: World) -> None:
     started = server.events("order-1")[2]
     server.rewrite("order-1", plain, extra=(started,))
     assert ("order-1", 6) in places(server.verify())

@@ -1,4 +1,4 @@
-"""Verifying in several processes, and from a checkpoint."""
+"""Verify in several processes, and from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be written does not happen."""
+"""Nothing happens if it cannot be written."""
 
 from __future__ import annotations
 

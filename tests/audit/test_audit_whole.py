@@ -1,4 +1,4 @@
-"""What nobody touched is whole, whatever happened in it."""
+"""An untouched store verifies, whatever happened in it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from sayso.testing import FakeClock, person
 
 
 class Interrupted(BaseException):
-    """What stops a process while a call runs."""
+    """Stops a process while a call runs."""
 
 
 class Everything:
-    """One store in which everything has happened that can happen to a call."""
+    """A store with a call for everything that can happen to one."""
 
     def __init__(self, store: Any, clock: FakeClock) -> None:
         self.store, self.clock = store, clock

@@ -51,7 +51,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, worker_id: str) -> Itera
 
 @pytest.fixture
 def machine(url: str) -> Iterator[Opener]:
-    """Open the store with this keyring; everything is closed in the end."""
+    """Open the store with this keyring; the fixture closes it."""
     opened: list[Store] = []
 
     def opener(keys: str, rows: str | None = None) -> Store:
@@ -68,7 +68,7 @@ def ids(*keys: str) -> list[str]:
 
 
 def pay(gate: Gate, run: str, **options: Any) -> str:
-    """Call the guarded function in a run: paused, or paid."""
+    """Call the guarded function in a run. Return whether it paused or paid."""
 
     @gate.guard(needs_approval=True, **options)
     def transfer(euros: int) -> str:
@@ -334,7 +334,7 @@ def doctored(url: str, keys: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 
 
 def change(url: str, statement: str) -> None:
-    """What somebody with access to the database does to it."""
+    """Change the database directly."""
     if url.startswith("sqlite"):
         import sqlite3
         from contextlib import closing

@@ -40,7 +40,7 @@ def matrix(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Matrix]:
 
 
 @pytest.mark.timeout(600)
-def test_what_becomes_of_a_change(matrix: Matrix, results: dict[str, dict[str, str]]) -> None:
+def test_the_outcome_of_every_change(matrix: Matrix, results: dict[str, dict[str, str]]) -> None:
     cases = list(matrix.cases())
     name = matrix.configuration
     measured = {one for one, outcomes in results.items() if name in outcomes}

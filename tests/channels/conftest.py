@@ -1,4 +1,4 @@
-"""A request that waits, for what shows it."""
+"""A pending request to show."""
 
 from __future__ import annotations
 

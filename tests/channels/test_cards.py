@@ -1,4 +1,4 @@
-"""Cards that nothing can forge, keys, and the JSON that is edited."""
+"""Cards that agents cannot forge, keys, and JSON to edit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def drawn(request: Request, width: int = 80) -> list[str]:
     return [row.plain for row in rows(card(request, NOW), width)]
 
 
-def test_what_the_tool_declares_secret_is_shown_by_its_fingerprint(request_: Request) -> None:
+def test_secrets_of_the_tool_are_shown_as_fingerprints(request_: Request) -> None:
     schema = {"properties": {"to": {"type": "string"}, "body": {"type": "string"}}}
     schema["properties"]["body"]["format"] = "password"
     args = {"to": "ana", "body": "hush"}
@@ -53,7 +53,7 @@ def test_no_row_is_wider_than_asked(line: str, width: int) -> None:
 
 
 @given(st.text(), st.integers(20, 80))
-def test_every_row_of_agent_text_stands_behind_a_gutter(words: str, width: int) -> None:
+def test_every_row_of_agent_text_is_behind_a_gutter(words: str, width: int) -> None:
     for row in rows(block(words), width):
         assert row.plain.startswith(("  │ ", "  ┆ "))
 
@@ -104,7 +104,7 @@ def test_a_tool_cannot_forge_the_title(request_: Request, tool: str) -> None:
     assert "\u202e" not in inert
 
 
-def test_what_was_called_off_says_why(request_: Request) -> None:
+def test_a_cancelled_request_shows_the_reason(request_: Request) -> None:
     ended = replace(
         request_, status="cancelled", execution=Execution("none", 0, "paid\x1b by hand")
     )

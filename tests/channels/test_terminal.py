@@ -1,4 +1,4 @@
-"""Asking in the agent's own terminal, one question at a time."""
+"""Ask in the agent's own terminal, one question at a time."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_decision_made_elsewhere_closes_the_question(agent: Agent) -> None:
     agent.sees("RESULT 0")
 
 
-def test_what_is_left_stays_pending_and_is_asked_again_later(agent: Agent) -> None:
+def test_a_request_that_is_left_stays_pending_and_is_asked_again(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
     agent.types("s")
@@ -171,7 +171,7 @@ def test_a_program_that_ends_with_a_question_open_gives_the_terminal_back(agent:
 
 
 @pytest.mark.parametrize("env", [{"CI": "1"}, {"TERM": "dumb"}])
-def test_without_a_terminal_nobody_is_asked(agent: Agent, env: dict[str, str]) -> None:
+def test_without_a_terminal_there_is_no_prompt(agent: Agent, env: dict[str, str]) -> None:
     agent.start(wait=0.5, **env)
     assert PROMPT not in agent.sees("PAUSED")
 

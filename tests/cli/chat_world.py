@@ -41,7 +41,7 @@ def agent_file(
 
 
 def script(world: World, *args: str, code: int, stdin: str = "") -> str:
-    """Run the command with a pipe on every side."""
+    """Run the command with pipes for stdin, stdout and stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "sayso.cli.main", "chat", *args, "--store", world.url],
         input=stdin,

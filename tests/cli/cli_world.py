@@ -1,4 +1,4 @@
-"""A store with requests in it, the command line over it, and a person at a real terminal."""
+"""A store with requests, the command line on it, and a person at a real terminal."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CONTROLS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Broke(BaseException):
-    """Cuts a running tool short, as a killed process would."""
+    """Interrupts a running tool, as a killed process would."""
 
 
 class World:
-    """One store; each method opens it anew, as the processes of real life do."""
+    """One store. Each method opens it again, like a new process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class World:
     # -- agents
 
     def ask(self, run: str, act: Callable[[Gate], Any], **options: Any) -> str:
-        """Let an agent do something that pauses; gives the id of its request."""
+        """Let an agent do something that pauses. Return the id of its request."""
         gate = Gate(self.url, agent=options.pop("agent", "assistant"), wait=0)
         try:
             with gate.run(run, requester=options.pop("requester", "")):
@@ -52,7 +52,7 @@ class World:
     def mail(
         self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any
     ) -> str:
-        """A mail that waits for approval."""
+        """Ask for a mail. Return the id of the request."""
         return self.ask(run, lambda gate: self.mailer(gate, **how)(to=to, body=body))
 
     def mailer(self, gate: Gate, **how: Any) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ class World:
     def resume(
         self, run: str = "r1", to: str = "ana@example.com", body: str = "Hi", **how: Any
     ) -> Any:
-        """Come back to a run that asked for a mail."""
+        """Resume a run that asked for a mail."""
         gate = Gate(self.url, agent="assistant", wait=0)
         try:
             with gate.run(run):
@@ -77,7 +77,7 @@ class World:
             gate.close()
 
     def doubt(self, run: str = "r1") -> str:
-        """A mail that was approved and started, and whose process died."""
+        """Return a mail that was approved and started, and whose process died."""
         request = self.mail(run)
         self.cli("approve", request, "--digest", self.get(request).digest)
         self.broken = True
@@ -89,7 +89,7 @@ class World:
         return request
 
     def get(self, request: str) -> Request:
-        """The request as it stands."""
+        """Return the request as it is now."""
         inbox = Inbox(self.url)
         try:
             return inbox.get_sync(request)
@@ -99,7 +99,7 @@ class World:
     # -- scripts
 
     def cli(self, *args: str, code: int = 0, token: str = "", **more: Any) -> str:
-        """Run a command as a script does; gives what it printed."""
+        """Run a command like a script. Return its output."""
         env = {"SAYSO_STORE": self.url, "SAYSO_TOKEN": token or None, "COLUMNS": "100", **more}
         stdin = env.pop("stdin", None)
         result = CliRunner().invoke(app, list(args), env=env, input=stdin)
@@ -109,22 +109,22 @@ class World:
         return result.output
 
     def json(self, *args: str, code: int = 0, token: str = "") -> Any:
-        """Run a command with --json; gives what it printed, read back."""
+        """Run a command with --json. Return its parsed output."""
         return json.loads(self.cli(*args, "--json", code=code, token=token))
 
     def token(self, person: str, *options: str) -> str:
-        """A token for somebody."""
+        """Create a token for a person."""
         made: str = self.json("token", "create", person, *options)["token"]
         return made
 
     # -- people
 
     def person(self, *args: str, rows: int = 40, columns: int = 80, **env: str) -> Person:
-        """Somebody who types a command into a terminal."""
+        """Return a person who runs a command in a terminal."""
         return Person(self, args, rows, columns, env)
 
     def editor(self, body: str) -> str:
-        """An editor that changes the JSON in ``value``, or the file at ``path``."""
+        """Return an editor that changes the JSON in ``value``, or the file at ``path``."""
         path = self.folder / "fake_editor.py"
         head = "import json, os, pathlib, stat, sys\npath = pathlib.Path(sys.argv[-1])\n"
         read = "value = json.loads(path.read_text())\n" if "value" in body else ""
@@ -158,7 +158,7 @@ class Person:
         self.said = ""
 
     def sees(self, pattern: str) -> str:
-        """Wait for something on the screen; gives what came before it."""
+        """Wait for a pattern on the screen. Return the text up to it."""
         self.process.expect(pattern)
         before: str = self.process.before + self.process.after
         self.said += before
@@ -175,7 +175,7 @@ class Person:
         return seen
 
     def ends(self, code: int) -> str:
-        """Wait for the end; gives everything that was on the screen, without its controls."""
+        """Wait for the end. Return the whole screen, without control sequences."""
         self.process.expect(pexpect.EOF)
         self.said += self.process.before
         self.process.wait()
@@ -187,6 +187,6 @@ class Person:
 
 
 def digest(world: World, request: str) -> str:
-    """The digest of a request, as a script finds it."""
+    """Return the digest of a request, as a script finds it."""
     found: str = world.json("show", request)["digest"]
     return found

@@ -95,7 +95,7 @@ def test_several_answers_and_own_words(world: World) -> None:
     person.ends(0)
 
 
-def test_what_was_skipped_waits_and_goes_on_in_another_process(world: World) -> None:
+def test_a_skipped_request_continues_in_another_process(world: World) -> None:
     person = talk(world)
     person.at_prompt("What is the weather in Rome?", YOU)
     person.at_prompt("s")
@@ -199,7 +199,7 @@ def test_a_decision_made_elsewhere_is_taken_up_at_the_prompt(world: World) -> No
     person.ends(0)
 
 
-def test_a_decision_made_while_nobody_was_there_is_taken_up(world: World) -> None:
+def test_a_decision_made_while_no_process_ran_is_taken_up(world: World) -> None:
     world.cli("chat", DEMO, "--thread", "t", "--message", "weather in Rome", code=3)
     (request,) = pending(world)
     world.cli("approve", request, "--digest", world.get(request).digest)
@@ -209,7 +209,7 @@ def test_a_decision_made_while_nobody_was_there_is_taken_up(world: World) -> Non
     assert len(ran(world)) == 1
 
 
-def test_new_words_withdraw_what_waits_only_after_a_yes(world: World) -> None:
+def test_a_new_message_withdraws_requests_only_after_confirmation(world: World) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
     person.at_prompt("s")

@@ -1,4 +1,4 @@
-"""``sayso chat`` without a terminal: one message from a script, and which agent it goes to."""
+"""``sayso chat`` without a terminal: one message from a script, and loading agents."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_run_that_fails_is_code_1(world: World) -> None:
     assert "The run is failed" in script(world, "mine:agent", "--message", "hi", code=1)
 
 
-def test_in_ci_nobody_is_asked(world: World) -> None:
+def test_there_is_no_prompt_in_ci(world: World) -> None:
     person = talk(world, "--message", "weather", CI="true")
     assert "getWeatherInformation needs a decision" in person.ends(3)
     assert len(pending(world)) == 1
@@ -111,7 +111,7 @@ def test_a_thread_of_another_agent_is_refused(world: World) -> None:
     assert "belongs to agent" in talk(world).ends(5)
 
 
-def test_what_waits_is_that_of_the_thread_and_of_agents_inside_it(
+def test_pending_requests_include_those_of_sub_agents(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world.folder)

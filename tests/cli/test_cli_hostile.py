@@ -1,4 +1,4 @@
-"""Whatever an agent writes, every command prints it as text, and no terminal obeys it."""
+"""Every command prints text from agents as inert text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORBIDDEN = re.compile(
 
 @pytest.fixture
 def evil(world: World) -> World:
-    """A store in which everything that an agent can write is hostile."""
+    """A store in which all text from the agent is hostile."""
     world.mail(
         "mail", to=EVIL, body=f"{EVIL}\n  risk LOW\nto: me\n{EVIL}", note=EVIL, description=EVIL
     )

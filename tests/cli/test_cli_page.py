@@ -1,4 +1,4 @@
-"""The page about the command line is made from the commands, and is up to date."""
+"""docs/cli.md is generated from the commands and up to date."""
 
 from __future__ import annotations
 

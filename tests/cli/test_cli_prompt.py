@@ -1,4 +1,4 @@
-"""The interactive prompt, in real pseudo-terminals: nothing is ever decided by accident."""
+"""The interactive prompt, in real pseudo-terminals: nothing is decided by accident."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_bare_enter_asks_again_and_five_of_them_leave_it_pending(world: World) -
 
 
 @pytest.mark.parametrize("word", ["y", "yes", "ok", "approve", "aa", "1", "ä", "\x1b[A"])
-def test_what_is_not_a_key_decides_nothing(world: World, word: str) -> None:
+def test_an_unknown_key_decides_nothing(world: World, word: str) -> None:
     request = world.mail()
     person = world.person("approve", request)
     person.at_prompt(word)
@@ -120,7 +120,7 @@ def test_reject_with_a_reason(world: World) -> None:
     assert (done.status, done.decision.message) == ("rejected", "not today")
 
 
-def test_what_the_rule_does_not_allow_is_not_offered(world: World) -> None:
+def test_decisions_that_the_rule_does_not_allow_are_not_offered(world: World) -> None:
     request = world.mail(allowed=("approve", "reject"))
     person = world.person("approve", request)
     assert "[e]dit" not in person.at_prompt("e")

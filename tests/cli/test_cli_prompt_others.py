@@ -1,4 +1,4 @@
-"""The prompt while others decide too, and several requests at one prompt."""
+"""The prompt while others decide too, and several requests in one prompt."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_expiry_closes_the_prompt(world: World) -> None:
     assert world.get(request).status == "expired"
 
 
-def test_one_who_may_not_is_told_so(world: World) -> None:
+def test_a_person_who_may_not_decide_is_refused(world: World) -> None:
     request = world.mail(reviewers=("somebody-else",))
     person = world.person("approve", request)
     person.at_prompt("a")

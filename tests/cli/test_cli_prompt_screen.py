@@ -1,4 +1,4 @@
-"""The screen of the prompt: what it shows, what was not shown, and where there is none."""
+"""The screen of the prompt: what it shows, what it does not show, and no screen at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading from scripts: help, lists, cards, and stores that are not there."""
+"""Reading from scripts: help, lists, cards, and missing stores."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_store_that_is_not_there_is_not_made(world: World) -> None:
 @pytest.mark.parametrize(
     "url", ["memory://", "memory://x", "sqlite://", "nonsense", "mysql://x/y", ""]
 )
-def test_what_is_no_store_is_refused(world: World, url: str) -> None:
+def test_invalid_store_urls_are_refused(world: World, url: str) -> None:
     assert world.cli("inbox", "--store", url, code=1).startswith("sayso: ")
 
 
@@ -235,7 +235,7 @@ def test_a_gate_with_no_channel_points_to_the_command_line(world: World) -> None
     gate.close()
 
 
-def test_what_a_tool_declares_secret_is_shown_by_its_fingerprint(world: World) -> None:
+def test_declared_secrets_are_shown_as_fingerprints(world: World) -> None:
     secret = Field(json_schema_extra={"writeOnly": True})
 
     def sign_in(user: str, code: Annotated[str, secret]) -> str:

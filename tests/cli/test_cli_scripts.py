@@ -25,7 +25,7 @@ def test_approve_needs_the_digest_of_what_was_seen(world: World) -> None:
     assert world.resume() == "sent to ana@example.com"
 
 
-def test_a_repeat_is_an_echo_and_another_answer_is_told_who_won(world: World) -> None:
+def test_a_repeated_decision_is_an_echo_and_another_one_a_conflict(world: World) -> None:
     request = world.mail()
     seen = digest(world, request)
     assert "Approved." in world.cli("approve", request, "--digest", seen)
@@ -34,7 +34,7 @@ def test_a_repeat_is_an_echo_and_another_answer_is_told_who_won(world: World) ->
     assert f"{ME} decided 'approve'" in lost
 
 
-def test_reject_tells_why(world: World) -> None:
+def test_reject_gives_the_reason(world: World) -> None:
     request = world.mail()
     done = world.json("reject", request, "-m", "no, \x1b[2J thanks")
     assert done["decision"]["message"] == "no, \x1b[2J thanks"
@@ -230,7 +230,7 @@ def test_an_agent_cannot_approve_nor_a_reviewer_make_tokens(world: World) -> Non
 # -- grants
 
 
-def test_a_standing_yes_is_given_used_listed_and_revoked(world: World) -> None:
+def test_a_grant_is_given_used_listed_and_revoked(world: World) -> None:
     request = world.mail("r1")
     seen = digest(world, request)
     world.cli("approve", request, "--digest", seen, "--uses", "2", code=2)
@@ -262,7 +262,7 @@ def test_always_any_arguments(world: World) -> None:
     assert "any arguments" in world.cli("grants")
 
 
-def test_no_standing_yes_with_a_quorum(world: World) -> None:
+def test_no_grant_with_a_quorum(world: World) -> None:
     request = world.mail(quorum=2)
     args = ("approve", request, "--digest", digest(world, request), "--always", "any")
     assert "a grant needs" in world.cli(*args, token=world.token("ana"), code=1)

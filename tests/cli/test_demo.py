@@ -1,4 +1,4 @@
-"""``sayso demo``: what a newcomer sees, and the round that it plays where there is no terminal."""
+"""``sayso demo``: the first screen, and the scripted tour without a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ YOU = r"You( \(/decide pending requests\))? > "
 
 
 def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """The demo with pipes on every side, in an empty folder and without our variables."""
+    """Run the demo with pipes, in an empty folder and without our environment variables."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "sayso.cli.main", "demo", "--terminal", *args],
@@ -85,7 +85,7 @@ def test_the_first_screen_tells_what_to_try(world: World, columns: int) -> None:
     assert "Use --data DIR to keep it" in screen
 
 
-def test_the_demo_goes_on_where_it_was_left(world: World) -> None:
+def test_the_demo_continues_where_it_was_left(world: World) -> None:
     person = world.person("demo", "--terminal", "--data", "kept", rows=60)
     person.at_prompt("Deploy version 2.5.0 to production", YOU)
     person.sees("uit > ")

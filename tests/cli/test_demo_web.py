@@ -1,4 +1,4 @@
-"""``sayso demo`` as a newcomer starts it: a page that answers, and scripts that are true."""
+"""``sayso demo`` with its web app, and the scripts of its agent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_it_asks_and_runs_once_when_approved(
         ("Rollback staging to 1.9", "rollback"),
     ],
 )
-def test_what_needs_nobody_runs_at_once(demo: Demo, words: str, tool: str) -> None:
+def test_calls_without_approval_run_at_once(demo: Demo, words: str, tool: str) -> None:
     chat = demo.say(words)
     assert demo.final(chat).startswith("Final answer:")
     assert [name for name, _ in demo.ran()] == [tool]
@@ -91,7 +91,7 @@ def test_sql_takes_no_edit(demo: Demo) -> None:
     assert (refused.status_code, refused.json()["field"]) == (422, "type")
 
 
-def test_few_recipients_need_nobody_and_many_do(demo: Demo) -> None:
+def test_few_recipients_need_no_approval_and_many_do(demo: Demo) -> None:
     assert demo.open(demo.say("Send an email to 5 people")) == []
     (request,) = demo.open(demo.say("Send an email to 150 people"))
     assert len(request["args"]["recipients"]) > 100

@@ -30,7 +30,7 @@ def checks(world: World, code: int = 0) -> dict[str, dict[str, str]]:
 
 
 def sql(world: World, statement: str, *values: Any) -> list[Any]:
-    """What somebody does to the file with other means."""
+    """Change the file directly."""
     connection = sqlite3.connect(world.folder / "sayso.db")
     with connection:
         rows = connection.execute(statement, values).fetchall()
@@ -39,7 +39,7 @@ def sql(world: World, statement: str, *values: Any) -> list[Any]:
 
 
 def stolen(world: World, statement: str, *values: Any) -> None:
-    """What somebody does to the file who holds the row key."""
+    """Change the file directly, with the row key."""
     sql(world, statement, *values)
     store = open_store(world.url)
     authenticate_rows(store)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def stolen(world: World, statement: str, *values: Any) -> None:
 
 
 def agent_run(world: World) -> None:
-    """A run of an agent of ours, paused."""
+    """Return a paused run of a ``sayso.Agent``."""
 
     @sayso.tool(needs_approval=True)
     def pay(euros: int) -> str:
@@ -100,7 +100,7 @@ def test_a_due_run_of_plain_code_waits_for_that_code(world: World) -> None:
     assert (due["state"], due["text"].split(" decided")[0]) == ("note", "1 run of assistant")
 
 
-def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
+def test_expired_requests_that_are_still_open_are_reported(world: World) -> None:
     world.mail(expires_in=3600)
     world.mail("r2")
     stolen(world, "UPDATE call SET expires_at = created WHERE expires_at IS NOT NULL")
@@ -114,7 +114,7 @@ def test_what_expired_and_nobody_closed_is_told(world: World) -> None:
     assert checks(world)["overdue"]["text"].startswith("0 requests and 0 leases")
 
 
-def test_a_lease_that_nobody_renews_is_told(world: World) -> None:
+def test_an_expired_lease_is_reported(world: World) -> None:
     world.mail()
     sql(world, "UPDATE run SET owner = 'gone', ready_at = created - ?", HOURS)
     assert "1 lease to close, overdue by 3 h" in checks(world, code=1)["overdue"]["text"]
@@ -134,7 +134,7 @@ def test_tokens_without_an_end_are_named(world: World) -> None:
     assert tokens["text"].endswith("and 2 more")
 
 
-def test_a_token_that_somebody_wrote_into_the_file_is_told(world: World) -> None:
+def test_a_forged_token_is_reported(world: World) -> None:
     world.token("ana", "--for", "30d")
     stolen(world, "UPDATE principal SET role = 'admin'")
     tokens = checks(world, code=1)["tokens"]
@@ -143,7 +143,7 @@ def test_a_token_that_somebody_wrote_into_the_file_is_told(world: World) -> None
 
 
 def test_a_token_whose_row_was_changed_without_the_key_is_reported(world: World) -> None:
-    """Lists leave such rows out, so that nobody would notice them there."""
+    """Lists leave such rows out, so only ``doctor`` shows them."""
     world.token("ana", "--for", "30d")
     world.token("ben", "--for", "30d")
     sql(world, "UPDATE principal SET role = 'admin' WHERE person = 'ana'")
@@ -203,7 +203,7 @@ def test_a_store_of_an_impossible_version_is_left_alone(world: World) -> None:
     assert sql(world, "SELECT value FROM meta WHERE key = 'version'") == [("0",)]
 
 
-def test_another_journal_is_told(world: World) -> None:
+def test_another_journal_is_reported(world: World) -> None:
     world.mail()
     assert sql(world, "PRAGMA journal_mode = DELETE") == [("delete",)]
     assert "'delete', not WAL" in checks(world)["durable"]["text"]
@@ -232,7 +232,7 @@ def test_an_empty_file_is_no_store_and_stays_empty(world: World) -> None:
     assert [path.name for path in world.folder.iterdir()] == ["sayso.db"]
 
 
-def test_a_file_of_somebody_else_is_told(world: World) -> None:
+def test_a_database_of_another_program_is_reported(world: World) -> None:
     sql(world, "CREATE TABLE mine (x)")
     assert "holds something else" in checks(world, code=1)["store"]["text"]
 
@@ -245,7 +245,9 @@ def test_spans_are_short(seconds: float, words: str) -> None:
     assert span(seconds) == words
 
 
-def test_a_record_that_nobody_seals_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_not_sealed_is_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = new_key("ed25519")
     monkeypatch.setenv("SAYSO_KEY", public_key(pair))
     monkeypatch.setenv("SAYSO_ROW_KEY", "a-row-key-for-this-test-alone-long-enough")

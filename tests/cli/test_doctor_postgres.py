@@ -28,7 +28,7 @@ KEY_DATA = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """A server of its own, as durable as a real one; its socket needs a short path."""
+    """Yield a separate server with fsync on. Its socket needs a short path."""
     folder = Path(tempfile.mkdtemp(prefix="sayso-doctor-"))
     folder.chmod(0o755)
     made = PostgresServer(folder)
@@ -40,7 +40,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def pg(world: World, server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A world whose store is a database of this server."""
+    """Return a world whose store is a database of this server."""
     monkeypatch.setenv("SAYSO_KEY", new_key())
     sql(server.url, "DROP DATABASE IF EXISTS doctor")
     sql(server.url, "CREATE DATABASE doctor")
@@ -50,7 +50,7 @@ def pg(world: World, server: PostgresServer, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def sql(url: str, statement: str, *values: Any) -> list[Any]:
-    """What an administrator does."""
+    """Run a statement as an administrator."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []
@@ -79,7 +79,9 @@ def test_an_empty_database_is_no_store_and_stays_empty(pg: World) -> None:
     assert sql(pg.url, "SELECT to_regclass('sayso.meta')") == [(None,)]
 
 
-def test_a_database_that_cannot_keep_every_text_is_told(pg: World, server: PostgresServer) -> None:
+def test_a_database_that_cannot_keep_every_text_is_reported(
+    pg: World, server: PostgresServer
+) -> None:
     pg.mail()
     assert "encoding" not in checks(pg)
     sql(pg.url, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
@@ -95,7 +97,7 @@ def test_a_database_that_cannot_keep_every_text_is_told(pg: World, server: Postg
 def test_a_server_that_was_started_from_a_base_backup_is_noted(
     pg: World, server: PostgresServer
 ) -> None:
-    """PostgreSQL puts the label aside when it starts from one; nothing else of it is left."""
+    """PostgreSQL renames the backup label after it started from one; nothing else is left."""
     pg.mail()
     assert "sayso recover --force" in checks(pg)["restore"]["text"]
     assert checks(pg)["restore"]["state"] == "ok"
@@ -113,7 +115,7 @@ def test_a_server_that_was_started_from_a_base_backup_is_noted(
     "command",
     ["inbox", "history", "show req_1", "grants", "token list", "audit verify", "audit export"],
 )
-def test_who_only_looks_makes_no_store(pg: World, command: str) -> None:
+def test_reading_commands_create_no_store(pg: World, command: str) -> None:
     said = pg.cli(*command.split(), code=4)
     assert "no store in its schema 'sayso'" in said
     assert "--store or SAYSO_STORE" in said
@@ -125,7 +127,7 @@ def test_a_first_token_makes_the_store(pg: World) -> None:
     assert "ana" in pg.cli("token", "list")
 
 
-def test_a_server_that_is_away_is_told_without_the_password(pg: World) -> None:
+def test_a_server_that_is_away_is_reported_without_the_password(pg: World) -> None:
     pg.url = "postgresql://me:secret@127.0.0.1:1/x"
     said = pg.cli("doctor", code=1)
     assert "cannot be reached" in said
@@ -182,13 +184,13 @@ def test_a_standby_is_no_place_to_write(pg: World, server: PostgresServer) -> No
     assert checks(pg)["durable"]["state"] == "ok"
 
 
-def test_a_server_that_lets_nobody_write_is_told(pg: World) -> None:
+def test_a_read_only_server_is_reported(pg: World) -> None:
     pg.mail()
     pg.url += "&options=-cdefault_transaction_read_only%3Don"
     assert "nothing can be written" in checks(pg, code=1)["server"]["text"]
 
 
-def test_a_restored_database_is_told(pg: World) -> None:
+def test_a_restored_database_is_reported(pg: World) -> None:
     pg.mail()
     sql(pg.url, "UPDATE sayso.meta SET value = '1.00000001.2.3' WHERE key = 'identity'")
     assert "sayso recover" in checks(pg, code=1)["restore"]["text"]
@@ -197,7 +199,7 @@ def test_a_restored_database_is_told(pg: World) -> None:
 
 
 class Pooler:
-    """Stands between client and server, and gives each session a number of its own, as they do."""
+    """A pooler between client and server, which gives each session its own backend pid."""
 
     def __init__(self, server: PostgresServer, folder: Path) -> None:
         self._server = str(server.folder / ".s.PGSQL.5432")
@@ -245,7 +247,7 @@ def test_clocks_that_differ_are_wrong(pg: World, monkeypatch: pytest.MonkeyPatch
     assert "10 min apart" in checks(pg, code=1)["clock"]["text"]
 
 
-def test_a_transaction_that_holds_up_the_feed_is_told(
+def test_a_transaction_that_holds_up_the_feed_is_reported(
     pg: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pg.mail()
@@ -257,7 +259,7 @@ def test_a_transaction_that_holds_up_the_feed_is_told(
     assert "stream" not in checks(pg)
 
 
-def test_too_few_connections_are_told(pg: World, server: PostgresServer) -> None:
+def test_too_few_connections_are_reported(pg: World, server: PostgresServer) -> None:
     pg.mail()
     ((most,),) = sql(server.url, "SELECT current_setting('max_connections')::int")
     held = [psycopg.connect(server.url) for _ in range(most - 10)]
@@ -268,7 +270,7 @@ def test_too_few_connections_are_told(pg: World, server: PostgresServer) -> None
             connection.close()
 
 
-def test_what_nobody_takes_or_closes_is_told(pg: World) -> None:
+def test_overdue_runs_and_requests_are_reported(pg: World) -> None:
     pg.mail(expires_in=3600)
     sql(pg.url, "UPDATE sayso.call SET expires_at = created - %s", HOURS)
     sql(

@@ -1,4 +1,4 @@
-"""``sayso serve`` and ``sayso worker`` as processes: started, stopped, killed, started again."""
+"""``sayso serve`` and ``sayso worker`` as processes: start, stop, kill, start again."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Place:
         return (self.folder / f"log-{n % len(self.processes)}").read_text()
 
     def ask(self) -> str:
-        """Let an agent pause; gives its run."""
+        """Let an agent pause. Return its run."""
         code = f"import agents; agent = agents.asking({self.url!r}); "
         code += "print(agent.run_sync('go', thread='t').run)"
         command = [sys.executable, "-c", code]
@@ -143,7 +143,7 @@ def say(client: httpx.Client, words: str) -> None:
     assert client.post("/api/chat", json=body).status_code == 200
 
 
-def test_a_killed_server_goes_on_where_it_was(place: Place) -> None:
+def test_a_killed_server_continues_where_it_was(place: Place) -> None:
     server, client = place.serve("agents:agent")
     say(client, "Weather in Oslo")
     server.kill()
@@ -216,7 +216,7 @@ def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place, command: str, 
         assert request.kind == "in_doubt"
 
 
-def test_who_waits_for_a_decision_is_let_go_when_the_server_stops(place: Place) -> None:
+def test_a_client_that_waits_is_released_when_the_server_stops(place: Place) -> None:
     server, client = place.serve()
     made = client.post(
         "/api/requests", json={"tool": "pay", "args": {}}, headers={"Idempotency-Key": "k"}
@@ -270,7 +270,7 @@ def test_the_link_that_signs_in_leads_to_where_people_open_the_page(
 
 
 def test_a_worker_tells_each_step(place: Place) -> None:
-    """One line and one count for each: taken up, resumed, call started, call done, run done."""
+    """One log line and one count each: claimed, resumed, call started, call done, run done."""
     run = place.ask()
     command = ("worker", "agents:slow", "--metrics", "0", "--log-json")
     worker, line = place.start(*command, until="Resuming runs of slow")
@@ -344,7 +344,9 @@ def test_plain_http_for_other_machines_is_warned_of(
         (["worker", "agents:agent", "--metrics", "256.0.0.1:9321"], "cannot listen"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(place: Place, command: list[str], says: str) -> None:
+def test_a_server_that_cannot_start_prints_one_line(
+    place: Place, command: list[str], says: str
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sayso.cli.main", *command],
         cwd=place.folder,
@@ -361,7 +363,9 @@ def test_what_cannot_be_served_is_one_line(place: Place, command: list[str], say
 
 @pytest.mark.parametrize("agent", ["elsewhere", "adapted"])
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_where_nobody_says_the_store_is_the_agents(place: Place, command: str, agent: str) -> None:
+def test_without_a_store_option_the_agents_store_is_used(
+    place: Place, command: str, agent: str
+) -> None:
     del place.env["SAYSO_STORE"]
     options = ("--port", "0") if command == "serve" else ()
     _, line = place.start(command, f"agents:{agent}", *options, until="(store: ")

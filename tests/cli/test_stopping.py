@@ -52,7 +52,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 def start(processes: dict[str, subprocess.Popen[str]], folder: Path, env: dict[str, str]) -> None:
-    """Start each command, and wait until it says that it is there."""
+    """Start each command, and wait until it prints that it is ready."""
     (folder / "agents.py").write_text(AGENT)
     for name, command in COMMANDS.items():
         whole = [sys.executable, "-m", "sayso.cli.main", *command]
@@ -63,8 +63,8 @@ def start(processes: dict[str, subprocess.Popen[str]], folder: Path, env: dict[s
         assert process.stdout.readline()
 
 
-def test_nobody_waits_for_the_database_to_come_back(server: PostgresServer, tmp_path: Path) -> None:
-    """Nothing is at work; a look at the store would wait for half a minute."""
+def test_stopping_does_not_wait_for_the_database(server: PostgresServer, tmp_path: Path) -> None:
+    """Nothing runs; reading the store would wait for half a minute."""
     env = {**os.environ, "SAYSO_KEY": new_key(), "SAYSO_STORE": server.url}
     processes: dict[str, subprocess.Popen[str]] = {}
     try:
@@ -84,8 +84,8 @@ def test_nobody_waits_for_the_database_to_come_back(server: PostgresServer, tmp_
             process.communicate()
 
 
-def test_nobody_waits_for_a_process_that_is_stopped_in_a_commit(tmp_path: Path) -> None:
-    """Each has closed something that its record is not sealed for, and then has more to close."""
+def test_stopping_does_not_wait_for_a_process_stopped_in_a_commit(tmp_path: Path) -> None:
+    """Each process has closed a request, has events to seal, and has another request to close."""
     path, key = tmp_path / "sayso.db", new_key()
     env = {**os.environ, "SAYSO_KEY": key, "SAYSO_STORE": f"sqlite:///{path}"}
     processes: dict[str, subprocess.Popen[str]] = {}

@@ -1,4 +1,4 @@
-"""Predicates, and callers that put a call to a policy, sync and async."""
+"""Predicates, and sync and async callers of a policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def other_predicate(args: dict[str, Any]) -> bool:
 
 
 def drive(judging: Judging) -> Terms:
-    """What a sync caller does: ask each predicate, send back its answer or its exception."""
+    """Judge a call like a sync caller: call each predicate and send back its result."""
     try:
         predicate, args = next(judging)
         while True:

@@ -113,7 +113,7 @@ def test_a_path_that_is_not_there(path: str, rest: str) -> None:
         ("body[0] != 1", "body is not a list"),
     ],
 )
-def test_what_cannot_be_compared_raises(text: str, message: str) -> None:
+def test_values_that_cannot_be_compared_raise(text: str, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         Condition.parse(text)(ARGS)
 
@@ -186,7 +186,7 @@ def test_a_condition_says_what_it_met(text: str, said: str) -> None:
     assert Condition.parse(text).say(ARGS) == said
 
 
-def test_what_it_met_is_short_and_harmless() -> None:
+def test_found_values_are_shortened_and_inert() -> None:
     said = Condition.parse('x == "y"').say({"x": "\x1b[2J\u202e" + "long" * 100})
     assert said.isascii() is False  # the one sign that says it was cut
     assert said.replace("…", "").isascii()
@@ -206,7 +206,7 @@ json_values = st.recursive(
 
 
 def canonical(value: Any) -> str:
-    """JSON in one form: a float that is whole is written as an integer."""
+    """Return canonical JSON: a float without a fraction becomes an integer."""
     if isinstance(value, float) and value.is_integer():
         return canonical(int(value))
     if isinstance(value, list):

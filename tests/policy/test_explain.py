@@ -1,4 +1,4 @@
-"""An explanation judges as production does, and gives a reason for every rule it looked at."""
+"""``explain`` judges like production, and gives a reason for every rule that it evaluated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of(
 
 
 def why(rule: Rule, args: dict[str, Any] | None = None) -> str:
-    """Why this one rule fits a call of `pay`, or does not."""
+    """Return why this one rule matches a call of `pay`, or does not."""
     return of(Policy([rule]), args=args).steps[0].why
 
 

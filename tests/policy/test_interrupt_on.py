@@ -1,4 +1,4 @@
-"""A policy that is made of LangChain's ``interrupt_on``."""
+"""A policy made from LangChain's ``interrupt_on``."""
 
 from __future__ import annotations
 

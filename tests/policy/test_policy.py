@@ -1,4 +1,4 @@
-"""First match wins, without one the tool decides, and what raises asks."""
+"""The first match wins; without one, the tool decides; a rule that raises asks."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_each_term_of_a_rule_reaches_the_request(
     assert judge(policy) == replace(Terms(rule="r", policy=policy.digest), **expected)
 
 
-def test_who_asks_for_something_of_high_risk_does_not_decide_it() -> None:
+def test_the_requester_does_not_decide_a_high_risk_call() -> None:
     assert judge(Policy([Rule(risk="medium")])).requester_decides is True
     assert judge(Policy([Rule(risk="high")])).requester_decides is False
     assert judge(Policy([Rule(risk="critical")])).requester_decides is False
@@ -225,7 +225,7 @@ def test_a_tool_whose_predicate_raises_asks() -> None:
 
 
 class Truthy:
-    """Like a numpy bool: it can be tested, and it is no bool."""
+    """Like a numpy bool: it has a truth value, but is not a bool."""
 
     def __bool__(self) -> bool:
         return False
@@ -298,12 +298,12 @@ class Torn:
 
 
 @pytest.mark.parametrize("answer", [Torn(), ValueError("returned, not raised"), TimeoutError()])
-def test_an_answer_that_is_neither_yes_nor_no_asks(answer: Any) -> None:
+def test_a_predicate_without_a_boolean_asks(answer: Any) -> None:
     policy = Policy([Rule(verdict="allow", when=lambda args: answer)])
     assert judge(policy).verdict is ASK
 
 
-def test_a_description_never_stands_in_the_way() -> None:
+def test_a_failing_description_does_not_block_the_call() -> None:
     async def later(call: ToolCall) -> str:
         return "later"
 
@@ -322,7 +322,7 @@ def test_time_without_a_zone_is_an_error_and_no_verdict() -> None:
 # --- the arguments are a copy ---
 
 
-def test_who_changes_the_arguments_changes_nothing() -> None:
+def test_a_predicate_that_changes_the_arguments_changes_nothing() -> None:
     args = {"to": ["ana"], "head": {"cc": [{"name": "bob"}]}}
 
     def meddle(given: dict[str, Any]) -> bool:
@@ -371,7 +371,7 @@ async def test_async_predicates_go_through_the_generator() -> None:
     assert await verdict("other", {"amount": 500}) is ASK
 
 
-def test_an_async_predicate_that_nobody_awaits_asks() -> None:
+def test_an_async_predicate_that_is_not_awaited_asks() -> None:
     terms = judge(Policy([Rule(when=large, verdict="allow")]), args={"amount": 500})
     assert terms.verdict is ASK
     assert "was not awaited" in terms.risk.reasons[0]

@@ -1,4 +1,4 @@
-"""What a policy is made of, and the digest that covers all of it."""
+"""The contents of a policy, and the digest that covers all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule knows which calls it means, and refuses to be made of things that mean nothing."""
+"""Which calls a rule matches, and which definitions it refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_plain_rule_asks_about_everything() -> None:
     assert unmet(rule, "anything", "anybody") == ""
 
 
-def test_what_is_given_is_kept_in_one_form() -> None:
+def test_rules_are_normalized() -> None:
     rule = Rule(
         ["b", "a", "b"],
         days=["sun", "mon"],

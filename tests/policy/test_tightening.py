@@ -52,12 +52,12 @@ ORDER = (ALLOW, ASK, DENY)
 
 
 def may_decide(terms: Terms, names: set[str]) -> bool:
-    """Whether somebody with these names (their own and their groups') is among the reviewers."""
+    """Return whether a person with these names (their own and their groups') is a reviewer."""
     return not terms.reviewers or bool(names & set(terms.reviewers))
 
 
 def at_least(strict: Terms, lax: Terms) -> None:
-    """Every demand of ``lax`` is one of ``strict``; reviewers are looked at apart."""
+    """Check that ``strict`` requires everything that ``lax`` does, except for reviewers."""
     assert ORDER.index(strict.verdict) >= ORDER.index(lax.verdict)
     assert strict.quorum >= lax.quorum
     assert ASSURANCE.index(strict.assurance) >= ASSURANCE.index(lax.assurance)
@@ -218,7 +218,7 @@ def test_an_agent_can_only_tighten(terms: Terms, sent: dict[str, Any]) -> None:
 
 
 @given(keyed_terms, sent_terms)
-def test_what_an_agent_sends_again_changes_nothing(terms: Terms, sent: dict[str, Any]) -> None:
+def test_terms_sent_twice_by_an_agent_change_nothing(terms: Terms, sent: dict[str, Any]) -> None:
     both = tighten_by_agent(terms, sent)
     assert tighten_by_agent(both, sent) == both
     assert tighten_by_agent(terms, {}) == terms

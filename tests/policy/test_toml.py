@@ -1,4 +1,4 @@
-"""A policy file says exactly what it seems to say, or is refused with what to write."""
+"""A policy file means exactly what it says, or is refused with what to write instead."""
 
 from __future__ import annotations
 

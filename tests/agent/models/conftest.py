@@ -29,7 +29,7 @@ def server() -> Iterator[FakeOpenAI]:
 
 @pytest.fixture
 async def client(server: FakeOpenAI) -> AsyncIterator[openai.AsyncOpenAI]:
-    """The real client, but for the certificates, whose reading takes longer than any test."""
+    """The real client, without loading certificates, which takes longer than any test."""
     http = openai.DefaultAsyncHttpxClient(verify=False)
     url = server.base_url
     async with openai.AsyncOpenAI(base_url=url, api_key="test", http_client=http) as client:
@@ -56,7 +56,7 @@ async def whole(model: Model, request: ModelRequest) -> ModelReply:
 
 
 async def streamed(model: Model, request: ModelRequest) -> ModelReply:
-    """The reply of a stream, after checking that its pieces are what it says in the end."""
+    """Return the reply of a stream, after checking that its pieces add up to it."""
     *pieces, last = [piece async for piece in model.stream(request)]
     assert isinstance(last, ModelReply)
     assert all(isinstance(piece, TextDelta) for piece in pieces)

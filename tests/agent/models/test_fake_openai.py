@@ -1,4 +1,4 @@
-"""The fake server: what it refuses, so that what it accepts means something."""
+"""The fake server refuses invalid requests, so its acceptance means something."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def result(id: str, content: Any = "ok") -> Body:
 
 
 def post(server: FakeOpenAI, path: str, body: Any, key: str = "test") -> tuple[int, Body]:
-    """One request without any client in between."""
+    """Send one request without a client library."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(
         server.base_url + path, data, {"authorization": f"Bearer {key}"} if key else {}
@@ -320,7 +320,7 @@ def test_other_paths_and_bodies(server: FakeOpenAI) -> None:
     assert post(server, "/chat/completions", b"{")[0] == 400
 
 
-def test_a_script_that_makes_no_sense_is_told_to_both_sides() -> None:
+def test_an_invalid_script_is_an_error_on_both_sides() -> None:
     with FakeOpenAI([ModelReply(approvals=(HostedApproval("m", "s", "n"),))]) as server:
         status, error = chat(server)
         assert (status, error["code"]) == (400, "fake_server_failed")
@@ -336,7 +336,7 @@ def test_it_leaves_nothing_behind() -> None:
 
 
 async def test_the_official_client_alone(server: FakeOpenAI) -> None:
-    """It is useful without anything else of ours: here with the client's own stream helper."""
+    """It works without the rest of Sayso: here with the client's own stream helper."""
     server.add(call("pay", {"n": 1}), Cut("never whole", after=1))
     async with openai.AsyncOpenAI(
         base_url=server.base_url, api_key="test", max_retries=0

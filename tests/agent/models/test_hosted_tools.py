@@ -1,4 +1,4 @@
-"""Tools that run at the provider: their approvals go out and back, and what they did is kept."""
+"""Tools that the provider runs: their approvals and their results are stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def message(id: str, text: str) -> dict[str, Any]:
     return {**said, "content": [part]}
 
 
-async def test_a_hosted_tool_waits_for_approval_and_goes_on(
+async def test_a_hosted_tool_waits_for_approval_and_continues(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     listed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "shop", "tools": []}
@@ -83,7 +83,7 @@ async def test_a_hosted_tool_waits_for_approval_and_goes_on(
     assert server.bodies[2]["input"][6]["output"] == "sold"
 
 
-async def test_an_approval_that_nobody_answered_is_refused(
+async def test_an_unanswered_approval_is_refused(
     server: FakeOpenAI, responses: OpenAIResponses
 ) -> None:
     asked = HostedApproval("mcpr_1", "shop", "buy")
@@ -93,7 +93,7 @@ async def test_an_approval_that_nobody_answered_is_refused(
         await responses.reply(asking(first.message, HI, settings={"tools": [MCP]}))
 
 
-async def test_calls_that_nobody_here_can_run_are_an_error(
+async def test_calls_that_the_agent_cannot_run_are_an_error(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     server.add(Output(({"type": "computer_call", "id": "cu_1", "call_id": "c"},)))

@@ -1,4 +1,4 @@
-"""The client behind the models: its errors, its retries, its life on each event loop."""
+"""The client behind the models: errors, retries, and one client per event loop."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_setting_that_the_client_does_not_know(
     assert server.bodies[0]["top_z"] == 1
 
 
-async def test_nobody_there() -> None:
+async def test_an_unreachable_server() -> None:
     settings = {"base_url": "http://127.0.0.1:9/v1", "api_key": "test"}
     client = openai.AsyncOpenAI(**settings, max_retries=0)
     async with client:
@@ -204,7 +204,7 @@ def test_names_of_models() -> None:
         assert resolve(name).name == name
 
 
-def test_a_model_stands_for_itself(chat: OpenAIChat) -> None:
+def test_a_model_object_is_used_unchanged(chat: OpenAIChat) -> None:
     assert resolve(chat) is chat
 
 

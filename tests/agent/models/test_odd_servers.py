@@ -1,4 +1,4 @@
-"""Servers that speak Chat Completions in their own way: nothing is lost, nothing is mixed up."""
+"""Servers that imitate Chat Completions imperfectly: nothing is lost or mixed up."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_other_words_for_too_long(server: FakeOpenAI, chat: OpenAIChat, fi
     assert (await chat.reply(ASKING)).finish == "length"
 
 
-async def test_what_a_server_adds_to_a_call_goes_back_to_it(
+async def test_extra_fields_of_a_call_are_sent_back_to_the_server(
     server: FakeOpenAI, chat: OpenAIChat
 ) -> None:
     signed = {"extra_content": {"google": {"thought_signature": "s1"}}}
@@ -185,7 +185,7 @@ async def test_details_of_the_usage(server: FakeOpenAI, chat: OpenAIChat) -> Non
         ),
     ],
 )
-async def test_what_is_no_answer(
+async def test_invalid_answers_of_the_server(
     server: FakeOpenAI, chat: OpenAIChat, raw: Raw, message: str
 ) -> None:
     server.add(raw)

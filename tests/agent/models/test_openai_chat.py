@@ -1,4 +1,4 @@
-"""Chat Completions on the wire: what is sent, and what is made of every kind of answer."""
+"""Chat Completions on the wire: requests, and how every kind of answer is read."""
 
 from __future__ import annotations
 

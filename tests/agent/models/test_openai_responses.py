@@ -173,7 +173,7 @@ async def test_nulls_are_not_sent_again(server: FakeOpenAI, responses: OpenAIRes
     }
 
 
-async def test_what_is_not_plain_text_is_sent_again_as_it_came(
+async def test_items_other_than_text_are_sent_back_unchanged(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     noted = message("msg_1", "See here.")

@@ -1,4 +1,4 @@
-"""What the fake server has against strict schemas."""
+"""The fake server refuses schemas that are not strict."""
 
 from __future__ import annotations
 

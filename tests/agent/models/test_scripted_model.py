@@ -1,4 +1,4 @@
-"""The scripted model: it says what its script says, whole or word by word."""
+"""The scripted model follows its script, with and without streaming."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_running_out_is_said_clearly(ask: Callable) -> None:
     assert model.left == 0
 
 
-async def test_by_turn_goes_on_in_another_process() -> None:
+async def test_by_turn_continues_in_another_process() -> None:
     script = [call("look"), "Seen."]
     first = await ScriptedModel(script, by_turn=True).reply(ASKING)
     again = await ScriptedModel(script, by_turn=True).reply(ASKING)
