@@ -161,7 +161,7 @@ def test_a_coding_agent_asks_too(tmp_path: Path) -> None:
 
     assert len(demo.http.get("/api/requests").json()["items"]) == 3
     file_edit = asked("Edit")
-    assert file_edit["title"].endswith("/home/dev/shop/deploy/production.yaml")
+    assert file_edit["title"].endswith("/srv/shop/deploy/production.yaml")
     assert demo.stop() == (0, "")
     demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
     assert asked("Edit")["id"] == file_edit["id"]

@@ -33,7 +33,7 @@ def _payload(tool: str, **args: str) -> dict[str, Any]:
     return {
         "hook_event_name": "PreToolUse",
         "session_id": "demo",
-        "cwd": "/home/dev/shop",
+        "cwd": "/srv/shop",
         "tool_name": tool,
         "tool_input": args,
         "tool_use_id": f"toolu_demo_{tool}",
@@ -44,7 +44,7 @@ def _payload(tool: str, **args: str) -> dict[str, Any]:
 CODING = (
     _payload(
         "Edit",
-        file_path="/home/dev/shop/deploy/production.yaml",
+        file_path="/srv/shop/deploy/production.yaml",
         old_string="replicas: 4\nmemory: 2Gi\nmigrate: false\n",
         new_string="replicas: 1\nmemory: 2Gi\nmigrate: true\n",
     ),
