@@ -39,7 +39,7 @@ class Instant:
         if request.messages[-1]["role"] != "user":
             for word in re.findall(r"\S+\s*", ANSWER):
                 yield TextDelta(word)
-                await asyncio.sleep(0)  # each by itself, as words come from a network
+                await asyncio.sleep(0)  # one event per word, as from a network
         yield reply
 
 

@@ -22,7 +22,7 @@ async def instant(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
     if any(part.part_kind == "tool-return" for part in messages[-1].parts):
         for word in re.findall(r"\S+\s*", ANSWER):
             yield word
-            await asyncio.sleep(0)  # each by itself, as words come from a network
+            await asyncio.sleep(0)  # one event per word, as from a network
         return
     json_args = '{"city": "New York"}'
     yield {0: DeltaToolCall(name="getWeatherInformation", json_args=json_args, tool_call_id="c1")}

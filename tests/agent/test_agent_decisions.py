@@ -90,7 +90,7 @@ async def test_an_edit_that_the_policy_forbids_is_refused_in_front_of_the_person
     result.state.edit(result.interruptions[0], {"amount": 1000}, by="bea")
     with pytest.raises(sayso.NotAllowed, match="denies"):
         await agent.resume(result.state)
-    # One that was made where nobody knows the policy is called off before it runs.
+    # A decision made without the policy is cancelled before the call runs.
     request = result.interruptions[0]
     await world.inbox.decide(request.id, request.edit({"amount": 1000}), by="bea")
     result = await agent.resume("t")
@@ -324,7 +324,7 @@ async def test_a_model_that_fails_after_the_tool_does_not_run_it_again(world: Wo
     with pytest.raises(ConnectionError):
         await agent.resume("t", decisions=[result.interruptions[0].approve()])
     assert world.ran == [("pay", (3, "ana"))]
-    # Nobody has to wait for the end of a lease.
+    # No one has to wait for a lease to expire.
     result = await asyncio.wait_for(agent.resume("t"), 20)
     assert (result.output, world.ran) == ("Done.", [("pay", (3, "ana"))])
     assert told(agent) == ["paid 3 to ana"]

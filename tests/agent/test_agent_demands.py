@@ -243,7 +243,7 @@ async def test_a_preview_is_made_again_after_an_edit(world: World) -> None:
     assert (await world.inbox.get(request.id)).preview is None
     (request,) = (await agent.resume("t")).interruptions
     assert request.preview["shows"] == "2 rows of logs"
-    # What people are shown has changed, so it is a new revision that nobody has voted for yet.
+    # What people see has changed, so it is a new revision without votes.
     assert request.preview["revision"] == request.revision == 3
     assert request.votes == ()
     assert verify(world.store).ok

@@ -1,5 +1,5 @@
-"""SIGKILL between any two steps of a run: nothing lost, nothing twice, and only what was in between
-is in doubt."""
+"""SIGKILL between any two steps of a run: nothing is lost or runs twice, and only calls that were
+running are in doubt."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check(folder: Path, came: dict[str, Any], doubts: set[str], answer: str) -> 
             assert BY_HAND in told
     roles = [role for role, _ in came["said"]]
     assert roles == ["user", "assistant", "tool", "tool", "tool", "assistant"]
-    # A reply that nobody stored is asked for once more, and no other one is.
+    # Only a reply that was not stored is requested again.
     assert len(lines(folder / "model")) <= 3
     check_record(folder)
 

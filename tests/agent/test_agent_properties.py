@@ -1,5 +1,5 @@
-"""Whatever the model wants and people decide, in whatever order: nothing runs twice or unapproved,
-nobody is asked in vain, the history stays legal, and no process finds work where there is none."""
+"""Whatever the model calls and people decide, in any order: nothing runs twice or unapproved, no
+request is in vain, the history stays legal, and no run is due without work."""
 
 from __future__ import annotations
 

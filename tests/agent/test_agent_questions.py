@@ -188,7 +188,7 @@ async def test_a_tool_asks_and_starts_at_its_top_again(world: World) -> None:
     result = await agent.resume("t", decisions=[request.approve()])
     assert told(agent) == ["large pizza, receipt 1, sent"]
     assert world.ran == [("order", 1), ("order", 2), ("paid", "large"), ("order", 3)]
-    # It asked by itself, so that nothing was ever in doubt.
+    # The tool paused to ask, so nothing was ever in doubt.
     kinds = {r.kind for r in (await world.inbox.history(status="any")).items}
     assert kinds == {"question", "approval"}
 
@@ -248,7 +248,7 @@ async def test_two_tools_that_ask_wait_for_themselves_only(world: World) -> None
     first, second = result.interruptions
     result = await agent.resume("t", decisions=[second.respond("red")])
     assert (result.status, result.interruptions) == ("paused", (first,))
-    # It waits for a person, and for nobody else: no process finds it due.
+    # It waits for a person, so it is not due.
     assert world.store.ready(["assistant"]) == []
     assert world.ran == [("order", "pizza"), ("order", "wine"), ("order", "wine")]
     result = await agent.resume("t", decisions=[first.respond("plain")])

@@ -233,7 +233,7 @@ async def test_a_decision_about_one_call_beats_a_grant(world: World) -> None:
     agent = world.agent(TWO, PAY, say("Done."))
     first, second = (await agent.run("go", thread="t")).interruptions
     await world.inbox.decide(first.id, first.approve(), by="bea", grant={"scope": "any"})
-    # The standing yes releases nobody else's request: the other one is decided by itself.
+    # The grant does not release other pending requests: those are decided on their own.
     result = await agent.resume("t")
     assert (result.status, result.interruptions) == ("paused", (second,))
     result = await agent.resume("t", decisions=[second.reject("not this one")])

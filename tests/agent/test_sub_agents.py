@@ -152,7 +152,7 @@ async def test_both_layers_may_need_a_person(world: World) -> None:
         "Pay people.",
     )
     assert asked(inner) == []
-    # A yes to the outer call is none to what happens inside.
+    # Approving the outer call does not approve calls inside it.
     result = await outer.resume("t", decisions=[request.approve()])
     (request,) = result.interruptions
     assert (request.agent, world.ran) == ("payer", [])
@@ -217,7 +217,7 @@ async def test_another_process_resumes_a_nested_run(world: World) -> None:
     other = world.agent(say("All done."), tools=[inner])
     await world.inbox.decide(request.id, request.approve(), by="bea")
     assert [run.agent for run in world.store.ready(other.names)] == ["payer"]
-    # Whoever finds the inner run due takes the outer one further.
+    # The process that finds the inner run due resumes the outer one.
     result = await other.resume(request.run)
     assert (result.run, result.output) == (outer_run(world), "All done.")
     assert world.effects("pay") == [(3, "ana")]

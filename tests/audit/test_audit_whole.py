@@ -171,7 +171,7 @@ class Everything:
                 self.decide(request, getattr(request, answer)())
         request = self.doubt("doubt-late", send)
         self.late(request.id, "doubt-late")
-        self.late(request.id, "doubt-late")  # nobody waits for it any more
+        self.late(request.id, "doubt-late")  # no process waits for it any more
         self.settled()
         retried = self.tool(name="retried", effect="idempotent")
         request = self.ask("retried", lambda: retried("a"))

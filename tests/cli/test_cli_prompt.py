@@ -55,7 +55,7 @@ def test_keys_typed_before_the_card_do_not_count(world: World) -> None:
     for _ in range(3):
         person.types("a")
     person.sees("digest ")
-    person.types("a")  # within the time in which nobody can have read it
+    person.types("a")  # before anyone can have read it
     person.at_prompt("s")
     person.ends(75)
     assert world.get(request).status == "pending"

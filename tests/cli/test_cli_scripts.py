@@ -241,7 +241,7 @@ def test_a_grant_is_given_used_listed_and_revoked(world: World) -> None:
     (grant,) = world.json("grants")
     assert (grant["tool"], grant["agent"], grant["by"]) == ("send_email", "assistant", ME)
     assert (grant["uses_left"], grant["scope"]["const"]["to"]) == (2, "ana@example.com")
-    assert world.resume("r2") == "sent to ana@example.com"  # nobody is asked
+    assert world.resume("r2") == "sent to ana@example.com"  # no one is asked
     assert world.json("grants", "list")[0]["uses_left"] == 1
     with pytest.raises(Paused):
         world.resume("r3", to="eve@example.com")  # not these arguments

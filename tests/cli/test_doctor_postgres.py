@@ -148,7 +148,7 @@ def test_a_server_that_forgets_is_wrong(pg: World) -> None:
     pg.url = f"{url}&options=-csynchronous_commit%3Doff"
     assert "synchronous_commit is off" in checks(pg, code=1)["durable"]["text"]
     (fsync,) = sql(shared_url(), "SHOW fsync")[0]
-    if fsync == "off":  # as it is, unless somebody gave another server
+    if fsync == "off":  # unless the tests use another server
         pg.url = shared_url()
         assert "fsync is off" in pg.cli("doctor", code=1)
 

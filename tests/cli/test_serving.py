@@ -298,7 +298,7 @@ def test_a_worker_tells_each_step(place: Place) -> None:
     ended = told[3]
     assert (ended["request"], ended["tool"]) == (request.id, "work")
     assert ended["seconds"] >= 2
-    assert {line["at"][-1] for line in lines} == {"Z"}  # whose zone it is in nobody has to guess
+    assert {line["at"][-1] for line in lines} == {"Z"}  # the time zone is explicit
 
 
 @pytest.mark.parametrize(

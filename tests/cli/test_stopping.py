@@ -70,7 +70,7 @@ def test_stopping_does_not_wait_for_the_database(server: PostgresServer, tmp_pat
     try:
         start(processes, tmp_path, env)
         server.kill()
-        time.sleep(6)  # each looks every five seconds by itself
+        time.sleep(6)  # each process polls every five seconds
         began = time.monotonic()
         for process in processes.values():
             process.send_signal(signal.SIGTERM)

@@ -58,7 +58,7 @@ def error_content(text: str) -> str:
 
 
 def result_content(call: Call) -> str:
-    """Return what the model is told about a call that has ended."""
+    """Return what the model sees of a call that has ended."""
     if not outcomes.has_result(call):
         return error_content(outcomes.why_not(call))
     value = codec.loads(call.result or "null")

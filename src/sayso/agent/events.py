@@ -103,7 +103,7 @@ class ToolStarted(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded(AgentEvent):
-    """A call ran. ``content`` is what the model is told."""
+    """A call ran. ``content`` is what the model sees."""
 
     id: str
     tool: str

@@ -110,7 +110,7 @@ async def wake_outer_run(store: Store, call_id: str) -> None:
 def find_run(store: Store, name: str, agent: str) -> Run:
     """Return this agent's run with that id, or the last one on that thread.
 
-    A run of a sub-agent stands for the outer run it belongs to. Raises ``NotFound``, or
+    For a run of a sub-agent, return the outer run it belongs to. Raises ``NotFound``, or
     ``Conflict`` if the run belongs to another agent.
     """
     readers = store.run, store.last_run

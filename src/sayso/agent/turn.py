@@ -114,7 +114,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         title=title_maker(tool.title, tool.signature.parameters),
         preview=None if tool.preview is None else preview,
         reads=None if tool.asks is not None else tool.read,
-        retry=False,  # the model is told of a failure and may call again
+        retry=False,  # the model sees the failure and may call again
         dump=tool.signature.dump_result,
         **more,
     )
@@ -232,7 +232,7 @@ class Slot:
 
     @property
     def content(self) -> str:
-        """What the model is told about the call."""
+        """What the model sees of the call."""
         if self.error:
             return self.error
         if self.call is None:

@@ -189,7 +189,7 @@ class SystemThread:
             self.tokens[body["token"]] = given._replace(revoked=event.at)
 
     def _counts(self, event: Event) -> bool:
-        # Anybody can compute a plain hash; then only a seal proves that the pruning was ours.
+        # Anyone can compute a plain hash; then only a seal proves that the pruning was ours.
         head = self._seals.heads.get(SYSTEM_THREAD)
         return is_keyed(event) or (head is not None and event.seq <= head.seq)
 

@@ -74,7 +74,7 @@ def check_template(text: object, arguments: Iterable[str] | None = None) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return the template that stands for exactly this text."""
+    """Return the template for exactly this text, with its braces escaped."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

@@ -385,7 +385,7 @@ class Granting:
         assert call.grant is None
 
     def test_a_grant_is_for_one_agent(self, world: World) -> None:
-        world.grant(agent="somebody else")
+        world.grant(agent="another")
         assert world.ask().status is CallStatus.ASKED
 
     def test_a_changed_tool_is_another_tool(self, world: World) -> None:

@@ -41,7 +41,7 @@ class Leasing:
         assert (started.status, started.token) == (CallStatus.RUNNING, first.token)
         assert world.run().ready_at == world.clock() + LEASE
         assert world.events().count("claimed") == 1
-        assert world.claim("w1") is not None, "what runs is not in doubt, for its process is here"
+        assert world.claim("w1") is not None, "its process is alive, so the call is not in doubt"
         assert world.call(call).status is CallStatus.RUNNING
 
     def test_a_run_that_is_not_due_is_not_claimed(self, world: World) -> None:

@@ -478,7 +478,7 @@ class Releasing:
         assert (deferred.status, deferred.caller) == (CallStatus.ASKED, LATER)
         joined = again(world, caller)
         assert (joined.id, joined.caller) == (call.id, caller)
-        assert again(world, "use:9").id != call.id  # somebody waits for it again
+        assert again(world, "use:9").id != call.id  # a caller waits for it again
         assert world.events(call=call) == ["asked", "deferred", "joined"]
         world.check()
 
