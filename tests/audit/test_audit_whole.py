@@ -22,7 +22,7 @@ from sayso import (
     Rule,
 )
 from sayso.audit import verify
-from sayso.audit.calls import _NEXT_STATUS, _UNMOVED
+from sayso.audit.replay import _NEXT_STATUS, _UNMOVED
 from sayso.engine.commands import Note, Record, Recover, Start
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse

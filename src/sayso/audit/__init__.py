@@ -1,7 +1,7 @@
 """Verify the record, or export it for others to verify.
 
-Read ``chain`` (events, hashes, the report), then ``calls`` and ``runs`` (what rows the events
-imply), ``system`` (seals, grants, tokens, pruning), and ``verify``, which compares all of it.
+Read ``chain`` (events, hashes, the report), then ``replay`` (what rows the events imply),
+``system`` (seals, grants, tokens, pruning), and ``verify``, which compares all of it.
 
 What each part proves:
 

@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 from sayso import codec
-from sayso.audit.calls import ExpectedCall, ImpossibleEvent, call_mismatches
 from sayso.audit.chain import (
     DAMAGE_ERRORS,
     MOST_PROBLEMS,
@@ -34,7 +33,15 @@ from sayso.audit.chain import (
     read_pages,
     threads_of,
 )
-from sayso.audit.runs import ExpectedConversation, ExpectedRun, message_problems, run_mismatches
+from sayso.audit.replay import (
+    ExpectedCall,
+    ExpectedConversation,
+    ExpectedRun,
+    ImpossibleEvent,
+    call_mismatches,
+    message_problems,
+    run_mismatches,
+)
 from sayso.audit.system import Seals, SystemThread, grant_and_token_problems
 from sayso.errors import InvalidCall, StoreError
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, StoredMessage, Thread
