@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -20,8 +23,15 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}}
 Calls = list[tuple[str, str, dict[str, Any]]]
 
 
+needs_modes = pytest.mark.skipif(
+    "interrupt_mode" not in inspect.signature(HumanInTheLoopMiddleware).parameters,
+    reason="LangChain before 1.4.6 has only one mode",
+)
+MODES = ["batched", pytest.param("per_call", marks=needs_modes)]
+
+
 def in_mode(mode: str) -> Any:
-    """Return the option for a mode of the middleware. LangChain before 1.4.6 has only one."""
+    """Return the option for a mode of the middleware. LangChain before 1.4.6 does not know it."""
     return {} if mode == "batched" else {"interrupt_mode": mode}
 
 

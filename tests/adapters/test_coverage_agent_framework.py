@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -15,9 +16,14 @@ from agent_framework import (
     AgentResponse,
     AgentSession,
     BaseAgent,
+    Executor,
     MCPStdioTool,
     Message,
     WorkflowBuilder,
+    WorkflowContext,
+    WorkflowExecutor,
+    executor,
+    handler,
 )
 from agent_framework_bench import Bench, call
 
@@ -349,6 +355,86 @@ class TestWorkflows:
         guarded = guard(workflow, bench.gate, checkpoints=tmp_path / "c")
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of office/pays"):
             await guarded.run("go", thread="t")
+
+    async def test_the_workflow_passed_in_is_not_changed(
+        self, bench: Bench, tmp_path: Path
+    ) -> None:
+        inner = WorkflowBuilder(start_executor=AgentExecutor(clerk(bench)), name="desk").build()
+        agent = clerk(bench, name="head")
+        start = AgentExecutor(agent, id="pays")
+        below = WorkflowExecutor(inner, id="below")
+        workflow = WorkflowBuilder(start_executor=start, name="office").add_edge(start, below)
+        built = workflow.build()
+        before = [dict(vars(one)) for one in (agent, start, below, inner, built)]
+        guarded = guard(built, bench.gate, checkpoints=tmp_path / "c")
+        assert (await guarded.run("go", thread="t")).status == "paused"
+        assert [dict(vars(one)) for one in (agent, start, below, inner, built)] == before
+        assert start._session.state == {}
+        assert start._cache == []
+        assert agent.middleware is None
+        await agent.run("go")  # and works as before
+        assert bench.ran == ["ana"]
+
+    async def test_it_runs_two_threads_at_once(self, bench: Bench, tmp_path: Path) -> None:
+        guarded = guard(self.workflow(clerk(bench)), bench.gate, checkpoints=tmp_path / "c")
+        started = await asyncio.gather(*(guarded.run("go", thread=name) for name in "ab"))
+        assert [one.status for one in started] == ["paused", "paused"]
+        decided = [(one.thread, one.interruptions[0].approve()) for one in started]
+        ended = await asyncio.gather(*(guarded.resume(t, decisions=[d]) for t, d in decided))
+        assert [one.status for one in ended] == ["done", "done"]
+        assert bench.ran == ["ana", "ana"]
+
+    def executor(self, bench: Bench, kind: str) -> Any:
+        """An executor of the user's own that runs an agent."""
+        agent = clerk(bench)
+
+        class Pays(Executor):
+            def __init__(self) -> None:
+                super().__init__(id="pays")
+                self.agent = agent
+
+            @handler
+            async def pay(self, text: str, ctx: WorkflowContext[Any, str]) -> None:
+                await ctx.yield_output((await self.agent.run(text)).text)
+
+        @executor(id="pays")
+        async def pays(text: str, ctx: WorkflowContext[Any, str]) -> None:
+            await ctx.yield_output((await agent.run(text)).text)
+
+        @executor(id="pays")
+        async def global_name(text: str, ctx: WorkflowContext[Any, str]) -> None:
+            await ctx.yield_output(await ask_global(text))
+
+        @executor(id="pays")
+        async def builds(text: str, ctx: WorkflowContext[Any, str]) -> None:
+            await ctx.yield_output((await hire(bench).run(text)).text)
+
+        kinds = {"held": Pays, "closure": lambda: pays, "global": lambda: global_name}
+        return {**kinds, "built": lambda: builds}[kind]()
+
+    @pytest.mark.parametrize("kind", ["held", "closure", "global", "built"])
+    async def test_agents_in_executors_of_the_users_own_are_refused(
+        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench))
+        start = self.executor(bench, kind)
+        workflow = WorkflowBuilder(start_executor=start, name="office").build()
+        name = "Agent in pays" if kind == "built" else "clerk"
+        with pytest.raises(sayso.InvalidCall, match=f"agent '{name}' of office/pays: pays "):
+            guard(workflow, bench.gate, checkpoints=tmp_path / "c")
+        options: Any = {"checkpoints": tmp_path / "c", "ungated": [name]}
+        assert (await guard(workflow, bench.gate, **options).run("go", thread="t")).status == "done"
+
+    def test_a_workflow_in_a_tool_is_refused(self, bench: Bench) -> None:
+        workflow = self.workflow(clerk(bench))
+
+        async def delegate(task: str) -> str:
+            """Run a workflow."""
+            return str((await workflow.run(task)).get_outputs()[0])
+
+        with pytest.raises(sayso.InvalidCall, match="workflow 'office' of teller: delegate finds"):
+            guard(boss(bench, delegate), bench.gate)
+        guard(boss(bench, delegate), bench.gate, ungated=["office"])
 
     def test_the_table(self, bench: Bench, tmp_path: Path) -> None:
         def workflow() -> Any:

@@ -9,7 +9,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, SummarizationMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langchain_core.tools import tool
-from langchain_world import CONFIG, Chat, World, answer, go, in_mode, says
+from langchain_world import CONFIG, MODES, Chat, World, answer, go, in_mode, says
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
@@ -135,7 +135,7 @@ class TestReturnDirect:
         result = guarded.resume_sync("t", decisions=[request.reject("no")])
         assert (result.output, seen) == ("They said no.", [1, 3])
 
-    @pytest.mark.parametrize("mode", ["batched", "per_call"])
+    @pytest.mark.parametrize("mode", MODES)
     def test_in_the_drop_in(self, world: World, mode: Any) -> None:
         asks = HumanInTheLoopMiddleware({"pay": True}, gate=world.gate, **in_mode(mode))
         agent = self.agent(world, asks)

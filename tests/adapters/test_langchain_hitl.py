@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from langchain.agents.middleware import AgentMiddleware
-from langchain_world import CONFIG, World, answer, go, in_mode, interrupts, says
+from langchain_world import CONFIG, MODES, World, answer, go, in_mode, interrupts, says
 from langgraph.checkpoint.memory import InMemorySaver
 
 from sayso import Gate, InvalidPolicy, Policy, Rule
@@ -45,7 +45,7 @@ def test_the_request_has_langchains_shape_and_stands_in_the_inbox(world: World) 
     assert world.ran == []
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 def test_the_four_decisions_through_langgraph(world: World, mode: Any) -> None:
     calls: Any = [(f"c{n}", "send", {"to": to}) for n, to in enumerate("abcd")]
     agent = world.agent(calls, "Done.", middleware=hitl(world, **in_mode(mode)))
@@ -151,7 +151,7 @@ def test_wrong_answers_through_langgraph_do_not_wedge_the_thread(world: World) -
     assert sorted(ran) == ["ana", "bob"]
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_name_that_no_tool_has_is_an_error_before_anything_runs(world: World, mode: Any) -> None:
     middleware = hitl(world, interrupt_on={"sned": True}, **in_mode(mode))
     agent = world.agent(ONE, "Done.", middleware=middleware)
@@ -171,7 +171,7 @@ def test_a_tool_that_the_model_is_not_shown_may_be_named(world: World) -> None:
     assert [request.tool for request in world.pending()] == ["send"]
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 def test_another_process_goes_on(world: World, mode: Any) -> None:
     saver = InMemorySaver()
     for script in ((TWO, "Done."), (TWO, "Done.")):
@@ -216,7 +216,7 @@ def test_a_subclass_works_on_a_gate(world: World) -> None:
     assert world.ran == []
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 def test_when_is_asked_before_the_pause_and_not_after_it(world: World, mode: Any) -> None:
     asked: list[Any] = []
 

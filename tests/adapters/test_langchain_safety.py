@@ -11,7 +11,7 @@ from langchain.agents.middleware.types import hook_config
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableBranch, RunnableLambda
 from langchain_core.tools import tool
-from langchain_world import CONFIG, World, answer, go, in_mode, interrupts, says
+from langchain_world import CONFIG, MODES, World, answer, go, in_mode, interrupts, needs_modes, says
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -108,7 +108,7 @@ def test_a_jump_to_the_tools(world: World, yes: bool) -> None:
     assert world.ran == ([SENT] if yes else [])
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 def test_an_old_checkpoint_does_not_run_the_call_again(world: World, mode: Any) -> None:
     agent = with_hitl(world, mode=mode)
     go(agent)
@@ -121,7 +121,7 @@ def test_an_old_checkpoint_does_not_run_the_call_again(world: World, mode: Any) 
     assert world.ran == [SENT]
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 def test_approved_four_times_at_once(world: World, mode: Any) -> None:
     agent = with_hitl(world, mode=mode)
     go(agent)
@@ -146,6 +146,7 @@ class PowerCut(BaseException):
     """Ends a tool in the middle, as no error of its own would."""
 
 
+@needs_modes
 @pytest.mark.parametrize("hitl", [True, False])
 def test_an_answer_that_langgraph_kept_does_not_settle_a_doubt(world: World, hitl: bool) -> None:
     """The same ``approve`` would mean "run it again" there."""
@@ -178,7 +179,7 @@ def test_an_answer_that_langgraph_kept_does_not_settle_a_doubt(world: World, hit
     assert ran == ["ana", "ana"]
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 def test_an_agent_inside_a_tool_does_not_run_past_the_gate_by_repeating_an_id(
     world: World, mode: Any
 ) -> None:

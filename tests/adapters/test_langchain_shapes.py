@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_world import World, answer, go, in_mode
+from langchain_world import MODES, World, answer, go, in_mode
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
@@ -142,7 +142,7 @@ def test_what_takes_no_refusal_is_asked_anew(world: World, value: Any, cancelled
     assert agent.resume_sync("t", decisions=[request.respond(answer)]).output["said"] == answer
 
 
-@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("reply", "ran", "told"),
     [

@@ -23,7 +23,7 @@ import sysconfig
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from sayso.gate.framework import FrameworkAgent
 
@@ -32,6 +32,10 @@ _DEPTH = 3
 #: Where installed code is. It is not the user's own, unless the user's package is installed too.
 _INSTALLED = tuple({sysconfig.get_path(one) for one in ("stdlib", "purelib", "platlib")})
 _MISSING = object()
+
+
+#: A name in the code of a function, what it means, and the class that it was found in.
+Named: TypeAlias = tuple[str, Any, "type | None"]
 
 
 class Held(NamedTuple):
@@ -161,21 +165,32 @@ class Walk:
         return self.held_by(value)
 
     def out_of_reach(self, value: Any) -> Iterator[Held]:
-        """Yield the targets that the functions and objects inside a value find elsewhere."""
+        """Yield the targets that the functions and objects inside a value find elsewhere, also
+        through the user's functions that they call."""
         for one in self.inside(value):
-            if isinstance(one, types.FunctionType):
-                for name, held in global_names(one):
-                    yield from self._found(held, name, f"the global name {name!r}")
-            elif self._is_object(one):
+            if self._is_object(one):
                 for name, held in self._attributes(one):
                     yield from self._found(held, name, f"{type(one).__name__}.{name}")
+        for function, _ in self._called(value, guarding=True):
+            for name, held in global_names(function):
+                yield from self._found(held, name, f"the global name {name!r}")
 
     def built_by(self, function: Any) -> Iterator[str]:
         """Yield the names of the classes and methods with which a function, and the user's
         functions that it calls, can build a target while it runs."""
+        for one, named in self._called(function, guarding=False):
+            for name, value, _ in () if self._is_framework(one) else named:
+                if isinstance(value, type) and issubclass(value, self.targets):
+                    yield value.__name__
+                elif name in self.builders and self._is_framework(value):
+                    yield name
+
+    def _called(self, value: Any, *, guarding: bool) -> Iterator[tuple[Any, list[Named]]]:
+        """Yield the functions inside a value, and the user's functions that they call, each with
+        what the names in its code mean; those that guard agents themselves only if wanted."""
         seen: set[int] = set()
         # First in, first out: a method comes before its function, which does not know its class.
-        left = deque[tuple[Any, type | None]]((one, None) for one in self.inside(function))
+        left = deque[tuple[Any, type | None]]((one, None) for one in self.inside(value))
         while left:
             one, owner = left.popleft()
             if isinstance(one, types.MethodType):
@@ -183,18 +198,12 @@ class Walk:
             if not isinstance(one, types.FunctionType) or id(one) in seen:
                 continue
             seen.add(id(one))
-            if self._is_framework(one):
-                continue  # such as that of an agent that is a tool
             named = list(_named(one, owner))
-            if any(_is_ours(value) for _, value, _ in named):
-                continue  # it guards what it builds
-            for name, value, holder in named:
-                if isinstance(value, type) and issubclass(value, self.targets):
-                    yield value.__name__
-                elif name in self.builders and self._is_framework(value):
-                    yield name
-                elif _same_code(value, one):
-                    left.append((value, holder))
+            if not guarding and any(_is_ours(found) for _, found, _ in named):
+                continue
+            yield one, named
+            if not self._is_framework(one):  # such as that of an agent that is a tool
+                left += [(found, holder) for _, found, holder in named if _same_code(found, one)]
 
     def _is_framework(self, value: Any) -> bool:
         packages = {_package(one) for one in self.targets}
@@ -248,7 +257,7 @@ def _names(function: Any) -> set[str]:
     return names
 
 
-def _named(function: Any, owner: type | None) -> Iterator[tuple[str, Any, type | None]]:
+def _named(function: Any, owner: type | None) -> Iterator[Named]:
     """Yield what the names in the code of a function mean: globals, what the function imports and
     closes over, and their attributes. The third is the class that an attribute was found in."""
     names = _names(function)

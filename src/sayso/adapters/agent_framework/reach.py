@@ -3,7 +3,8 @@
 Every function call goes through middleware. An agent that a function runs, with ``as_tool()`` or in
 its own code, has functions of its own: ``AgentWalk`` replaces it in a copy of the function by one
 that asks at the same gate. What the provider or another server runs never comes back to us, and is
-listed as not covered.
+listed as not covered. So are agents and workflows that the code of an executor or of a custom agent
+runs, where nothing can be replaced.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from agent_framework import (
     FunctionTool,
     RawAgent,
     ResponseStream,
+    Workflow,
+    WorkflowAgent,
 )
 
+from sayso.adapters.agent_framework.as_agent import ApprovalAgent
 from sayso.adapters.agent_framework.middleware import (
     Gated,
     SubAgentGate,
@@ -32,7 +36,7 @@ from sayso.adapters.agent_framework.middleware import (
     check_not_guarded,
     current_sub_agent,
 )
-from sayso.adapters.reach import Walk
+from sayso.adapters.reach import Held, Walk
 from sayso.errors import Paused
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
@@ -45,7 +49,7 @@ _PROVIDED = "the provider runs it, and does not ask first"
 class AgentWalk(Walk):
     """Finds the agents that functions run, and puts the gate in front of their functions."""
 
-    targets = (RawAgent,)
+    targets = (BaseAgent, Workflow)
     closed = (FunctionTool,)
     builders = ("as_agent", "create_agent")
 
@@ -81,7 +85,18 @@ class AgentWalk(Walk):
             return
         note = "your own code: what it asks at the gate is a request"
         self.coverage.gated(where, "custom agent", where, note)
-        self._list_held(agent.run, type(agent).__name__, where)
+        holder = type(agent).__name__
+        for name, value in self._attributes(agent):
+            for held in self._found(value, name, f"{holder}.{name}"):
+                self._list_found(held, holder, where)
+        self.listed_code(agent.run.__func__, holder, where)
+
+    def listed_code(self, function: Any, holder: str, where: str) -> None:
+        """Add what the user's own code runs to the table; nothing in it can be replaced."""
+        for one in self.inside(function):
+            if isinstance(one, self.targets):
+                self._list_found(Held(one, "agent", "a variable"), holder, where)
+        self._list_held(function, holder, where)
 
     def _list_tool(self, tool: Any, where: str) -> None:
         if isinstance(tool, FunctionTool):
@@ -106,22 +121,39 @@ class AgentWalk(Walk):
         for one in self.inside(tool.func):
             if isinstance(one, RawAgent):
                 self.value(one, f"{where}/{tool.name}")
+            elif isinstance(one, self.targets) and one is not inner:
+                self._list_found(Held(one, "agent", "a variable"), tool.name, where)
         self._list_held(tool.func, tool.name, where)
 
     def _list_held(self, value: Any, holder: str, where: str) -> None:
         for held in self.out_of_reach(value):
-            if not _asks(held.value) and has_tools(held.value):
-                why = (
-                    f"{holder} finds it as {held.by}, where it cannot be replaced: give it "
-                    "middleware=[Gated(gate)], or call run(...) of guard(agent, gate) there"
-                )
-                self.coverage.missed(where, "agent", held.value.name or held.name, why)
+            self._list_found(held, holder, where)
         for name in self.built_by(value):
             why = (
                 f"{holder} builds it while it runs, where guard(...) cannot see it: build it "
                 "before, outside of the function, or give it middleware=[Gated(gate)]"
             )
             self.coverage.missed(where, "agent", f"{name} in {holder}", why)
+
+    def _list_found(self, held: Held, holder: str, where: str) -> None:
+        found = held.value
+        if _asks(found):
+            return
+        label = getattr(found, "name", None) or held.name
+        if isinstance(found, Workflow | WorkflowAgent):
+            why = (
+                f"{holder} finds it as {held.by}, and its agents would run past the gate: run "
+                "guard(workflow, gate, checkpoints='a folder') there, with a thread of its own"
+            )
+            self.coverage.missed(where, "workflow", label, why)
+        elif not isinstance(found, RawAgent):
+            self._list_other(found, label)
+        elif has_tools(found):
+            why = (
+                f"{holder} finds it as {held.by}, where it cannot be replaced: give it "
+                "middleware=[Gated(gate)], or call run(...) of guard(agent, gate) there"
+            )
+            self.coverage.missed(where, "agent", label, why)
 
     def _list_hosted(self, tool: Any, where: str) -> None:
         about: Mapping[str, Any] = tool if isinstance(tool, Mapping) else vars(tool)
@@ -139,8 +171,8 @@ class AgentWalk(Walk):
     # -- during a run
 
     def guarded(self, target: Any, where: str) -> Any:
-        if _asks(target):
-            return target
+        if _asks(target) or not isinstance(target, RawAgent):
+            return target  # what is no agent with a model is listed where it is found
         check_layers(target)
         copied = self.keep(target, copy.copy(target))
         copied.middleware = [*(target.middleware or ()), SubAgentReplies(), SubAgentGate()]
@@ -220,8 +252,10 @@ async def _updates(going: Awaitable[AgentResponse[Any]]) -> AsyncIterator[AgentR
         yield AgentResponseUpdate(contents=message.contents, role=message.role)
 
 
-def _asks(agent: BaseAgent) -> bool:
+def _asks(agent: Any) -> bool:
     """Whether an agent asks at a gate already."""
+    if isinstance(agent, ApprovalAgent):
+        return True
     given: Iterable[Any] = getattr(agent, "middleware", None) or ()
     return any(isinstance(one, Gated | SubAgentGate) for one in given)
 

@@ -8,6 +8,8 @@ workflow. Without rules, only what the framework asks about is a request.
 
 from __future__ import annotations
 
+import copy
+import types
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,14 @@ from typing import Any
 from agent_framework import (
     AgentExecutor,
     AgentResponse,
+    AgentSession,
     ChatContext,
     ChatMiddleware,
     CheckpointStorage,
     Content,
+    Executor,
     FileCheckpointStorage,
-    FunctionInvocationContext,
+    InProcRunnerContext,
     RawAgent,
     Workflow,
     WorkflowEvent,
@@ -37,7 +41,6 @@ from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
     Gated,
     check_layers,
-    driven_thread,
     make_callable,
 )
 from sayso.adapters.agent_framework.reach import AgentWalk
@@ -100,33 +103,66 @@ class GuardedWorkflow(FrameworkAgent):
         return await _WorkflowDrive(self, log).go_on()
 
     def build(self) -> Workflow:
-        """Return the workflow: a new one if a function builds it. Raises ``InvalidCall`` for what
-        the gate cannot reach in it, and that is not named."""
-        workflow = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
-        self._guard_agents(workflow, bool((self.policy or self.gate.policy).rules))
-        self._walk.coverage.check()
-        return workflow
+        """Return a copy of the workflow whose agents ask at the gate. Raises ``InvalidCall`` for
+        what the gate cannot reach in it, and that is not named.
 
-    def _guard_agents(self, workflow: Workflow, ruled: bool) -> None:
-        """If there are rules, apply them to the functions of every agent in the workflow."""
-        for executor in workflow.executors.values():
-            if isinstance(executor, WorkflowExecutor):
-                self._guard_agents(executor.workflow, ruled)
-            agent = executor.agent if isinstance(executor, AgentExecutor) else None
-            if agent is not None:
-                self._walk.listed(agent, f"{workflow.name}/{executor.id}")
-            if not isinstance(agent, RawAgent):
-                continue
-            if ruled and not _is_gated(agent, self.gate):
-                check_layers(agent)
-                agent.middleware = [
-                    *(agent.middleware or ()),
-                    _GatedInWorkflow(self.gate, self.policy, walk=self._walk),
-                ]
-            given = agent.middleware or ()
-            opens = any(isinstance(one, _MakeCallable) for one in given)
-            if _is_gated(agent, self.gate) and not opens:
-                agent.middleware = [*given, _MakeCallable(self.gate, self._walk)]
+        The workflow itself and its agents are not changed. Each copy has a progress of its own, so
+        that threads can run at the same time, except for what executors of the user's own keep.
+        """
+        given = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
+        copied = self._copied(given)
+        self._walk.coverage.check()
+        return copied
+
+    def _copied(self, workflow: Workflow) -> Workflow:
+        executors = {
+            id: self._executor(one, f"{workflow.name}/{id}")
+            for id, one in workflow.executors.items()
+        }
+        designated = workflow._output_designation
+        explicit = designated.outputs is not None
+        return Workflow(
+            workflow.edge_groups,
+            executors,
+            executors[workflow.start_executor_id],
+            InProcRunnerContext(),
+            workflow.name,
+            description=workflow.description,
+            max_iterations=workflow.max_iterations,
+            output_from=sorted(designated.outputs or ()) if explicit else None,
+            intermediate_output_from=sorted(designated.intermediates) if explicit else None,
+        )
+
+    def _executor(self, executor: Executor, where: str) -> Any:
+        if isinstance(executor, WorkflowExecutor):
+            nested = _copied_executor(executor)
+            nested.workflow = self._copied(executor.workflow)
+            return nested
+        if isinstance(executor, AgentExecutor):
+            self._walk.listed(executor.agent, where)
+            copied = _copied_executor(executor)
+            copied._agent = self._agent(executor.agent)
+            copied._session = AgentSession.from_dict(executor._session.to_dict())
+            return copied
+        for handler in (*executor._handlers.values(), *executor._response_handlers.values()):
+            self._walk.listed_code(handler, executor.id, where)
+        return executor
+
+    def _agent(self, agent: Any) -> Any:
+        """If there are rules, apply them to the functions of an agent in the workflow."""
+        if not isinstance(agent, RawAgent):
+            return agent
+        middleware = list(agent.middleware or ())
+        gated = _is_gated(agent, self.gate)
+        if not gated and (self.policy or self.gate.policy).rules:
+            check_layers(agent)
+            middleware.append(Gated(self.gate, self.policy, walk=self._walk))
+            gated = True
+        if not gated:
+            return agent
+        copied = copy.copy(agent)
+        copied.middleware = [*middleware, _MakeCallable(self._walk)]
+        return copied
 
     def storage(self, log: MessageLog) -> CheckpointStorage:
         """Return the storage for the checkpoints of one turn of a thread."""
@@ -136,29 +172,31 @@ class GuardedWorkflow(FrameworkAgent):
         return FileCheckpointStorage(Path(self._checkpoints) / name)
 
 
-class _GatedInWorkflow(Gated):
-    """The gate of an agent in a workflow. Outside a guarded workflow it does nothing."""
+def _copied_executor(executor: Any) -> Any:
+    """Return a copy of an executor of the framework, whose handlers are its own."""
 
-    async def process(
-        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
-    ) -> None:
-        if driven_thread(self.gate):
-            await super().process(context, call_next)
-        else:
-            await call_next()
+    def own(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: own(one) for name, one in value.items()}
+        if isinstance(value, types.MethodType) and value.__self__ is executor:
+            return types.MethodType(value.__func__, copied)
+        return list(value) if isinstance(value, list) else value
+
+    copied = copy.copy(executor)
+    vars(copied).update({name: own(value) for name, value in vars(executor).items()})
+    copied._execution_lock = copied._execution_lock_loop = None
+    return copied
 
 
 class _MakeCallable(ChatMiddleware):
     """Let the framework call ``always_require`` functions at once, so that only the gate asks."""
 
-    def __init__(self, gate: Gate, walk: AgentWalk) -> None:
-        self._gate = gate
+    def __init__(self, walk: AgentWalk) -> None:
         self._walk = walk
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        if driven_thread(self._gate):
-            self._walk.check_offered(context.options)
-            make_callable(context.options, bodiless=False)
+        self._walk.check_offered(context.options)
+        make_callable(context.options, bodiless=False)
         await call_next()
 
 

@@ -15,7 +15,6 @@ accept: LangChain's middleware (``action_requests``), the agent inbox (``action_
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,9 +37,6 @@ from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
 from sayso.sync import read, write
 from sayso.types import Decision, Json, Option, Question, Request
-
-#: LangGraph 1.2.12 and later pass a schema of the answer on to clients.
-_TAKES_SCHEMAS = "response_schema" in inspect.signature(Interrupt).parameters
 
 Waiting: TypeAlias = Callable[[], Awaitable[tuple[Request, ...]]]
 #: Returns the value of the interrupt, from the requests and what was wrong with the last answer.
@@ -68,7 +64,9 @@ class InterruptAnswers:
             if not asked and not heard:
                 return
             try:
-                value = call_interrupt(show(asked, error) if asked else None, **_options(asked))
+                value = call_interrupt(
+                    show(asked, error) if asked else None, response_schema=_expected(asked)
+                )
             except GraphInterrupt:
                 if asked:
                     raise
@@ -126,14 +124,14 @@ def shown(call_id: str, requests: Sequence[Request], error: str) -> dict[str, An
     return {**value, "error": error} if error else value
 
 
-def _options(requests: Sequence[Request]) -> dict[str, Any]:
+def _expected(requests: Sequence[Request]) -> dict[str, Any] | None:
     """Return a JSON Schema of the answer, for clients that draw a form from it."""
-    if not _TAKES_SCHEMAS or len(requests) != 1 or requests[0].kind == "question":
-        return {}
+    if len(requests) != 1 or requests[0].kind == "question":
+        return None
     request = requests[0]
     args = {k: v for k, v in (request.schema or {}).items() if k != "$defs"}
     one_of = forms(request.tool or "", args, request.allowed)
-    return {"response_schema": {"oneOf": one_of, "$defs": (request.schema or {}).get("$defs", {})}}
+    return {"oneOf": one_of, "$defs": (request.schema or {}).get("$defs", {})}
 
 
 def forms(tool: str, args: dict[str, Any], allowed: Sequence[str]) -> list[dict[str, Any]]:
@@ -334,7 +332,7 @@ def question_of(interrupt: Interrupt) -> Question:
     """Return the question for an interrupt, with the answers that it accepts."""
     value = interrupt.value
     text = _text(value)
-    rules = getattr(interrupt, "response_schema", None)  # see _TAKES_SCHEMAS
+    rules = interrupt.response_schema
     try:
         takes = {"schema": rules} if isinstance(rules, dict) else _taken(value)
         schema.check_schema(takes.get("schema", {}))
@@ -574,5 +572,6 @@ def call_interrupt(value: Any, **options: Any) -> Any:
 
 
 def running_config() -> Any:
-    """Return the config of the running node, looked up likewise."""
+    """Return the config of the running node, looked up likewise. LangChain before 1.3.8 does not
+    import that function."""
     return getattr(theirs, "get_config", get_config)()
