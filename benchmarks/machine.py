@@ -79,6 +79,16 @@ def fsync_ms() -> float:
     return statistics.median(took) * 1e3
 
 
+def preload_slow_disk() -> dict[str, str]:
+    """Return the environment of a program whose every sync takes 3 ms longer (needs cc)."""
+    library = Path(__file__).parent.parent / ".bench-peers" / "slow_disk.so"
+    library.parent.mkdir(exist_ok=True)
+    source = Path(__file__).with_name("slow_disk.c")
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
 class _Shared:
     """The PostgreSQL server of this process, and how many databases it has."""
 

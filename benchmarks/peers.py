@@ -16,6 +16,7 @@ HOME = Path(__file__).parent.parent / ".bench-peers"
 
 PYTHON = {
     "holdpoint": ("holdpoint==0.2.0",),
+    "ctrlrun": ("ctrlrun==0.12.2",),
     "langgraph": (
         "langchain>=1.4,<2",
         "langgraph>=1.2,<2",
@@ -37,6 +38,7 @@ NPM = {"ai_sdk": ("ai@7.0.169", "zod@4")}
 #: The packages whose versions the page names.
 NAMED = {
     "holdpoint": ("holdpoint",),
+    "ctrlrun": ("ctrlrun",),
     "langgraph": (
         "langchain",
         "langgraph",

@@ -7,7 +7,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,20 +29,26 @@ def ours(script: str, *args: str | Path) -> Command:
     return (sys.executable, OURS / script, *args)
 
 
-def alternating(effort: Effort, *sides: Command) -> list[dict[str, float]]:
-    """Run all sides alternately. Return the median of each figure, by side."""
+def alternating(
+    effort: Effort, *sides: Command, more: Mapping[str, str] | None = None
+) -> list[dict[str, float]]:
+    """Run all sides alternately, with more environment variables.
+
+    Return the median of each figure, by side.
+    """
     rounds: list[list[dict[str, float]]] = [[] for _ in sides]
     for _ in range(effort.rounds):
         for side, command in zip(rounds, sides, strict=True):
-            side.append(measured(command))
+            side.append(measured(command, more))
     return [_medians(side) for side in rounds]
 
 
-def measured(command: Command) -> dict[str, float]:
+def measured(command: Command, more: Mapping[str, str] | None = None) -> dict[str, float]:
     """Run a script and return its last line, parsed as JSON."""
     words = [str(word) for word in command]
+    env = {**environment(), **(more or {})}
     done = subprocess.run(
-        words, capture_output=True, text=True, check=False, env=environment(), timeout=PATIENCE
+        words, capture_output=True, text=True, check=False, env=env, timeout=PATIENCE
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(words)} failed:\n{done.stderr[-3000:]}")

@@ -112,6 +112,7 @@ def _statements(node: Node, writes: tuple[Word, ...] = ()) -> Iterator[Simple]:
     kind = node.type
     if node.is_missing:
         raise Unclear("it is incomplete")
+    _refuse_arithmetic(node)
     if kind == "command":
         yield from _command(node, writes)
     elif kind == "pipeline":
@@ -125,6 +126,22 @@ def _statements(node: Node, writes: tuple[Word, ...] = ()) -> Iterator[Simple]:
             yield from _assigned(node)
     elif kind not in _LEAVES:
         raise Unclear(f"it has a {kind.replace('_', ' ')}")
+
+
+#: ``[[ … ]]`` evaluates both sides of a comparison of numbers, and the name of a variable.
+_ARITHMETIC_TESTS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
+
+
+def _refuse_arithmetic(node: Node) -> None:
+    """Raise ``Unclear`` where a shell evaluates a string: it runs the ``$(…)`` in ``a[$(…)]``."""
+    marks = {child.type for child in node.children}
+    if node.type == "compound_statement" and "((" in marks:
+        raise Unclear("it has arithmetic")
+    if node.type == "expansion" and marks & {":", "@", "!"}:
+        raise Unclear("it has an expansion that evaluates a variable")
+    tests = node.type in ("unary_expression", "binary_expression")
+    if tests and any(_source(one) in _ARITHMETIC_TESTS for one in node.children):
+        raise Unclear("it has arithmetic in a test")
 
 
 def _assigned(node: Node) -> Iterator[Simple]:
@@ -430,6 +447,13 @@ def _program_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
     return plain | _secret_args(known, cwd)
 
 
+def _variable_kinds(args: Sequence[Word], cwd: str) -> set[str]:
+    """With ``-v``, these evaluate the name of a variable (see ``_refuse_arithmetic``)."""
+    if args and (args[0] is None or args[0].startswith("-v") or args[0] == "-R"):
+        return {"unclear"}
+    return _read_kinds("printf", args, cwd)
+
+
 def _chmod_kinds(args: Sequence[Word], cwd: str) -> set[str]:
     known = [arg for arg in args if arg is not None]
     special = any(re.search(r"\+\w*s|^[2467]\d{3}$", arg) for arg in known)
@@ -550,6 +574,8 @@ _SPECIAL: dict[str, Callable[[Sequence[Word], str], set[str]]] = {
     "rm": _rm_kinds,
     "sed": _sed_kinds,
     "chmod": _chmod_kinds,
+    "printf": _variable_kinds,
+    "test": _variable_kinds,
 }
 _PLAIN: tuple[tuple[frozenset[str], set[str]], ...] = (
     (_PRIVILEGED, {"privileged"}),
