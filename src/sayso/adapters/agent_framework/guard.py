@@ -87,8 +87,8 @@ def guard(
 
     For an agent, the framework gets ``options`` (``tools``, ``options``,
     ``function_invocation_kwargs``, …) on every run and resume. A workflow needs ``checkpoints``: a
-    folder, or a function that returns a storage by name. Pass a function that builds the workflow
-    to run several threads at once.
+    folder, or a function that returns a storage by name. The workflow is copied for each run; pass
+    a function that builds it if executors of your own keep something between runs.
 
     Raises ``TypeError`` for anything else, and ``InvalidCall`` with a list of what the gate cannot
     reach, such as hosted tools, unless ``ungated`` names it.
