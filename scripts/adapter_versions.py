@@ -23,9 +23,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 #: The adapters' extras, and the tests that are their story. LangChain's has two ways in, and the
-#: drop-in of its middleware depends on more of LangChain than ``guard`` does.
+#: drop-in of its middleware depends on more of LangChain than ``guard`` does; so do the copies of
+#: Agent Framework's workflows.
 STORIES = {
-    "agent-framework": ["tests/adapters/test_story_agent_framework.py"],
+    "agent-framework": [
+        "tests/adapters/test_story_agent_framework.py",
+        "tests/adapters/test_agent_framework_workflow.py",
+        "tests/adapters/test_coverage_agent_framework.py",
+    ],
     "dspy": ["tests/adapters/test_story_dspy.py"],
     "langchain": [
         "tests/adapters/test_story_langchain.py",
