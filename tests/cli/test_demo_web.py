@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 from demo_process import Demo
-from waiting import until
 
 from sayso.adapters.ai_sdk import APPROVAL
 
@@ -150,31 +149,3 @@ def test_a_port_that_is_taken_is_one_clear_line(demo: Demo, tmp_path: Path) -> N
     assert done.returncode == 1
     assert "use another --port" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_coding_agent_asks_too(tmp_path: Path) -> None:
-    demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
-
-    def asked(tool: str) -> Any:
-        items = demo.http.get("/api/requests", params={"agent": "claude"}).json()["items"]
-        return next((item for item in items if item["tool"] == tool), None)
-
-    assert len(demo.http.get("/api/requests").json()["items"]) == 3
-    file_edit = asked("Edit")
-    assert file_edit["title"].endswith("/srv/shop/deploy/production.yaml")
-    assert demo.stop() == (0, "")
-    demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
-    assert asked("Edit")["id"] == file_edit["id"]
-    assert demo.ran() == []
-    args = {**file_edit["args"], "new_string": "replicas: 4\n"}
-    demo.decide(file_edit, "edit", args=args)
-    command = until(lambda: asked("Bash"))
-    ((tool, ran),) = demo.ran()
-    assert (tool, ran["new_string"]) == ("Edit", "replicas: 4\n")
-    demo.decide(command, "reject", message="not on a Friday")
-    assert demo.until_decided(command["id"])["status"] == "rejected"
-    assert demo.stop() == (0, "")
-    demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
-    assert len(demo.http.get("/api/requests").json()["items"]) == 2
-    assert len(demo.ran()) == 1
-    assert demo.stop() == (0, "")

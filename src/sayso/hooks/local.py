@@ -28,27 +28,23 @@ from sayso.views import request_json
 def ask_store(store: str, policy: str, use: ToolUse, wait: float) -> dict[str, Any]:
     """Ask about a tool use, wait, and take the answer. Return the request as JSON."""
 
-    return _with_gate(store, policy, use, lambda gate: ask(gate, use, max(wait, 0.0)))
+    async def ask(gate: Gate) -> Call:
+        entry = RunScope(gate.driver, _run(use), "")
+        return await gate.driver.release(entry, plan_of(gate, use, wait))
 
-
-async def ask(gate: Gate, use: ToolUse, wait: float | None) -> Call:
-    """Ask about a tool use, wait (``None``: as long as it takes), and take the answer."""
-    entry = RunScope(gate.driver, _run(use), "")
-    return await gate.driver.release(entry, plan_of(gate, use, wait))
+    return _with_gate(store, policy, use, ask)
 
 
 def report_to_store(store: str, use: ToolUse) -> dict[str, Any]:
     """Report what a tool use did. Return the request as JSON, or raise ``LookupError``."""
 
-    return _with_gate(store, "", use, lambda gate: report(gate, use))
+    async def report(gate: Gate) -> Call:
+        call = await gate.backend.report(_run(use), use.caller, use.ok, use.short_result)
+        if call is None:
+            raise LookupError(f"nothing was released to {use.caller}")
+        return call
 
-
-async def report(gate: Gate, use: ToolUse) -> Call:
-    """Report what a tool use did, or raise ``LookupError``."""
-    call = await gate.backend.report(_run(use), use.caller, use.ok, use.short_result)
-    if call is None:
-        raise LookupError(f"nothing was released to {use.caller}")
-    return call
+    return _with_gate(store, "", use, report)
 
 
 def _with_gate(
@@ -69,7 +65,7 @@ def _run(use: ToolUse) -> str:
     return f"{use.dialect}/{use.run}"
 
 
-def plan_of(gate: Gate, use: ToolUse, wait: float | None) -> Plan:
+def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
     """Return how to ask about a tool use."""
 
     async def terms(args: dict[str, Any]) -> Terms:
@@ -85,6 +81,6 @@ def plan_of(gate: Gate, use: ToolUse, wait: float | None) -> Plan:
         tool_name=use.tool,
         title=fixed_title(use.title),
         note=use.note,
-        wait=wait,
+        wait=max(wait, 0.0),
         caller=use.caller,
     )
