@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from demo_process import Demo
+from waiting import until
 
 from sayso.adapters.ai_sdk import APPROVAL
 
@@ -149,3 +150,35 @@ def test_a_port_that_is_taken_is_one_clear_line(demo: Demo, tmp_path: Path) -> N
     assert done.returncode == 1
     assert "use another --port" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_coding_agent_asks_through_its_hook(tmp_path: Path) -> None:
+    demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
+
+    def asked(tool: str) -> Any:
+        items = demo.http.get("/api/requests", params={"agent": "claude"}).json()["items"]
+        return next((item for item in items if item["tool"] == tool), None)
+
+    assert len(demo.http.get("/api/requests").json()["items"]) == 3
+    said = demo.final(demo.say("Start a coding agent"))
+    assert said.startswith("Final answer: A coding agent has started.")
+    file_edit = until(lambda: asked("Edit"))
+    assert file_edit["title"].endswith("/home/dev/shop/deploy/production.yaml")
+    assert [tool for tool, _ in demo.ran()] == ["start_coding_agent"]
+    demo.decide(file_edit, "edit", args={**file_edit["args"], "new_string": "replicas: 4\n"})
+    command = until(lambda: asked("Bash"))
+    assert (file_edit["risk"]["level"], command["risk"]["level"]) == ("medium", "high")
+    _, (tool, ran) = demo.ran()
+    assert (tool, ran["new_string"]) == ("Edit", "replicas: 4\n")
+    shown = demo.until_decided(file_edit["id"])["execution"]
+    assert (shown["status"], shown["result"]) == ("released", {"stdout": "done, by the demo"})
+    demo.decide(command, "reject", message="not on a Friday")
+    assert demo.until_decided(command["id"])["status"] == "rejected"
+    assert len(demo.ran()) == 2
+
+    demo.final(demo.say("Start a coding agent again"))
+    waiting = until(lambda: asked("Edit"))
+    assert demo.stop() == (0, "")
+    demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
+    assert asked("Edit")["id"] == waiting["id"]
+    assert demo.stop() == (0, "")

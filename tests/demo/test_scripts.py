@@ -357,3 +357,9 @@ async def test_anything_else_says_what_to_try(stage: Stage) -> None:
 def test_every_suggestion_leads_somewhere() -> None:
     for words, _ in SUGGESTIONS:
         assert any(all(part in words.lower() for part in parts) for parts, _ in TABLE if parts)
+
+
+async def test_without_the_web_app_there_is_no_coding_agent(stage: Stage) -> None:
+    result = await stage.say("Start a coding agent")
+    assert "run `sayso demo`" in result.output
+    assert stage.ran == []

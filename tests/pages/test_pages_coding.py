@@ -7,6 +7,7 @@ from typing import Any
 
 from demo_process import Demo
 from playwright.sync_api import Page, expect
+from waiting import until
 from windows import Open
 
 
@@ -78,3 +79,18 @@ def test_text_of_the_agent_is_inert(demo: Demo, open_page: Open) -> None:
     call = page.get_by_test_id("call-command")
     expect(call.locator("img")).to_have_count(0)
     expect(call).not_to_contain_text("\u202e")
+
+
+def test_the_demo_starts_a_coding_agent(demo: Demo, open_page: Open) -> None:
+    page = open_page(f"{demo.url}/inbox")
+    page.get_by_role("button", name="Run “Start a coding agent”").click()
+
+    def by_script() -> list[dict[str, Any]]:
+        made = demo.http.get("/api/requests", params={"agent": "claude", "tool": "Edit"}).json()
+        return [r for r in made["items"] if r["args"]["file_path"].endswith("production.yaml")]
+
+    (made,) = until(by_script)
+    page.goto(f"{demo.url}/inbox/{made['id']}")
+    expect(page.get_by_test_id("call-diff").locator("ins").first).to_have_text("replicas: 1")
+    demo.decide(made, "reject")
+    expect(page.get_by_text("rejected").first).to_be_visible()

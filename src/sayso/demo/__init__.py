@@ -4,11 +4,13 @@
     sayso chat sayso.demo:agent    # the same agent, on a store of your own
 
 It uses the public API of Sayso, as your agent would. Read ``tools`` (with the log of what really
-ran), then ``script``. ``web`` serves it, and ``tour`` plays it without a person.
+ran), then ``script``. ``web`` serves it beside a scripted coding agent (``coding``), and ``tour``
+plays it without a person.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import sayso
@@ -22,8 +24,15 @@ NAME = "demo"
 INSTRUCTIONS = "You demonstrate approvals and questions. You follow a script."
 
 
-def agent(store: Any = None, effects: Effects | None = None) -> sayso.Agent:
-    """Return the demo agent. Without ``effects``, its log is kept next to the store."""
+def agent(
+    store: Any = None,
+    effects: Effects | None = None,
+    start_coding: Callable[[], None] | None = None,
+) -> sayso.Agent:
+    """Return the demo agent. Without ``effects``, its log is kept next to the store.
+
+    With ``start_coding`` it can start a coding agent.
+    """
     from sayso.demo.script import DemoModel
     from sayso.demo.tools import Effects, tools
 
@@ -36,7 +45,11 @@ def agent(store: Any = None, effects: Effects | None = None) -> sayso.Agent:
         log.record(tool, args)
 
     made = sayso.Agent(
-        NAME, model=DemoModel(), instructions=INSTRUCTIONS, tools=tools(record), store=store
+        NAME,
+        model=DemoModel(),
+        instructions=INSTRUCTIONS,
+        tools=tools(record, start_coding),
+        store=store,
     )
     return made
 

@@ -152,6 +152,10 @@ def _question(text: str, outcomes: Sequence[ToolResult] = ()) -> Any:
         return say(f"Final answer: nothing was chosen. {no}")
 
 
+def _coding(text: str) -> Any:
+    return call("start_coding_agent", {})
+
+
 def _slowly(text: str) -> Any:
     return say(
         "Final answer: this takes about five seconds, word by word, so that you have time to watch "
@@ -182,6 +186,7 @@ TABLE: tuple[tuple[tuple[str, ...], Any], ...] = (
     (("flight",), _flight),
     (("pizza",), _pizza),
     (("question",), _question),
+    (("coding agent",), _coding),
     (("slow",), _slowly),
     ((), _anything),
 )

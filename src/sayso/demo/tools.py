@@ -43,6 +43,9 @@ _RESULTS: dict[str, Callable[..., str]] = {
     "send_email": _sent,
     "execute_sql": lambda query: "1204 rows were deleted.",
     "book_flight": lambda destination, day: f"A flight to {destination} on {day} was booked.",
+    "start_coding_agent": lambda: (
+        "A coding agent has started. Its hook asks before each edit and command: see the inbox."
+    ),
 }
 
 
@@ -51,14 +54,28 @@ def expected_result(tool: str, args: Mapping[str, Any]) -> str | None:
     return _RESULTS[tool](**args) if tool in _RESULTS else None
 
 
-def tools(record: Record) -> list[Any]:
+def tools(record: Record, start_coding: Callable[[], None] | None = None) -> list[Any]:
     """Return the tools. Each calls ``record`` when it really runs."""
 
     def ran(tool: str, **args: Any) -> str:
         record(tool, args)
         return _RESULTS[tool](**args)
 
-    return [*_chat_tools(ran), *_operations_tools(ran), *_office_tools(ran), sayso.ask_user]
+    @sayso.tool
+    def start_coding_agent() -> str:
+        """Start a coding agent, which asks through its hook."""
+        if start_coding is None:
+            raise RuntimeError("it needs the inbox of the web app: run `sayso demo` to see it")
+        start_coding()
+        return ran("start_coding_agent")
+
+    return [
+        *_chat_tools(ran),
+        *_operations_tools(ran),
+        *_office_tools(ran),
+        start_coding_agent,
+        sayso.ask_user,
+    ]
 
 
 def _chat_tools(ran: Callable[..., str]) -> list[Any]:

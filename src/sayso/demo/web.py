@@ -1,4 +1,4 @@
-"""Serve the demo: the scripted agent behind a server, three requests to begin with, and the log."""
+"""Serve the demo: scripted agents behind a server, three requests to begin with, and the log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 import sayso
 from sayso.demo import agent
+from sayso.demo.coding import CodingAgent
 from sayso.demo.tools import Effects
 from sayso.server import CurrentChatUser, JsonResponse, create_app
 
@@ -31,10 +32,12 @@ def welcome(url: str, effects: Effects) -> None:
 
 
 def demo_app(url: str, *, auth: bool = True) -> FastAPI:
-    """Return the whole server on one store, with the demo agent and its log."""
+    """Return the whole server on one store, with the demo agents and their log."""
     effects = Effects.beside(url)
     welcome(url, effects)
-    app = create_app([agent(None, effects)], store=url, auth=auth, environment="demo", demo=True)
+    coding = CodingAgent(url, effects.record)
+    served = agent(None, effects, coding.start)
+    app = create_app([served], store=url, auth=auth, environment="demo", demo=True)
 
     @app.get("/demo/effects", tags=["demo"], summary="What really ran")
     def ran(who: CurrentChatUser) -> JsonResponse:

@@ -12,6 +12,7 @@ const EXAMPLES: [string, string][] = [
   ["Send an email to 150 people", "needs approval above 100 recipients"],
   ["Book a flight to Paris for Friday", "edit it before you approve"],
   ["What time is it in Oslo?", "needs no approval"],
+  ["Start a coding agent", "its hook asks; its requests are in the inbox"],
   ["Slow weather, please", "an answer that takes five seconds"],
 ];
 

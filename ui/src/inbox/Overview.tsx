@@ -72,6 +72,7 @@ const TRY: [string, string][] = [
   ["Do two things in Oslo", "two calls in one turn, decided separately"],
   ["Book a flight to Paris for Friday", "edit it before you approve"],
   ["Order a pizza", "questions until the order is complete"],
+  ["Start a coding agent", "its hook asks before each edit and command"],
 ];
 
 /** For newcomers to the demo: what to run, and where to look afterwards. */
