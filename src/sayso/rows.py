@@ -13,9 +13,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sayso.types import Decided, Micros, Risk, Terms, Verdict, Vote
+
+RowType = TypeVar("RowType", bound=type)
+
+
+def _quick_replace(cls: RowType) -> RowType:
+    """Give a named tuple a ``_replace`` that takes half the time: it touches what changes only."""
+    places = {name: place for place, name in enumerate(cls._fields)}  # type: ignore[attr-defined]
+    new = tuple.__new__
+
+    def _replace(self: Any, /, **changes: Any) -> Any:
+        values = list(self)
+        for name, value in changes.items():
+            values[places[name]] = value
+        return new(cls, values)
+
+    cls._replace = _replace  # type: ignore[attr-defined]
+    return cls
+
 
 #: The thread for events that belong to no conversation: grants, tokens, recoveries.
 SYSTEM_THREAD = "@system"
@@ -80,6 +98,7 @@ class Doubt(NamedTuple):
     at: Micros = 0
 
 
+@_quick_replace
 class Call(NamedTuple):
     """A call that an agent made, from its proposal to its result."""
 
@@ -167,9 +186,10 @@ class Call(NamedTuple):
 
     def written(self, seq: int, mac: str = "") -> Call:
         """Return the row with its last two fields, which only the end of a transaction knows."""
-        return Call._make((*self[:-2], seq, mac))
+        return tuple.__new__(Call, (*self[:-2], seq, mac))
 
 
+@_quick_replace
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.
 
@@ -208,7 +228,7 @@ class Run(NamedTuple):
 
     def written(self, seq: int, mac: str = "") -> Run:
         """Return the row with its last two fields, which only the end of a transaction knows."""
-        return Run._make((*self[:-2], seq, mac))
+        return tuple.__new__(Run, (*self[:-2], seq, mac))
 
     def leased(self, now: Micros) -> bool:
         """Return whether a process holds the run right now."""
@@ -236,6 +256,7 @@ class EffectKey(NamedTuple):
     mac: str = ""
 
 
+@_quick_replace
 class Thread(NamedTuple):
     """One conversation: the lock that every write takes, and the head of its chain."""
 
@@ -405,9 +426,21 @@ def groups_text(groups: tuple[str, ...]) -> str:
     return _dumps(groups)
 
 
-@lru_cache(maxsize=1024)
+# Rows are written and read several times while their terms, votes and decision stay as they are, so
+# each of these keeps its text.
+
+
 def terms_text(terms: Terms) -> str:
     """Return terms as text, without those that have their default value."""
+    try:
+        return terms.text
+    except AttributeError:
+        object.__setattr__(terms, "text", _terms_text(terms))
+        return terms.text
+
+
+@lru_cache(maxsize=1024)
+def _terms_text(terms: Terms) -> str:
     changed: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(terms, name)
@@ -433,20 +466,19 @@ def terms_from(text: str) -> Terms:
     return Terms(**values)
 
 
-# Rows are written and read several times while their votes and decision stay as they are.
-
-
-@lru_cache(maxsize=256)
 def votes_text(votes: tuple[Vote, ...]) -> str:
     """Return votes as text."""
-    if not votes:
-        return ""
-    return _dumps(
-        [
-            [v.type, v.by, v.at, v.channel, v.assurance, v.digest, v.signature, v.message]
-            for v in votes
-        ]
-    )
+    return f"[{','.join(map(_vote_text, votes))}]" if votes else ""
+
+
+def _vote_text(vote: Vote) -> str:
+    try:
+        return vote.text
+    except AttributeError:
+        v = vote
+        parts = [v.type, v.by, v.at, v.channel, v.assurance, v.digest, v.signature, v.message]
+        object.__setattr__(vote, "text", _dumps(parts))
+        return vote.text
 
 
 @lru_cache(maxsize=256)
@@ -460,15 +492,17 @@ def votes_from(text: str) -> tuple[Vote, ...]:
     )
 
 
-@lru_cache(maxsize=256)
 def decision_text(decision: Decided | None) -> str | None:
     """Return a decision as text."""
     if decision is None:
         return None
-    d = decision
-    return _dumps(
-        [d.type, d.by, d.at, d.channel, d.assurance, d.digest, d.signature, d.message, d.value]
-    )
+    try:
+        return decision.text
+    except AttributeError:
+        d = decision
+        parts = [d.type, d.by, d.at, d.channel, d.assurance, d.digest, d.signature, d.message]
+        object.__setattr__(decision, "text", _dumps([*parts, d.value]))
+        return decision.text
 
 
 @lru_cache(maxsize=256)

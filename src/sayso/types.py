@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from sayso.errors import InvalidCall, InvalidDecision
@@ -304,8 +305,16 @@ class Reviewer:
             raise ValueError(f"assurance {self.assurance!r}: use one of {', '.join(ASSURANCE)}")
 
 
+class _Written:
+    """A value that rows hold as text. It keeps that text once it was made (``sayso.rows``)."""
+
+    __slots__ = ("text",)
+
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(_Written):
     """What the policy requires for one call. Part of the digest of its request."""
 
     verdict: Verdict = Verdict.ASK
@@ -346,13 +355,16 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
     return max(one, other, key=EFFECTS.index)
 
 
+_values = attrgetter(*Terms.__slots__)
+
+
 def as_fields(terms: Terms) -> dict[str, Any]:
     """Return the fields of terms by name, without those of ``Declared``."""
-    return {name: getattr(terms, name) for name in Terms.__slots__}
+    return dict(zip(Terms.__slots__, _values(terms), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
+class Vote(_Written):
     """One approval (or edit) of one revision by one person."""
 
     type: str
@@ -368,7 +380,7 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(_Written):
     """A decision as stored: by whom, when, through which channel, and its signature."""
 
     type: str

@@ -67,18 +67,14 @@ def _number(number: int | None) -> tuple[bool, int]:
     return (False, 0) if number is None else (True, number)
 
 
-def _call(call: Call) -> Values:
-    texts, numbers = _call_fields(call)
-    return (*texts, call.caller), numbers
-
-
 def _call_1(call: Call) -> Values:
     if call.caller:
         raise ValueError("a request of the first version has no caller")
-    return _call_fields(call)
+    texts, numbers = _call(call)
+    return texts[:-1], numbers
 
 
-def _call_fields(call: Call) -> Values:
+def _call(call: Call) -> Values:
     return (
         call.id,
         call.run,
@@ -106,12 +102,15 @@ def _call_fields(call: Call) -> Values:
         "" if call.result is None else f"{call.result}.",
         call.effect_key,
         "" if call.doubt is None else f"{doubt_text(call.doubt)}.",
+        call.caller,
     ), (
         call.rev,
         call.asked,
-        *_number(call.expires_at),
+        call.expires_at is not None,
+        call.expires_at or 0,
         call.created,
-        *_number(call.valid_until),
+        call.valid_until is not None,
+        call.valid_until or 0,
         call.attempt,
         call.token,
         call.settles,
@@ -134,7 +133,8 @@ def _run(run: Run) -> Values:
     ), (
         run.wake,
         run.token,
-        *_number(run.ready_at),
+        run.ready_at is not None,
+        run.ready_at or 0,
         run.asked,
         run.ready,
         run.running,

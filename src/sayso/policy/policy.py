@@ -162,11 +162,13 @@ class Policy:
             said = _as_answer(needs_approval)
         if trace is not None:
             trace.append(Evaluated(None, NEEDS_APPROVAL, "", said))
-        own = replace(own, policy=self.digest, rule=NEEDS_APPROVAL)
+        by: dict[str, Any] = {"policy": self.digest, "rule": NEEDS_APPROVAL}
         if isinstance(said, BaseException):
-            return _with_failed(failed, _terms_after_error(own, NEEDS_APPROVAL, said))
-        verdict = Verdict.ASK if said else Verdict.ALLOW
-        return _with_failed(failed, _separate_requester(own, verdict=verdict))
+            terms = _terms_after_error(replace(own, **by), NEEDS_APPROVAL, said)
+        else:
+            verdict = Verdict.ASK if said else Verdict.ALLOW
+            terms = _separate_requester(own, verdict=verdict, **by)
+        return _with_failed(failed, terms)
 
 
 def _deep_copy(value: Json) -> Any:

@@ -7,7 +7,7 @@ saves those of a ``UnitOfWork``. A store adds its connection, its locking and it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from sayso.engine import EngineDeps, UnitOfWork
@@ -83,13 +83,15 @@ class ToolCache:
     def has_search_key(self, number: int) -> bool:
         return time.monotonic() < self.search_keys.get(number, 0.0)
 
-    def learn(self, tools: Iterable[Tool], search_keys: Iterable[int]) -> None:
+    def learn(self, tools: Iterable[Tool], search_keys: Collection[int]) -> None:
         """Remember what was committed just now."""
         if len(self.tools) + len(self.search_keys) > _MAX_CACHED:
             self.forget()
-        self.tools.update((tool.digest, tool) for tool in tools)
-        until = time.monotonic() + _SEARCH_KEY_SECONDS
-        self.search_keys.update(dict.fromkeys(search_keys, until))
+        for tool in tools:
+            self.tools[tool.digest] = tool
+        if search_keys:
+            until = time.monotonic() + _SEARCH_KEY_SECONDS
+            self.search_keys.update(dict.fromkeys(search_keys, until))
 
     def forget(self) -> None:
         """Empty the cache: rows were deleted."""
@@ -350,8 +352,8 @@ class SqlTransaction:
             and was.expires_at == call.expires_at
             and was.caller == call.caller
             and was.tool_digest == call.tool_digest
-            and was.terms == call.terms
-            and was.decision == call.decision
+            # in a tuple, what is the same object is not compared field by field
+            and (was.terms, was.decision) == (call.terms, call.decision)
         )
 
     def _listed(self, call: Call, list_status: str, work: UnitOfWork) -> tuple[Any, ...]:

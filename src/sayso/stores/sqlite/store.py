@@ -447,7 +447,8 @@ class SqliteStore(SqlReads):
             results, work = run_commands(transaction, commands)
             self._added += len(work.events)
             self._has_written = self._has_written or bool(work.events)
-            self._threads_moved.update(event.thread for event in work.events)
+            for event in work.events:
+                self._threads_moved.add(event.thread)
             self._news.append(
                 (work.tools, {search_key.id for search_key in transaction.search_keys})
             )
@@ -510,8 +511,9 @@ class SqliteStore(SqlReads):
                         moved = self._commit_queue(blocking=blocking)
                 finally:
                     self._withdraw(operations)  # or another OS thread would commit what is left
-        finally:
+        except BaseException:
             self._withdraw(operations)  # after an interrupt that came while it waited
+            raise
         if began_in != self._generation:
             raise forked(self.path)
         self._hub.publish(moved)
