@@ -57,11 +57,12 @@ BEHAVIOURS = (
 
 
 _LC, _OA, _AF = "coverage_langchain", "coverage_openai_agents", "coverage_agent_framework"
-_DS, _PY, _CL = "coverage_dspy", "coverage_pydantic_ai", "claude_agent"
+_DS, _PY, _CL = "coverage_dspy", "coverage_pydantic_ai", "coverage_claude_agent"
+_OWN = "claude_agent"
 _RESULT = "own_types::test_a_model"
 _LOOP, _EDITS, _ONCE = "off_the_loop::", "edits::test_every_framework", "guarded_tools::"
 #: The rows: a feature, and for each framework but ``sayso.Agent`` the test behind it, as
-#: ``file::test``, or else what does not work, and why.
+#: ``file::test`` or ``word|file::test``, or else what does not work, and why.
 FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "sub-agents that a tool holds are gated",
@@ -69,9 +70,9 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_LC}::test_an_agent_that_a_tool_holds",
             f"{_OA}::test_in_a_closure",
             f"{_AF}::test_in_a_closure",
-            "refused: DSPy has no place to pause inside a tool",
+            f"refused|{_DS}::test_an_agent_in_a_closure",
             f"{_PY}::test_an_agent_in_a_closure",
-            "not walked: an in-process tool is your own code",
+            f"refused|{_CL}::test_a_client_in_a_closure",
         ),
     ),
     (
@@ -82,7 +83,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::test_and_the_agents_in_their_functions",
             "DSPy has none",
             f"{_PY}::test_two_levels_deep",
-            f"{_CL}::test_what_claude_code_would_ask_about",
+            f"{_OWN}::test_a_call_that_would_have_to_wait_is_denied",
         ),
     ),
     (
@@ -93,7 +94,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::test_under_a_global_name_it_is_refused",
             f"{_DS}::test_an_agent_under_a_global_name",
             f"{_PY}::test_under_a_global_name_it_is_refused",
-            "not walked",
+            f"{_CL}::test_a_client_under_a_global_name",
         ),
     ),
     (
@@ -104,7 +105,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::TestBuiltWhileAToolRuns",
             f"{_DS}::TestBuiltWhileAToolRuns",
             f"{_PY}::TestBuiltWhileAToolRuns",
-            "runs without the gate: the SDK has no hook for it",
+            f"refused|{_CL}::test_built_while_the_tool_runs",
         ),
     ),
     (
@@ -115,7 +116,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::test_what_the_provider_runs",
             f"{_DS}::test_what_the_provider_runs",
             f"{_PY}::test_what_the_provider_runs",
-            f"{_CL}::test_tools_that_the_gate_could_not_run",
+            f"{_OWN}::test_what_the_provider_runs",
         ),
     ),
     (
@@ -124,9 +125,9 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_LC}::test_or_named_and_then_that_is_recorded",
             f"{_OA}::test_what_the_gate_cannot_reach",
             f"{_AF}::test_under_a_global_name_it_is_refused",
-            "the same code as the others; no test of its own",
+            f"{_DS}::test_what_the_provider_runs",
             f"{_PY}::test_or_is_named_and_then_that_is_recorded",
-            "there is no ungated",
+            f"{_OWN}::test_what_the_provider_runs",
         ),
     ),
     (
@@ -137,7 +138,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::test_the_table",
             f"{_DS}::test_the_table",
             f"{_PY}::test_the_table",
-            "its in-process tools only",
+            f"{_CL}::test_the_table",
         ),
     ),
     (
@@ -148,12 +149,12 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::test_the_workflow_passed_in_is_not_changed",
             f"{_DS}::test_the_agent_passed_in_is_not_changed",
             f"{_PY}::test_the_agents_passed_in_are_not_changed",
-            "options are copied; no test of its own",
+            f"{_CL}::test_the_options_passed_in_are_not_changed",
         ),
     ),
     (
         "no store call on the event loop",
-        (f"{_LOOP}test_run_and_resume",) * 5 + ("not tested",),
+        (f"{_LOOP}test_run_and_resume",) * 6,
     ),
     (
         "the framework's own flow, without `run`",
@@ -192,13 +193,22 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             _RESULT,
             _RESULT,
             _RESULT,
-            "text only",
+            f"{_OWN}::test_a_structured_output_is_a_dict_as_in_the_sdk",
         ),
     ),
-    ("an edit with an unknown argument is refused", (_EDITS,) * 5 + ("not tested",)),
+    (
+        "the outputs of a workflow keep their type",
+        (
+            "own_types::test_a_structured_response_and_a_graphs_values",
+            "it has no workflows",
+            "agent_framework_workflow_types::test_steps_in_processes_of_their_own",
+            *["it has no workflows"] * 3,
+        ),
+    ),
+    ("an edit with an unknown argument is refused", (_EDITS,) * 6),
     (
         "a `gate.guard` function that is a tool is asked about once",
-        (f"{_ONCE}test_asked_once",) * 5 + ("not tested",),
+        (f"{_ONCE}test_asked_once",) * 6,
     ),
     (
         "a refusal is never the output",
@@ -224,14 +234,15 @@ def feature_table() -> str:
 
 
 def _cell(cell: str) -> str:
-    stem, found, name = cell.partition("::")
+    word, _, test = cell.rpartition("|")
+    stem, found, name = test.partition("::")
     if not found:
         return cell
     file = TESTS / f"test_{stem}.py"
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         if isinstance(node, kinds) and node.name == name:
-            return f"[✓]({UP}/{file}#L{node.lineno})"
+            return f"[{word or '✓'}]({UP}/{file}#L{node.lineno})"
     raise LookupError(f"{file} has no {name}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,10 @@ class Bench:
     """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
     others, like a process of its own."""
 
-    def __init__(self, folder: Path, policy: sayso.Policy | None = None) -> None:
+    def __init__(self, folder: Path, policy: sayso.Policy | None = None, hours: int = 0) -> None:
         self.folder = folder
-        self.store = SqliteStore(folder / "sayso.db")
+        clock = lambda: time.time_ns() // 1000 + hours * 3_600_000_000  # noqa: E731
+        self.store = SqliteStore(folder / "sayso.db", clock=clock)
         self.gate = sayso.Gate(self.store, policy=policy, agent="teller", wait=0)
         self.inbox = sayso.Inbox(self.store)
         self.ran: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from claude_agent_sdk import ClaudeAgentOptions
+from claude_agent_sdk import ClaudeAgentOptions, SdkMcpTool
+from pydantic import TypeAdapter
 
 Block = dict[str, Any]
 #: Returns the blocks of the next reply, from how many replies made calls, and what it was told.
@@ -22,6 +24,23 @@ def say(text: str) -> Block:
 
 def use(name: str, id: str, /, **args: Any) -> Block:
     return {"type": "tool_use", "id": id, "name": name, "input": args}
+
+
+def in_process(function: Any) -> SdkMcpTool[Any]:
+    """A function as a tool of the SDK."""
+    schema = TypeAdapter(function).json_schema()
+
+    async def handler(args: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": await function(**args)}]}
+
+    return SdkMcpTool(function.__name__, inspect.getdoc(function) or "", schema, handler)
+
+
+def paying(folder: Path, *tools: Any) -> dict[str, Any]:
+    """What to guard: Claude with these functions, which pays Ana and then says that it is done."""
+    script = [[use("mcp__sayso__pay", "toolu_0", to="ana")], [say("Done.")]]
+    fake = FakeAnthropic(lambda replies, told: script[min(replies, 1)])
+    return {"options": options(folder, fake), "tools": [in_process(one) for one in tools]}
 
 
 class FakeAnthropic:
@@ -95,7 +114,7 @@ def _calls(message: Mapping[str, Any]) -> bool:
 
 
 def _block_events(index: int, block: Block) -> list[dict[str, Any]]:
-    if block["type"] == "tool_use":
+    if block["type"] in ("tool_use", "server_tool_use"):
         begun: Block = {**block, "input": {}}
         more = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
     else:

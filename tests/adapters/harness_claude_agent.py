@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-from claude_agent_sdk import SdkMcpTool
-from claude_agent_world import FakeAnthropic, options, say, use
-from pydantic import TypeAdapter
+from claude_agent_world import FakeAnthropic, in_process, options, say, use
 
 from sayso.adapters.claude_agent import guard
 from sayso.testing import AdapterHarness
-
-
-def in_process(function: Any) -> SdkMcpTool[Any]:
-    """A function as a tool of the SDK."""
-    schema = TypeAdapter(function).json_schema()
-
-    async def handler(args: dict[str, Any]) -> dict[str, Any]:
-        return {"content": [{"type": "text", "text": await function(**args)}]}
-
-    return SdkMcpTool(function.__name__, inspect.getdoc(function) or "", schema, handler)
 
 
 class ClaudeAgentHarness(AdapterHarness):

@@ -76,6 +76,12 @@ def test_what_the_provider_runs(gate: sayso.Gate) -> None:
 
     with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
         guard(react(pay), gate, lm=Model())
+    model = DummyLM(END)
+    model.kwargs["tools"] = [{"type": "web_search"}]
+    named = guard(react(pay), gate, lm=model, ungated=["web_search"])
+    assert named.run_sync("go", thread="t").output == "Done."
+    (noted,) = [event for _, event in gate.store.events(0, 100) if event.type == "ungated"]
+    assert "web_search" in str(noted.body)
 
 
 def test_code_act_explains_itself(gate: sayso.Gate) -> None:

@@ -62,7 +62,16 @@ def of_dspy(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> FrameworkAg
     return on_dspy.guard(dspy.ReAct("question -> answer", tools=[pay]), gate, rules, lm=model)
 
 
-MAKERS = [of_pydantic, of_langchain, of_openai, of_agent_framework, of_dspy]
+def of_claude(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> FrameworkAgent:
+    pytest.importorskip("claude_agent_sdk", reason='needs pip install "sayso[claude-agent]"')
+    from claude_agent_world import paying
+
+    from sayso.adapters import claude_agent as on_claude
+
+    return on_claude.guard(gate=gate, policy=rules, **paying(folder, pay))
+
+
+MAKERS = [of_pydantic, of_langchain, of_openai, of_agent_framework, of_dspy, of_claude]
 Make = Callable[[sayso.Gate, Any, Any, Path], FrameworkAgent]
 
 every_framework = pytest.mark.parametrize("make", MAKERS)

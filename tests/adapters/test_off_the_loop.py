@@ -57,7 +57,11 @@ def gate(tmp_path: Path) -> Iterator[sayso.Gate]:
 @pytest.fixture
 def checked() -> Iterator[None]:
     """Raise where our code blocks on an event loop."""
-    with blockbuster_ctx(scanned_modules=["sayso"]):
+    with blockbuster_ctx(scanned_modules=["sayso"]) as found:
+        for function in found.functions.values():
+            # The SDK's own code, which looks for its program and writes its transcript there.
+            function.can_block_in("claude_agent_sdk/client.py", "connect")
+            function.can_block_in("claude_agent_sdk/client.py", "disconnect")
         yield
 
 
@@ -96,7 +100,16 @@ def of_dspy(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
     return on_dspy.guard(dspy.ReAct("question -> answer", tools=[pay]), gate, lm=model)
 
 
-MAKERS = [of_pydantic, of_langchain, of_openai, of_agent_framework, of_dspy]
+def of_claude(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
+    pytest.importorskip("claude_agent_sdk", reason='needs pip install "sayso[claude-agent]"')
+    from claude_agent_world import paying
+
+    from sayso.adapters import claude_agent as on_claude
+
+    return on_claude.guard(gate=gate, **paying(folder, pay))
+
+
+MAKERS = [of_pydantic, of_langchain, of_openai, of_agent_framework, of_dspy, of_claude]
 Make = Callable[[sayso.Gate, Path], FrameworkAgent]
 
 

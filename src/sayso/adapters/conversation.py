@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
@@ -210,7 +211,7 @@ class OutputTypes:
         for name, one in self._types.items():
             try:
                 loaded = load_as(one, self.dump(value))
-            except ValueError:
+            except (ValueError, PydanticUserError):  # no such value, or no type for validation
                 continue
             if type(loaded) is type(value) and loaded == value:
                 return name

@@ -27,12 +27,13 @@ else:
 from sayso.adapters.agent_framework.as_agent import edited, rejected, responded
 from sayso.adapters.agent_framework.guard import Guarded, guard, resume
 from sayso.adapters.agent_framework.middleware import Gated
-from sayso.adapters.agent_framework.workflow import GuardedWorkflow
+from sayso.adapters.agent_framework.workflow import GuardedWorkflow, WorkflowResult
 
 __all__ = [
     "Gated",
     "Guarded",
     "GuardedWorkflow",
+    "WorkflowResult",
     "edited",
     "guard",
     "rejected",

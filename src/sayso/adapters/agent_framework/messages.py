@@ -36,8 +36,8 @@ class MessageLog(ConversationLog):
         self.arguments: dict[str, Json] = {}
         #: What was said since the last reply: a service that keeps conversations has the rest.
         self.since: list[Message] = []
-        #: The input of a workflow, and its outputs so far.
-        self.input: Any = None
+        #: The input of a workflow, and its outputs so far, with the names of their types.
+        self.input: Json = None
         self.outputs: list[Json] = []
         #: The names of functions that middleware has added while the agent ran.
         self.added: list[Json] = []
@@ -48,11 +48,13 @@ class MessageLog(ConversationLog):
         if run is not None and run.snapshot is not None:
             kept = codec.loads(run.snapshot)
             self.session = AgentSession.from_dict(kept["session"])
-            self.outputs, self.added = kept["outputs"], kept.get("added", [])
+            self.added = kept.get("added", [])
+            self.outputs = kept["outputs"] if self.answer is None else self.outputs
 
     def replay(self, body: Body) -> None:
         if "input" in body:
             self.input = body["input"]
+        self.outputs = body.get("outputs", [])
         if "prompt" in body:
             self.prompt = [Message.from_dict(raw) for raw in body["prompt"]]
             self.messages += [*self._reply(), *self.prompt]
@@ -102,10 +104,10 @@ class MessageLog(ConversationLog):
         self.messages += messages
         self.since += messages
 
-    async def say_input(self, input: Any) -> None:
-        """Store the input of a workflow."""
+    async def say_input(self, text: str, input: Json) -> None:
+        """Store the input of a workflow, and its text for people."""
         self.input, self.outputs = input, []
-        await self.say(input if isinstance(input, str) else "", input=input)
+        await self.say(text, input=input)
 
     async def reply(self, before: Sequence[Message], reply: ChatResponse[Any]) -> None:
         """Store a reply that makes calls, and the results that led to it."""
@@ -114,10 +116,12 @@ class MessageLog(ConversationLog):
         self.messages += [*self._reply(), *before]
         self.open, self.since = reply, []
 
-    async def end_with(self, messages: Sequence[Message], output: Json, type: str = "") -> None:
+    async def end_with(
+        self, messages: Sequence[Message], output: Json, type: str = "", **more: Json
+    ) -> None:
         """Store the last messages, and the output that was made of them."""
         await self.cancel_answered(self.open_calls)
-        data = {"messages": _dump(messages), **_shown(messages)}
+        data = {"messages": _dump(messages), **_shown(messages), **more}
         await self.end(output, *_results(messages), type=type, **data)
 
     async def close_calls(self) -> None:

@@ -4,19 +4,26 @@ The framework's own checkpoints hold the workflow's progress; decisions are in t
 answer is given to the workflow from its last checkpoint, and only if that checkpoint still waits
 for it, so that nothing is answered twice. Rules apply to the functions of the agents in the
 workflow. Without rules, only what the framework asks about is a request.
+
+Inputs and outputs are stored as JSON with the names of their types, and loaded again as the types
+that the executors declare, so that a workflow gives the same values in whichever process it ends.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import types
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from agent_framework import (
     AgentExecutor,
     AgentResponse,
+    AgentResponseUpdate,
     AgentSession,
     ChatContext,
     ChatMiddleware,
@@ -25,6 +32,7 @@ from agent_framework import (
     Executor,
     FileCheckpointStorage,
     InProcRunnerContext,
+    Message,
     RawAgent,
     Workflow,
     WorkflowEvent,
@@ -44,10 +52,12 @@ from sayso.adapters.agent_framework.middleware import (
     make_callable,
 )
 from sayso.adapters.agent_framework.reach import AgentWalk
-from sayso.errors import Paused, Refused, SaysoError
+from sayso.adapters.conversation import OutputTypes, type_name
+from sayso.errors import InvalidCall, Paused, Refused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkAgent, FrameworkCall, FrameworkThread, FrameworkTool
+from sayso.gate.run_result import ResultStatus, RunResult
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import CallStatus
@@ -61,10 +71,37 @@ _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 _NO_ANSWER = object()
 
 
+class Outputs(tuple[Any, ...]):
+    """What the executors of a workflow have yielded, in the framework's own types."""
+
+    __slots__ = ()
+
+    @property
+    def shown(self) -> Any:
+        """The only output, or a list of them, where an agent's response is its value or text."""
+        shown = [_answer_of(one) for one in self]
+        return shown[0] if len(shown) == 1 else shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowResult(RunResult):
+    """What a guarded workflow returns, with the outputs of the framework's ``WorkflowRunResult``.
+
+    ``output`` is the only output, or a list of all; an agent's response is its value or text there.
+    """
+
+    outputs: tuple[Any, ...] = ()
+
+    def get_outputs(self) -> list[Any]:
+        """Return all outputs as the executors have yielded them; none before the run is done."""
+        return list(self.outputs)
+
+
 class GuardedWorkflow(FrameworkAgent):
     """A workflow, or a function that builds one, that servers and workers can run and resume."""
 
     channel = CHANNEL
+    result_type = WorkflowResult
 
     def __init__(
         self,
@@ -89,18 +126,30 @@ class GuardedWorkflow(FrameworkAgent):
             self.build()
         return found
 
-    async def begin(self, input: Any, thread: str) -> Any:
+    async def begin(self, input: Any, thread: str) -> Outputs:
         log = MessageLog(self.gate, thread)
         await log.load()
-        await log.say_input(input)
         return await _WorkflowDrive(self, log).begin(input)
 
-    async def go_on(self, thread: str) -> Any:
+    async def go_on(self, thread: str) -> Outputs:
         log = MessageLog(self.gate, thread)
         await log.load()
-        if log.answer is not None:
-            return log.answer["output"]
         return await _WorkflowDrive(self, log).go_on()
+
+    def dump_output(self, output: Outputs) -> Json:
+        return as_json(output.shown)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        log = MessageLog(self.gate, thread)
+        await log.load()
+        types = ValueTypes(self.build())
+        return Outputs(types.load(one) for one in log.outputs)
+
+    def _result(self, status: ResultStatus, run: str, thread: str, **more: Any) -> RunResult:
+        output = more.get("output")
+        if isinstance(output, Outputs):
+            more |= {"output": output.shown, "outputs": output}
+        return super()._result(status, run, thread, **more)
 
     def build(self) -> Workflow:
         """Return a copy of the workflow whose agents ask at the gate. Raises ``InvalidCall`` for
@@ -207,16 +256,33 @@ class _WorkflowDrive:
         self.gate = guarded.gate
         self.log = log
         self.workflow = guarded.build()
-        self.storage = guarded.storage(log)
+        self.types = ValueTypes(self.workflow)
+        self.guarded = guarded
         self.thread = FrameworkThread(self.gate, log.thread, policy=guarded.policy)
+        self.outputs = Outputs()
 
-    async def begin(self, input: Any) -> Any:
-        return await self._after(await self.workflow.run(input, checkpoint_storage=self.storage))
+    @cached_property
+    def storage(self) -> CheckpointStorage:
+        """The checkpoints of this turn."""
+        return self.guarded.storage(self.log)
 
-    async def go_on(self) -> Any:
+    async def begin(self, input: Any) -> Outputs:
+        stored = self.types.dump(input)
+        if stored is None:
+            raise InvalidCall(
+                f"an input of type {type_name(type(input))} could not be restored in another "
+                "process: declare the type in the handler that takes it, or pass JSON"
+            )
+        await self.log.say_input(_words(input), stored)
+        return await self._after(await self._run(message=input))
+
+    async def go_on(self) -> Outputs:
+        self.outputs = Outputs(self.types.load_or_json(one) for one in self.log.outputs)
+        if self.log.answer is not None:  # only the end of the run is missing
+            return self.outputs
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         if latest is None:
-            return await self.begin(self.log.input)
+            return await self._after(await self._run(message=self.types.load(self.log.input)))
         pending = latest.pending_request_info_events
         if not pending:
             # The process died between two checkpoints.
@@ -229,21 +295,21 @@ class _WorkflowDrive:
         )
         return result
 
-    async def _after(self, result: WorkflowRunResult) -> Any:
-        """Return the output, or answer what the workflow waits for."""
-        self.log.outputs += [_plain(output) for output in result.get_outputs()]
+    async def _after(self, result: WorkflowRunResult) -> Outputs:
+        """Return the outputs, or answer what the workflow waits for."""
+        made = result.get_outputs()
+        self.outputs = Outputs((*self.outputs, *made))
+        self.log.outputs += [self.types.dump(one) or {"value": as_json(one)} for one in made]
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         pending = {} if latest is None else latest.pending_request_info_events
         _check_kept(result, pending)
         if latest is not None and pending:
             await self.log.save_session()
             return await self._answer(latest.checkpoint_id, pending)
-        outputs = self.log.outputs
-        output = outputs[0] if len(outputs) == 1 else outputs
-        await self.log.end_with([], output)
-        return output
+        await self.log.end_with([], as_json(self.outputs.shown), outputs=self.log.outputs)
+        return self.outputs
 
-    async def _answer(self, checkpoint: str, pending: Mapping[str, WorkflowEvent[Any]]) -> Any:
+    async def _answer(self, checkpoint: str, pending: Mapping[str, WorkflowEvent[Any]]) -> Outputs:
         """Pass decisions to the workflow. The rest stays pending."""
         said = {id: await self._settled(id, event) for id, event in pending.items()}
         answers = {id: answer for id, answer in said.items() if answer is not None}
@@ -336,7 +402,152 @@ def _text(data: Any) -> str:
     return codec.dumps(shown)
 
 
-def _plain(output: Any) -> Json:
-    if isinstance(output, AgentResponse):
-        return output.text
-    return to_jsonable_python(output, by_alias=True, fallback=str)
+# -- inputs and outputs
+
+#: The framework's own objects, which convert themselves.
+_OWN = (AgentResponse, AgentResponseUpdate, Message, Content)
+_JSON = (str, int, float, bool, type(None))
+
+Stored = dict[str, Json]
+
+
+class ValueTypes:
+    """The types that a workflow's inputs and outputs may have: all that its executors declare, the
+    ``response_format`` of its agents, and the framework's messages and responses.
+
+    A value is stored as ``{"type": …, "value": …}``. Lists, dicts and dataclasses whose type cannot
+    be validated as a whole, such as a dataclass with messages in it, are stored part by part.
+    """
+
+    def __init__(self, workflow: Workflow) -> None:
+        declared = list(dict.fromkeys(_declared(workflow)))
+        self._types = OutputTypes(declared)
+        classes = [one for one in declared if dataclasses.is_dataclass(one)]
+        self._dataclasses: dict[str, Any] = {type_name(one): one for one in classes}
+        self._own = {type_name(one): one for one in _OWN}
+
+    def dump(self, value: Any) -> Stored | None:
+        """Return a value to store; None if ``load`` could not restore it."""
+        if type(value) in _JSON:
+            return {"value": as_json(value)}
+        if isinstance(value, _OWN):
+            return self._dump_own(value)
+        name = self._types.name_of(value)
+        if name:
+            return {"type": name, "value": self._types.dump(value)}
+        if type(value) is list:
+            return _in_parts("list", [self.dump(one) for one in value])
+        if type(value) is dict and all(type(key) is str for key in value):
+            return _in_parts("dict", {key: self.dump(one) for key, one in value.items()})
+        name = type_name(type(value))
+        if name in self._dataclasses and all(one.init for one in dataclasses.fields(value)):
+            fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+            return _in_parts(name, {key: self.dump(one) for key, one in fields.items()})
+        return None
+
+    def _dump_own(self, value: Any) -> Stored | None:
+        name = type_name(type(value))
+        if name not in self._own:
+            return None
+        stored: Stored = {"type": name, "value": as_json(value.to_dict())}
+        answer = _answer_of(value)
+        if isinstance(value, AgentResponse) and not isinstance(answer, str):
+            answer = self.dump(answer)
+            return None if answer is None else {**stored, "answer": answer}
+        return stored
+
+    def load(self, stored: Any) -> Any:
+        """Return a stored value. Raises ``ValueError`` if its type is gone or has changed."""
+        name, value = stored.get("type", ""), stored["value"]
+        if name in self._own:
+            answer = {"value": self.load(stored["answer"])} if "answer" in stored else {}
+            return self._own[name].from_dict({**value, **answer})
+        if not stored.get("parts"):
+            return self._types.load({"output": value, "type": name})
+        if name == "list":
+            return [self.load(one) for one in value]
+        parts = {key: self.load(one) for key, one in value.items()}
+        if name == "dict":
+            return parts
+        if name not in self._dataclasses:
+            raise ValueError(f"the workflow has no type {name} any more")
+        try:
+            return self._dataclasses[name](**parts)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    def load_or_json(self, stored: Any) -> Any:
+        """Return a stored value, or its JSON if its type is gone or has changed."""
+        try:
+            return self.load(stored)
+        except ValueError:
+            return _stored_json(stored)
+
+
+def _declared(workflow: Workflow) -> Iterator[Any]:
+    for executor in workflow.executors.values():
+        if isinstance(executor, WorkflowExecutor):
+            yield from _declared(executor.workflow)
+        agent = executor.agent if isinstance(executor, AgentExecutor) else None
+        options = getattr(agent, "default_options", None) or {}
+        said = [*executor.workflow_output_types, *executor.output_types, *executor.input_types]
+        for one in (*said, options.get("response_format")):
+            yield from _within(one)
+
+
+def _within(declared: Any) -> Iterator[Any]:
+    """Yield a type and the types in it, as in ``list[A | B]``, but nothing that is not a type."""
+    if declared is Any or not (isinstance(declared, type) or get_origin(declared)):
+        return
+    yield declared
+    for one in get_args(declared):
+        yield from _within(one)
+
+
+def _in_parts(name: str, parts: Any) -> Stored | None:
+    kept = parts.values() if isinstance(parts, dict) else parts
+    if any(one is None for one in kept):
+        return None
+    return {"type": name, "value": parts, "parts": True}
+
+
+def _stored_json(stored: Any) -> Json:
+    value = stored["value"]
+    if not stored.get("parts"):
+        return value
+    if isinstance(value, list):
+        return [_stored_json(one) for one in value]
+    return {key: _stored_json(one) for key, one in value.items()}
+
+
+def _answer_of(output: Any) -> Any:
+    """Return what an agent answered: the value in its ``response_format``, or its text."""
+    if not isinstance(output, AgentResponse):
+        return output
+    try:
+        value = output.value
+    except ValueError:  # not what the format asks for: the framework leaves that to its caller
+        value = None
+    return output.text if value is None else value
+
+
+def _words(input: Any) -> str:
+    """Return the text of an input, for people."""
+    if isinstance(input, list):
+        return " ".join(filter(None, map(_words, input)))
+    return input if isinstance(input, str) else str(getattr(input, "text", "") or "")
+
+
+def as_json(value: Any) -> Json:
+    """Return a value as JSON, for people and for what has no type here."""
+    return OutputTypes.dump(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _OWN):
+        return value.to_dict()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value

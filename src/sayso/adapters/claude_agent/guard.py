@@ -3,6 +3,11 @@
 A turn runs in Claude Code until it ends or a call has to wait. Then Claude Code is stopped. A
 process that resumes the turn takes the decided calls to their end by itself, and only then starts
 Claude Code again, with a transcript that holds their results.
+
+The gate is called twice for each call that a rule lets through. The ``PreToolUse`` hook sees every
+call and decides. It never answers "allow", because other hooks, of the options or of a settings
+file, may change the arguments beside it. It answers "ask", and Claude Code then calls
+``can_use_tool`` after all hooks, which passes on the arguments that the gate has decided about.
 """
 
 from __future__ import annotations
@@ -27,8 +32,10 @@ from claude_agent_sdk import (
     PermissionResultDeny,
     ResultMessage,
     SdkMcpTool,
+    ServerToolUseBlock,
     ToolPermissionContext,
     ToolResultBlock,
+    ToolUseBlock,
     UserMessage,
     create_sdk_mcp_server,
     project_key_for_directory,
@@ -46,6 +53,7 @@ from sayso.adapters.claude_agent.messages import (
     result_block,
 )
 from sayso.adapters.conversation import OutputTypes
+from sayso.adapters.reach import Held, Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
@@ -64,13 +72,14 @@ from sayso.policy import Policy
 from sayso.policy.policy import NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
-from sayso.sync import read
+from sayso.sync import read, to_thread
 from sayso.types import Json, Reviewer, ToolCall, Verdict
 
 CHANNEL = "claude-agent"
 SERVER = "sayso"
 
 _WAITS = "This call waits for a decision. It was not made."
+_BARE = "CLAUDE_CODE_SIMPLE"
 _FOREVER = 10 * 365 * 86_400.0
 _CONTINUE = "Continue."
 _ANYTHING = {"type": "object", "additionalProperties": True}
@@ -84,6 +93,7 @@ def guard(
     policy: Policy | None = None,
     *,
     tools: Sequence[SdkMcpTool[Any]] = (),
+    ungated: Iterable[str] = (),
 ) -> Guarded:
     """Make Claude ask through the gate before it uses a tool.
 
@@ -93,11 +103,16 @@ def guard(
     ``mcp__files__write``. If no rule matches such a tool, Claude Code's own permissions decide, and
     what they would ask about is asked at the gate.
 
-    Raises ``InvalidCall`` for options that decide without the gate.
+    Raises ``InvalidCall`` for options that decide without the gate, and with a list of what the
+    gate cannot reach, unless ``ungated`` names it: clients of the SDK that a tool runs, and tools
+    that Claude's API runs (``web_search``), which end the run where they are used.
     """
     check_gate(gate, policy)
     _check_options(options)
-    return Guarded(options, gate, policy, tools)
+    coverage = Coverage(ungated)
+    _list(options, tools, gate.agent, coverage)
+    coverage.check()
+    return Guarded(options, gate, policy, tools, coverage)
 
 
 async def resume(
@@ -116,14 +131,26 @@ def _check_options(options: Any) -> None:
     ours = {
         "can_use_tool": "the gate decides in its place",
         "permission_prompt_tool_name": "the gate decides in its place",
+        "permission_prompt_tool": "the gate decides in its place",
         "resume": "the thread keeps the conversation",
+        "continue": "the thread keeps the conversation",
         "session_id": "the thread keeps the conversation",
         "continue_conversation": "the thread keeps the conversation",
         "session_store": "the gate's store keeps the conversation",
     }
     for name, why in ours.items():
-        if getattr(options, name, None):
+        if getattr(options, name, None) or name.replace("_", "-") in options.extra_args:
             raise InvalidCall(f"leave {name} out of the options: {why}", name)
+    if "PermissionRequest" in (options.hooks or {}):
+        raise InvalidCall(
+            "leave PermissionRequest out of the hooks: the gate decides in its place", "hooks"
+        )
+    if "bare" in options.extra_args or options.env.get(_BARE):
+        raise InvalidCall(
+            f"leave --bare and {_BARE} out of the options: Claude Code would not call the gate's "
+            "hook",
+            "extra_args",
+        )
     servers = options.mcp_servers if isinstance(options.mcp_servers, Mapping) else {}
     for name, server in servers.items():
         if isinstance(server, Mapping) and server.get("type") == "sdk":
@@ -136,11 +163,34 @@ def _check_options(options: Any) -> None:
         raise InvalidCall(f"the name {SERVER!r} is taken: give your server another", "mcp_servers")
 
 
-def _coverage(options: ClaudeAgentOptions, tools: Sequence[SdkMcpTool[Any]]) -> Coverage:
-    """Return what Claude can reach. All of it is gated: the hook sees every call."""
-    found, own = Coverage(), "claude"
+def _copied(options: ClaudeAgentOptions) -> ClaudeAgentOptions:
+    """Return a copy of the options, to which nothing can be added that was not checked."""
+    copied = copy.copy(options)
+    for name, value in vars(options).items():
+        if isinstance(value, list | dict):
+            setattr(copied, name, copy.copy(value))
+    return copied
+
+
+class _ClientWalk(Walk):
+    """Finds the clients of the SDK that a tool's function holds or builds."""
+
+    targets = (ClaudeSDKClient,)
+    builders = ("query",)
+
+    def _is_framework(self, value: Any) -> bool:
+        # A client's own method ``query`` builds nothing.
+        return value is not ClaudeSDKClient.query and super()._is_framework(value)
+
+
+def _list(
+    options: ClaudeAgentOptions, tools: Sequence[SdkMcpTool[Any]], own: str, found: Coverage
+) -> None:
+    """Add what Claude can reach to the table. The hook sees every call of it, so that only what the
+    code of our tools starts can go past the gate."""
     for tool in tools:
         found.gated(own, "tool", tool.name, "the gate runs it")
+        _list_clients(tool, own, found)
     note = "Claude Code runs it, once the gate has allowed the call"
     named = options.tools if isinstance(options.tools, list) else None
     for name in ["Claude Code's own tools"] if named is None else named:
@@ -151,9 +201,28 @@ def _coverage(options: ClaudeAgentOptions, tools: Sequence[SdkMcpTool[Any]]) -> 
     else:
         for name in servers:
             found.gated(own, "MCP server", name, note)
+    for plugin in options.plugins:
+        found.gated(own, "plugin", str(plugin.get("path")), note)
     for name in options.agents or ():
         found.gated(own, "agent", name, "a call that needs a decision is denied: it cannot wait")
-    return found
+
+
+def _list_clients(tool: SdkMcpTool[Any], own: str, found: Coverage) -> None:
+    walk, function = _ClientWalk(), tool.handler
+    inside = [Held(one, "client", "a variable") for one in walk.inside(function)]
+    for held in (*inside, *walk.out_of_reach(function)):
+        if isinstance(held.value, walk.targets):
+            why = (
+                f"{tool.name} finds it as {held.by}, and its tools would run past the gate: call "
+                "run(...) of guard(options, gate) there, with a thread of its own"
+            )
+            found.missed(own, "client", f"{held.name} in {tool.name}", why)
+    for name in walk.built_by(function):
+        why = (
+            f"{tool.name} starts another Claude with it, whose tools would run past the gate: call "
+            "run(...) of guard(options, gate) there, with a thread of its own"
+        )
+        found.missed(own, "client", f"{name} in {tool.name}", why)
 
 
 class Guarded(FrameworkAgent):
@@ -165,11 +234,12 @@ class Guarded(FrameworkAgent):
         self,
         options: ClaudeAgentOptions,
         gate: Gate,
-        policy: Policy | None = None,
-        tools: Sequence[SdkMcpTool[Any]] = (),
+        policy: Policy | None,
+        tools: Sequence[SdkMcpTool[Any]],
+        coverage: Coverage,
     ) -> None:
-        super().__init__(gate, Inbox(gate.store), _coverage(options, tools))
-        self.options = options
+        super().__init__(gate, Inbox(gate.store), coverage)
+        self.options = _copied(options)
         self.policy = policy
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) < len(tools):
@@ -230,6 +300,10 @@ class Turn:
     _results: dict[str, Block] = field(default_factory=dict)
     #: The calls of our tools that Claude Code is about to make: name, arguments and id.
     _next: list[tuple[str, str, str]] = field(default_factory=list)
+    #: The calls that the hook has let through, with the arguments that may run.
+    _cleared: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Claude Code calls our hooks.
+    _hooked: bool = False
     _saving: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: The first error at the gate, which has to end the run.
     _error: BaseException | None = None
@@ -245,6 +319,9 @@ class Turn:
                 warnings.simplefilter("ignore", CanUseToolShadowedWarning)
                 await client.connect(_spoken(prompt))
             ended = await self._listen(client)
+        except SaysoError:
+            await client.interrupt()  # at once: to disconnect is to wait for it
+            raise
         finally:
             await client.disconnect()
         if self._error is not None:
@@ -261,6 +338,8 @@ class Turn:
 
     async def _listen(self, client: ClaudeSDKClient) -> ResultMessage | None:
         async for message in client.receive_messages():
+            if isinstance(message, AssistantMessage):
+                self._check_reply(message)
             if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
                 for block in filter(None, map(dump_block, message.content)):
                     self._unsaved.append((message.message_id or "", block))
@@ -274,6 +353,20 @@ class Turn:
                 return message
         return None
 
+    def _check_reply(self, message: AssistantMessage) -> None:
+        """Raise, which stops Claude Code, if a reply makes calls that the gate does not see."""
+        for block in message.content:
+            if isinstance(block, ToolUseBlock) and not self._hooked:
+                raise SaysoError(
+                    "Claude Code calls no hooks, so the gate cannot see what it runs: it was "
+                    f"stopped. Find out what turns hooks off ({_BARE}?), and resume the thread"
+                )
+            if isinstance(block, ServerToolUseBlock) and not block.name.startswith("tool_search"):
+                coverage = self.guarded.coverage()
+                why = "Claude's API runs it without asking: turn it off in Claude Code"
+                coverage.missed(self.guarded.name, "hosted tool", block.name, why)
+                coverage.check()
+
     def _event(self, id: str) -> asyncio.Event:
         return self._seen.setdefault(id, asyncio.Event())
 
@@ -283,6 +376,8 @@ class Turn:
             given,
             can_use_tool=self._may_use,
             hooks=self._hooks(given.hooks or {}),
+            # Not inherited from the environment of this process either.
+            env={**given.env, _BARE: "0"},
             mcp_servers=self._servers(given.mcp_servers),
         )
         # Claude Code says the last words itself: they are the prompt of this run.
@@ -291,17 +386,21 @@ class Turn:
         last = before.messages[-1]
         if last["role"] == "user" and (last["content"] is prompt or _is_text(last, prompt)):
             before.messages.pop()
-        session, folder = str(uuid.uuid4()), os.path.realpath(given.cwd or os.getcwd())
+        session, folder = str(uuid.uuid4()), await to_thread(os.path.realpath, given.cwd or ".")
         entries: Any = before.transcript(session, folder, __cli_version__)
         if entries:
             store = InMemorySessionStore()
-            key = project_key_for_directory(folder)
+            key = await to_thread(project_key_for_directory, folder)
             await store.append({"project_key": key, "session_id": session}, entries)
             options = replace(options, resume=session, session_store=store)
         return options
 
     def _hooks(self, given: Mapping[Any, Any]) -> Any:
-        ours = {"PreToolUse": self._before_call, "PostToolBatch": self._after_calls}
+        ours = {
+            "UserPromptSubmit": self._before_reply,
+            "PreToolUse": self._before_call,
+            "PostToolBatch": self._after_calls,
+        }
         hooks = {name: list(matchers) for name, matchers in given.items()}
         for name, hook in ours.items():
             matcher = HookMatcher(hooks=[hook], timeout=_FOREVER, on_failure="block")
@@ -341,20 +440,25 @@ class Turn:
 
     # -- called by Claude Code
 
+    async def _before_reply(self, input: Any, id: str | None, context: Any) -> Any:
+        """Notice, before the model is called, that Claude Code calls hooks."""
+        self._hooked = True
+        return {}
+
     async def _before_call(self, input: Any, id: str | None, context: Any) -> Any:
         """Judge a call of any tool."""
         name, args = str(input["tool_name"]), dict(input["tool_input"])
         if id is None or self._error is not None:
             return _deny("Nothing was run: the call has no id, or the run has failed.")
         if input.get("agent_id"):
-            return await self._of_sub_agent(name, args)
+            return await self._of_sub_agent(id, name, args)
         await asyncio.wait_for(self._event(id).wait(), 60)
         try:
             await self._save()
             if self.guarded.face(name) is not None:
                 short = name.removeprefix(f"mcp__{SERVER}__")
                 self._next.append((short, codec.canonical(args).decode(), id))
-                return _allow()
+                return self._clear(id, args)
             return await self._of_others(id, name, args, asks=False)
         except (SaysoError, Paused) as error:
             return self._failed(error)
@@ -362,18 +466,27 @@ class Turn:
     async def _may_use(
         self, name: str, args: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        """Ask about a call that Claude Code's own permissions would ask about."""
-        if context.tool_use_id is None or context.agent_id:
-            said: Any = _deny("A person has to approve this call, and cannot: it has no thread.")
-        else:
+        """Allow a call that the hook has let through, with those arguments. Ask about a call that
+        Claude Code's own permissions would ask about."""
+        id = context.tool_use_id or ""
+        if id and id not in self._cleared and not context.agent_id:
             try:
-                said = await self._of_others(context.tool_use_id, name, args, asks=True)
+                said = await self._of_others(id, name, args, asks=True)
             except (SaysoError, Paused) as error:
                 said = self._failed(error)
-        output = said["hookSpecificOutput"]
-        if output["permissionDecision"] == "allow":
-            return PermissionResultAllow(updated_input=output.get("updatedInput") or args)
-        return PermissionResultDeny(message=output["permissionDecisionReason"])
+            if id not in self._cleared:
+                why = said["hookSpecificOutput"]["permissionDecisionReason"]
+                return PermissionResultDeny(message=why)
+        if id not in self._cleared:
+            return PermissionResultDeny(
+                message="A person has to approve this call, and cannot: it has no thread."
+            )
+        return PermissionResultAllow(updated_input=self._cleared.pop(id))
+
+    def _clear(self, id: str, args: dict[str, Any]) -> Any:
+        """Let a call through with these arguments, and no others: see ``_may_use``."""
+        self._cleared[id] = args
+        return _answer("ask", "The gate has decided about this call.")
 
     async def _after_calls(self, input: Any, id: str | None, context: Any) -> Any:
         """End the turn before the model is called again, if a call waits."""
@@ -460,7 +573,7 @@ class Turn:
         if not outcome.ok or outcome.by_person:
             return _deny(outcome.text)
         stored = args if outcome.call is None else codec.loads(outcome.call.args)
-        return _allow(None if stored == args else stored)
+        return self._clear(id, stored)
 
     def _approved_before(self, name: str, args: Mapping[str, Any]) -> Call | None:
         """Return the approved call that the model was told to make again, if this is it."""
@@ -473,7 +586,7 @@ class Turn:
                     return row
         return None
 
-    async def _of_sub_agent(self, name: str, args: dict[str, Any]) -> Any:
+    async def _of_sub_agent(self, id: str, name: str, args: dict[str, Any]) -> Any:
         """Judge a call inside a sub-agent, which cannot wait: what needs a decision is denied."""
         face = self.guarded.face(name)
         terms = await policy_terms(
@@ -484,7 +597,7 @@ class Turn:
             self.guarded.policy,
         )
         if face is None and terms.verdict is Verdict.ALLOW:
-            return {} if terms.rule == NEEDS_APPROVAL else _allow()
+            return {} if terms.rule == NEEDS_APPROVAL else self._clear(id, args)
         return _deny(
             "A sub-agent cannot use this tool: its calls go through a person or are recorded, so "
             "make the call in the main conversation."
@@ -537,14 +650,13 @@ def _is_text(message: Mapping[str, Any], prompt: Any) -> bool:
     return bool(message["content"] == [{"type": "text", "text": prompt}])
 
 
-def _allow(args: Any = None) -> Any:
-    decision = {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
-    return {"hookSpecificOutput": {**decision, **({} if args is None else {"updatedInput": args})}}
-
-
 def _deny(why: str) -> Any:
-    decision = {"hookEventName": "PreToolUse", "permissionDecision": "deny"}
-    return {"hookSpecificOutput": {**decision, "permissionDecisionReason": why}}
+    return _answer("deny", why)
+
+
+def _answer(decision: str, why: str) -> Any:
+    answer = {"hookEventName": "PreToolUse", "permissionDecision": decision}
+    return {"hookSpecificOutput": {**answer, "permissionDecisionReason": why}}
 
 
 async def _allowed(args: dict[str, Json]) -> str:
