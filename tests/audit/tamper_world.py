@@ -180,8 +180,8 @@ class PgDatabase:
         with self._db.transaction():
             # What the triggers would write is among the rows.
             self._db.execute("SET LOCAL session_replication_role = replica")
-            self._db.execute(f"TRUNCATE {', '.join(self._kept)}")  # type: ignore[arg-type]
             for table, rows in self._kept.items():
+                self._db.execute(f"DELETE FROM {table}")  # type: ignore[arg-type]
                 if rows:
                     columns = ", ".join(rows[0])
                     with self._db.cursor().copy(f"COPY {table} ({columns}) FROM STDIN") as copy:  # type: ignore[arg-type]
