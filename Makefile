@@ -1,7 +1,7 @@
 # Every target makes its own environment: `make demo` and `make test` work in a fresh clone.
 
 PYTHONS ?= python3.13 python3.12 python3.11 python3
-WORKERS ?= 3
+WORKERS ?= 4
 ARGS    ?=
 AGENTS  ?= $(HOME)/.cache/sayso-agents
 UV      := 0.13.7

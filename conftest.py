@@ -55,25 +55,42 @@ hypothesis.settings.register_profile("sayso", hypothesis.settings(), deadline=No
 hypothesis.settings.load_profile("sayso")
 
 
-#: The files that take longest, longest first. They start first, because a worker that started one
-#: last would leave the others idle. `make test` keeps this order.
+#: The files that take longest, roughly longest first. They start first, because a worker that
+#: started one of them last would leave the others idle. `make test` keeps this order.
 SLOWEST = (
     "audit/test_tamper_matrix.py",
-    "temporal/test_workflows.py",
-    "pages/test_pages_inbox.py",
-    "stores/test_conformance.py",
+    "agent/test_agent_kill.py",
     "pages/test_pages_people.py",
-    "cli/test_chat.py",
+    "pages/test_pages_connections.py",
     "cli/test_serving.py",
-    "e2e/test_kill.py",
+    "stores/test_conformance.py",
+    "hooks/test_program.py",
+    "pages/test_pages_inbox.py",
+    "server/test_openapi.py",
     "adapters/test_one_system.py",
+    "e2e/test_kill.py",
+    "temporal/test_workflows.py",
     "cli/test_cli_prompt.py",
+    "cli/test_stopping.py",
+    "pages/test_pages_many.py",
+    "test_engine_properties.py",
+    "cli/test_chat_scripts.py",
+    "cli/test_cli_reading.py",
+    "adapters/test_langgraph_dev.py",
+    "pages/test_pages_chat.py",
+    "adapters/test_langchain_own_tests.py",
+    "temporal/test_server_dies.py",
+    "mcp_proxy/test_proxy_faults.py",
+    "cli/test_chat.py",
+    "gate/test_settle.py",
+    "mcp_proxy/test_proxy_node.py",
     "adapters/test_story_pydantic_ai.py",
     "adapters/test_story_langchain.py",
     "adapters/test_story_openai_agents.py",
-    "gate/test_settle.py",
-    "temporal/test_server_dies.py",
-    "server/test_openapi.py",
+    "hooks/test_settings.py",
+    "cli/test_cli_prompt_screen.py",
+    "agent/test_agent_properties.py",
+    "test_examples.py",
 )
 
 

@@ -137,7 +137,8 @@ class PgDatabase:
         self.schema = schema
         self._db = psycopg.connect(shared_url(), autocommit=True)
         self._db.execute(f'SET search_path TO "{schema}"')
-        self._kept: Rows = {}
+        #: The rows of each table, as COPY writes them.
+        self._kept: dict[str, bytes] = {}
 
     def open(self, keys: Keyring, clock: FakeClock) -> Store:
         return PostgresStore(shared_url(), schema=self.schema, keys=keys, clock=clock, size=2)
@@ -174,23 +175,26 @@ class PgDatabase:
         self._db.execute(statement.replace("?", "%s"), values)  # type: ignore[arg-type]
 
     def keep(self) -> None:
-        self._kept = self.read()
+        for table in self.columns():
+            with self._db.cursor().copy(f"COPY {table} TO STDOUT") as copy:  # type: ignore[arg-type]
+                self._kept[table] = b"".join(copy)
 
     def restore(self) -> None:
         with self._db.transaction():
             # What the triggers would write is among the rows.
             self._db.execute("SET LOCAL session_replication_role = replica")
-            self._db.execute(f"TRUNCATE {', '.join(self._kept)}")  # type: ignore[arg-type]
+            # Of so few rows, DELETE takes a fraction of the time of TRUNCATE.
+            self._db.execute("; ".join(f"DELETE FROM {table}" for table in self._kept))  # type: ignore[arg-type]
             for table, rows in self._kept.items():
                 if rows:
-                    columns = ", ".join(rows[0])
-                    with self._db.cursor().copy(f"COPY {table} ({columns}) FROM STDIN") as copy:  # type: ignore[arg-type]
-                        for row in rows:
-                            copy.write_row(list(row.values()))
+                    with self._db.cursor().copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[arg-type]
+                        copy.write(rows)
             for table, column in (("event", "pos"), ("call", "n")):
-                most = max(row[column] for row in self._kept[table])
                 sequence = f'"{self.schema}".{table}_{column}_seq'
-                self._db.execute("SELECT setval(%s, %s)", [sequence, most])
+                self._db.execute(
+                    f"SELECT setval(%s, max({column})) FROM {table}",  # type: ignore[arg-type]
+                    [sequence],
+                )
 
     def close(self) -> None:
         self._db.execute(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')

@@ -115,7 +115,7 @@ def test_no_task_needs_more_than_fifty_milliseconds(
     crowded: Demo, browser: Browser, tmp_path: Path
 ) -> None:
     """A long task, in time of the processor, which no other program on the machine adds to."""
-    assert min(longest_in_trace(crowded, browser, tmp_path / "trace.json") for _ in range(3)) < 50
+    assert any(longest_in_trace(crowded, browser, tmp_path / "trace.json") < 50 for _ in range(3))
 
 
 def longest_in_trace(crowded: Demo, browser: Browser, path: Path) -> float:

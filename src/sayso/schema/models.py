@@ -85,6 +85,10 @@ class Result(RootModel[Any]):
     model_config = ConfigDict(**_BASE64, ser_json_inf_nan="strings")
 
 
+#: Shared by most functions, because a model takes milliseconds to build.
+_NOTHING_FIXED = create_model("NothingFixed", __config__=_ARGUMENTS)
+
+
 def arguments(
     tool: str, call: inspect.Signature, meanings: Mapping[str, str], constants: Mapping[str, Any]
 ) -> tuple[type[BaseModel], dict[str, Any]]:
@@ -114,6 +118,8 @@ def arguments(
 
 def fixed(tool: str, parameters: list[inspect.Parameter]) -> type[BaseModel]:
     """Return a model of the arguments that ``functools.partial`` fixes, with these values."""
+    if not parameters:
+        return _NOTHING_FIXED
     for parameter in parameters:
         try:
             model, _ = _build(tool, [parameter])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -13,11 +14,12 @@ from sayso.errors import StoreError, StoreVersion
 _BEGIN = re.compile(r"\bBEGIN\b")
 
 
-def migrations(dialect: str) -> list[tuple[int, str]]:
+@cache
+def migrations(dialect: str) -> tuple[tuple[int, str], ...]:
     """Return the numbered SQL files of a dialect, in order."""
     folder = files("sayso.stores.sql") / "migrations" / dialect
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
-    return sorted((int(entry.name[:4]), entry.read_text()) for entry in found)
+    return tuple(sorted((int(entry.name[:4]), entry.read_text()) for entry in found))
 
 
 def version_of(names: set[str], execute: Callable[[str, Sequence[Any]], Any], url: str) -> int:
@@ -89,7 +91,8 @@ def migrate(
         execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(number),))
 
 
-def _statements(text: str) -> list[str]:
+@cache
+def _statements(text: str) -> tuple[str, ...]:
     """Split SQL at its semicolons, except inside ``BEGIN`` … ``END`` and ``$$`` … ``$$``."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
     found, statement = [], ""
@@ -100,7 +103,7 @@ def _statements(text: str) -> list[str]:
         if statement and not in_dollars and not (in_trigger and not statement.endswith("END")):
             found.append(statement)
             statement = ""
-    return found
+    return tuple(found)
 
 
 def check_key(

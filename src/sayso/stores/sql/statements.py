@@ -199,9 +199,10 @@ TAKE_EFFECT = (
 )
 FREE_EFFECT = "DELETE FROM effect WHERE key = ? AND call = ?"
 
-#: Reads no rows, and fails if a table or column that the stores use is missing.
-CHECK_TABLES = "SELECT count(*) FROM " + ", ".join(
-    f"(SELECT {columns} FROM {table} LIMIT 0) AS of_{table}"
+#: Reads no rows, and fails if a table or column that the stores use is missing. Not one query over
+#: all tables: PostgreSQL would take 20 milliseconds to choose the order of their joins.
+CHECK_TABLES = "SELECT " + ", ".join(
+    f"EXISTS (SELECT {columns} FROM {table} LIMIT 0)"
     for table, columns in {
         "meta": "key, value",
         "thread": THREAD,
