@@ -33,6 +33,8 @@ from sayso.stores import open_store
 from sayso.stores.base import Query, Store, Viewer, engine_deps
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.rowcodec import call_from, call_values, run_from, run_values
+from sayso.stores.sql.statements import POSTGRES, SQLITE
+from sayso.stores.sql.totals import count_threads
 from sayso.types import Reviewer
 from tests.postgres_server import PostgresServer
 
@@ -40,6 +42,7 @@ PLANS = Path(__file__).with_name("plans.txt")
 LOOKS = 20
 Mac = Callable[[bytes], str]
 _BATCH = 5000
+PEOPLE = ("ana", "ben", "cleo", "dan", "eve")
 #: What is asked: the tools of the store, and the terms of each.
 TOOLS: dict[str, dict[str, Any]] = {
     "refund": {},
@@ -88,10 +91,23 @@ def fill(url: str, pending: int, closed: int) -> None:
         for each, count in ((asked, pending), (done, closed)):
             for call_id in each:
                 copy(database, mac, url.startswith("sqlite"), call_id, count // len(each))
+        update_all_totals(database, url.startswith("sqlite"))
         database.commit()
     if not url.startswith("sqlite"):
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
+
+
+def update_all_totals(database: Any, lite: bool) -> None:
+    """Bring the totals of the statistics up to date, as seals do."""
+
+    def execute(text: str, values: Any) -> Any:
+        return database.execute(text if lite else text.replace("?", "%s"), values)
+
+    threads = [row[0] for row in execute("SELECT DISTINCT thread FROM call", ()).fetchall()]
+    for start in range(0, len(threads), _BATCH):
+        batch = threads[start : start + _BATCH]
+        count_threads(execute, SQLITE if lite else POSTGRES, batch)
 
 
 def connected(url: str) -> Any:
@@ -148,8 +164,10 @@ def copy(database: Any, mac: Mac, lite: bool, call_id: str, count: int) -> None:
                 thread=new_run.thread,
                 created=call.created - later,
             )
-            by_person = listed[-1]
-            place = [*listed[:-1], None if by_person is None else by_person - later + n % 600]
+            # People who take between a second and two hours.
+            person, took = PEOPLE[n % len(PEOPLE)], n * 7919 % 7200 * 1_000_000
+            by_person = None if listed[-1] is None else new.created + took
+            place = [*listed[:-2], None if by_person is None else person, by_person]
             new_run = new_run._replace(mac=row_mac(new_run, mac))
             yield run_values(new_run), (*call_values(new._replace(mac=row_mac(new, mac))), *place)
 
@@ -214,6 +232,7 @@ def looks(store: Any) -> dict[str, Callable[[], Any]]:
         "runs of a status and agent": lambda: store.runs(status="paused", agent="clerk"),
         "insights, admin": lambda: stats(store, admin, 7),
         "insights, reviewer": lambda: stats(store, reviewer, 7),
+        "insights, 90 days": lambda: stats(store, admin, 90),
     }
 
 

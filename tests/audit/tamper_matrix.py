@@ -262,7 +262,10 @@ class Matrix:
             return self._one(self.rows[table], thread=_SWAPPED[row["thread"]])
         if table in ("call", "run"):
             return None
+        content = row.keys() - self._keys[table]
         near = [other for other in self.rows[table] if other != row]
+        if content:  # exchanging the same for the same changes nothing
+            near = [other for other in near if any(other[name] != row[name] for name in content)]
         for name in ("thread", "person", "tool", "kind"):
             if name in row:
                 near = [other for other in near if other[name] == row[name]] or near

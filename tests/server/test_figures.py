@@ -1,14 +1,19 @@
-"""The figures about deciding: whose days are counted, and that a count with an end says so."""
+"""The figures about deciding: whose days are counted, and what is counted in them."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
-import pytest
 from served import Served, opened
 
 from sayso.server.routes import stats
 from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
+from sayso.testing import FakeClock
+from sayso.testing.world import World
 from sayso.types import Micros, Reviewer
 
 
@@ -34,14 +39,66 @@ def test_the_first_day_is_counted_from_its_morning() -> None:
     assert [day["day"] for day in figures["per_day"]] == ["2023-11-13", "2023-11-14"]
 
 
-def test_too_many_to_count_is_said(open_server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_count_what_happened_in_the_days_of_a_zone(tmp_path: Path) -> None:
+    """From midnight in Kathmandu, a quarter to seven in the evening before in UTC."""
+    clock = FakeClock(datetime(2026, 3, 1, 18, 0, tzinfo=UTC))
+    with closing(SqliteStore(tmp_path / "store.db", clock=clock)) as store:
+        world = World(store, clock, lambda store: store)
+
+        def decided(seconds: float, *, by: str = "ana", decision: str = "approve") -> None:
+            call = world.ask(run=f"r{clock()}", thread=f"t{clock()}")
+            clock.advance(seconds)
+            world.decide(call, decision, by=by)
+
+        decided(1)
+        clock.set(datetime(2026, 3, 1, 18, 15, tzinfo=UTC))
+        decided(2)
+        decided(40, decision="reject")
+        store.seal()
+        clock.set(datetime(2026, 3, 2, 18, 14, tzinfo=UTC))
+        decided(300, by="ben")  # asked on the second of March, decided on the third
+        expires = world.ask("pay", run="late", thread="late", expires_in=60)
+        clock.advance(60)
+        world.expire(expires)
+        clock.advance(2 * 3600)
+        world.ask("pay", run="open", thread="open")
+        clock.advance(120)
+        zone = ZoneInfo("Asia/Kathmandu")
+        figures = stats.stats(store, Reviewer("root", role="admin"), 2, zone)
+    assert figures["since"] == "2026-03-02T00:00:00+05:45"
+    assert figures["per_day"] == [
+        {"day": "2026-03-02", "asked": 3, "decided": 2, "expired": 0},
+        {"day": "2026-03-03", "asked": 2, "decided": 1, "expired": 1},
+    ]
+    assert figures["tools"] == [
+        {
+            **{"tool": "send", "asked": 3, "approved": 2, "edited": 0, "rejected": 1},
+            **{"responded": 0, "expired": 0, "rate": 2 / 3},
+        },
+        {
+            **{"tool": "pay", "asked": 2, "approved": 0, "edited": 0, "rejected": 0},
+            **{"responded": 0, "expired": 1, "rate": None},
+        },
+    ]
+    decided_figures = figures["decided"]
+    assert (decided_figures["count"], decided_figures["expired"]) == (3, 1)
+    assert decided_figures["under_three_seconds"] == 1
+    assert 40 <= decided_figures["median_seconds"] <= 45
+    assert 300 <= decided_figures["p95_seconds"] <= 330
+    assert [(row["name"], row["count"], row["under_three"]) for row in figures["reviewers"]] == [
+        ("ana", 2, 1),
+        ("ben", 1, 0),
+    ]
+    assert [bar["count"] for bar in figures["histogram"]] == [1, 0, 1, 1, 0, 0]
+    assert figures["open"]["count"] == 1
+    assert [bar["count"] for bar in figures["open"]["by_age"]] == [0, 1, 0, 0, 0]
+
+
+def test_figures_count_every_request(open_server: Served) -> None:
     client = open_server.client()
     for n in range(6):
         opened(client, f"k{n}")
-    whole = client.get("/api/stats").json()
-    assert (whole["open"]["count"], whole["open"]["more"], whole["whole"]) == (6, False, True)
-    monkeypatch.setattr(stats, "_MAX_REQUESTS", 4)
-    cut = client.get("/api/stats").json()
-    assert (cut["open"]["count"], cut["open"]["more"], cut["whole"]) == (4, True, False)
-    newest = client.get("/api/requests", params={"sort": "newest"}).json()["items"]
-    assert cut["since"] == newest[3]["created_at"]
+    figures = client.get("/api/stats").json()
+    assert (figures["open"]["count"], figures["per_day"][-1]["asked"]) == (6, 6)
+    oldest = client.get("/api/requests").json()["items"][0]
+    assert figures["open"]["oldest_at"] == oldest["created_at"]

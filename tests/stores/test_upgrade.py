@@ -21,6 +21,7 @@ from sayso.stores.postgres import PostgresStore
 from sayso.stores.sql import migrate
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
+from sayso.testing.world import World
 
 #: The first migration is frozen: stores exist that were made with it. What comes later is a file of
 #: its own, with the next number.
@@ -111,9 +112,16 @@ def test_paused_runs_are_decided_and_finished_after_an_upgrade(
     assert verify(store).ok
 
 
-#: Undoes migrations 5 and 6, except that three indexes are not as they were.
-_TO_VERSION_4 = """
-DROP TRIGGER call_opened{on}; DROP TRIGGER call_moved{on}; DROP TRIGGER call_deleted{on};
+#: Undoes migration 7, except that an index is not as it was.
+_TO_VERSION_6 = """
+DROP TRIGGER request_added{on}; DROP TRIGGER request_changed{on};
+DROP TABLE request_change; DROP TABLE request_series; DROP TABLE request_total;
+UPDATE meta SET value = '6' WHERE key = 'version';
+"""
+#: Undoes migrations 5 to 7, except that three indexes are not as they were.
+_TO_VERSION_4 = f"""
+{_TO_VERSION_6}
+DROP TRIGGER call_opened{{on}}; DROP TRIGGER call_moved{{on}}; DROP TRIGGER call_deleted{{on}};
 DROP INDEX call_open_age; DROP INDEX call_open_expiry; DROP INDEX call_open_requester;
 DROP INDEX call_list_status; DROP TABLE request_group; DROP TABLE open_count;
 ALTER TABLE call DROP COLUMN request_group; ALTER TABLE call DROP COLUMN decided_by;
@@ -149,7 +157,7 @@ def test_what_is_open_is_counted_when_a_store_of_version_4_is_opened(
         with closing(sqlite3.connect(tmp_path / "store.db")) as db:
             db.executescript(_TO_VERSION_4.format(on=""))
     else:
-        functions = "count_open, count_open_again, sum_open_count"
+        functions = "count_open, count_open_again, sum_open_count, note_change"
         place.sql(
             f"{_TO_VERSION_4.format(on=' ON call')} DROP FUNCTION {functions} CASCADE; "
             "DROP TABLE offer"
@@ -159,6 +167,53 @@ def test_what_is_open_is_counted_when_a_store_of_version_4_is_opened(
         assert [group.count for group in store.groups(Query(), of_zoe)] == [1]
         assert store.waiting() == {"asked": 5, "in_doubt": 0}
         assert (store.miscounted(), verify(store).problems) == (0, [])
+
+
+@pytest.mark.parametrize("dialect", FROZEN)
+def test_what_happened_is_counted_when_a_store_of_version_6_is_opened(
+    dialect: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    clock = FakeClock()
+    options: dict[str, Any] = {"clock": clock, "keys": Keyring.parse(new_key())}
+    if dialect == "sqlite":
+        open_store = partial(SqliteStore, tmp_path / "store.db", **options)
+    else:
+        place = request.getfixturevalue("place")
+        open_store = partial(PostgresStore, place.url, schema=place.schema, **options)
+    began = [clock() + hours * 3600 * 1_000_000 for hours in (0, 1, 30)]
+    with closing(open_store()) as store:
+        world = World(store, clock, lambda store: store)
+        world.ask(run="waits", thread="waits", reviewers=("ana",))
+        # One wait for each step that times are rounded to, and for the edges between them.
+        for n, waited in enumerate((0, 2.9, 19, 20, 59, 61, 599, 600, 3700, 86_400, 200_000)):
+            call = world.ask(run=f"r{n}", thread=f"t{n}")
+            clock.advance(waited)
+            world.decide(call, ("approve", "reject", "respond")[n % 3], by=f"p{n % 2}")
+        expires = world.ask(run="late", thread="late", expires_in=10)
+        clock.advance(10)
+        world.expire(expires)
+        viewers = (Viewer(), Viewer(names=frozenset(("ana",))), Viewer(names=frozenset(("zoe",))))
+        before = [store.tallies(viewer, began) for viewer in viewers]
+        assert sum(before[0].times.values()) == 11
+    undo = _TO_VERSION_6.format(on="" if dialect == "sqlite" else " ON call")
+    if dialect == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+            db.executescript(undo)
+    else:
+        place.sql(f"{undo} DROP FUNCTION note_change")
+
+    def counted(store: Store) -> list[Any]:
+        found = [store.tallies(viewer, began) for viewer in viewers]
+        return [(sorted(one.tallies), one.times) for one in found]
+
+    with closing(open_store()) as store:
+        assert counted(store) == [(sorted(one.tallies), one.times) for one in before]
+        assert (store.wrong_totals({}), verify(store).problems) == (0, [])
+        world = World(store, clock, lambda store: store)
+        world.decide(world.ask(run="next", thread="next", id="req_next"))
+        store.seal()
+        assert sum(store.tallies(Viewer(), began).times.values()) == 12
+        assert store.wrong_totals({}) == 0
 
 
 @pytest.mark.parametrize("dialect", FROZEN)

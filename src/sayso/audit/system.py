@@ -28,7 +28,7 @@ from sayso.engine.grants import grant_bytes, principal_bytes
 from sayso.errors import UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Event, Principal
-from sayso.stores.base import StoreReads
+from sayso.stores.base import History, StoreReads
 from sayso.stores.row_checks import row_wrong
 from sayso.stores.seals import Seal, seal_bytes
 from sayso.types import Grant, Micros
@@ -157,6 +157,8 @@ class SystemThread:
         self._seq, self._hash = 0, ""
         #: Pruned runs, and the time before which their events were pruned.
         self._pruned: dict[str, Micros] = {}
+        #: What statistics count of pruned requests.
+        self.pruned_requests: Counter[History] = Counter()
         self.grants: dict[str, Issued] = {}
         self.tokens: dict[str, Issued] = {}
 
@@ -177,6 +179,8 @@ class SystemThread:
         if event.type == "pruned" and self._counts(event):
             for run in body["runs"]:
                 self._pruned[run] = max(body["before"], self._pruned.get(run, 0))
+            for *history, many in body["requests"]:
+                self.pruned_requests[History(*history)] += many
         elif event.type == "granted":
             self.grants[body["grant"]] = Issued(event, body)
         elif event.type == "token_created":

@@ -632,6 +632,7 @@ class _StoreCheck:
         self._grants_and_tokens()
         self._effect_keys()
         self._open_counts()
+        self._totals()
 
     def _missing_threads(self) -> None:
         for thread in self._seals.heads.keys() - self._found.threads - self._found.skipped:
@@ -692,6 +693,18 @@ class _StoreCheck:
             return
         if wrong:
             self._report_row(f"counts of open requests that do not match the requests: {wrong}")
+
+    def _totals(self) -> None:
+        """Check the totals of the statistics, which have no MAC."""
+        if self._problems.found:
+            return  # rows that are missing or changed add up to other totals
+        try:
+            wrong = self._rows.wrong_totals(self._system.pruned_requests)
+        except DAMAGE_ERRORS as error:
+            self._report_row(f"the totals of the statistics cannot be read: {error}")
+            return
+        if wrong:
+            self._report_row(f"totals of the statistics that do not match the requests: {wrong}")
 
     def _grants_and_tokens(self) -> None:
         try:

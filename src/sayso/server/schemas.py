@@ -842,7 +842,6 @@ class OpenStats(View):
     """The requests that wait for a person."""
 
     count: int
-    more: bool = Field(description="whether there are too many to count")
     oldest_at: datetime | None
     by_age: list[Bar]
 
@@ -892,8 +891,7 @@ class StatsView(View):
     """Statistics over the requests that you may see."""
 
     days: int
-    since: datetime = Field(description="where counting begins; later than the days if not `whole`")
-    whole: bool
+    since: datetime = Field(description="when the first day begins")
     open: OpenStats
     decided: DecidedStats
     per_day: list[DayStats]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -164,22 +164,59 @@ class ListedCall(NamedTuple):
     decided_at: Micros | None
 
 
-class Outcomes(NamedTuple):
-    """Requests that have these five in common, for statistics."""
+class History(NamedTuple):
+    """What happened to a request, as far as statistics count it."""
 
-    #: Whether the viewer may see them.
-    visible: bool
-    #: The public status, or ``asked`` or ``in_doubt`` while it is open.
-    list_status: str
     kind: str
     tool: str
-    #: Who decided; "" if no person has.
-    decided_by: str
-    created: list[Micros]
-    #: When each was decided; empty if no person has.
-    decided: list[Micros]
-    #: When the expired ones expired; empty for others.
-    expired: list[Micros]
+    #: The names of the reviewers, as a JSON array.
+    reviewers: str
+    #: When it was asked, in slots.
+    asked: int
+    #: ``expired``, how a person decided, or "" if neither happened.
+    outcome: str = ""
+    #: When, in slots.
+    ended: int = 0
+    #: Who decided, and in how many seconds, rounded down; "" and -1 if no person did.
+    person: str = ""
+    took: int = -1
+
+
+class Tally(NamedTuple):
+    """How often something happened to the requests of a tool, in each of some periods."""
+
+    #: ``asked``, ``expired``, or how a person decided: a public status.
+    what: str
+    kind: str
+    tool: str
+    counts: tuple[int, ...]
+
+
+class DecisionTime(NamedTuple):
+    """Decisions of one person that took about as long; ``listing.took_width`` says how about."""
+
+    person: str
+    approved: bool
+    #: At least this many seconds.
+    seconds: int
+
+
+class Tallies(NamedTuple):
+    """What happened to requests, counted."""
+
+    tallies: list[Tally]
+    #: How many decisions were made in all periods together.
+    times: dict[DecisionTime, int]
+
+
+class OpenAges(NamedTuple):
+    """Open requests, counted by age."""
+
+    total: int
+    #: When the oldest was created.
+    oldest: Micros | None
+    #: How many were created in each of the periods.
+    newer: tuple[int, ...]
 
 
 class Subscription(Protocol):
@@ -245,23 +282,28 @@ class StoreReads(Protocol):
         """Count the requests of a query in groups; its order, start and limit are ignored."""
         ...
 
-    def outcomes(
-        self,
-        viewer: Viewer,
-        *,
-        status: str = "any",
-        since: Micros = 0,
-        sort: str = "newest",
-        limit: int,
-    ) -> list[Outcomes]:
-        """Return what became of the first requests of a list, at most ``limit`` of them.
+    def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
+        """Count what happened to requests in periods that begin at these times, in order.
 
-        ``sort`` is ``newest`` or ``oldest``. Reads an index only, so it checks no MAC.
+        Each period ends where the next begins, and the last has no end. Times are rounded down to
+        15 minutes. Counts the requests for everyone and those for one of the viewer's names, also
+        pruned ones; it reads totals, and checks no MAC.
         """
+        ...
+
+    def open_ages(self, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
+        """Count the open requests of the same viewer, and those created in each period."""
         ...
 
     def miscounted(self) -> int:
         """Return how many counts of open requests differ from the requests, for the audit."""
+        ...
+
+    def wrong_totals(self, pruned: Mapping[History, int]) -> int:
+        """Return how many series of ``tallies`` differ from the requests, for the audit.
+
+        ``pruned`` is what the record says of the requests that were pruned.
+        """
         ...
 
     def waiting(self) -> dict[str, int]:
@@ -532,10 +574,22 @@ def _matches(scope: str, args: str) -> bool:
 
 
 def pruned_note(
-    before: Micros, by: str, forgotten: list[tuple[str, str]], counts: dict[str, int]
+    before: Micros,
+    by: str,
+    forgotten: list[tuple[str, str]],
+    counts: dict[str, int],
+    requests: Mapping[History, int],
 ) -> Note:
-    """Return the note that names what was pruned; the audit accepts missing bodies only with it."""
-    body = {"before": before, "runs": sorted(run for _, run in forgotten), "counts": counts}
+    """Return the note that names what was pruned; the audit accepts missing bodies only with it.
+
+    The pruned requests stay counted in statistics, so the note says what is counted of them.
+    """
+    body = {
+        "before": before,
+        "runs": sorted(run for _, run in forgotten),
+        "counts": counts,
+        "requests": sorted([*history, many] for history, many in requests.items()),
+    }
     return Note(type="pruned", actor=by, body=body)
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from sayso import codec
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import ListedCall, Query, Viewer
+from sayso.stores.base import History, ListedCall, Query, Viewer
 from sayso.types import Micros, RequestStatus, plain_name
 from sayso.views import is_request, public_status
 
@@ -138,6 +139,77 @@ def decided(call: Call) -> tuple[str | None, Micros | None]:
     return decision.by, None if decision.channel == "policy" else decision.at
 
 
+#: A time is counted in slots of 15 minutes: every time zone's day begins with one.
+SLOT: Micros = 900_000_000
+#: The list statuses of requests that a person decided, and which of them are approvals.
+DECIDED, APPROVING = ("approved", "edited", "rejected", "responded"), ("approved", "edited")
+#: Up to how many seconds (0: any) the time to a decision is rounded down to multiples of how many.
+TOOK_STEPS = ((20, 1), (60, 5), (600, 30), (3600, 180), (86_400, 1800), (0, 21_600))
+
+
+class Series(NamedTuple):
+    """Facts that are counted together: of a tool, or of a person and the time taken."""
+
+    #: ``asked``, an outcome, or ``for`` or ``against`` with the time taken.
+    what: str
+    kind: str
+    tool: str
+    reviewers: str
+    person: str = ""
+    took: int = -1
+
+
+def took_width(seconds: int) -> int:
+    """Return the width of the step that a time to a decision was rounded down to."""
+    return next(step for end, step in TOOK_STEPS if seconds < end or not end)
+
+
+def history_of(
+    kind: str,
+    tool: str,
+    reviewers: str,
+    list_status: str,
+    created: Micros,
+    decided_at: Micros | None,
+    decided_by: str | None,
+    expires_at: Micros | None,
+) -> History | None:
+    """Return what statistics count of a request; ``None`` if no person was asked."""
+    if list_status == UNASKED:
+        return None
+    asked = History(kind, tool, reviewers, created // SLOT)
+    if list_status == "expired":
+        ended = created if expires_at is None else expires_at
+        return asked._replace(outcome=list_status, ended=ended // SLOT)
+    if decided_at is None or list_status not in DECIDED:
+        return asked
+    took = max(decided_at - created, 0) // 1_000_000
+    took -= took % took_width(took)
+    return asked._replace(
+        outcome=list_status, ended=decided_at // SLOT, person=decided_by or "", took=took
+    )
+
+
+def history_of_call(call: Call) -> History | None:
+    """Return what statistics count of a call."""
+    group, (by, at) = group_key_of(call), decided(call)
+    names = (group.kind, group.tool, group.reviewers)
+    return history_of(*names, list_status_of(call), call.created, at, by, call.expires_at)
+
+
+def facts_of(history: History) -> list[tuple[Series, int]]:
+    """Return the series that count a request, each with the slot in which it does."""
+    kind, tool, reviewers = history[:3]
+    facts = [(Series("asked", kind, tool, reviewers), history.asked)]
+    if history.outcome:
+        facts.append((Series(history.outcome, kind, tool, reviewers), history.ended))
+    if history.took >= 0:
+        what = "for" if history.outcome in APPROVING else "against"
+        times = Series(what, "", "", reviewers, history.person, history.took)
+        facts.append((times, history.ended))
+    return facts
+
+
 def is_listed_right(found: ListedCall, description: str) -> bool:
     """Return whether the lists and counts show a call as its row says.
 
@@ -199,6 +271,15 @@ def fits(call: Call, query: Query) -> bool:
     return query.risk in (None, call.terms.risk.level) and (
         query.kind in (None, "in_doubt", call.kind)
     )
+
+
+def sees_group(viewer: Viewer, reviewers: Sequence[str]) -> bool:
+    """Return whether a viewer sees every request with these reviewers."""
+    if viewer.names is None:
+        return True
+    if not reviewers:
+        return not viewer.only_theirs
+    return not viewer.names.isdisjoint(reviewers)
 
 
 def is_for(viewer: Viewer, call: Call) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from sayso import codec
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.engine.row_macs import row_mac
@@ -33,13 +35,17 @@ from sayso.stores.base import (
     RESERVED_SECONDS,
     Boundary,
     Cursor,
+    DecisionTime,
     Due,
+    History,
     Hub,
     ListedCall,
     Listener,
-    Outcomes,
+    OpenAges,
     Query,
     RequestGroup,
+    Tallies,
+    Tally,
     Viewer,
     age_key,
     age_start,
@@ -53,14 +59,18 @@ from sayso.stores.base import (
 )
 from sayso.stores.listing import (
     OPEN,
+    SLOT,
     SearchKey,
     decided,
+    facts_of,
     fits,
     group_key_of,
+    history_of_call,
     is_for,
     list_status_of,
     list_statuses_of,
     search_key_of,
+    sees_group,
     short,
     shows,
 )
@@ -94,6 +104,8 @@ class MemoryStore:
         self._cursors: dict[str, str] = {}
         self._runs: dict[str, Run] = {}
         self._calls: dict[str, Call] = {}
+        #: What statistics still count of pruned calls.
+        self._pruned: Counter[History] = Counter()
         self._order: dict[str, int] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._tools: dict[str, Tool] = {}
@@ -264,7 +276,10 @@ class MemoryStore:
                 if event.run in ids and event.body is not None:
                     self._events[index] = event._replace(body=None)
                     counts["bodies"] += 1
+            pruned: Counter[History] = Counter()
             for call in [c for c in self._calls.values() if c.run in ids]:
+                if (history := history_of_call(call)) is not None:
+                    pruned[history] += 1
                 del self._calls[call.id], self._by_key[call.run, call.key]
                 counts["calls"] += 1
             for thread, said in self._messages.items():
@@ -276,7 +291,8 @@ class MemoryStore:
                     counts["messages"] += len(gone)
             for run in over:
                 del self._runs[run.id]
-            self.transact(pruned_note(before, by, forgotten, counts))
+            self._pruned += pruned
+            self.transact(pruned_note(before, by, forgotten, counts, pruned))
             self.seal()
             return counts
 
@@ -372,29 +388,37 @@ class MemoryStore:
         tool = self._tools.get(call.tool_digest)
         return search_key_of(call, "" if tool is None else tool.description)
 
-    def outcomes(
-        self,
-        viewer: Viewer,
-        *,
-        status: str = "any",
-        since: Micros = 0,
-        sort: str = "newest",
-        limit: int,
-    ) -> list[Outcomes]:
-        query = Query(status=status, created_after=since, sort=sort, limit=limit)
-        found: dict[tuple[Any, ...], Outcomes] = {}
-        for _, call in self.page(query):
-            by, at = decided(call)
-            person = by if at is not None and by is not None else ""
-            what = (list_status_of(call), call.kind, short(call.tool), person)
-            key = (is_for(viewer, call), *what)
-            one = found.setdefault(key, Outcomes(key[0], *what, [], [], []))
-            one.created.append(call.created)
-            if at is not None:
-                one.decided.append(at)
-            if one.list_status == "expired" and call.expires_at is not None:
-                one.expired.append(call.expires_at)
-        return list(found.values())
+    def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
+        slots = [at // SLOT for at in since]
+        counts: dict[tuple[str, str, str], list[int]] = {}
+        times: Counter[DecisionTime] = Counter()
+        histories = Counter(map(history_of_call, list(self._calls.values()))) + self._pruned
+        for history, many in histories.items():
+            if history is None or not sees_group(viewer, codec.loads(history.reviewers)):
+                continue
+            for series, slot in facts_of(history):
+                period = bisect_right(slots, slot) - 1
+                if period < 0:
+                    continue
+                if series.took >= 0:
+                    times[DecisionTime(series.person, series.what == "for", series.took)] += many
+                else:
+                    key = (series.what, series.kind, series.tool)
+                    counts.setdefault(key, [0] * len(slots))[period] += many
+        return Tallies([Tally(*key, tuple(each)) for key, each in counts.items()], dict(times))
+
+    def open_ages(self, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
+        created = [
+            call.created
+            for call in list(self._calls.values())
+            if list_status_of(call) in OPEN and sees_group(viewer, call.terms.reviewers)
+        ]
+        periods = Counter(bisect_right(since, at) - 1 for at in created)
+        newer = tuple(periods[n] for n in range(len(since)))
+        return OpenAges(len(created), min(created, default=None), newer)
+
+    def wrong_totals(self, pruned: Mapping[History, int]) -> int:
+        return 0
 
     def miscounted(self) -> int:
         return 0

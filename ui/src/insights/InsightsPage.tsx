@@ -5,7 +5,7 @@ import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/resource";
 import { Link, useQuery } from "../shared/router";
-import { exact, thousands } from "../shared/format";
+import { thousands } from "../shared/format";
 import type { Stats } from "../shared/types";
 import { visible } from "../shared/visible";
 import { percent, span } from "./figures";
@@ -72,13 +72,8 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
           <p>Nobody reads that fast. Ask less often for what is always approved, or ask for more than one person.</p>
         </Notice>
       )}
-      {!stats.whole && (
-        <Notice title={`Counted since ${exact(stats.since)}`}>
-          <p>There were more requests in this period than are counted here.</p>
-        </Notice>
-      )}
       <dl className="tiles">
-        <Tile name="Open now" value={`${thousands(open.count)}${open.more ? "+" : ""}`}>
+        <Tile name="Open now" value={thousands(open.count)}>
           {open.oldest_at ? (
             <>
               oldest <Age at={open.oldest_at} />

@@ -316,11 +316,9 @@ export interface Verification {
 }
 
 export interface Stats {
-  /** Where counting begins; later than the days do, if not `whole`. */
+  /** When the first day begins. */
   since: string;
-  whole: boolean;
-  /** `more`: there are too many to count. */
-  open: { count: number; more: boolean; oldest_at: string | null; by_age: { label: string; count: number }[] };
+  open: { count: number; oldest_at: string | null; by_age: { label: string; count: number }[] };
   decided: {
     count: number;
     median_seconds: number | null;

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import pairwise
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,19 +19,16 @@ from sayso.server.openapi import errors
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import StatsView
 from sayso.server.service import service_of
-from sayso.stores.base import Outcomes, Store, Viewer
+from sayso.stores.base import DecisionTime, Store, Tally, Viewer
+from sayso.stores.listing import APPROVING, DECIDED, took_width
 from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, Micros, Reviewer, moment
 
 router = APIRouter(prefix="/api", tags=["record"])
 
-#: Count at most this many requests, the newest ones, so that no page waits for the others.
-_MAX_REQUESTS = 20_000
-_DECIDED = ("approved", "edited", "rejected", "responded")
-_APPROVED = ("approved", "edited")
 #: An approval in fewer seconds was hardly read.
-_HASTY = 3.0
+_HASTY = 3
 _Buckets = tuple[tuple[int, str], ...]
 _DECISION_TIMES: _Buckets = (
     *((3, "< 3 s"), (10, "3-10 s"), (60, "10-60 s"), (600, "1-10 min"), (3600, "10-60 min")),
@@ -66,10 +61,10 @@ async def get_stats(
 
 
 def stats(store: Store, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str, Json]:
-    """Return the statistics of the last days, over the requests that this person may see.
+    """Return the statistics of the last days, over the requests for this person or for everyone.
 
-    ``since`` is where counting begins. It is later than the first day if there were too many
-    requests to count; ``whole`` is then false.
+    Times to a decision are counted in steps (``listing.TOOK_STEPS``), so that medians and
+    percentiles are estimates within a step.
     """
     now = store.now()
     today = moment(now).astimezone(zone).date()
@@ -77,113 +72,107 @@ def stats(store: Store, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str
     starts = [datetime.fromisoformat(name).replace(tzinfo=zone) for name in names]
     begins = [round(start.timestamp() * 1_000_000) for start in starts]
     viewer = viewer_of(by)
-    everything = store.outcomes(viewer, since=begins[0], limit=_MAX_REQUESTS)
-    created = [at for one in everything for at in one.created]
-    whole = len(created) < _MAX_REQUESTS
-    found = [one for one in everything if one.visible]
-    decided = [one for one in found if one.decided]
+    found = store.tallies(viewer, begins)
+    totals: Counter[str] = Counter()
+    for tally in found.tallies:
+        totals[tally.what] += sum(tally.counts)
     return {
         "days": days,
-        "since": (starts[0] if whole else moment(min(created))).isoformat(),
-        "whole": whole,
+        "since": starts[0].isoformat(),
         "open": _open(store, viewer, now),
-        "decided": _times(decided)
-        | {"expired": sum(len(one.created) for one in found if one.list_status == "expired")},
-        "per_day": _per_day(found, names, begins),
-        "tools": _by_tool(found),
-        "reviewers": _by_reviewer(decided),
-        "histogram": _histogram(_seconds(decided), _DECISION_TIMES, "> 1 h"),
+        "decided": _times(found.times) | {"expired": totals["expired"]},
+        "per_day": _per_day(found.tallies, names),
+        "tools": _by_tool(found.tallies),
+        "reviewers": _by_reviewer(found.times),
+        "histogram": _histogram(found.times),
     }
 
 
-def _seconds(decided: list[Outcomes]) -> list[float]:
-    """Return how long people took to decide."""
-    return [
-        max(at - made, 0) / 1_000_000
-        for one in decided
-        for made, at in zip(one.created, one.decided, strict=True)
-    ]
-
-
-def _times(decided: list[Outcomes]) -> dict[str, Json]:
-    seconds = sorted(_seconds(decided))
-    approved = [one for one in decided if one.list_status in _APPROVED]
-    p95 = seconds[min(int(len(seconds) * 0.95), len(seconds) - 1)] if seconds else None
+def _times(times: Mapping[DecisionTime, int]) -> dict[str, Json]:
+    steps: Counter[int] = Counter()
+    hasty = 0
+    for time, many in times.items():
+        steps[time.seconds] += many
+        hasty += many if time.approved and time.seconds < _HASTY else 0
     return {
-        "count": len(seconds),
-        "median_seconds": statistics.median(seconds) if seconds else None,
-        "p95_seconds": p95,
-        "under_three_seconds": sum(took < _HASTY for took in _seconds(approved)),
+        "count": steps.total(),
+        "median_seconds": _percentile(steps, 0.5),
+        "p95_seconds": _percentile(steps, 0.95),
+        "under_three_seconds": hasty,
     }
+
+
+def _percentile(steps: Counter[int], share: float) -> float | None:
+    """Estimate a percentile: the decisions of a step are taken to be spread evenly over it."""
+    rank = share * steps.total()
+    for seconds, many in sorted(steps.items()):
+        if rank <= many:
+            return round(seconds + took_width(seconds) * rank / many, 2)
+        rank -= many
+    return None
 
 
 def _open(store: Store, viewer: Viewer, now: Micros) -> dict[str, Json]:
-    read = store.outcomes(viewer, status="pending", sort="oldest", limit=_MAX_REQUESTS)
-    created = [at for one in read if one.visible for at in one.created]
-    ages = [(now - at) / 1_000_000 for at in created]
+    ages = [seconds for seconds, _ in _AGES]
+    found = store.open_ages(viewer, [now - age * 1_000_000 for age in reversed(ages)])
+    counts = [*reversed(found.newer), found.total - sum(found.newer)]
+    labels = [*(label for _, label in _AGES), "> 1 day"]
     return {
-        "count": len(created),
-        "more": sum(len(one.created) for one in read) == _MAX_REQUESTS,
-        "oldest_at": moment(min(created)).isoformat() if created else None,
-        "by_age": _histogram(ages, _AGES, "> 1 day"),
+        "count": found.total,
+        "oldest_at": None if found.oldest is None else moment(found.oldest).isoformat(),
+        "by_age": [
+            {"label": label, "count": count} for label, count in zip(labels, counts, strict=True)
+        ],
     }
 
 
-def _per_day(
-    found: list[Outcomes], names: list[str], begins: list[Micros]
-) -> list[dict[str, Json]]:
-    def by_day(times: Iterable[Micros]) -> list[int]:
-        ordered = sorted(times)
-        ends = [bisect_left(ordered, start) for start in begins] + [len(ordered)]
-        return [end - start for start, end in pairwise(ends)]
-
-    asked = by_day(at for one in found for at in one.created)
-    decided = by_day(at for one in found for at in one.decided)
-    expired = by_day(at for one in found for at in one.expired)
-    return [
-        {"day": name, "asked": asked[n], "decided": decided[n], "expired": expired[n]}
-        for n, name in enumerate(names)
+def _per_day(tallies: Iterable[Tally], names: list[str]) -> list[dict[str, Json]]:
+    days: list[dict[str, Json]] = [
+        {"day": name, "asked": 0, "decided": 0, "expired": 0} for name in names
     ]
+    for tally in tallies:
+        what = "decided" if tally.what in DECIDED else tally.what
+        for day, count in zip(days, tally.counts, strict=True):
+            day[what] += count
+    return days
 
 
-def _by_tool(found: list[Outcomes]) -> list[dict[str, Json]]:
+def _by_tool(tallies: Iterable[Tally]) -> list[dict[str, Json]]:
     by_tool: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for one in found:
-        by_tool[one.tool or one.kind][one.list_status] += len(one.created)
+    for tally in tallies:
+        by_tool[tally.tool or tally.kind][tally.what] += sum(tally.counts)
     rows = []
     for tool, counts in by_tool.items():
-        decided = sum(counts[name] for name in _DECIDED)
-        approved = sum(counts[name] for name in _APPROVED)
-        row = {name: counts[name] for name in (*_DECIDED, "expired")}
-        rate = approved / decided if decided else None
-        rows.append({"tool": inline(tool), "asked": counts.total(), **row, "rate": rate})
+        decided = sum(counts[name] for name in DECIDED)
+        approved = sum(counts[name] for name in APPROVING)
+        row = {name: counts[name] for name in ("asked", *DECIDED, "expired")}
+        rows.append({"tool": inline(tool), **row, "rate": approved / decided if decided else None})
     return sorted(rows, key=lambda row: (-row["asked"], row["tool"]))
 
 
-def _by_reviewer(decided: list[Outcomes]) -> list[dict[str, Json]]:
-    by_name: defaultdict[str, list[Outcomes]] = defaultdict(list)
-    for one in decided:
-        by_name[one.decided_by].append(one)
+def _by_reviewer(times: Mapping[DecisionTime, int]) -> list[dict[str, Json]]:
+    by_name: defaultdict[str, dict[DecisionTime, int]] = defaultdict(dict)
+    for time, many in times.items():
+        by_name[time.person][time] = many
     rows = []
     for name, theirs in by_name.items():
-        times = _times(theirs)
+        figures = _times(theirs)
         rows.append(
             {
                 "name": inline(name),
-                "count": times["count"],
-                "median_seconds": times["median_seconds"],
-                "under_three": times["under_three_seconds"],
+                "count": figures["count"],
+                "median_seconds": figures["median_seconds"],
+                "under_three": figures["under_three_seconds"],
             }
         )
     return sorted(rows, key=lambda row: (-row["count"], row["name"]))
 
 
-def _histogram(seconds: list[float], buckets: _Buckets, last: str) -> list[dict[str, Json]]:
-    """Count seconds by bucket: each has an upper bound and a label; ``last`` has no bound."""
-    ordered = sorted(seconds)
-    ends = [0, *(bisect_left(ordered, below) for below, _ in buckets), len(ordered)]
-    labels = [*(label for _, label in buckets), last]
-    return [
-        {"label": label, "count": end - start}
-        for label, (start, end) in zip(labels, pairwise(ends), strict=True)
-    ]
+def _histogram(times: Mapping[DecisionTime, int]) -> list[dict[str, Json]]:
+    """Count decisions by bucket. Each bucket ends where a step does."""
+    ends = [seconds for seconds, _ in _DECISION_TIMES]
+    counts: Counter[int] = Counter()
+    for time, many in times.items():
+        counts[bisect_right(ends, time.seconds)] += many
+    labels = [*(label for _, label in _DECISION_TIMES), "> 1 h"]
+    return [{"label": label, "count": counts[n]} for n, label in enumerate(labels)]

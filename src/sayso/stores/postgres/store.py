@@ -724,6 +724,7 @@ class PostgresStore(SqlReads):
         def one(runs: list[str]) -> dict[str, int]:
             def body(attempt: Attempt) -> dict[str, int]:
                 attempt.lock(SYSTEM_THREAD)
+                attempt.execute(_SEALING, (self.schema,))  # which also counts in the totals
                 execute, deps, decode = attempt.execute, self._deps, self._decode
                 counts, note = prune(execute, deps, decode, runs, before, by, POSTGRES)
                 _, work = run_commands(self._transaction(attempt), (note,))

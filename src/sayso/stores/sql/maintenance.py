@@ -19,6 +19,7 @@ from sayso.stores.seals import Seal, Unsealed, next_seal
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.rowcodec import thread_from
 from sayso.stores.sql.statements import SQLITE, Dialect, Execute
+from sayso.stores.sql.totals import count_changes, count_threads, histories_of_runs
 from sayso.types import Micros
 
 # The system thread comes first: a pruning counts, under plain links, once it is sealed.
@@ -48,9 +49,10 @@ def find_unsealed(rows: Callable[[str, Sequence[Any]], list[Any]]) -> Unsealed:
 def seal_moved(
     execute: Execute, keys: Keyring, at: Micros, dialect: Dialect = SQLITE
 ) -> Seal | None:
-    """Seal chains that moved, up to ``MOST_HEADS``, inside the caller's transaction.
+    """Seal chains that moved, up to ``MOST_HEADS``, and bring the totals of statistics up to date.
 
-    A chain that another writer has locked is left for the next seal.
+    Runs inside the caller's transaction. A chain that another writer has locked is left for the
+    next seal.
     """
     if not keys.can_sign:
         return None
@@ -64,6 +66,7 @@ def seal_moved(
     execute(_ADD, (seal.n, seal.at, seal.heads, seal.prev, seal.hash, seal.signature))
     # The rows are locked in this transaction, so ``seq`` is what was signed.
     execute(_REACH.format(dialect.strings), (codec.dumps([row[0] for row in moved]),))
+    count_changes(execute, dialect)
     return seal
 
 
@@ -129,6 +132,8 @@ def prune(
         threads.update({row.id: row for row in decode.listed(thread_from, rows)})
     # Look again now that the threads are locked.
     forgotten = [pair for pair in over() if pair[0] in threads]
+    count_threads(execute, dialect, [thread for thread, _ in forgotten])
+    requests = histories_of_runs(execute, dialect, [run for _, run in forgotten])
     for pair in forgotten:
         said = [row[0] for row in execute(_SAID, pair).fetchall()]
         if said:
@@ -142,7 +147,7 @@ def prune(
     if len(runs) < PRUNE_RUNS:  # the last batch
         for statement in _ORPHANS:
             execute(statement, ())
-    return counts, pruned_note(before, by, forgotten, counts)
+    return counts, pruned_note(before, by, forgotten, counts, requests)
 
 
 def prune_in_batches(

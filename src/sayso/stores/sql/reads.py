@@ -14,7 +14,7 @@ planner that does not know a limit assumes a tenth of all rows, and plans again 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest, nsmallest
 from typing import Any
@@ -33,10 +33,12 @@ from sayso.rows import (
 from sayso.stores.base import (
     NEVER,
     Due,
+    History,
     ListedCall,
-    Outcomes,
+    OpenAges,
     Query,
     RequestGroup,
+    Tallies,
     Viewer,
     age_key,
     age_start,
@@ -57,6 +59,7 @@ from sayso.stores.listing import (
 from sayso.stores.row_checks import UNCHECKED, RowDecoder, log, tampered
 from sayso.stores.seals import Seal
 from sayso.stores.sql import statements as sql
+from sayso.stores.sql import totals
 from sayso.stores.sql.rowcodec import (
     call_from,
     conversation_from,
@@ -168,7 +171,7 @@ class RequestPage:
         text = (
             "SELECT list_status, kind, agent, tool, risk, many, "
             f"(SELECT {END} {here} ORDER BY {END} LIMIT 1), "
-            f"(SELECT created {here} ORDER BY n LIMIT 1) FROM ({counted}) AS counted "
+            f"(SELECT min(created) {here}) FROM ({counted}) AS counted "
             f"JOIN request_group ON request_group.id = counted.request_group WHERE {whole}"
         )
         return text, [*shown_values * 3, *whole_values]
@@ -456,11 +459,6 @@ class RequestPage:
         return (f"({text})", values) if ids else None
 
 
-def _numbers(text: str | None) -> list[int]:
-    """Parse numbers joined by commas."""
-    return [] if text is None else list(map(int, text.split(",")))
-
-
 def _words_are(wanted: Wanted) -> Piece:
     """Match the words of a search key; a text without words matches none."""
     text = " AND ".join(["words LIKE ?"] * len(wanted.words)) or "1 = 0"
@@ -605,62 +603,14 @@ class SqlReads:
         counted = "SELECT list_status, sum(many) FROM open_count GROUP BY list_status"
         return dict.fromkeys(OPEN, 0) | {name: int(many) for name, many in self._rows(counted)}
 
-    def outcomes(
-        self,
-        viewer: Viewer,
-        *,
-        status: str = "any",
-        since: Micros = 0,
-        sort: str = "newest",
-        limit: int,
-    ) -> list[Outcomes]:
-        # One index has all of it, so that no row is read. Each list is walked on its own.
-        order = _ORDER[sort]
-        columns = (
-            "n, list_status, created, request_group, decided_at, decided_by, requester, expires_at"
-        )
-        walks = " UNION ALL ".join(
-            f"SELECT * FROM (SELECT {columns} FROM call WHERE list_status <> '' "
-            f"AND list_status = '{name}' AND created >= ? ORDER BY {order} LIMIT {limit:d}) AS w"
-            for name in list_statuses_of(Query(status=status))
-        )
-        values: list[Any] = [since] * walks.count("?")
-        seen, names = "1 = 1", sorted(viewer.names or ())
-        if viewer.names is not None:
-            marks = ", ".join("?" * len(names))
-            meant = " OR ".join([f"? IN ({self._dialect.reviewers})"] * len(names))
-            seen = (
-                f"(request_group IN (SELECT id FROM request_group WHERE reviewers = '[]' "
-                f"OR {meant}) OR requester IN ({marks}) OR decided_by IN ({marks}))"
-            )
-        numbers = self._dialect.numbers.format
-        person = "CASE WHEN decided_at IS NULL THEN '' ELSE decided_by END"
-        grouped = (
-            f"SELECT {seen} AS seen, list_status, request_group, {person} AS person, "
-            f"{numbers('created')} AS made, "
-            f"{numbers('decided_at')} AS decided, {numbers('expires_at')} AS ends FROM "
-            f"(SELECT * FROM ({walks}) AS walked ORDER BY {order} LIMIT {limit:d}) AS first "
-            "GROUP BY 1, 2, 3, 4"
-        )
-        statement = (
-            "SELECT seen, list_status, kind, tool, person, made, decided, ends FROM "
-            f"({grouped}) AS grouped JOIN request_group ON request_group.id = grouped.request_group"
-        )
-        return [
-            Outcomes(
-                bool(seen),
-                list_status,
-                kind,
-                tool,
-                person,
-                _numbers(made),
-                _numbers(decided),
-                _numbers(ends) if list_status == "expired" else [],
-            )
-            for seen, list_status, kind, tool, person, made, decided, ends in self._rows(
-                statement, (*names * 3, *values)
-            )
-        ]
+    def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
+        return totals.tallies(self._rows, self._dialect, viewer, since)
+
+    def open_ages(self, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
+        return totals.open_ages(self._rows, self._dialect, viewer, since)
+
+    def wrong_totals(self, pruned: Mapping[History, int]) -> int:
+        return totals.wrong_totals(self._rows, pruned)
 
     def miscounted(self) -> int:
         of = "list_status, request_group, search_key"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,16 @@ import pytest
 
 from sayso.engine.commands import Propose, Reask
 from sayso.rows import Call, Tool
-from sayso.stores.base import Query, Viewer
-from sayso.stores.listing import is_for
+from sayso.stores.base import DecisionTime, History, Query, Viewer
+from sayso.stores.listing import (
+    OPEN,
+    SLOT,
+    facts_of,
+    history_of_call,
+    is_for,
+    list_status_of,
+    sees_group,
+)
 from sayso.testing.world import SECOND, World, seconds, tool_of
 from sayso.types import Reviewer, Risk
 
@@ -41,7 +50,7 @@ def _walk(
 
 
 class Paging:
-    """``page``, ``groups``, ``waiting`` and ``calls_like``."""
+    """``page``, ``groups``, ``tallies``, ``waiting`` and ``calls_like``."""
 
     def _one_of_each(self, world: World) -> dict[str, Call]:
         calls = {
@@ -248,28 +257,80 @@ class Paging:
             assert group.expires == min(ends, default=None)
             assert group.created == min(call.created for call in calls)
 
-    def test_outcomes_match_the_pages(self, world: World) -> None:
+    def test_tallies_are_those_of_the_pages(self, world: World) -> None:
+        began = world.clock() // SLOT * SLOT
         self._crowd(world)
-        for status, sort, limit in (("any", "newest", 99), ("pending", "oldest", 3)):
-            for names in (None, ("zoe",), ("ana",), ("cleo", "group:money")):
-                viewer = Viewer(names=None if names is None else frozenset(names))
-                listed = world.store.page(Query(status=status, sort=sort, limit=limit))
-                calls = [call for _, call in listed]
-                found = world.store.outcomes(viewer, status=status, sort=sort, limit=limit)
-                assert sorted(at for one in found for at in one.created) == sorted(
-                    call.created for call in calls
-                )
-                visible = [call for call in calls if is_for(viewer, call)]
-                decided = [c.decision for c in visible if c.decision is not None]
-                people = [(d.by, d.at) for d in decided if d.channel != "policy"]
-                seen = [one for one in found if one.visible]
-                assert sum(len(one.created) for one in seen) == len(visible)
-                assert sorted((one.decided_by, at) for one in seen for at in one.decided) == sorted(
-                    people
-                )
-                assert sorted(at for one in seen for at in one.expired) == sorted(
-                    call.expires_at or 0 for call in visible if call.status == "expired"
-                )
+        for hours in (1, 30, 200):
+            self._check_tallies(world, began)
+            world.store.seal()  # the totals are brought up to date, and read together with changes
+            self._check_tallies(world, began)
+            calls = self._one_of_each(world)
+            world.clock.advance(hours * 3600)
+            world.decide(calls["question"], "respond", value=1)
+            world.decide(calls["in_doubt"], "reject")
+            self._check_tallies(world, began)
+        # An earlier time than that of the totals: the clock was set back.
+        world.store.seal()
+        world.clock.set(world.clock() - seconds(100 * 3600))
+        world.decide(world.ask("late"))
+        self._check_tallies(world, began)
+        world.store.seal()
+        self._check_tallies(world, began)
+
+    def _check_tallies(self, world: World, began: int) -> None:
+        hour, pages = seconds(3600), world.store.page(Query(status="any", limit=999))
+        for names in (None, ("zoe",), ("ana",), ("cleo", "group:money")):
+            viewer = Viewer(names=None if names is None else frozenset(names))
+            for since in ([began], [began - hour, began, began + hour, began + 40 * hour]):
+                tallies: Counter[tuple[str, str, str, int]] = Counter()
+                times: Counter[DecisionTime] = Counter()
+                for _, call in pages:
+                    history = history_of_call(call)
+                    for series, slot in [] if history is None else facts_of(history):
+                        period = sum(start // SLOT <= slot for start in since) - 1
+                        if period < 0 or not sees_group(viewer, call.terms.reviewers):
+                            continue
+                        if series.took >= 0:
+                            approved = series.what == "for"
+                            times[DecisionTime(series.person, approved, series.took)] += 1
+                        else:
+                            tallies[series.what, call.kind, call.tool, period] += 1
+                found = world.store.tallies(viewer, since)
+                assert found.times == times
+                assert tallies == {
+                    (tally.what, tally.kind, tally.tool, period): count
+                    for tally in found.tallies
+                    for period, count in enumerate(tally.counts)
+                    if count
+                }
+            waiting = [call for _, call in pages if list_status_of(call) in OPEN]
+            created = [c.created for c in waiting if sees_group(viewer, c.terms.reviewers)]
+            ages = world.store.open_ages(viewer, [began, began + hour])
+            newer = [sum(began <= at < began + hour for at in created)]
+            newer.append(sum(at >= began + hour for at in created))
+            assert ages == (len(created), min(created, default=None), tuple(newer))
+        assert world.store.wrong_totals({}) == 0
+
+    def test_what_was_pruned_stays_counted(self, world: World) -> None:
+        began = world.clock()
+        for name in ("old", "new"):
+            call = world.decide(world.ask(run=name, thread=name))
+            world.record(world.start(call)[0])
+            world.finish(run=name, thread=name)
+            world.clock.advance(3600)
+        kept = world.ask(run="open", thread="open")
+        before = world.store.tallies(Viewer(), [began])
+        pruned: Counter[History] = Counter()
+        for limit in (began + seconds(3600), world.clock()):
+            assert world.store.prune(limit, "ana")["calls"] == 1
+            assert world.store.tallies(Viewer(), [began]) == before
+            # The record says what is still counted, so that the audit can check it.
+            ((*history, many),) = world.body("pruned")["requests"]
+            pruned[History(*history)] += many
+            assert world.store.wrong_totals(pruned) == 0
+        world.decide(kept)
+        assert sum(world.store.tallies(Viewer(), [began]).times.values()) == 3
+        assert {history.person for history in pruned} == {"ana"}
 
     def test_counts_follow_every_move(self, world: World) -> None:
         calls = self._one_of_each(world)
