@@ -13,14 +13,15 @@ import psycopg
 import pytest
 from pg_places import PgOpener, Place
 
-from conftest import Opener
 from sayso.audit import verify
 from sayso.errors import Tampered
 from sayso.stores.base import Query, Viewer
 from sayso.stores.sql import totals
+from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.testing.world import World
 
+Opener = Callable[..., SqliteStore]
 WRITERS, MOVES = 4, 400
 
 
