@@ -25,7 +25,6 @@ def test_days_are_those_of_who_reads(open_server: Served) -> None:
         figures = client.get("/api/stats", params={"days": 3, "zone": zone}).json()
         there = datetime.fromtimestamp(at.timestamp() + hours * 3600, UTC).date()
         assert [(day["day"], day["asked"]) for day in figures["per_day"]][-1] == (str(there), 1)
-        assert figures["whole"]
     for zone in ("Mars/Olympus", "../../etc/passwd", "\0", ""):
         refused = client.get("/api/stats", params={"zone": zone})
         assert (refused.status_code, refused.json()["field"]) == (422, "zone")
