@@ -163,7 +163,7 @@ def test_a_coding_agent_asks_through_its_hook(tmp_path: Path) -> None:
     said = demo.final(demo.say("Start a coding agent"))
     assert said.startswith("Final answer: A coding agent has started.")
     file_edit = until(lambda: asked("Edit"))
-    assert file_edit["title"].endswith("/home/dev/shop/deploy/production.yaml")
+    assert file_edit["title"].endswith("/srv/shop/deploy/production.yaml")
     assert [tool for tool, _ in demo.ran()] == ["start_coding_agent"]
     demo.decide(file_edit, "edit", args={**file_edit["args"], "new_string": "replicas: 4\n"})
     command = until(lambda: asked("Bash"))

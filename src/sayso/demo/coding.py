@@ -24,7 +24,7 @@ USES: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "Edit",
         {
-            "file_path": "/home/dev/shop/deploy/production.yaml",
+            "file_path": "/srv/shop/deploy/production.yaml",
             "old_string": "replicas: 4\nmemory: 2Gi\nmigrate: false\n",
             "new_string": "replicas: 1\nmemory: 2Gi\nmigrate: true\n",
         },
@@ -73,7 +73,7 @@ class CodingAgent:
         for tool, args in USES:
             payload = {
                 "session_id": session,
-                "cwd": "/home/dev/shop",
+                "cwd": "/srv/shop",
                 "tool_name": tool,
                 "tool_input": args,
                 "tool_use_id": f"toolu_{tool}_{session}",
