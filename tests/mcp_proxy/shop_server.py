@@ -16,7 +16,7 @@ from mcp.server import MCPServer
 from mcp.server.elicitation import AcceptedElicitation
 from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
+from mcp_types import EmptyResult, SubscribeRequestParams, ToolAnnotations
 from pydantic import BaseModel
 
 READS = ToolAnnotations(read_only_hint=True)
@@ -119,9 +119,32 @@ def make_shop(folder: Path) -> MCPServer:  # noqa: C901  # one tool after the ot
         await ctx.session.send_tool_list_changed()
         return "grown"
 
+    opened = ["9 to 5"]
+
+    @server.tool()
+    async def reopen(hours: str, ctx: Context) -> str:
+        """Change the opening hours."""
+        opened[0] = hours
+        await ctx.notify_resource_updated("shop://hours")  # for clients of the modern era
+        if subscribed:
+            await ctx.session.send_resource_updated("shop://hours")
+        return "changed"
+
+    subscribed: list[str] = []
+
+    async def subscribe(ctx: Any, params: SubscribeRequestParams) -> EmptyResult:
+        subscribed.append(str(params.uri))
+        return EmptyResult()
+
+    # MCPServer itself serves subscriptions of the modern era only.
+    if not (folder / "quiet").exists():
+        server._lowlevel_server.add_request_handler(
+            "resources/subscribe", SubscribeRequestParams, subscribe
+        )
+
     @server.resource("shop://hours")
     def hours() -> str:
-        return "9 to 5"
+        return opened[0]
 
     @server.resource("shop://items/{item}")
     def item(item: str) -> str:

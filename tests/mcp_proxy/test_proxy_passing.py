@@ -6,10 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
     ElicitResult,
+    EmptyResult,
     PromptReference,
     ResourceTemplateReference,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
     ToolListChangedNotification,
 )
 from mcp_world import ERAS, World, said
@@ -83,6 +88,60 @@ async def test_a_changed_list_is_announced_to_a_modern_client(world: World) -> N
                 async for _ in events:
                     break
         assert "sprout" in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.parametrize("behind", ["auto", "legacy"])
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_watched_resource_is_reported_when_it_changes(
+    world: World, era: str, behind: str
+) -> None:
+    heard: list[object] = []
+
+    async def hear(message: object) -> None:
+        heard.append(message)
+
+    config = world.config(servers={"shop": world.shop(protocol=behind)})
+    async with world.client(era, config, ALLOW, message_handler=hear) as client:
+        if era == "legacy":
+            watch = SubscribeRequest(params=SubscribeRequestParams(uri="shop://hours"))
+            await client.session.send_request(watch, EmptyResult)
+            await client.call_tool("reopen", {"hours": "8 to 4"})
+            await until_async(lambda: ResourceUpdatedNotification in map(type, heard))
+            (update,) = [m for m in heard if isinstance(m, ResourceUpdatedNotification)]
+            assert str(update.params.uri) == "shop://hours"
+        else:
+            async with client.listen(resource_subscriptions=["shop://hours"]) as events:
+                await client.call_tool("reopen", {"hours": "8 to 4"})
+                async with asyncio.timeout(20):
+                    update = await anext(aiter(events))
+            assert update.uri == "shop://hours"
+        (hours,) = (await client.read_resource("shop://hours")).contents
+        assert hours.text == "8 to 4"
+
+
+@pytest.mark.parametrize("behind", ["auto", "legacy"])
+async def test_a_resource_is_watched_after_its_server_was_started_again(
+    world: World, behind: str
+) -> None:
+    config = world.config(servers={"shop": world.stdio_shop(protocol=behind)})
+    async with world.client("2026-07-28", config, ALLOW) as client:
+        watched = ["shop://hours", "shop://nothing"]
+        async with client.listen(resource_subscriptions=watched) as events:
+            await client.call_tool("crash", {})
+            async with asyncio.timeout(60):
+                while (await client.call_tool("reopen", {"hours": "8 to 4"})).is_error:
+                    await asyncio.sleep(0.1)
+                update = await anext(aiter(events))
+            assert update.uri == "shop://hours"
+
+
+async def test_a_resource_that_no_server_reports_cannot_be_watched(world: World) -> None:
+    (world.folder / "quiet").touch()
+    config = world.config(servers={"shop": world.stdio_shop(protocol="legacy")})
+    async with world.client("legacy", config) as client:
+        watch = SubscribeRequest(params=SubscribeRequestParams(uri="shop://hours"))
+        with pytest.raises(MCPError, match="does not report changes of resources"):
+            await client.session.send_request(watch, EmptyResult)
 
 
 async def answer_large(context: object, params: Any) -> ElicitResult:

@@ -21,6 +21,7 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ResourceUpdated,
     ServerEvent,
     ToolsListChanged,
 )
@@ -150,14 +151,17 @@ class Proxy:
         self._journal = journal
         #: Returns the gate of an agent.
         self._gate_of = gate_of
-        self._upstreams = [Upstream(one, self._changed) for one in config.upstreams]
+        self._upstreams = [Upstream(one, self._changed, self._updated) for one in config.upstreams]
         self._tools: dict[str, ProxyTool] = {}
         self._pins: dict[str, Pins] = {}
         self._calls: dict[str, Calls] = {}
         self._desk = Desk(config.hold_of)
         self._changes = InMemorySubscriptionBus()
+        self._listeners = ListenHandler(self._changes)
         #: Clients of the handshake era, to tell about changes, by the id of their session.
         self._legacy: dict[str, Any] = {}
+        #: Those of them that watch a resource, by its URI.
+        self._watchers: dict[str, dict[str, Any]] = {}
         self._resource_owners: dict[str, Upstream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._taking = asyncio.Lock()
@@ -176,7 +180,9 @@ class Proxy:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
-            on_subscriptions_listen=ListenHandler(self._changes),
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
         )
 
     @asynccontextmanager
@@ -275,6 +281,21 @@ class Proxy:
                 await send()
             except Exception:  # the client has left
                 self._legacy.pop(key, None)
+
+    def _updated(self, uri: str) -> None:
+        task = asyncio.create_task(self._announce_update(uri))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _announce_update(self, uri: str) -> None:
+        """Tell the clients that watch a resource that it has changed."""
+        await self._changes.publish(ResourceUpdated(uri))
+        watchers = self._watchers.get(uri, {})
+        for key, session in list(watchers.items()):
+            try:
+                await session.send_resource_updated(uri)
+            except Exception:  # the client has left
+                watchers.pop(key, None)
 
     async def _all_tried(self) -> None:
         """Wait until each server has connected or failed to, once."""
@@ -424,6 +445,46 @@ class Proxy:
             except SaysoError as error:
                 said = str(error)
         raise MCPError(types.INVALID_PARAMS, f"the resource cannot be read: {said}")
+
+    async def _watch(self, uri: str) -> None:
+        """Watch a resource at the server that has it, or at each that may. Raise if none does."""
+        await self._all_tried()
+        owner, said = self._resource_owners.get(uri), ["no server has it"]
+        owners = self._upstreams if owner is None else [owner]
+        for upstream in owners:
+            try:
+                await upstream.watch(uri)
+            except SaysoError as error:
+                said.append(str(error))
+        if len(said) > len(owners):
+            raise MCPError(types.INVALID_PARAMS, f"the resource cannot be watched: {said[-1]}")
+
+    async def _subscribe(
+        self, ctx: Context, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        uri = str(params.uri)
+        await self._watch(uri)
+        self._watchers.setdefault(uri, {})[FrontCaller(ctx).connection] = ctx.session
+        return types.EmptyResult()
+
+    async def _unsubscribe(
+        self, ctx: Context, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        watchers = self._watchers.get(str(params.uri), {})
+        watchers.pop(FrontCaller(ctx).connection, None)
+        return types.EmptyResult()
+
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Serve a stream of changes to a client of the modern era.
+
+        What no server reports never comes; the client gets the rest.
+        """
+        for uri in params.notifications.resource_subscriptions or ():
+            with contextlib.suppress(MCPError):
+                await self._watch(uri)
+        return await self._listeners(ctx, params)
 
     async def _list_prompts(
         self, ctx: Context, params: types.PaginatedRequestParams | None

@@ -31,6 +31,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from sayso.errors import SaysoError, describe_error
@@ -46,6 +47,8 @@ CONNECT_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 #: Seconds after which a connection was a good one.
 _LASTED = 10.0
+#: How many resources of one server clients may watch.
+_MOST_WATCHED = 1000
 #: No server needs more pages than this; one that never ends its list must not hang the proxy.
 _MOST_PAGES = 100
 #: Seconds that a server may take to exit, after its input is closed and after SIGTERM. With the
@@ -92,11 +95,22 @@ class UpstreamError(SaysoError):
 class Upstream:
     """One server. ``start`` connects, ``close`` disconnects and ends its process."""
 
-    def __init__(self, config: UpstreamConfig, changed: Callable[[Upstream, str], None]) -> None:
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        changed: Callable[[Upstream, str], None],
+        updated: Callable[[str], None],
+    ) -> None:
         self.config = config
         self.name = config.name
         #: Called with ``tools``, ``prompts`` or ``resources`` after that list may have changed.
         self._changed = changed
+        #: Called with the URI of a watched resource after it has changed.
+        self._updated = updated
+        #: The resources that clients want to hear about.
+        self._watched: set[str] = set()
+        #: Each reads one stream of changes, of a server of the modern era.
+        self._followers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._client: Client | None = None
         #: Set while connected.
@@ -214,37 +228,82 @@ class Upstream:
 
     @asynccontextmanager
     async def _following(self, client: Client) -> AsyncIterator[None]:
-        """Follow the changes of a server of the modern era, which sends them only on demand."""
-        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            yield
-            return
-        follower = asyncio.create_task(self._follow(client))
+        """Follow what changes. A server of the modern era says so only on demand."""
+        if _is_modern(client):
+            offered = client.server_capabilities
+            tools = bool(offered.tools and offered.tools.list_changed)
+            prompts = bool(offered.prompts and offered.prompts.list_changed)
+            resources = bool(offered.resources and offered.resources.list_changed)
+            if tools or prompts or resources:
+                self._follow(
+                    client,
+                    tools_list_changed=tools,
+                    prompts_list_changed=prompts,
+                    resources_list_changed=resources,
+                )
+        for uri in list(self._watched):
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._subscribe(client, uri)
+            except Exception as error:
+                log.warning("%s: %s is not watched: %s", self.name, uri, _reason(error))
         try:
             yield
         finally:
-            follower.cancel()
-            await asyncio.wait({follower})
+            followers = set(self._followers)
+            for follower in followers:
+                follower.cancel()
+            if followers:
+                await asyncio.wait(followers)
 
-    async def _follow(self, client: Client) -> None:
-        offered = client.server_capabilities
-        tools = bool(offered.tools and offered.tools.list_changed)
-        prompts = bool(offered.prompts and offered.prompts.list_changed)
-        resources = bool(offered.resources and offered.resources.list_changed)
-        if not (tools or prompts or resources):
+    def _follow(self, client: Client, **wanted: Any) -> asyncio.Event:
+        """Read a stream of changes in a task. The event is set once it is open, or has failed."""
+        begun = asyncio.Event()
+
+        async def read() -> None:
+            try:
+                async with client.listen(**wanted) as events:
+                    begun.set()
+                    async for event in events:
+                        if isinstance(event, ResourceUpdated):
+                            self._updated(event.uri)
+                        else:
+                            self._outdated(type(event).__name__.removesuffix("ListChanged").lower())
+            except Exception as error:
+                why = describe_error(error)
+                log.warning("%s: its changes are not followed: %s", self.name, why)
+            finally:
+                begun.set()
+
+        follower = asyncio.create_task(read())
+        self._followers.add(follower)
+        follower.add_done_callback(self._followers.discard)
+        return begun
+
+    async def watch(self, uri: str) -> None:
+        """Have changes of a resource reported, also after the server was connected again."""
+        if uri in self._watched:
             return
-        try:
-            async with client.listen(
-                tools_list_changed=tools,
-                prompts_list_changed=prompts,
-                resources_list_changed=resources,
-            ) as events:
-                async for event in events:
-                    self._outdated(type(event).__name__.removesuffix("ListChanged").lower())
-        except Exception as error:
-            log.warning("%s: its changes are not followed: %s", self.name, describe_error(error))
+        if len(self._watched) >= _MOST_WATCHED:
+            raise UpstreamError(f"{self.name}: {_MOST_WATCHED} resources are watched already")
+        await self._sent(lambda client: self._subscribe(client, uri))
+        self._watched.add(uri)
+
+    async def _subscribe(self, client: Client, uri: str) -> None:
+        offered = client.server_capabilities.resources
+        if offered is None or not offered.subscribe:
+            raise UpstreamError(f"{self.name}: it does not report changes of resources")
+        if _is_modern(client):
+            await self._follow(client, resource_subscriptions=[uri]).wait()
+        else:
+            asked = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+            await client.session.send_request(asked, types.EmptyResult)
 
     async def _heard(self, message: IncomingMessage) -> None:
-        """Take note of a list that changed. Does not wait: the reply comes on this connection."""
+        """Take note of what changed. Does not wait: the reply comes on this connection."""
+        modern = self._client is not None and _is_modern(self._client)
+        if isinstance(message, types.ResourceUpdatedNotification) and not modern:
+            self._updated(str(message.params.uri))  # a modern server's are in its stream
         kinds: tuple[tuple[type, str], ...] = (
             (types.ToolListChangedNotification, "tools"),
             (types.PromptListChangedNotification, "prompts"),
@@ -395,6 +454,10 @@ class Upstream:
         if listener is None:
             return types.ElicitResult(action="cancel")
         return await listener.elicit(params)
+
+
+def _is_modern(client: Client) -> bool:
+    return client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 async def _not_validated(name: str, result: types.CallToolResult) -> None:

@@ -236,7 +236,7 @@ class Signature:
                     f"{path}: changes when it is read back from JSON; use a type that does not",
                     path,
                 )
-        check_kept(self._by_name(call), self._by_name(again))
+        _check_mapping(self._by_name(call), self._by_name(again), ())
         return data
 
 
