@@ -109,6 +109,17 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "what is added after `guard`, or while the agent runs, asks or is refused",
+        (
+            "added_later::TestLangChain",
+            "added_later::TestOpenAI",
+            "added_later::TestAgentFramework",
+            "added_later::TestDSPy",
+            "added_later::TestPydanticAI",
+            f"{_CL}::test_the_options_passed_in_are_not_changed",
+        ),
+    ),
+    (
         "tools that the provider runs are refused, unless named",
         (
             f"{_LC}::test_what_the_provider_runs",

@@ -29,6 +29,7 @@ STORIES = {
     "agent-framework": [
         "tests/adapters/test_story_agent_framework.py",
         "tests/adapters/test_agent_framework_workflow.py",
+        "tests/adapters/test_agent_framework_workflow_types.py",
         "tests/adapters/test_coverage_agent_framework.py",
     ],
     "dspy": ["tests/adapters/test_story_dspy.py"],

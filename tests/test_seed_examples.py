@@ -1,4 +1,4 @@
-"""The seeds' samples: at most three changed lines put them behind a gate, and each is marked.
+"""The seeds' samples: three or four changed lines put them behind a gate, and each is marked.
 
 An added line ends with ``# added``, a changed line with ``# was:`` and what it said before. So each
 example is two programs: both run, and print the same.
@@ -15,6 +15,8 @@ import pytest
 
 SEEDS = Path(__file__).resolve().parent.parent / "examples" / "seeds"
 MOST_CHANGED = 3
+#: DSPy's users call the agent itself, so that this line changes too.
+MORE_CHANGED = {"pizza_dspy.py": 4}
 
 #: Lines that both programs print, in this order.
 EXPECTED = {
@@ -29,6 +31,13 @@ EXPECTED = {
         "approve? book_flight {'destination': 'Paris', 'day': 'Friday'}",
         "  booked: Paris on Friday",
         "Your flight to Paris is booked.",
+    ],
+    "pizza_dspy.py": [
+        "What do you mean by rocks?",
+        "> rocks like you'd find on a hill",
+        "We have no rocks. Something else instead?",
+        "> meatballs",
+        "Order: [{'size': 'small', 'toppings': ['meatballs'], 'special_instructions': None}]",
     ],
     "sql_langchain.py": [
         "  read records",
@@ -67,7 +76,7 @@ def printed(program: Path, folder: Path) -> list[str]:
 def test_few_lines_put_it_behind_a_gate(name: str, tmp_path: Path) -> None:
     program = (SEEDS / name).read_text()
     bare, changed = before(program)
-    assert 1 <= changed <= MOST_CHANGED
+    assert 1 <= changed <= MORE_CHANGED.get(name, MOST_CHANGED)
     assert "sayso" not in bare
     (tmp_path / f"bare_{name}").write_text(bare)
     for file in (SEEDS / name, tmp_path / f"bare_{name}"):

@@ -88,7 +88,7 @@ class Walk:
         """Return a copy of a value with guarded copies of the targets inside it; the value itself
         if there is none."""
         known = self._copies.get(id(value))
-        if known is not None:
+        if known is not None and not self._is_stale(value):
             return known[1]
         if isinstance(value, self.targets):
             return self.keep(value, self.guarded(value, where))
@@ -106,6 +106,21 @@ class Walk:
         if isinstance(value, list | tuple):
             return type(value)([self.value(one, where) for one in value])
         return self.copied(value, where)
+
+    def _is_stale(self, value: Any) -> bool:
+        """Whether a function inside a value has got hold of a target since it was copied, in a
+        variable that it shares with its copy. Forgets these copies."""
+        stale = False
+        for one in () if isinstance(value, self.targets) else list(self.inside(value)):
+            known = self._copies.get(id(one))
+            if known is not None and isinstance(one, types.FunctionType):
+                pairs = zip(cells(one), cells(known[1]), strict=True)
+                stale |= any(old is new and self.reaches(held) for (old, held), (new, _) in pairs)
+        if stale:
+            for one in self.inside(value):
+                if not isinstance(one, self.targets):
+                    self._copies.pop(id(one), None)
+        return stale
 
     def _function(self, function: Any, where: str) -> Any:
         """Return a function like this one that holds the guarded copies.

@@ -58,8 +58,8 @@ class AgentWalk(Walk):
         self.gate = gate
         self.policy = policy
         self.coverage = coverage
-        # By the id of the function, which is kept alive beside its copy.
-        self._tools: dict[int, tuple[FunctionTool, FunctionTool]] = {}
+        # By the id of the copied function, which is kept alive beside its tool.
+        self._tools: dict[int, tuple[Any, FunctionTool]] = {}
 
     # -- before a run
 
@@ -195,18 +195,19 @@ class AgentWalk(Walk):
 
     def tool(self, tool: FunctionTool) -> FunctionTool:
         """Return a function like this one that runs guarded copies; the function itself if it runs
-        no agents."""
-        if id(tool) not in self._tools:
-            self._list_agents(tool, self.gate.agent)
-            self.coverage.check()
-            function = self.value(tool.func, tool.name)
-            copied = tool
-            if function is not tool.func:
-                copied = copy.copy(tool)
-                copied.func = function
-                vars(copied).pop("invoke", None)  # a stand-in has that of the function it is for
-            self._tools[id(tool)] = tool, copied
-        return self._tools[id(tool)][1]
+        no agents. Raises ``InvalidCall`` if it finds an agent that cannot be replaced, and that is
+        not named, also if it did not find one the last time."""
+        self._list_agents(tool, self.gate.agent)
+        self.coverage.check()
+        function = self.value(tool.func, tool.name)
+        if function is tool.func:
+            return tool
+        if id(function) not in self._tools:
+            copied = copy.copy(tool)
+            copied.func = function
+            vars(copied).pop("invoke", None)  # a stand-in has that of the function it is for
+            self._tools[id(function)] = function, copied
+        return self._tools[id(function)][1]
 
 
 class _InCall:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import inspect
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -220,9 +221,9 @@ def guarded_copy(agent: Any, needs_approval: bool | Predicate) -> Any:
     copied.tools = {
         name: _guarded_tool(tool) if name in guarded else tool for name, tool in agent.tools.items()
     }
-    copied.react = LoggedPredictor(
-        "reply", agent.react, _CallReader(made, own, agent.tools, guarded)
-    )
+    # Copies: what is put in their place later was not described to the gate.
+    run = {name: tool.model_copy() for name, tool in agent.tools.items()}
+    copied.react = LoggedPredictor("reply", agent.react, _CallReader(made, own, run, guarded))
     if extracts:
         copied.extract = LoggedPredictor("extract", agent.extract)
     return copied
@@ -275,7 +276,12 @@ def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
 
     copied = tool.model_copy()
     copied.func = guarded
+    _gated.add(guarded)
     return copied
+
+
+#: The functions of guarded tools.
+_gated: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _told(outcome: Outcome) -> Any:
@@ -396,11 +402,21 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
         self._ungated = ungated
 
     def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a tool that a module inside the function of a tool calls."""
-        modules = _modules_inside()
-        # `finish` and `submit` only end the loop.
-        if modules and not (instance.func.__module__ or "").startswith("dspy."):
-            self._stop(str(instance.name), modules)
+        """Raise ``StopSignal`` for a tool that a module inside the function of a tool calls, and
+        for one of the agent's own that was added to it after ``guard``."""
+        modules, name = _modules_inside(), str(instance.name)
+        if (instance.func.__module__ or "").startswith("dspy."):
+            return  # `finish` and `submit` only end the loop
+        if modules:
+            self._stop(name, modules)
+        elif not _tool.get() and instance.func not in _gated:
+            raise StopSignal(
+                InvalidCall(
+                    f"{name} was added to the agent after guard(...), and would bypass the gate: "
+                    "add all tools before you call guard(...)",
+                    "tools",
+                )
+            )
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Raise ``StopSignal`` for a module of DSPy whose model writes code, before it starts an

@@ -120,7 +120,8 @@ class Wiring:
         to = self.agent(_target(handoff))
 
         async def invoked(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
-            return self.agent(await handoff.on_invoke_handoff(context, arguments))
+            # It may choose an agent that guard(...) has not seen.
+            return self.root(await handoff.on_invoke_handoff(context, arguments))
 
         copied = copy.copy(handoff)
         copied.on_invoke_handoff = invoked

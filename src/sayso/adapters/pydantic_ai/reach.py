@@ -44,7 +44,6 @@ class DelegateWalk(Walk):
         self.coverage = coverage
         #: Returns the capability that gates an agent inside a call.
         self._gated = gated
-        self._tools: dict[int, tuple[Any, Any]] = {}
 
     # -- before a run
 
@@ -112,7 +111,8 @@ class DelegateWalk(Walk):
 
     def tool(self, tool: ToolsetTool[Any], where: str) -> ToolsetTool[Any]:
         """Return a tool whose function delegates to guarded agents. Raises ``InvalidCall`` if it
-        runs one that the gate cannot reach, and that is not named."""
+        runs one that the gate cannot reach, and that is not named, also if it did not the last
+        time."""
         inner = getattr(tool, "source_tool", None)
         if inner is not None:  # of a combined toolset
             copied = self.tool(inner, where)
@@ -122,11 +122,9 @@ class DelegateWalk(Walk):
         function = getattr(schema, "function", None)
         if function is None or not isinstance(tool, FunctionToolsetTool):
             return tool
-        if id(function) not in self._tools:
-            self._list_delegates(function, tool.tool_def.name, where)
-            self.coverage.check()
-            self._tools[id(function)] = function, self.value(function, where)
-        guarded = self._tools[id(function)][1]
+        self._list_delegates(function, tool.tool_def.name, where)
+        self.coverage.check()
+        guarded = self.value(function, where)
         if guarded is function:
             return tool
         return replace(tool, call_func=replace(schema, function=guarded).call)

@@ -95,8 +95,6 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         sees their calls."""
         tools = await super().get_tools(ctx)
         self.deferred.update({n: t.tool_def.kind for n, t in tools.items()})
-        if self.walk is not None:
-            tools = {n: self.walk.tool(t, self.gate.agent) for n, t in tools.items()}
         return {name: _callable(tool) for name, tool in tools.items()}
 
     async def call_tool(
@@ -105,6 +103,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         if (ctx.run_id, ctx.tool_call_id) in _running.get():
             # An outer toolset of ours has asked already.
             return await super().call_tool(name, tool_args, ctx, tool)
+        if self.walk is not None:  # now: any call before may have given it an agent to run
+            tool = self.walk.tool(tool, self.gate.agent)
         id = ctx.tool_call_id or ""
         if self.locate is None:
             where, key = thread_of(ctx), key_in(ctx.messages, id)
