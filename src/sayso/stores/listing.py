@@ -177,17 +177,16 @@ def history_of(
     """Return what statistics count of a request; ``None`` if no person was asked."""
     if list_status == UNASKED:
         return None
-    asked = History(kind, tool, reviewers, created // SLOT)
+    asked = created // SLOT
     if list_status == "expired":
         ended = created if expires_at is None else expires_at
-        return asked._replace(outcome=list_status, ended=ended // SLOT)
+        return History(kind, tool, reviewers, asked, list_status, ended // SLOT)
     if decided_at is None or list_status not in DECIDED:
-        return asked
+        return History(kind, tool, reviewers, asked)
     took = max(decided_at - created, 0) // 1_000_000
     took -= took % took_width(took)
-    return asked._replace(
-        outcome=list_status, ended=decided_at // SLOT, person=decided_by or "", took=took
-    )
+    person, ended = decided_by or "", decided_at // SLOT
+    return History(kind, tool, reviewers, asked, list_status, ended, person, took)
 
 
 def history_of_call(call: Call) -> History | None:

@@ -82,15 +82,19 @@ def count_threads(execute: Execute, dialect: Dialect, threads: Sequence[str]) ->
         return
     found = execute(_CHANGES.format(dialect.strings), (codec.dumps(list(threads)),)).fetchall()
     counted: list[str] = []
-    facts: Counter[tuple[Series, int]] = Counter()
+    histories: Counter[History | None] = Counter()
     for call, before, *now in found:
         try:
             old, new = _counted(before), _history(now)
         except Tampered:
             continue  # the audit reports it
         counted.append(call)
-        facts.update([] if new is None else facts_of(new))
-        facts.subtract([] if old is None else facts_of(old))
+        histories[new] += 1
+        histories[old] -= 1
+    facts: Counter[tuple[Series, int]] = Counter()
+    for history, many in histories.items():
+        for fact in [] if history is None else facts_of(history):
+            facts[fact] += many
     for series in sorted({series for (series, _), many in facts.items() if many}):
         execute(_ADD_SERIES, (_id_of(series), *series))
     for (series, slot), many in sorted(facts.items()):

@@ -37,7 +37,7 @@ BEGIN
     IF tg_op = 'INSERT' THEN
         INSERT INTO request_change (call, counted) VALUES (new.id, '')
             ON CONFLICT (call) DO NOTHING;
-    ELSIF NOT EXISTS (SELECT 1 FROM request_change WHERE call = old.id) THEN
+    ELSE
         INSERT INTO request_change (call, counted)
             SELECT old.id, CASE WHEN old.list_status = '' THEN '' ELSE json_build_array(
                 kind, tool, reviewers, old.created / 900000000,
@@ -57,7 +57,8 @@ BEGIN
             FROM (
                 SELECT old.decided_at - old.created AS took, old.decided_at IS NOT NULL
                     AND old.list_status IN ('approved', 'edited', 'rejected', 'responded') AS by_person
-            ) AS decision LEFT JOIN request_group ON request_group.id = old.request_group;
+            ) AS decision LEFT JOIN request_group ON request_group.id = old.request_group
+            ON CONFLICT (call) DO NOTHING;
     END IF;
     RETURN NULL;
 END
