@@ -20,7 +20,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial, update_wrapper
 from queue import SimpleQueue
@@ -406,18 +406,64 @@ def run_sync(body: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a coroutine of a _sync method awaited a loop; use sayso.sync")
 
 
+def _on_a_loop() -> SaysoError:
+    return SaysoError(
+        "a _sync method was called on a running event loop, which it would block: "
+        "await the method without _sync"
+    )
+
+
 def run_on_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine that needs a loop in this OS thread, on a new loop."""
     if on_loop():
-        raise SaysoError(
-            "a _sync method was called on a running event loop, which it would block: "
-            "await the method without _sync"
-        )
+        raise _on_a_loop()
     token = _own_loop.set(True)
     try:
         return asyncio.run(make())
     finally:
         _own_loop.reset(token)
+
+
+def stream_twin(
+    method: Callable[Concatenate[S, P], AsyncIterator[T]],
+    at_end: Callable[[], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[S, P], Iterator[T]]:
+    """Return the ``_sync`` twin of a method that returns an async iterator.
+
+    The events come from a new loop, which runs only while the caller waits for the next one. When
+    the caller stops reading, or the events end, ``at_end`` runs on that loop.
+    """
+    name = method.__name__
+
+    def sync(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        if on_loop():
+            raise _on_a_loop()
+        make: Callable[P, AsyncIterator[T]] = getattr(self, name)
+        return _read_on_own_loop(make(*args, **kwargs), at_end)
+
+    _as_twin(sync, method)
+    signature = inspect.signature(method)
+    returned = str(signature.return_annotation).replace("AsyncIterator", "Iterator")
+    sync.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
+    return sync
+
+
+def _read_on_own_loop(
+    events: AsyncIterator[T], at_end: Callable[[], Coroutine[Any, Any, None]]
+) -> Iterator[T]:
+    over = object()
+
+    async def following() -> T | object:
+        return await anext(events, over)
+
+    context = contextvars.copy_context()
+    context.run(_own_loop.set, True)
+    with asyncio.Runner() as runner:
+        try:
+            while (event := runner.run(following(), context=context)) is not over:
+                yield event  # type: ignore[misc]
+        finally:
+            runner.run(at_end(), context=context)
 
 
 def sync_twin(
@@ -436,11 +482,16 @@ def sync_twin(
             return run_on_own_loop(partial(body, *args, **kwargs))
         return run_sync(body(*args, **kwargs))
 
+    _as_twin(sync, method)
+    return sync
+
+
+def _as_twin(sync: Callable[..., Any], method: Callable[..., Any]) -> None:
     update_wrapper(sync, method)
     del sync.__wrapped__  # type: ignore[attr-defined]  # or frameworks would take it for async
-    sync.__name__, sync.__qualname__ = f"{name}_sync", f"{method.__qualname__}_sync"
+    sync.__name__ = f"{method.__name__}_sync"
+    sync.__qualname__ = f"{method.__qualname__}_sync"
     sync.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]  # for help() and editors
-    return sync
 
 
 def on_loop() -> bool:

@@ -72,10 +72,37 @@ def test_the_sync_twins(world: World) -> None:
     agent.cancel_sync("t")
 
 
+def test_a_stream_without_a_loop(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    *_, asked, ended = agent.stream_sync("pay ana", thread="t")
+    assert isinstance(asked, Requested)
+    assert isinstance(ended, Ended)
+    assert ended.result.status == "paused"
+    again = agent.stream_resume_sync("t", decisions=[asked.request.approve()])
+    *_, last = again
+    assert isinstance(last, Ended)
+    assert last.result.output == "Done."
+    assert list(again) == []
+
+
+def test_a_stream_that_nobody_reads_to_its_end_runs_to_its_own(world: World) -> None:
+    agent = world.agent(PAY, say("Done."))
+    result = agent.run_sync("pay ana", thread="t")
+    result.state.approve(result.interruptions[0])
+    events = agent.stream_resume_sync(result.state)
+    assert not isinstance(next(events), Ended)
+    events.close()
+    assert agent.resume_sync("t").output == "Done."
+    with pytest.raises(ValueError, match="the input is empty"):
+        list(agent.stream_sync(""))
+
+
 async def test_a_sync_twin_on_a_loop_says_what_to_do(world: World) -> None:
     agent = world.agent(say("Hello."))
     with pytest.raises(sayso.SaysoError, match="await the method without _sync"):
         agent.run_sync("hi")
+    with pytest.raises(sayso.SaysoError, match="await the method without _sync"):
+        agent.stream_sync("hi")
 
 
 @pytest.mark.parametrize("text", ["", "  ", None, 7])

@@ -6,13 +6,19 @@ import copy
 import logging
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from sayso import codec
-from sayso.agent.events import AgentEvent, Emit, checked_listeners, streamed
+from sayso.agent.events import (
+    AgentEvent,
+    Emit,
+    checked_listeners,
+    streamed,
+    wait_for_streams,
+)
 from sayso.agent.models import Model, resolve
 from sayso.agent.run_context import OutputType, RunContext
 from sayso.agent.run_loop import RunLoop
@@ -29,7 +35,7 @@ from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, Run
 from sayso.stores.nested_runs import call_off
-from sayso.sync import read, sync_twin, to_thread
+from sayso.sync import read, stream_twin, sync_twin, to_thread
 from sayso.types import Decision, Json, Reviewer, Terms, ToolCall, moment
 
 if TYPE_CHECKING:
@@ -164,7 +170,11 @@ class Agent:
         deps: Any = None,
         max_turns: int | None = None,
     ) -> AsyncIterator[AgentEvent]:
-        """Run the agent and yield its events. The last one, ``Ended``, holds the result."""
+        """Run the agent and yield its events. The last one, ``Ended``, holds the result.
+
+        If you stop reading, the run continues until it pauses or ends; ``stream_sync`` waits for
+        that.
+        """
 
         async def work(emit: Emit) -> RunResult:
             options = {"requester": requester, "deps": deps, "max_turns": max_turns}
@@ -196,7 +206,7 @@ class Agent:
         by: str | Reviewer = "user",
         deps: Any = None,
     ) -> AsyncIterator[AgentEvent]:
-        """Resume a run and yield its events."""
+        """Resume a run and yield its events, like ``stream``."""
         return streamed(
             lambda emit: self._resume(where, decisions, by, deps, emit, streams=True), self._tell
         )
@@ -215,6 +225,8 @@ class Agent:
     run_sync = sync_twin(run, own_loop=True)
     resume_sync = sync_twin(resume, own_loop=True)
     cancel_sync = sync_twin(cancel, own_loop=True)
+    stream_sync = stream_twin(stream, wait_for_streams)
+    stream_resume_sync = stream_twin(stream_resume, wait_for_streams)
 
     # -- internals
 
@@ -291,27 +303,13 @@ class Agent:
         if not (staged or decisions):
             return
         await read(self.store, check_asked_in, self.store, run.thread, decisions)
-        inbox = Inbox(self.store, judge=self.judge)
+        inbox = Inbox(self.store, judge=partial(judge_edit, self))
         for one in staged:
             name = one.decision.request or ""
             await inbox.decide(name, one.decision, by=one.by, channel="state", grant=one.grant)
         staged.clear()
         for decision in decisions:
             await inbox.decide(decision.request or "", decision, by=by)
-
-    def judge(self, call: Call, args: Mapping[str, Json]) -> Terms:
-        """Return the policy's terms for edited arguments, while the reviewer edits them."""
-        tool = self.tools.get(call.tool)
-        if call.agent != self.name or tool is None:
-            return call.terms  # the call's own agent re-checks before the start
-        judging = self.gate.policy.judge(
-            ToolCall(call.tool, args),
-            agent=self.name,
-            now=moment(self.store.now()),
-            own=tool.own,
-            needs_approval=tool.needs_approval,
-        )
-        return run_judging_sync(judging)
 
     def _tell(self, event: AgentEvent) -> None:
         """Call the listeners. One that raises affects neither the run nor the others."""
@@ -412,6 +410,21 @@ def store_of(agent: Resumable) -> Store | None:
         return None
     store: Store | None = getattr(getattr(agent, "gate", None), "store", None)
     return store
+
+
+def judge_edit(agent: Agent, call: Call, args: Mapping[str, Json]) -> Terms:
+    """Return the policy's terms for edited arguments, while the reviewer edits them."""
+    tool = agent.tools.get(call.tool)
+    if call.agent != agent.name or tool is None:
+        return call.terms  # the call's own agent re-checks before the start
+    judging = agent.gate.policy.judge(
+        ToolCall(call.tool, args),
+        agent=agent.name,
+        now=moment(agent.store.now()),
+        own=tool.own,
+        needs_approval=tool.needs_approval,
+    )
+    return run_judging_sync(judging)
 
 
 def lend_store(agent: Resumable, store: str | Store) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sayso import codec, schema
 from sayso.agent import Agent
-from sayso.agent.agent import Resumable
+from sayso.agent.agent import Resumable, judge_edit
 from sayso.engine.commands import Finish, Propose, Renew, Reopen
 from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
@@ -466,7 +466,7 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
     def judge(call: Call, args: Mapping[str, Json]) -> Terms:
         agent = ours.get(call.agent)
         if agent is not None:
-            return agent.judge(call, args)
+            return judge_edit(agent, call, args)
         if not call.tool or not is_remote_call(call):
             return call.terms
         return run_judging_sync(judge_remote(gate, call, args))

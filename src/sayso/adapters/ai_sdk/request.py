@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sayso import codec
 from sayso.adapters.ai_sdk.wire import APPROVAL, approval_id
+from sayso.agent.agent import judge_edit
 from sayso.engine.asking import doubt_envelope
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, SaysoError, StoreError
 from sayso.inbox import Inbox
@@ -199,7 +201,7 @@ async def decide(
     """Record the decisions. Return the decided calls, and what was wrong with answers that do
     not count."""
     open_calls = {call.id: call for call in waiting}
-    inbox = Inbox(agent.store, judge=agent.judge)
+    inbox = Inbox(agent.store, judge=partial(judge_edit, agent))
     decided: set[str] = set()
     problems: dict[str, str] = {}
     for answer in request.answers:
