@@ -36,6 +36,8 @@ from sayso.gate.coverage import Coverage
 
 #: ``create_agent`` keeps its tool node in the closures of its own nodes, to look up tools by name.
 _FACTORY = "langchain.agents.factory"
+#: Its middleware keeps what its sub-agents were made of; its ``task`` tool holds and runs them.
+_SUB_AGENTS = "deepagents.middleware.subagents"
 
 
 def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
@@ -103,6 +105,9 @@ class GraphWalk(Walk):
         new = self.keep(value, copy.copy(value))
         vars(new).update({name: self.value(one, where) for name, one in vars(value).items()})
         return new
+
+    def _is_object(self, value: Any) -> bool:
+        return type(value).__module__ != _SUB_AGENTS and super()._is_object(value)
 
     def reaches(self, value: Any) -> bool:
         of_factory = isinstance(value, types.FunctionType) and value.__module__ == _FACTORY
