@@ -21,7 +21,9 @@ from deepagents import create_deep_agent
 from dspy.utils import DummyLM
 from harness_dspy import FakeLM, dspy
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.tools import tool as langchain_tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_world import Chat
 from langchain_world import World as LangChain
 from langgraph.checkpoint.memory import InMemorySaver
@@ -60,6 +62,14 @@ def ask_later(task: str) -> str:
         return "nobody is there"
     said = LATER.invoke({"messages": [{"role": "user", "content": task}]})
     return str(said["messages"][-1].text)
+
+
+class Binding(Chat):
+    """A model that is told which tools there are, as those of the providers are."""
+
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        told = [one if isinstance(one, dict) else convert_to_openai_tool(one) for one in tools]
+        return self.bind(tools=told, **options)
 
 
 class TestLangChain:
@@ -120,6 +130,28 @@ class TestLangChain:
         guarded.graph.nodes["tools"].bound.tools_by_name["send"] = send
         (request,) = (await guarded.run("go", thread="t")).interruptions
         assert (request.tool, world.ran) == ("send", [])
+
+    @pytest.mark.parametrize("named", [False, True])
+    async def test_a_hosted_tool_that_middleware_offers(
+        self, world: LangChain, named: bool
+    ) -> None:
+        class Searches(AgentMiddleware[Any, Any]):
+            async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+                search = {"type": "web_search_preview"}
+                return await handler(request.override(tools=[*request.tools, search]))
+
+        chat = Binding(script=["I have searched."], seen=[])
+        agent: Any = create_agent(
+            chat, tools=[ask_later], middleware=[Searches()], checkpointer=InMemorySaver()
+        )
+        ungated = ["web_search_preview"] if named else []
+        guarded = on_langchain.guard(agent, world.gate, RULES, ungated=ungated)
+        if named:
+            assert (await guarded.run("go", thread="t")).output == "I have searched."
+            return
+        with pytest.raises(sayso.SaysoError, match=r"ungated=\['web_search_preview'\]"):
+            await guarded.run("go", thread="t")
+        assert chat.seen == []
 
     async def test_a_deep_agent_s_sub_agent(self, world: LangChain) -> None:
         task = {"description": "mail ana", "subagent_type": "late"}
@@ -567,3 +599,21 @@ class TestDSPy:
         agent.tools["look"] = dspy.Tool(self.pay, name="look")
         assert (await guarded.run("go", thread="t")).output == "Done."
         assert self.ran == []
+
+    @pytest.mark.parametrize("named", [False, True])
+    @pytest.mark.parametrize("how", ["configured", "set"])
+    async def test_a_model_that_is_chosen_later(self, named: bool, how: str) -> None:
+        """Its provider runs a tool, and ``guard`` has not seen the model."""
+        model = DummyLM(END)
+        model.kwargs["tools"] = [{"type": "web_search"}]
+        gate = sayso.Gate("memory://", agent="teller", wait=0)
+        agent = dspy.ReAct("question -> answer", tools=[self.pay])
+        guarded = on_dspy.guard(agent, gate, RULES, ungated=["web_search"] if named else [])
+        if how == "set":
+            agent.set_lm(model)
+        with dspy.context(lm=model if how == "configured" else DummyLM([])):
+            if named:
+                assert (await guarded.run("go", thread="t")).output == "Done."
+                return
+            with pytest.raises(sayso.SaysoError, match=r"ungated=\['web_search'\]"):
+                await guarded.run("go", thread="t")

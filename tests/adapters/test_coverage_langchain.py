@@ -162,20 +162,23 @@ class TestSubAgents:
 
 
 class TestDeepAgents:
-    def agent(self, world: World) -> Any:
+    def agent(self, world: World, *, compiled: bool = False) -> Any:
         task = {"description": "mail ana", "subagent_type": "mailer"}
         chat = Chat(script=[[("o1", "task", task)], "Done."], seen=[])
-        mailer = {
+        mailer: Any = {
             "name": "mailer",
             "description": "Sends mail.",
             "system_prompt": "Send mail.",
             "model": Chat(script=[SEND, "Inner done."], seen=[]),
             "tools": world.tools(),
         }
+        if compiled:
+            mailer = {"name": "mailer", "description": "x", "runnable": inner_agent(world)}
         return create_deep_agent(model=chat, subagents=[mailer], checkpointer=InMemorySaver())
 
-    async def test_a_sub_agent_asks(self, world: World) -> None:
-        await settled(world, guard(self.agent(world), world.gate, RULES))
+    @pytest.mark.parametrize("compiled", [False, True])
+    async def test_a_sub_agent_asks(self, world: World, compiled: bool) -> None:
+        await settled(world, guard(self.agent(world, compiled=compiled), world.gate, RULES))
 
     def test_a_sub_agent_asks_in_the_framework_s_own_way(self, world: World) -> None:
         graph = guard(self.agent(world), world.gate, RULES).graph

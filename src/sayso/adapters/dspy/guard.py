@@ -96,10 +96,19 @@ def _list(
                     "it too, and await guarded.run(...) in the tool"
                 )
                 coverage.missed(where, "agent", f"{type(held.value).__name__} in {name}", why)
-    for spec in (getattr(lm, "kwargs", None) or {}).get("tools") or ():
-        if isinstance(spec, Mapping) and spec.get("type") != "function":
-            why = "the provider runs it, and does not ask first"
-            coverage.missed(where, "hosted tool", str(spec.get("name") or spec.get("type")), why)
+    for name in _hosted(getattr(lm, "kwargs", None)):
+        coverage.missed(where, "hosted tool", name, "the provider runs it, and does not ask first")
+
+
+def _hosted(options: Mapping[str, Any] | None) -> list[str]:
+    """Return the names of the tools in a model's options that its provider runs."""
+    tools: Iterable[Any] = (options or {}).get("tools") or ()
+    specs = [spec for spec in tools if isinstance(spec, Mapping)]
+    return [
+        str(spec.get("name") or spec.get("type"))
+        for spec in specs
+        if spec.get("type") != "function"
+    ]
 
 
 async def resume(
@@ -414,6 +423,20 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
                     "tools",
                 )
             )
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Raise ``StopSignal`` for a model whose provider would run tools: a run uses the model
+        that DSPy is configured with, and ``guard`` may not have seen it."""
+        given = inputs.get("kwargs") or inputs
+        for name in (*_hosted(getattr(instance, "kwargs", None)), *_hosted(given)):
+            if name not in self._ungated and not _tool.get():
+                raise StopSignal(
+                    SaysoError(
+                        f"the model was not called: its provider would run {name}, and does not "
+                        "ask first. Use another model, or let it run without anyone being asked: "
+                        f"guard(..., ungated=[{name!r}])"
+                    )
+                )
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Raise ``StopSignal`` for a module of DSPy whose model writes code, before it starts an

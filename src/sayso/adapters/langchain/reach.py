@@ -8,7 +8,7 @@ everything else with the original, which is not changed.
 What a function finds by a global name or through an object cannot be replaced in a copy, and what a
 provider or another server runs never comes back to us. Those are listed as not covered. And because
 code can build an agent while it runs, ``Tripwire`` stops every tool that starts inside the guarded
-graph without having passed the gate.
+graph without having passed the gate, and every model that is offered a tool of its provider.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from sayso.gate.coverage import Coverage
 
 #: ``create_agent`` keeps its tool node in the closures of its own nodes, to look up tools by name.
 _FACTORY = "langchain.agents.factory"
+#: Its middleware keeps what its sub-agents were made of; its ``task`` tool holds and runs them.
+_SUB_AGENTS = "deepagents.middleware.subagents"
 
 
 def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
@@ -103,6 +105,9 @@ class GraphWalk(Walk):
         new = self.keep(value, copy.copy(value))
         vars(new).update({name: self.value(one, where) for name, one in vars(value).items()})
         return new
+
+    def _is_object(self, value: Any) -> bool:
+        return type(value).__module__ != _SUB_AGENTS and super()._is_object(value)
 
     def reaches(self, value: Any) -> bool:
         of_factory = isinstance(value, types.FunctionType) and value.__module__ == _FACTORY
@@ -204,7 +209,8 @@ def _asks_already(value: Any) -> bool:
 
 
 class Tripwire(BaseCallbackHandler):
-    """Stop a tool that starts inside a guarded graph and has not passed the gate.
+    """Stop a tool that starts inside a guarded graph and has not passed the gate, and a model that
+    is offered a tool which its provider runs.
 
     LangChain passes callbacks on to everything that a run starts, also to an agent that was built
     while it ran. What a tool's own body starts directly belongs to its call; an agent in it has a
@@ -229,21 +235,41 @@ class Tripwire(BaseCallbackHandler):
     ) -> None:
         """Raise ``SaysoError`` unless the call has passed the gate, or may go past it."""
         tool = name or str((serialized or {}).get("name"))
+        if not self._may_pass(tool, metadata):
+            raise SaysoError(
+                f"{tool} was not run: it was called past the gate, by code that guard(...) could "
+                "not see. Call it from a ToolNode; guard an agent that is built while another one "
+                "runs, with guard(agent, gate).graph; or let it run without anyone being asked: "
+                f"guard(..., ungated=[{tool!r}])"
+            )
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: Any,
+        *,
+        metadata: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        """Raise ``SaysoError`` if a model is offered a tool that its provider runs, and that may
+        not go past the gate: middleware can add one to any request."""
+        for tool in _provider_tools((more.get("invocation_params") or {}).get("tools")):
+            if not self._may_pass(tool, metadata):
+                raise SaysoError(
+                    f"the model was not called: its provider would run {tool}, and does not ask "
+                    "first. Take it out of the request, or let it run without anyone being asked: "
+                    f"guard(..., ungated=[{tool!r}])"
+                )
+
+    def _may_pass(self, tool: str, metadata: dict[str, Any] | None) -> bool:
         place = str((metadata or {}).get("langgraph_checkpoint_ns") or "")
         call = passing()
         if tool in self._ungated or (call is not None and call.place[0] == place):
-            return
+            return True
         around = {part.partition(":")[0] for part in place.split("|")}
         if call is not None:
             around.add(call.name)
-        if around & self._lets_past:
-            return
-        raise SaysoError(
-            f"{tool} was not run: it was called past the gate, by code that guard(...) could not "
-            "see. Call it from a ToolNode; guard an agent that is built while another one runs, "
-            f"with guard(agent, gate).graph; or let it run without anyone being asked: "
-            f"guard(..., ungated=[{tool!r}])"
-        )
+        return bool(around & self._lets_past)
 
 
 # -- tool nodes
