@@ -34,7 +34,7 @@ from sayso.stores.base import Query, Store, Viewer, engine_deps
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.rowcodec import call_from, call_values, run_from, run_values
 from sayso.stores.sql.statements import POSTGRES, SQLITE
-from sayso.stores.sql.totals import count_threads
+from sayso.stores.sql.totals import count_calls
 from sayso.types import Reviewer
 from tests.postgres_server import PostgresServer
 
@@ -104,10 +104,9 @@ def update_all_totals(database: Any, lite: bool) -> None:
     def execute(text: str, values: Any) -> Any:
         return database.execute(text if lite else text.replace("?", "%s"), values)
 
-    threads = [row[0] for row in execute("SELECT DISTINCT thread FROM call", ()).fetchall()]
-    for start in range(0, len(threads), _BATCH):
-        batch = threads[start : start + _BATCH]
-        count_threads(execute, SQLITE if lite else POSTGRES, batch)
+    calls = [row[0] for row in execute("SELECT call FROM request_change", ()).fetchall()]
+    for start in range(0, len(calls), _BATCH):
+        count_calls(execute, SQLITE if lite else POSTGRES, calls[start : start + _BATCH])
 
 
 def connected(url: str) -> Any:

@@ -171,8 +171,8 @@ def test_a_damaged_change_is_refused_and_stops_no_seal(world: World, path: Path)
 def test_a_seal_adds_changes_to_the_totals_in_parts(
     world: World, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fewer = totals._CHANGED_THREADS.replace("LIMIT 2000", "LIMIT 3")
-    monkeypatch.setattr(totals, "_CHANGED_THREADS", fewer)
+    fewer = totals._CHANGED.replace("LIMIT 2000", "LIMIT 3")
+    monkeypatch.setattr(totals, "_CHANGED", fewer)
     began = [world.clock()]
     for n in range(8):
         world.decide(world.ask(run=f"r{n}", thread=f"t{n}"))

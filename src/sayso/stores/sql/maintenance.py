@@ -19,7 +19,7 @@ from sayso.stores.seals import Seal, Unsealed, next_seal
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.rowcodec import thread_from
 from sayso.stores.sql.statements import SQLITE, Dialect, Execute
-from sayso.stores.sql.totals import count_changes, count_threads, histories_of_runs
+from sayso.stores.sql.totals import count_changes, count_pruned
 from sayso.types import Micros
 
 # The system thread comes first: a pruning counts, under plain links, once it is sealed.
@@ -132,8 +132,7 @@ def prune(
         threads.update({row.id: row for row in decode.listed(thread_from, rows)})
     # Look again now that the threads are locked.
     forgotten = [pair for pair in over() if pair[0] in threads]
-    count_threads(execute, dialect, [thread for thread, _ in forgotten])
-    requests = histories_of_runs(execute, dialect, [run for _, run in forgotten])
+    requests = count_pruned(execute, dialect, [run for _, run in forgotten])
     for pair in forgotten:
         said = [row[0] for row in execute(_SAID, pair).fetchall()]
         if said:

@@ -39,10 +39,11 @@ Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 #: About how many requests one seal adds to the totals; other writers wait for it.
 _MOST_CHANGES = 2000
-_CHANGED_THREADS = (
-    "SELECT id FROM thread WHERE id IN (SELECT call.thread FROM request_change "
-    f"JOIN call ON call.id = request_change.call LIMIT {_MOST_CHANGES})"
+_CHANGED = (
+    "SELECT request_change.call, call.thread FROM request_change "
+    f"JOIN call ON call.id = request_change.call LIMIT {_MOST_CHANGES}"
 )
+_LOCKED = "SELECT id FROM thread WHERE id IN ({})"
 #: The arguments of ``listing.history_of``.
 _HISTORY = (
     "g.kind, g.tool, g.reviewers, call.list_status, call.created, call.decided_at, "
@@ -51,10 +52,10 @@ _HISTORY = (
 _GROUP = "LEFT JOIN request_group AS g ON g.id = call.request_group"
 _CHANGES = (
     f"SELECT request_change.call, counted, {_HISTORY} FROM request_change "
-    f"JOIN call ON call.id = request_change.call {_GROUP} WHERE call.thread IN ({{}})"
+    f"JOIN call ON call.id = request_change.call {_GROUP} WHERE request_change.call IN ({{}})"
 )
 _COUNTED = "DELETE FROM request_change WHERE call IN ({})"
-_OF_RUNS = f"SELECT {_HISTORY} FROM call {_GROUP} WHERE call.run IN ({{}})"
+_OF_RUNS = f"SELECT call.id, {_HISTORY} FROM call {_GROUP} WHERE call.run IN ({{}})"
 _ADD_SERIES = (
     "INSERT INTO request_series (id, what, kind, tool, reviewers, person, took) "
     "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
@@ -72,15 +73,18 @@ def count_changes(execute: Execute, dialect: Dialect) -> None:
 
     Locks the threads of the requests, as everything that changes a request does.
     """
-    threads = execute(_CHANGED_THREADS + dialect.lock_free, ()).fetchall()
-    count_threads(execute, dialect, [row[0] for row in threads])
-
-
-def count_threads(execute: Execute, dialect: Dialect, threads: Sequence[str]) -> None:
-    """Add the changes in some threads, which are locked, to the totals."""
-    if not threads:
+    changed = execute(_CHANGED, ()).fetchall()
+    if not changed:
         return
-    found = execute(_CHANGES.format(dialect.strings), (codec.dumps(list(threads)),)).fetchall()
+    threads = codec.dumps(sorted({thread for _, thread in changed}))
+    locked = execute(_LOCKED.format(dialect.strings) + dialect.lock_free, (threads,)).fetchall()
+    names = {row[0] for row in locked}
+    count_calls(execute, dialect, [call for call, thread in changed if thread in names])
+
+
+def count_calls(execute: Execute, dialect: Dialect, calls: Sequence[str]) -> None:
+    """Add the changes of some calls, whose threads are locked, to the totals."""
+    found = execute(_CHANGES.format(dialect.strings), (codec.dumps(list(calls)),)).fetchall()
     counted: list[str] = []
     histories: Counter[History | None] = Counter()
     for call, before, *now in found:
@@ -105,10 +109,12 @@ def count_threads(execute: Execute, dialect: Dialect, threads: Sequence[str]) ->
     execute(_COUNTED.format(dialect.strings), (codec.dumps(counted),))
 
 
-def histories_of_runs(execute: Execute, dialect: Dialect, runs: Sequence[str]) -> Counter[History]:
-    """Return what is counted of the requests of some runs."""
+def count_pruned(execute: Execute, dialect: Dialect, runs: Sequence[str]) -> Counter[History]:
+    """Count the requests of runs that are about to be pruned. Return what is counted of them."""
+    rows = execute(_OF_RUNS.format(dialect.strings), (codec.dumps(list(runs)),)).fetchall()
+    count_calls(execute, dialect, [row[0] for row in rows])
     found: Counter[History] = Counter()
-    for row in execute(_OF_RUNS.format(dialect.strings), (codec.dumps(list(runs)),)).fetchall():
+    for _, *row in rows:
         try:
             history = _history(row)
         except Tampered:
