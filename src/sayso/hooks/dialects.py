@@ -91,11 +91,10 @@ class ToolUse(NamedTuple):
     @property
     def shown_args(self) -> dict[str, Any]:
         """The arguments that people approve: the tool's own, and where it runs."""
-        args = {name: value for name, value in self.args.items() if not self._is_note(name)}
+        args = dict(self.args)
+        if self.note:
+            args.pop("description", None)  # it is shown as the note
         return {**args, "cwd": self.cwd} if self.adds_cwd else args
-
-    def _is_note(self, name: str) -> bool:
-        return name == "description" and bool(self.note)
 
     def own_args(self, shown: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tool's own part of approved arguments."""

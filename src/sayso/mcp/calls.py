@@ -411,12 +411,9 @@ class Calls:
         finally:
             held.callers.remove(caller)
             held.scope.alone = bool(held.callers)
-            if left and not held.callers:
-                self._abandon(held)
-
-    def _abandon(self, held: Held) -> None:
-        if held.target.on_abandon == "cancel" and not held.task.done():
-            self._in_background(self.cancel(held, "the client stopped waiting"))
+            abandoned = left and not held.callers
+            if abandoned and held.target.on_abandon == "cancel" and not held.task.done():
+                self._in_background(self.cancel(held, "the client stopped waiting"))
 
     async def cancel(self, held: Held, reason: str) -> bool:
         """Call a call off. Return whether it will not run. One that runs is stopped, in doubt."""

@@ -390,7 +390,8 @@ async def _standard_streams() -> AsyncIterator[tuple[Any, Any]]:
     The SDK's own streams hand each line to an OS thread, which takes longer than everything that
     the proxy does with a read. They remain for input that is no pipe, such as a terminal.
     """
-    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in map(_mode, (0, 1))):
+    modes = [os.fstat(number).st_mode for number in (0, 1)]
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
         async with stdio_server() as streams:
             yield streams
         return
@@ -411,10 +412,6 @@ async def _standard_streams() -> AsyncIterator[tuple[Any, Any]]:
         yield _Lines(reader), _LineWriter(asyncio.StreamWriter(transport, protocol, None, loop))
     finally:
         transport.close()
-
-
-def _mode(number: int) -> int:
-    return os.fstat(number).st_mode
 
 
 class _Lines:

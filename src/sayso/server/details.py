@@ -235,7 +235,10 @@ class Redaction:
         """Return what to withhold of each of these consecutive messages."""
         if self._by.role == "admin":
             return [Withheld(calls=(False,) * len(_calls(message))) for message in messages]
-        rows = [self._rows_of(message) for message in messages]
+        rows = [
+            [self._row(message, n, call) for n, call in enumerate(_calls(message))]
+            for message in messages
+        ]
         found = [self._of_calls(*both) for both in zip(messages, rows, strict=True)]
         for places in _exchanges(messages):
             first = messages[places[0]]
@@ -259,9 +262,6 @@ class Redaction:
         if withheld is None:  # the call is in an earlier message: judge by the tool's name
             withheld = self._may_be_for_others(str(message.get("name", "")))
         return Withheld(withheld, calls)
-
-    def _rows_of(self, message: dict[str, Any]) -> list[Call | None]:
-        return [self._row(message, n, call) for n, call in enumerate(_calls(message))]
 
     def _row(self, message: dict[str, Any], n: int, call: dict[str, Any]) -> Call | None:
         if "turn" in message and "run" in message:  # our own agent: the key is turn and position

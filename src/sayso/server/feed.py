@@ -211,10 +211,10 @@ class Feed:
     # -- in a worker thread
 
     def _read(self, cursor: str) -> list[Item]:
-        return [self._item(at, event) for at, event in self._store.events(cursor, _PAGE)]
-
-    def _item(self, cursor: str, event: Event) -> Item:
-        return Item(cursor, event.type, frame(cursor, event), self._audiences.of(event))
+        return [
+            Item(at, event.type, frame(at, event), self._audiences.of(event))
+            for at, event in self._store.events(cursor, _PAGE)
+        ]
 
 
 def frame(cursor: str, event: Event) -> bytes:

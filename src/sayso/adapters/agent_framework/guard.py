@@ -288,7 +288,8 @@ class Guarded(FrameworkAgent):
             response = await self._agent.run(
                 given, session=log.session, **self._options(log, replies, gated)
             )
-            self._remember(log.thread, replies.added)
+            if replies.added:
+                self._added[log.thread] = replies.added
             waiting = response.user_input_requests
             _check_known(waiting)
             if gated.waits or any(not _is_hosted(content) for content in waiting):
@@ -301,10 +302,6 @@ class Guarded(FrameworkAgent):
             answers = await hosted.answers(waiting)
             replies.unsaved.append(answers)
             given = [answers]
-
-    def _remember(self, thread: str, added: list[Any]) -> None:
-        if added:
-            self._added[thread] = added
 
     def _options(self, log: MessageLog, replies: LogReplies, gated: Gated) -> dict[str, Any]:
         options = dict(self.options)

@@ -270,9 +270,10 @@ def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
 
     async def guarded(**kwargs: Any) -> Any:
         try:
-            return _told(await current_turn().outcome(str(tool.name)))
+            outcome = await current_turn().outcome(str(tool.name))
         except SaysoError as error:
             raise StopSignal(error) from error
+        return outcome.value if outcome.ok and not outcome.notice else outcome.text
 
     copied = tool.model_copy()
     copied.func = guarded
@@ -282,10 +283,6 @@ def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
 
 #: The functions of guarded tools.
 _gated: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _told(outcome: Outcome) -> Any:
-    return outcome.value if outcome.ok and not outcome.notice else outcome.text
 
 
 class LoggedPredictor:

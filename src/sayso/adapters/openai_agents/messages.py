@@ -215,7 +215,8 @@ class ItemLog(ReplayLog):
         items = [*self.history, *(self.input or ())]
         for reply in self.replies.get("", ()) if closed else ():
             items += reply["output"]
-            items += [self._closed(item) for item in reply["output"] if _is_call(item)]
+            calls = ("function_call", "mcp_approval_request")
+            items += [self._closed(item) for item in reply["output"] if item.get("type") in calls]
         return items
 
     def _closed(self, item: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,10 +280,6 @@ def _dump(item: Any) -> dict[str, Any]:
         return item.model_dump(mode="json", exclude_unset=True)
     raw: dict[str, Any] = to_jsonable_python(item, by_alias=True)
     return raw
-
-
-def _is_call(item: Mapping[str, Any]) -> bool:
-    return item.get("type") in ("function_call", "mcp_approval_request")
 
 
 def _shown(output: Items) -> dict[str, Any]:

@@ -239,17 +239,14 @@ class GuardedTool:
             return await active.calls.outcome(call)
         except Exception as error:
             # The error is recorded. The tool decides what the model is told about it.
-            told = await self._told(context, error) if error in raised else None
-            if told is None:
+            if error not in raised:
+                raise
+            told = await told_by_the_sdk(function_tool=self.tool, context=context, error=error)
+            if told is None:  # its ``failure_error_function`` is None: the error ends the run
                 raise
             row = await read(active.calls.store, active.row, key)
             notice = "" if row is None or row.original is None else outcomes.what_ran(row)
             return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
-
-    async def _told(self, context: ToolContext[Any], error: Exception) -> str | None:
-        """Return what the tool's ``failure_error_function`` says; None if the error ends the
-        run."""
-        return await told_by_the_sdk(function_tool=self.tool, context=context, error=error)
 
     async def _effect(
         self,

@@ -163,13 +163,9 @@ def _asks(agent: Any) -> bool:
 
 def has_tools(agent: Any) -> bool:
     """Whether an agent has anything that could have an effect."""
-    sets = [one for one in agent.toolsets if not _is_empty(one)]
+    sets = [one for one in agent.toolsets if not isinstance(one, FunctionToolset) or one.tools]
     native = [one for one in _native_of(agent) if getattr(one, "kind", "") not in _HARMLESS]
     return bool(sets or native)
-
-
-def _is_empty(toolset: Any) -> bool:
-    return isinstance(toolset, FunctionToolset) and not toolset.tools
 
 
 def _native_of(agent: Any) -> list[Any]:
