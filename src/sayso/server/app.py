@@ -117,8 +117,8 @@ def create_app(
     app.add_exception_handler(HTTPException, responses.handle_http_error)
     app.add_exception_handler(Exception, responses.handle_unexpected_error)
     for router in (
-        chat.chat_router(recipe=False),  # first, because it is the most latency-sensitive
-        chat.chat_router(recipe=True),
+        chat.router,  # first, because it is the most latency-sensitive
+        chat.recipe_router,
         chat.chats_router,
         remote_agents.router,
         inbox.router,

@@ -68,7 +68,7 @@ _BODY = {
 _NO_STREAM = {204: {"description": "No answer is being written"}, **text_errors(429)}
 
 
-def chat_router(*, recipe: bool) -> APIRouter:
+def _chat_router(*, recipe: bool) -> APIRouter:
     """Return the chat routes, for built-in approvals or for the recipe."""
     router = APIRouter(
         prefix="/api/chat-recipe" if recipe else "/api/chat",
@@ -159,6 +159,10 @@ def chat_router(*, recipe: bool) -> APIRouter:
         return JsonResponse({"messages": found})
 
     return router
+
+
+router = _chat_router(recipe=False)
+recipe_router = _chat_router(recipe=True)
 
 
 def _chat_agent(service: Service, name: str | None) -> Agent:
