@@ -42,8 +42,27 @@ class LiveServer:
 
 
 class _PromptServer(uvicorn.Server):
-    """Notices at once that it should exit: hundreds of tests wait for that."""
+    """Stops as uvicorn does, but looks every few milliseconds: hundreds of tests wait for that."""
 
     async def main_loop(self) -> None:
         while not await self.on_tick(0):
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(_LOOK)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in (*self.servers, *(sockets or ())):
+            listening.close()
+        open_ones = self.server_state.connections
+        for connection in list(open_ones):
+            connection.shutdown()
+        tasks = self.server_state.tasks
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while open_ones or tasks:
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            for task in tasks:
+                task.cancel()
+        await self.lifespan.shutdown()
+
+
+_LOOK = 0.005
