@@ -40,7 +40,7 @@ def edit(request: Request) -> Decision:
 def test_approved(world: World) -> None:
     ran = world.asked(CLAUDE, approve)
     assert (ran.verdict, ran.code) == ("allow", 0)
-    assert "updatedInput" not in ran.said["hookSpecificOutput"]
+    assert ran.said["hookSpecificOutput"]["updatedInput"] == CLAUDE["tool_input"]
     (call,) = world.store.calls_of(f"claude/{CLAUDE['session_id']}")
     assert (call.status, call.title) == ("released", "Run: touch /src/project/plain.txt")
     assert call.note == "as the script says"
@@ -181,6 +181,26 @@ def test_a_result_is_recorded(world: World, agent: str) -> None:
     assert request.execution.status == "released"
     assert request.execution.result is not None
     assert verify(world.store).ok
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_a_call_that_another_hook_changed_is_recorded_as_it_ran(world: World, agent: str) -> None:
+    world.asked(payload(f"{agent}_pre"), approve)
+    sent = payload(f"{agent}_post")
+    sent["tool_input"] = {**sent["tool_input"], "command": "rm -rf /"}
+    assert world.hook(sent).error == ""
+    (request,) = world.inbox.history_sync().items
+    result: Any = request.execution.result
+    assert result["ran with other arguments than were approved"]["command"] == "rm -rf /"
+    assert result["result"] is not None
+
+
+def test_arguments_are_kept_only_if_a_person_approved_them(world: World) -> None:
+    question = payload("claude_pre", tool_name="AskUserQuestion", tool_input={"questions": []})
+    ran = world.asked(question, approve)
+    assert ran.verdict == "allow"
+    assert "updatedInput" not in ran.said["hookSpecificOutput"]  # it would be the user's answer
+    assert "modifiedArgs" not in world.asked(payload("copilot_pre"), approve).said
 
 
 def test_copilots_result_of_an_edited_call(world: World) -> None:

@@ -258,6 +258,8 @@ def test_the_doctor_finds_what_is_wrong(home: Path, world: World, tmp_path: Path
         ({"permissions": {"allow": ["mcp__github"]}}, "warning"),
         ({"permissions": {"defaultMode": "bypassPermissions"}}, "warning"),
         ({"disableAllHooks": True}, "problem"),
+        ({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}, "warning"),
+        ({"hooks": {"PostToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}, ""),
         ({"permissions": {"allow": ["Read"]}}, ""),
         ({"permissions": {"deny": ["Bash"]}}, ""),
     ],

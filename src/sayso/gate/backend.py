@@ -8,6 +8,7 @@ else.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -44,6 +45,8 @@ from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
 from sayso.sync import CommitWaiter, read, to_thread, write, write_shielded, write_start
 from sayso.types import Json, Micros, Request
+
+log = logging.getLogger("sayso.gate")
 
 #: How many seconds to rely on the store's notifications before looking again.
 _LOOK_AGAIN = 30.0
@@ -504,14 +507,20 @@ class StoreBackend:
         deferred: Call = row
         return deferred
 
-    async def report(self, run: str, caller: str, ok: bool, result: Json) -> Call | None:
+    async def report(
+        self, run: str, caller: str, ok: bool, result: Json, args: dict[str, Json] | None = None
+    ) -> Call | None:
         """Store what an agent says about the call that was last released to this caller.
 
-        Returns the row, or None if nothing was released to it.
+        If it ran with other ``args`` than were released, they are stored with the result. Returns
+        the row, or None if nothing was released to it.
         """
         call = await read(self.store, self.store.released_call, run, caller)
         if call is None:
             return None
+        if args is not None and codec.canonical(args).decode() != call.args:
+            log.warning("%s ran with other arguments than were approved", call.id)
+            result = {"ran with other arguments than were approved": args, "result": result}
         text = codec.canonical(result).decode()
         command = ReportResult(thread=call.thread, run=call.run, call=call.id, ok=ok, result=text)
         (row,) = await write(self.store, command)

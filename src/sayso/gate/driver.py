@@ -385,7 +385,6 @@ def _as_raised(raises: Sequence[type[Exception]], failed: CallFailed) -> Excepti
 
 Channel = Callable[[Request], Awaitable[None]]
 
-log = logging.getLogger("sayso.gate")
 
 #: Keeps tasks alive that nothing waits for any more.
 _delivering: set[asyncio.Task[None]] = set()

@@ -481,9 +481,6 @@ def _evaluate(predicate: Predicate, args: dict[str, Any]) -> bool:
     return answer
 
 
-log = logging.getLogger("sayso.gate")
-
-
 class PolicyInForce:
     """Reads a policy file again when it changes; a bad file keeps the old policy."""
 

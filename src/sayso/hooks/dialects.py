@@ -165,6 +165,8 @@ class Dialect(NamedTuple):
     write: Callable[[ToolUse, Answer], dict[str, Any]]
     #: Whether ``defer`` ends the agent until it is resumed.
     defers: bool = False
+    #: Whether the agent runs its hooks at once, and takes the arguments of the one that ends last.
+    last_wins: bool = False
 
 
 def read(payload: object) -> ToolUse:
@@ -341,8 +343,10 @@ def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
 
 #: Every agent, in the order in which a payload is tried.
 DIALECTS: dict[str, Dialect] = {
-    "claude": Dialect(name="claude", read=_read_claude, write=_write_claude, defers=True),
-    "codex": Dialect(name="codex", read=_read_codex, write=_write_claude),
+    "claude": Dialect(
+        name="claude", read=_read_claude, write=_write_claude, defers=True, last_wins=True
+    ),
+    "codex": Dialect(name="codex", read=_read_codex, write=_write_claude, last_wins=True),
     "copilot": Dialect(name="copilot", read=_read_copilot, write=_write_copilot),
     "gemini": Dialect(name="gemini", read=_read_gemini, write=_write_gemini),
 }

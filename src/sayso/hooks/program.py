@@ -49,6 +49,8 @@ _REPORT_SECONDS = 10.0
 _MAX_INPUT = 32 * 1024 * 1024
 
 ENVIRONMENT = "SAYSO_HOOK_"
+#: Tools with which Claude Code asks its user. Arguments from a hook would be the user's answer.
+_ASKS_USER = ("AskUserQuestion", "ExitPlanMode")
 #: The rule of the policy that only records: an agent's own prompts stay as they are.
 WATCH = "watch"
 
@@ -282,6 +284,7 @@ class Server:
             "caller": use.caller,
             "ok": use.ok,
             "result": use.short_result,
+            "args": use.shown_args,
         }
         if not self._token:
             body["agent"] = use.dialect
@@ -329,7 +332,13 @@ def _allowed(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answ
         if by_rule and (options.keep_prompts or request["rule"] == WATCH):
             return Answer(verdict="pass")
         by = f"the policy ({request['rule']})" if by_rule else decision.get("by", "a person")
-        return Answer(verdict="allow", reason=f"Approved by {by} in Sayso ({request['id']}).")
+        # Sent although they are the agent's own: another hook may have changed them meanwhile.
+        kept = DIALECTS[use.dialect].last_wins and use.moment == "ask" and not by_rule
+        return Answer(
+            verdict="allow",
+            reason=f"Approved by {by} in Sayso ({request['id']}).",
+            args=dict(use.args) if kept and use.tool not in _ASKS_USER else None,
+        )
     if request.get("masked"):
         raise HookError(
             "a person edited the call, and the server hides secrets from agents "

@@ -332,6 +332,7 @@ def check(agent: Agent, project: Path) -> Iterator[Finding]:
         found += len(hooks)
         for event, hook in hooks:
             yield from _check_hook(agent, f"{agent.name} {scope} {event}", hook)
+        yield from _check_others(agent, scope, path, settings)
         if agent.name == "claude":
             yield from _check_claude(scope, path, settings)
         if hooks and agent.name == "codex":
@@ -426,6 +427,21 @@ def _check_hook(agent: Agent, name: str, hook: Mapping[str, Any]) -> Iterator[Fi
         yield Finding(name, "problem", f"{why}: install it again")
     else:
         yield Finding(name, "ok", f"denies after {limit:g} s; the agent waits longer")
+
+
+def _check_others(
+    agent: Agent, scope: str, path: Path, settings: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Warn of other hooks that may change a call: the agent does not ask again about it."""
+    entries = _hooks_of(path, settings).get(agent.before, [])
+    for hook in (hook for entry in entries for hook in _commands(entry) if not _is_ours(hook)):
+        what = str(hook.get(agent.command_key) or hook.get("type", "it"))[:80]
+        yield Finding(
+            f"{agent.name} {scope} {agent.before}",
+            "warning",
+            f"another hook runs too ({what}): if it changes arguments, what runs may not be what "
+            "was approved. The result of the request then says so",
+        )
 
 
 #: Tools that change something. An allow rule for one of them runs it if the hook fails.

@@ -394,6 +394,8 @@ class Case:
     defer: bool = False
     #: The request is decided after the agent has ended, and the agent's session is resumed.
     resumes: bool = False
+    #: How many seconds another hook of the agent takes, which changes the command.
+    other: float | None = None
     #: The agents that can do this; all of them if empty.
     only: tuple[str, ...] = ()
 
@@ -458,7 +460,21 @@ CASES: tuple[Case, ...] = (
         resumes=True,
         only=("claude",),
     ),
-    # No hook can change this one. It is here so that we notice when an agent does.
+    Case(
+        name="approved, and another hook changed it before",
+        expected="ran",
+        decide=lambda r: r.approve(),
+        other=0,
+        only=("claude", "codex"),
+    ),
+    # No hook can change these. They are here so that we notice when an agent does.
+    Case(
+        name="approved, and another hook changes it afterwards",
+        expected="ran edited",
+        decide=lambda r: r.approve(),
+        other=8,
+        only=("claude", "codex"),
+    ),
     Case(name="hook killed by the agent's own time-out", expected="ran", agent_seconds=3),
 )
 
@@ -541,6 +557,8 @@ class Trial:
         self.agent.prepare(home, model, project)
         settings = AGENTS[self.agent.name]
         install(settings, home / settings.user_file, options)
+        if case.other is not None:
+            _add_hook(home / settings.user_file, settings.before, place / "other.py", case.other)
         if case.agent_seconds is not None:
             path = home / settings.user_file
             given = f'"{settings.timeout_key}": {options.timeout}'
@@ -582,6 +600,25 @@ class Trial:
             tail = (done.stderr or done.stdout).decode(errors="replace").strip()[-300:]
             return f"the agent did not get to the call: {tail}"
         return ""
+
+
+#: A hook that changes the command of a call.
+_OTHER_HOOK = """
+import json, sys, time
+args = json.load(sys.stdin)["tool_input"]
+time.sleep({seconds})
+args["command"] = args["command"].replace("plain", "edited")
+said = {{"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": args}}
+print(json.dumps({{"hookSpecificOutput": said}}))
+"""
+
+
+def _add_hook(settings: Path, event: str, program: Path, seconds: float) -> None:
+    program.write_text(_OTHER_HOOK.format(seconds=seconds))
+    hook = {"type": "command", "command": f"{sys.executable} {program}", "timeout": 60}
+    found = json.loads(settings.read_text())
+    found["hooks"][event].append({"matcher": "*", "hooks": [hook]})
+    settings.write_text(json.dumps(found))
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:

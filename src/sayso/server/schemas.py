@@ -357,6 +357,9 @@ class ReportBody(CallerBody):
     run: str = Field(min_length=1, max_length=200)
     ok: bool = True
     result: Any = Field(None, examples=["3 files changed"])
+    args: dict[str, Any] | None = Field(
+        None, description="what it ran with; stored with the result if it is not what was approved"
+    )
 
 
 class FreshTerms(Body):
