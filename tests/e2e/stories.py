@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from places import open_at
+from waiting import until
 
 from sayso import Gate, Inbox, Paused, SaysoError, schema
 from sayso.gate.guard import this_call
+from sayso.rows import Event
+from sayso.stores.base import Store
 from sayso.testing import person
+from sayso.testing.checks import all_events
 from sayso.types import Decision, Request
 
 RUN = "order-17"
@@ -91,7 +95,19 @@ class World:
         return list(self.inbox.history_sync(status="approved").items)
 
     def has(self, event: str) -> bool:
-        return any(found.type == event for _, found in self.store.events())
+        return any(found.type == event for found in events_in(self.store))
+
+
+def events_in(store: Store) -> list[Event]:
+    """Return all events, once the feed has them: PostgreSQL's waits for open transactions, also
+    for those of other tests."""
+    written = sum(thread.seq for thread in store.threads())
+
+    def found() -> tuple[list[Event]] | None:
+        events = [event for _, event in all_events(store)]
+        return (events,) if len(events) >= written else None
+
+    return until(found)[0]
 
 
 class Story:
@@ -161,7 +177,7 @@ def play(
         except SaysoError as error:
             value = type(error).__name__
         break
-    types = [[event.type, event.call] for _, event in world.store.events()]
+    types = [[event.type, event.call] for event in events_in(world.store)]
     points = list(world.points)
     world.store.boundary = None
     world.gate.close()

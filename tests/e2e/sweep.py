@@ -15,14 +15,13 @@ from typing import Any
 
 from fork_server import ForkServer
 from places import drop, make, open_at
-from stories import BY_HAND, lines
+from stories import BY_HAND, events_in, lines
 from tales import TALES
 
 from sayso import codec
 from sayso.audit import verify
 from sayso.rows import Event
 from sayso.testing import check_store
-from sayso.testing.checks import all_events
 
 LATER = 3_600.0
 ANSWERS = ("approve", "respond", "reject")
@@ -101,7 +100,7 @@ def value_of(story: str) -> Any:
 def events_of(folder: Path) -> list[Event]:
     store = open_at(folder)
     try:
-        events = [event for _, event in all_events(store)]
+        events = events_in(store)
         runs = {event.run for event in events if event.run}
         check_store(store, [run for run in runs if store.run(run) is not None])
         return events
