@@ -96,7 +96,8 @@ class CodingAgent:
         said = self._run_hook({**payload, "hook_event_name": "PreToolUse"})
         decision = json.loads(said)["hookSpecificOutput"] if said else {}
         if decision.get("permissionDecision") == "allow":
-            return {**payload["tool_input"], **decision.get("updatedInput", {})}
+            args: dict[str, Any] = decision.get("updatedInput", payload["tool_input"])
+            return args
         again = "No answer yet" in decision.get("permissionDecisionReason", "")
         return "ask again" if again else "denied"
 

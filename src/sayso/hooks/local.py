@@ -39,8 +39,9 @@ def report_to_store(store: str, use: ToolUse) -> dict[str, Any]:
     """Report what a tool use did. Return the request as JSON, or raise ``LookupError``."""
 
     async def report(gate: Gate) -> Call:
-        said = (use.ok, use.short_result, use.shown_args)
-        call = await gate.backend.report(_run(use), use.caller, *said)
+        call = await gate.backend.report(
+            _run(use), use.caller, use.ok, use.short_result, use.shown_args
+        )
         if call is None:
             raise LookupError(f"nothing was released to {use.caller}")
         return call

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -205,9 +205,7 @@ class Proxy:
     # -- what the servers offer
 
     def _changed(self, upstream: Upstream, kind: str) -> None:
-        task = asyncio.create_task(self._took_note(upstream, kind))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(self._took_note(upstream, kind))
 
     async def _took_note(self, upstream: Upstream, kind: str) -> None:
         try:
@@ -283,7 +281,10 @@ class Proxy:
                 self._legacy.pop(key, None)
 
     def _updated(self, uri: str) -> None:
-        task = asyncio.create_task(self._announce_update(uri))
+        self._start(self._announce_update(uri))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -449,15 +450,17 @@ class Proxy:
     async def _watch(self, uri: str) -> None:
         """Watch a resource at the server that has it, or at each that may. Raise if none does."""
         await self._all_tried()
-        owner, said = self._resource_owners.get(uri), ["no server has it"]
+        owner = self._resource_owners.get(uri)
         owners = self._upstreams if owner is None else [owner]
+        refusals: list[str] = []
         for upstream in owners:
             try:
                 await upstream.watch(uri)
             except SaysoError as error:
-                said.append(str(error))
-        if len(said) > len(owners):
-            raise MCPError(types.INVALID_PARAMS, f"the resource cannot be watched: {said[-1]}")
+                refusals.append(str(error))
+        if len(refusals) == len(owners):
+            said = refusals[-1] if refusals else "there is no server"
+            raise MCPError(types.INVALID_PARAMS, f"the resource cannot be watched: {said}")
 
     async def _subscribe(
         self, ctx: Context, params: types.SubscribeRequestParams

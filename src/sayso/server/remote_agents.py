@@ -404,8 +404,7 @@ async def release(service: Service, call: Call, caller: str) -> Call:
 async def report_released(service: Service, agent: str, body: ReportBody) -> Call:
     """Store what an agent says about a call that was released to it."""
     run = _own_name(agent if service.auth else "", body.run, "run")
-    said = (body.ok, body.result, body.args)
-    call = await service.gate.backend.report(run, body.caller, *said)
+    call = await service.gate.backend.report(run, body.caller, body.ok, body.result, body.args)
     if call is None or call.agent != agent:
         raise NotFound(f"nothing was released to {body.caller!r:.80} in run {run!r:.80}")
     return call
