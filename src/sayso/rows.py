@@ -269,8 +269,10 @@ class Thread(NamedTuple):
     head: str = ""
     created: Micros = 0
     mac: str = ""
-    #: How far the chain is sealed. Not under the MAC, because sealing writes it without the lock.
+    #: How far the chain is sealed, and 1 if it has moved since. Not under the MAC, because sealing
+    #: writes them without the lock.
     sealed: int = 0
+    moved: int = 1
 
     def kept_messages(self, first: int, last: int) -> list[int]:
         """Return the numbers of the messages between two numbers that were not pruned."""

@@ -126,6 +126,21 @@ def test_a_thread_that_denies_its_seal_is_named(sealed: World) -> None:
     assert "only row 0 is" in report.problems[0].what
 
 
+def test_a_thread_that_no_seal_would_cover_is_named(sealed: World) -> None:
+    sealed.ask("order-5")
+    sealed.sql("UPDATE thread SET moved = 0 WHERE id = 'order-5'")
+    report = sealed.verify()
+    assert places(report) == [("order-5", 1)]
+    assert "not marked as moved" in report.problems[0].what
+
+
+def test_a_sealed_thread_that_is_marked_as_moved_is_named(sealed: World) -> None:
+    sealed.sql("UPDATE thread SET moved = 1 WHERE id = 'order-2'")
+    report = sealed.verify()
+    assert places(report) == [("order-2", 5)]
+    assert "marked as moved" in report.problems[0].what
+
+
 def test_a_thread_sealed_beyond_its_end_is_named(sealed: World) -> None:
     sealed.sql("UPDATE thread SET sealed = 9 WHERE id = 'order-2'")
     assert places(sealed.verify()) == [("order-2", 9)]

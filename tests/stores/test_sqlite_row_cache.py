@@ -61,6 +61,65 @@ def test_a_row_that_somebody_changed_is_seen(world: World, path: Path) -> None:
         world.start(call)
 
 
+def test_reads_are_answered_from_what_was_just_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = world.ask()
+    monkeypatch.setattr(world.store, "_rows", lambda *_: pytest.fail("it read the database"))
+    assert world.store.call(call.id) == world.store.call_by_key(call.run, call.key)
+    assert world.store.calls_of(call.run, [call.key]) == [world.store.call(call.id)]
+    run = world.store.run(call.run)
+    assert run is not None
+    assert run.asked == 1
+
+
+def test_reads_see_what_another_process_wrote(
+    world: World, open_again: Callable[..., SqliteStore]
+) -> None:
+    call = world.ask()
+    other = World(open_again(), world.clock)
+    other.decide(call)
+    assert world.call(call).status == "ready"
+    assert world.store.calls_of(call.run, [call.key])[0].status == "ready"
+    run = world.store.run(call.run)
+    assert run is not None
+    assert (run.asked, run.ready) == (0, 1)
+
+
+def test_a_commit_under_way_is_not_read(world: World) -> None:
+    call = world.ask()
+    seen: list[str] = []
+
+    def look(name: str, when: str) -> None:
+        found = world.store.call(call.id)
+        assert found is not None
+        seen.append(f"{when}: {found.status}")
+
+    world.store.boundary = look
+    world.decide(call)
+    assert seen == ["before: asked", "after: ready"]
+
+
+def test_reads_of_a_changed_row_are_refused(world: World, path: Path) -> None:
+    call = world.ready()
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE call SET args = ? WHERE id = ?", ('{"to":"eve"}', call.id))
+        other.execute("UPDATE run SET requester = 'eve'")
+    with pytest.raises(Tampered, match=call.id):
+        world.store.call(call.id)
+    with pytest.raises(Tampered, match=call.id):
+        world.store.call_by_key(call.run, call.key)
+    with pytest.raises(Tampered, match=f"run {call.run}"):
+        world.store.run(call.run)
+
+
+def test_reads_of_a_deleted_store_are_refused(world: World, path: Path) -> None:
+    call = world.ask()
+    path.unlink()
+    with pytest.raises(StoreError, match="was deleted"):
+        world.store.call(call.id)
+
+
 def test_what_was_undone_is_not_remembered(world: World) -> None:
     call = world.ask()
     writer = world.store._writer  # type: ignore[attr-defined]

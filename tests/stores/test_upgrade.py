@@ -112,13 +112,20 @@ def test_paused_runs_are_decided_and_finished_after_an_upgrade(
     assert verify(store).ok
 
 
-#: Undoes migration 7, except that an index is not as it was.
-_TO_VERSION_6 = """
-DROP TRIGGER request_added{on}; DROP TRIGGER request_changed{on};
+#: Undoes migration 8.
+_TO_VERSION_7 = """
+DROP INDEX thread_moved; ALTER TABLE thread DROP COLUMN moved;
+CREATE INDEX thread_moved ON thread (id) WHERE seq > sealed;
+UPDATE meta SET value = '7' WHERE key = 'version';
+"""
+#: Undoes migrations 7 and 8, except that an index is not as it was.
+_TO_VERSION_6 = f"""
+{_TO_VERSION_7}
+DROP TRIGGER request_added{{on}}; DROP TRIGGER request_changed{{on}};
 DROP TABLE request_change; DROP TABLE request_series; DROP TABLE request_total;
 UPDATE meta SET value = '6' WHERE key = 'version';
 """
-#: Undoes migrations 5 to 7, except that three indexes are not as they were.
+#: Undoes migrations 5 to 8, except that three indexes are not as they were.
 _TO_VERSION_4 = f"""
 {_TO_VERSION_6}
 DROP TRIGGER call_opened{{on}}; DROP TRIGGER call_moved{{on}}; DROP TRIGGER call_deleted{{on}};
@@ -214,6 +221,38 @@ def test_what_happened_is_counted_when_a_store_of_version_6_is_opened(
         store.seal()
         assert sum(store.tallies(Viewer(), began).times.values()) == 12
         assert store.wrong_totals({}) == 0
+
+
+@pytest.mark.parametrize("dialect", FROZEN)
+def test_the_next_seal_covers_what_moved_before_an_upgrade_from_version_7(
+    dialect: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    clock = FakeClock()
+    options: dict[str, Any] = {"clock": clock, "keys": Keyring.parse(new_key())}
+    if dialect == "sqlite":
+        open_store = partial(SqliteStore, tmp_path / "store.db", **options)
+    else:
+        place = request.getfixturevalue("place")
+        open_store = partial(PostgresStore, place.url, schema=place.schema, **options)
+    store = open_store()
+    world = World(store, clock, lambda store: store)
+    both = world.ask(run="a", thread="a"), world.ask(run="b", thread="b")
+    store.seal()
+    world.decide(both[0])
+    if dialect == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+            db.executescript(_TO_VERSION_7)
+    else:
+        place.sql(_TO_VERSION_7)
+    with closing(open_store()) as upgraded:
+        assert {row.id: row.moved for row in upgraded.threads()} == {"a": 1, "b": 0}
+        assert verify(upgraded).unsealed == 1
+        world = World(upgraded, clock, lambda store: store)
+        world.decide(both[1])
+        upgraded.seal()
+        report = verify(upgraded)
+        assert (report.problems, report.unsealed) == ([], 0)
+    store.close()
 
 
 @pytest.mark.parametrize("dialect", FROZEN)

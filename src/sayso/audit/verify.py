@@ -305,6 +305,10 @@ class _ThreadCheck:
             yield sealed, "it was sealed, but that seal is missing"
         elif sealed < reach:
             yield reach, f"it is sealed, but its thread says that only row {sealed} is"
+        elif thread.seq > sealed and thread.moved != 1:
+            yield sealed + 1, "no seal would cover it: its thread is not marked as moved"
+        elif thread.seq == sealed and thread.moved != 0:
+            yield sealed, "it is sealed, but its thread is marked as moved"
 
     # -- replaying events
 
@@ -615,9 +619,10 @@ class _StoreCheck:
         head = self._seals.heads.get(thread.id)
         if head is None or thread.id in self._moved or thread.id == SYSTEM_THREAD:
             return False
-        sealed = (thread.seq, thread.head, thread.sealed) == (head.seq, head.hash, head.seq)
+        sealed = thread.seq, thread.head, thread.sealed, thread.moved
+        proven = sealed == (head.seq, head.hash, head.seq, 0)
         try:
-            return sealed and not (self._store.keys.rows and row_wrong(self._store.keys, thread))
+            return proven and not (self._store.keys.rows and row_wrong(self._store.keys, thread))
         except DAMAGE_ERRORS:
             return False
 

@@ -316,10 +316,10 @@ _LAST_EVENTS = (
     "SELECT type, body FROM event WHERE thread = ? AND run = ? ORDER BY seq DESC LIMIT 100"
 )
 _MOST_RUNS = 1000
-_UNSEALED = "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE seq > sealed"
+_UNSEALED = "SELECT coalesce(sum(seq - sealed), 0) FROM thread WHERE moved = 1"
 _FIRST_UNSEALED = (
     "SELECT min(e.at) FROM thread t JOIN event e ON e.thread = t.id AND e.seq = t.sealed + 1 "
-    "WHERE t.seq > t.sealed"
+    "WHERE t.moved = 1"
 )
 #: A seal is made with the first commit after a minute; later than this, no process makes any.
 _SEAL_GRACE = 600.0

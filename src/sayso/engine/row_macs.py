@@ -16,8 +16,8 @@ empty text are different.
 
 Two fields deserve a word. ``seq`` is the number of the thread's last event at this write: it ties a
 call to a place in the chain of events, so that an old row that was put back is detected
-(``unit_of_work.check_not_put_back``). ``sealed`` of a thread is left out, because sealing writes it
-without the thread's lock; a changed one only makes the next seal cover more or less.
+(``unit_of_work.check_not_put_back``). ``sealed`` and ``moved`` of a thread are left out, because
+sealing writes them without the thread's lock; ``audit verify`` compares them with the seals.
 """
 
 from __future__ import annotations

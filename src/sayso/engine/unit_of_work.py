@@ -234,7 +234,7 @@ class UnitOfWork:
         self.events.append(
             Event(thread.id, seq, self.now, type, actor, text, digest, link, run, call)
         )
-        return thread._replace(seq=seq, head=link)
+        return thread._replace(seq=seq, head=link, moved=1)
 
     def close(self) -> None:
         """Chain the facts and authenticate every row to be written. Call this once, at the end.

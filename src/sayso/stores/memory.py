@@ -240,11 +240,11 @@ class MemoryStore:
             self._seals.append(next_seal(self.keys, last, heads, self.now()))
             for thread in moved:
                 row = self._threads[thread]
-                self._threads[thread] = row._replace(sealed=row.seq)
+                self._threads[thread] = row._replace(sealed=row.seq, moved=0)
             return self._seals[-1]
 
     def _moved(self) -> list[Thread]:
-        moved = [t for t in self._threads.values() if t.seq > t.sealed]
+        moved = [t for t in self._threads.values() if t.moved]
         return sorted(moved, key=lambda t: (t.id != SYSTEM_THREAD, t.id))
 
     def seal_if_due(self) -> Seal | None:

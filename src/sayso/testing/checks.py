@@ -133,6 +133,7 @@ def check_chain(store: Store, thread: Thread, streamed: list[Event]) -> None:
     if chain:
         assert not row_wrong(store.keys, thread), f"thread {thread.id}: bad MAC"
     assert thread.sealed <= thread.seq
+    assert thread.moved == (thread.sealed < thread.seq), f"{thread.id}: marked wrongly"
 
 
 def check_seals(store: Store) -> None:

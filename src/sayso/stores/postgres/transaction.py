@@ -249,8 +249,8 @@ _NO_NOTIFY = frozenset(
 #: Writes that can be combined, because none of them reads what another one writes.
 _COMBINABLE = frozenset(
     {
-        *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN, sql.SAVE_RUN),
-        *(sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
+        *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.MOVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN),
+        *(sql.SAVE_RUN, sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
         *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PRINCIPAL),
     }
 )

@@ -24,18 +24,17 @@ from sayso.types import Micros
 
 # The system thread comes first: a pruning counts, under plain links, once it is sealed.
 _MOVED = (
-    "SELECT id, seq, head FROM thread WHERE seq > sealed "
-    f"ORDER BY id <> '{SYSTEM_THREAD}', id LIMIT ?"
+    f"SELECT id, seq, head FROM thread WHERE moved = 1 ORDER BY id <> '{SYSTEM_THREAD}', id LIMIT ?"
 )
 _LAST = "SELECT n, at, heads, prev, hash, signature FROM seal ORDER BY n DESC LIMIT 1"
 _ADD = "INSERT INTO seal (n, at, heads, prev, hash, signature) VALUES (?, ?, ?, ?, ?, ?)"
-_REACH = "UPDATE thread SET sealed = seq WHERE id IN ({})"
+_REACH = "UPDATE thread SET sealed = seq, moved = 0 WHERE id IN ({})"
 
 # Each thread that moved has at least one unsealed event, so a seal's worth of threads is enough to
 # know that a seal is due.
 _UNSEALED = (
     "SELECT coalesce(sum(t.seq - t.sealed), 0), min(e.at), (SELECT max(pos) FROM event) "
-    "FROM (SELECT id, seq, sealed FROM thread WHERE seq > sealed LIMIT ?) t "
+    "FROM (SELECT id, seq, sealed FROM thread WHERE moved = 1 LIMIT ?) t "
     "LEFT JOIN event e ON e.thread = t.id AND e.seq = t.sealed + 1"
 )
 

@@ -166,6 +166,7 @@ LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
 
 ADD_THREAD = f"INSERT INTO thread ({THREAD}) VALUES ({_marks(THREAD)})"
 SAVE_THREAD = f"UPDATE thread SET {_sets(THREAD_CHANGES)} WHERE id = ?"
+MOVE_THREAD = f"UPDATE thread SET {_sets(THREAD_CHANGES)}, moved = 1 WHERE id = ?"
 OWN_THREAD = "UPDATE thread SET owner = ? WHERE id = ?"
 ADD_RUN = f"INSERT INTO run ({RUN}) VALUES ({_marks(RUN)})"
 SAVE_RUN = f"UPDATE run SET {_sets(RUN_CHANGES)} WHERE id = ?"

@@ -318,7 +318,8 @@ class SqlTransaction:
         if was is None:
             self._write(sql.ADD_THREAD, thread)
             return
-        self._write(sql.SAVE_THREAD, (*thread_changes(thread), thread.id))
+        save = sql.SAVE_THREAD if was.moved else sql.MOVE_THREAD
+        self._write(save, (*thread_changes(thread), thread.id))
         if was.owner != thread.owner:
             self._write(sql.OWN_THREAD, (thread.owner, thread.id))
 

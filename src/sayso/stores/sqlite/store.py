@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sayso.engine import Command, EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
@@ -159,6 +159,8 @@ class RowCache:
         self.threads: dict[str, Thread] = {}
         self.runs: dict[str, Run] = {}
         self.calls: dict[str, Call] = {}
+        #: The ids of these calls by run and key.
+        self.ids: dict[tuple[str, str], str] = {}
         self._version: int | None = None
 
     def check(self, writer: sqlite3.Connection) -> bool:
@@ -170,6 +172,17 @@ class RowCache:
         self.forget()
         self._version = version
         return True
+
+    def is_current(self, writer: sqlite3.Connection) -> bool:
+        """Return whether no other process has written since the last check.
+
+        Call it outside of transactions, while no other OS thread writes.
+        """
+        (version,) = writer.execute("PRAGMA data_version").fetchone()
+        return bool(version == self._version)
+
+    def call_by_key(self, run: str, key: str) -> Call | None:
+        return self.calls.get(self.ids.get((run, key), ""))
 
     def keep(self, work: UnitOfWork) -> None:
         """Cache what a command has just written."""
@@ -184,12 +197,13 @@ class RowCache:
         for call in work.touched_calls.values():
             if call.size < MOST_TEXT:
                 self.calls[call.id] = call
+                self.ids[call.run, call.key] = call.id
             else:
                 self.calls.pop(call.id, None)
 
     def forget(self) -> None:
         """Empty the cache, as if another process had written."""
-        self.threads, self.runs, self.calls = {}, {}, {}
+        self.threads, self.runs, self.calls, self.ids = {}, {}, {}, {}
         self._version = None
 
 
@@ -312,6 +326,7 @@ def _explained(error: Exception) -> Exception:
 
 
 log = logging.getLogger("sayso.stores")
+R = TypeVar("R", Call, Run)
 
 _RETRIES = 5
 #: A commit that takes fewer seconds is made on the event loop: with a disk of the cloud (2 to 5 ms)
@@ -718,6 +733,39 @@ class SqliteStore(SqlReads):
         return moved
 
     # -- reading
+
+    def run(self, run_id: str) -> Run | None:
+        return self._cached(lambda rows: rows.runs.get(run_id)) or super().run(run_id)
+
+    def call(self, call_id: str) -> Call | None:
+        return self._cached(lambda rows: rows.calls.get(call_id)) or super().call(call_id)
+
+    def call_by_key(self, run: str, key: str) -> Call | None:
+        cached = self._cached(lambda rows: rows.call_by_key(run, key))
+        return cached or super().call_by_key(run, key)
+
+    def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
+        if keys is not None and len(keys) == 1:
+            call = self.call_by_key(run, keys[0])
+            return [] if call is None else [call]
+        return super().calls_of(run, keys)
+
+    def _cached(self, find: Callable[[RowCache], R | None]) -> R | None:
+        """Find a row that this process wrote last, if it is still current."""
+        if find(self._row_cache) is None or not self._writer_lock.acquire(blocking=False):
+            return None
+        try:
+            writer = self._writer
+            if writer is None or writer.in_transaction:  # closed, or its commit was interrupted
+                return None
+            self._files.check()
+            with no_fork():
+                current = self._row_cache.is_current(writer)
+            return find(self._row_cache) if current else None
+        except sqlite3.Error:
+            return None  # reading the file says what is wrong with it
+        finally:
+            self._writer_lock.release()
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         if self._writer is None:
