@@ -89,6 +89,10 @@ class Conversation:
         self.last_seq: int | None = None
         self._stored = StoredMessages([])
 
+    def begin(self) -> None:
+        """Begin a thread that is not stored yet."""
+        self.saved, self.unsaved, self.last_seq = [], [], 0
+
     def load(self) -> None:
         """Read the thread and discard unsaved messages."""
         store, thread = self.ctx.store, self.ctx.thread

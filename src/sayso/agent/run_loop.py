@@ -117,9 +117,12 @@ class RunLoop:
 
     def _open_thread(self, text: str) -> bool:
         """Load the conversation, unless the thread has a live run."""
-        if self.store.live_run(self.ctx.thread) is not None:
+        if self.store.thread(self.ctx.thread) is None:
+            self.conversation.begin()
+        elif self.store.live_run(self.ctx.thread) is not None:
             return False
-        self.conversation.load()
+        else:
+            self.conversation.load()
         last = self.conversation.last
         if last.get("calls") or last.get("hosted"):
             # Providers require results of the last reply's calls before a new message.

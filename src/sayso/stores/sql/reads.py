@@ -253,9 +253,7 @@ class RequestPage:
 
     def _on_index(self) -> Piece:
         """Name the lists so that the indexes of open calls serve, if they are open."""
-        names = ", ".join(repr(name) for name in self._statuses)
-        is_open = f"{WAITS} AND " if set(self._statuses) <= set(OPEN) else ""
-        return f"{is_open}list_status IN ({names})", []
+        return _on_lists(self._statuses), []
 
     def _belongs(self, call: Call) -> bool:
         """Return whether a row matches the query: no MAC covers the columns of the index."""
@@ -324,11 +322,9 @@ class RequestPage:
 
     def _on(self, list_statuses: Sequence[str]) -> Piece:
         """Name the lists, in the words that let the planner use a partial index."""
-        names = ", ".join(repr(name) for name in list_statuses)
-        text = f"list_status IN ({names})" if len(list_statuses) > 1 else f"list_status = {names}"
         if self._query.sort == "expiring":
-            return (f"{WAITS} AND {text}" if set(list_statuses) <= set(OPEN) else text), []
-        return f"list_status <> '' AND {text}", []
+            return _on_lists(list_statuses), []
+        return f"list_status <> '' AND {_is_one_of(list_statuses)}", []
 
     def _later(self) -> Piece | None:
         """Continue after the previous page, and leave out what is too old."""
@@ -463,6 +459,23 @@ def _words_are(wanted: Wanted) -> Piece:
     """Match the words of a search key; a text without words matches none."""
     text = " AND ".join(["words LIKE ?"] * len(wanted.words)) or "1 = 0"
     return text, [f"% {word}%" for word in wanted.words]
+
+
+def _is_one_of(list_statuses: Sequence[str]) -> str:
+    names = ", ".join(repr(name) for name in list_statuses)
+    return f"list_status IN ({names})" if len(list_statuses) > 1 else f"list_status = {names}"
+
+
+def _on_lists(list_statuses: Sequence[str]) -> str:
+    """Name lists so that the partial indexes of open calls serve, if they are open.
+
+    All open lists are named once: PostgreSQL expects fewer rows from a condition that is repeated,
+    and would sort them instead of walking along the index.
+    """
+    if set(list_statuses) == set(OPEN):
+        return WAITS
+    text = _is_one_of(list_statuses)
+    return f"{WAITS} AND {text}" if set(list_statuses) <= set(OPEN) else text
 
 
 def _all_of(pieces: Iterable[Piece | None]) -> Piece:

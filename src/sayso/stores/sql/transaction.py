@@ -294,6 +294,8 @@ class SqlTransaction:
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""
+        if self._read_run is None and not self._read:
+            return
         rows: list[Call | Run] = [
             row for name, row in self._read.items() if name in work.touched_calls
         ]

@@ -466,7 +466,7 @@ class Sidecar:
 
     def __exit__(self, *exception: object) -> None:
         # In a forked child, where it is closed, it would be unlocked for the parent, too.
-        if fcntl is not None and not self.closed:
+        if fcntl is not None and self._closing.alive:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def free(self) -> bool:

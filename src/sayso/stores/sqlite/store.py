@@ -326,7 +326,7 @@ def _explained(error: Exception) -> Exception:
 
 
 log = logging.getLogger("sayso.stores")
-R = TypeVar("R", Call, Run)
+R = TypeVar("R", Call, Run, Thread)
 
 _RETRIES = 5
 #: A commit that takes fewer seconds is made on the event loop: with a disk of the cloud (2 to 5 ms)
@@ -464,9 +464,8 @@ class SqliteStore(SqlReads):
             self._has_written = self._has_written or bool(work.events)
             for event in work.events:
                 self._threads_moved.add(event.thread)
-            self._news.append(
-                (work.tools, {search_key.id for search_key in transaction.search_keys})
-            )
+            if work.tools or transaction.search_keys:
+                self._news.append((work.tools, {key.id for key in transaction.search_keys}))
             return results
 
         names = [command.name for command in commands if command.name]
@@ -536,9 +535,10 @@ class SqliteStore(SqlReads):
 
     def _withdraw(self, operations: list[Operation]) -> None:
         for operation in operations:
-            if operation in self._queue:
-                with contextlib.suppress(ValueError):  # another thread was faster
-                    self._queue.remove(operation)
+            try:  # noqa: SIM105 - suppress() costs more
+                self._queue.remove(operation)
+            except (ValueError, IndexError):  # another OS thread was faster
+                pass
 
     def _commit_queue(self, *, blocking: bool) -> set[str]:
         """Commit the queue; return the threads that changed."""
@@ -743,6 +743,9 @@ class SqliteStore(SqlReads):
     def call_by_key(self, run: str, key: str) -> Call | None:
         cached = self._cached(lambda rows: rows.call_by_key(run, key))
         return cached or super().call_by_key(run, key)
+
+    def thread(self, thread: str) -> Thread | None:
+        return self._cached(lambda rows: rows.threads.get(thread)) or super().thread(thread)
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         if keys is not None and len(keys) == 1:
