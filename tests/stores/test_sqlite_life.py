@@ -169,3 +169,35 @@ def test_a_store_that_nobody_has_any_more_keeps_no_file_open(tmp_path: Path) -> 
         )
     gc.collect()
     assert not {name for name in descriptors() if name.startswith(str(tmp_path))}
+
+
+# -- code that interrupts a commit of its own OS thread
+
+
+def test_a_finalizer_in_a_commit_is_refused_and_nothing_hangs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, other = world.ask(), world.ask(run="r2", thread="t2", id="req_2")
+    refused: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda said: refused.append(said.exc_value))
+
+    class Dropped:
+        def __del__(self) -> None:
+            world.decide(other)
+
+    def collects(name: str, when: str) -> None:
+        if when == "before" and not refused:
+            dropped = Dropped()
+            dropped.itself = dropped  # type: ignore[attr-defined]
+            del dropped
+            gc.collect()
+
+    world.store.boundary = collects
+    assert world.decide(call).status == "ready"
+    world.store.boundary = None
+    (error,) = refused
+    assert isinstance(error, StoreError)
+    assert "in the middle of another call" in str(error)
+    assert world.call(other).status == "asked"
+    assert world.decide(other).status == "ready"
+    world.check()

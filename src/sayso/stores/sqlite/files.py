@@ -156,6 +156,15 @@ def forked(path: Path) -> StoreError:
     )
 
 
+def interrupted(path: Path) -> StoreError:
+    """Return the error for code that writes while its own OS thread is in a commit."""
+    return StoreError(
+        f"nothing was written to {path}: this OS thread is in the middle of another call to it, "
+        "which a finalizer or a signal handler has interrupted. Close generators that are inside "
+        "a run, and write from another OS thread"
+    )
+
+
 def check_ours(path: Path) -> None:
     """Raise ``StoreError`` if a file holds something else, such as the database of an app."""
     if not path.is_file() or not path.stat().st_size:

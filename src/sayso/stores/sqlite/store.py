@@ -65,6 +65,7 @@ from sayso.stores.sqlite.files import (
     check_usable,
     connected,
     forked,
+    interrupted,
     last_pos,
     roll_back,
 )
@@ -381,6 +382,8 @@ class SqliteStore(SqlReads):
         """Set up the state of one process."""
         self._generation = generation()
         self._writer_lock = threading.Lock()
+        #: The OS thread that holds the lock.
+        self._writing = 0
         self._queue: deque[Operation] = deque()
         self._news: list[tuple[list[Tool], set[int]]] = []
         self._threads_moved: set[str] = set()
@@ -514,17 +517,21 @@ class SqliteStore(SqlReads):
         Returns whether they were committed or refused: not if another process is writing, unless
         ``blocking``.
         """
+        if self._writing == threading.get_ident() and self._writer_lock.locked():
+            raise interrupted(self.path)  # or it would wait for itself
         self._ready()
         began_in = self._generation
         moved: set[str] = set()
         try:
             self._queue.extend(operations)
             with self._writer_lock:
+                self._writing = threading.get_ident()
                 try:
                     if not operations[-1].done:
                         moved = self._commit_queue(blocking=blocking)
                 finally:
                     self._withdraw(operations)  # or another OS thread would commit what is left
+                    self._writing = 0
         except BaseException:
             self._withdraw(operations)  # after an interrupt that came while it waited
             raise
@@ -755,20 +762,22 @@ class SqliteStore(SqlReads):
 
     def _cached(self, find: Callable[[RowCache], R | None]) -> R | None:
         """Find a row that this process wrote last, if it is still current."""
-        if find(self._row_cache) is None or not self._writer_lock.acquire(blocking=False):
+        if find(self._row_cache) is None or self._writer_lock.locked():
             return None
-        try:
-            writer = self._writer
-            if writer is None or writer.in_transaction:  # closed, or its commit was interrupted
-                return None
-            self._files.check()
-            with no_fork():
-                current = self._row_cache.is_current(writer)
-            return find(self._row_cache) if current else None
-        except sqlite3.Error:
-            return None  # reading the file says what is wrong with it
-        finally:
-            self._writer_lock.release()
+        with self._writer_lock:
+            self._writing = threading.get_ident()
+            try:
+                writer = self._writer
+                if writer is None or writer.in_transaction:  # closed, or a commit was interrupted
+                    return None
+                self._files.check()
+                with no_fork():
+                    current = self._row_cache.is_current(writer)
+                return find(self._row_cache) if current else None
+            except sqlite3.Error:
+                return None  # reading the file says what is wrong with it
+            finally:
+                self._writing = 0
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         if self._writer is None:
