@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial, update_wrapper
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -404,6 +404,16 @@ def run_sync(body: Coroutine[Any, Any, T]) -> T:
         _direct.reset(token)
         body.close()
     raise AssertionError("a coroutine of a _sync method awaited a loop; use sayso.sync")
+
+
+@contextmanager
+def context_value(variable: contextvars.ContextVar[T], value: T) -> Iterator[None]:
+    """Give a context variable this value inside the block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def _on_a_loop() -> SaysoError:

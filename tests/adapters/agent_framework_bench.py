@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from agent_framework import (
     Message,
     ResponseStream,
 )
+from bench import StoreBench
 
 import sayso
-from sayso.stores.sqlite import SqliteStore
-from sayso.types import Request
 
 
 def call(name: str, id: str = "c1", /, **args: Any) -> Content:
@@ -50,17 +48,9 @@ class Client(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatCli
         return whole()
 
 
-class Bench:
-    """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
-    others, like a process of its own."""
-
+class Bench(StoreBench):
     def __init__(self, folder: Path, policy: sayso.Policy | None = None, hours: int = 0) -> None:
-        self.folder = folder
-        clock = lambda: time.time_ns() // 1000 + hours * 3_600_000_000  # noqa: E731
-        self.store = SqliteStore(folder / "sayso.db", clock=clock)
-        self.gate = sayso.Gate(self.store, policy=policy, agent="teller", wait=0)
-        self.inbox = sayso.Inbox(self.store)
-        self.ran: list[Any] = []
+        super().__init__(folder, policy, hours)
         #: What the model was shown each time.
         self.shown: list[list[Message]] = []
 
@@ -95,24 +85,3 @@ class Bench:
     def kinds(self) -> set[str]:
         """The kinds of contents that the model was shown last."""
         return {content.type for message in self.shown[-1] for content in message.contents}
-
-    async def waits(self) -> Request:
-        (request,) = (await self.inbox.pending()).items
-        return request
-
-    async def decide(self, make: Callable[[Request], Any], by: str = "ana") -> Request:
-        """Somebody decides the only thing that waits."""
-        request = await self.waits()
-        return await self.inbox.decide(request.id, make(request), by=by)
-
-    def close(self) -> None:
-        self.gate.close()
-
-
-def pay_of(bench: Bench) -> Any:
-    async def pay(to: str, amount: int = 1) -> str:
-        """Pay somebody."""
-        bench.ran.append((to, amount))
-        return f"paid {amount} to {to}"
-
-    return pay

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import sayso
@@ -42,14 +40,3 @@ class AgentHarness(AdapterHarness):
         if isinstance(turn, str):
             return say(turn)
         return calls(*(call(made.name, made.args, id=made.id) for made in turn))
-
-    @classmethod
-    def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "sayso.db")
-        with file:
-            found = file.execute(
-                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
-                (old, new, old),
-            )
-        file.close()
-        return found.rowcount > 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from agent_framework import Agent, ChatResponse, Content, Message
@@ -35,14 +33,3 @@ class AgentFrameworkHarness(AdapterHarness):
             for made in turn
         ]
         return ChatResponse(messages=[Message("assistant", calls)])
-
-    @classmethod
-    def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "sayso.db")
-        with file:
-            found = file.execute(
-                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
-                (old, new, old),
-            )
-        file.close()
-        return found.rowcount > 0

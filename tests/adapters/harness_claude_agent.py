@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 from claude_agent_world import FakeAnthropic, in_process, options, say, use
@@ -29,14 +27,3 @@ class ClaudeAgentHarness(AdapterHarness):
 
     async def close(self) -> None:
         self.fake.close()
-
-    @classmethod
-    def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "sayso.db")
-        with file:
-            found = file.execute(
-                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
-                (old, new, old),
-            )
-        file.close()
-        return found.rowcount > 0

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 with warnings.catch_warnings():
@@ -76,17 +74,6 @@ class DspyHarness(AdapterHarness):
             warnings.simplefilter("ignore")  # ReActV2 says that it is experimental
             agent = dspy.ReActV2("question -> answer", tools=list(self.context.tools))
         return guard(agent, self.context.gate, lm=fake_lm(self.context.script))
-
-    @classmethod
-    def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "sayso.db")
-        with file:
-            found = file.execute(
-                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
-                (old, new, old),
-            )
-        file.close()
-        return found.rowcount > 0
 
 
 class SyncDspyHarness(DspyHarness):

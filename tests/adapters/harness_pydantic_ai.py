@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 from pydantic_ai import Agent
@@ -43,14 +41,3 @@ class PydanticAIHarness(AdapterHarness):
         if isinstance(turn, str):
             return ModelResponse(parts=[TextPart(turn)])
         return ModelResponse(parts=[ToolCallPart(made.name, made.args, made.id) for made in turn])
-
-    @classmethod
-    def tamper(cls, folder: Path, old: str, new: str) -> bool:
-        file = sqlite3.connect(folder.parent / "sayso.db")
-        with file:
-            found = file.execute(
-                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
-                (old, new, old),
-            )
-        file.close()
-        return found.rowcount > 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, set_tracing_disabled
+from agents import Agent, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import sayso
@@ -87,3 +87,19 @@ def outputs(model: ScriptedModel) -> dict[str, Any]:
         for item in last.input
         if item.get("type") == "function_call_output"
     }
+
+
+def pay_of(world: World, **options: Any) -> Any:
+    """The tool that notes who was paid."""
+
+    async def pay(to: str) -> str:
+        """Pay somebody."""
+        world.ran.append(to)
+        return f"paid {to}"
+
+    return function_tool(pay, **options)
+
+
+def asking_pay_of(world: World) -> Any:
+    """The same tool, with the SDK's ``needs_approval``."""
+    return pay_of(world, needs_approval=True)

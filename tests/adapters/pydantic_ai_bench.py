@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import StoreBench
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
     ModelMessage,
@@ -27,22 +28,17 @@ def call(name: str, id: str = "c1", /, **args: Any) -> ToolCallPart:
     return ToolCallPart(name, args, id)
 
 
-class Bench:
-    """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
-    others, like a process of its own."""
-
+class Bench(StoreBench):
     def __init__(self, folder: Path, policy: sayso.Policy | None = None) -> None:
-        self.file = folder / "sayso.db"
-        self.store = SqliteStore(self.file)
-        self.gate = sayso.Gate(self.store, policy=policy, agent="teller", wait=0)
-        self.inbox = sayso.Inbox(self.store)
-        self.ran: list[Any] = []
+        super().__init__(folder, policy)
         #: What the model was shown each time.
         self.shown: list[list[ModelMessage]] = []
 
     def later(self) -> sayso.Gate:
         """The gate of another process, when every lease of today is over."""
-        store = SqliteStore(self.file, clock=lambda: time.time_ns() // 1000 + 3_600_000_000)
+        store = SqliteStore(
+            self.folder / "sayso.db", clock=lambda: time.time_ns() // 1000 + 3_600_000_000
+        )
         return sayso.Gate(store, agent="teller", wait=0)
 
     def agent(self, *turns: Sequence[ToolCallPart] | str, **options: Any) -> Agent[Any, Any]:
@@ -68,15 +64,3 @@ class Bench:
 
     def pending(self) -> list[Request]:
         return list(self.inbox.pending_sync().items)
-
-    async def waits(self) -> Request:
-        (request,) = (await self.inbox.pending()).items
-        return request
-
-    async def decide(self, make: Callable[[Request], Any], by: str = "ana") -> Request:
-        """Somebody decides the only thing that waits."""
-        request = await self.waits()
-        return await self.inbox.decide(request.id, make(request), by=by)
-
-    def close(self) -> None:
-        self.gate.close()

@@ -17,6 +17,7 @@ from agent_framework import Agent as FrameworkAgent
 from agent_framework import tool as af_tool
 from agents import Agent, Handoff, Runner, WebSearchTool, function_tool, handoff
 from agents.testing import ScriptedModel
+from bench import pay_of
 from deepagents import create_deep_agent
 from dspy.utils import DummyLM
 from harness_dspy import FakeLM, dspy
@@ -487,12 +488,12 @@ class TestAgentFramework:
 
     def clerk(self, bench: af.Bench) -> FrameworkAgent[Any]:
         turns = [af.call("pay", to="ana")], "ana has it"
-        return bench.agent(*turns, name="clerk", tools=[af.pay_of(bench)])
+        return bench.agent(*turns, name="clerk", tools=[pay_of(bench)])
 
     async def test_a_function_that_is_added_later(self, bench: af.Bench) -> None:
         agent = bench.agent([af.call("pay", to="ana")], "Done.", tools=[ask_framework])
         guarded = on_af.guard(agent, bench.gate)
-        agent.default_options["tools"].append(af_tool(af.pay_of(bench)))
+        agent.default_options["tools"].append(af_tool(pay_of(bench)))
         result = await guarded.run("go", thread="t")
         assert (result.status, bench.ran) == ("paused", [])
 

@@ -6,8 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +22,8 @@ from agent_framework import (
     UserInputRequiredException,
     tool,
 )
-from agent_framework_bench import Bench, call, pay_of
+from agent_framework_bench import Bench, call
+from bench import pay_of
 from pydantic import BaseModel, field_validator
 from waiting import until_async
 
@@ -35,13 +34,6 @@ from sayso.errors import SaysoError
 from sayso.worker import Worker
 
 ASK = Policy([Rule("pay")])
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def paying(bench: Bench, *turns: Any, policy: Policy | None = ASK, **options: Any) -> Any:

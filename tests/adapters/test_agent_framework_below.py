@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from agent_framework import Agent, AgentSession, FunctionTool, Message, RawAgent, tool
-from agent_framework_bench import Bench, call, pay_of
+from agent_framework_bench import Bench, call
+from bench import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import Gated, guard
@@ -17,13 +17,6 @@ from sayso.errors import SaysoError
 ASK = Policy([Rule("pay")])
 PAYS = [call("pay", "p1", to="ana")], "Ana has it."
 DELEGATES = [call("clerk", "c1", task="pay Ana")], "Done."
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def clerk(bench: Bench, *turns: Any, **options: Any) -> Agent[Any]:

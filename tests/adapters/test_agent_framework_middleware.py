@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -20,19 +19,13 @@ from agent_framework import (
     WorkflowExecutor,
     tool,
 )
-from agent_framework_bench import Bench, call, pay_of
+from agent_framework_bench import Bench, call
+from bench import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import guard
 
 ASK = Policy([Rule("pay")])
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 class Twice(FunctionMiddleware):

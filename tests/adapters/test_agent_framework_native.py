@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +14,14 @@ from agent_framework import (
     SupportsAgentRun,
     tool,
 )
-from agent_framework_bench import Bench, Client, call, pay_of
+from agent_framework_bench import Bench, Client, call
+from bench import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import Gated, edited, guard, rejected, responded
 from sayso.errors import InvalidDecision, NotFound, SaysoError
 
 ASK = Policy([Rule("pay")])
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def waiting(bench: Bench, *turns: Any, policy: Policy | None = ASK) -> Any:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from agent_framework import Agent, BaseChatClient, ChatResponse, Content, Message
-from agent_framework_bench import Bench, Client, call, pay_of
+from agent_framework_bench import Bench, Client, call
+from bench import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import guard
 from sayso.errors import SaysoError
 
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path, Policy([Rule("pay")]))
-    yield bench
-    bench.close()
+POLICY = Policy([Rule("pay")])
 
 
 class Service:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +12,13 @@ from agent_framework import (
     Message,
     ToolApprovalMiddleware,
 )
-from agent_framework_bench import Bench, call, pay_of
+from agent_framework_bench import Bench, call
+from bench import pay_of
 
 from sayso import InvalidDecision, Policy, Question, Rule, SaysoError
 from sayso.adapters.agent_framework import guard
 
 ASK = Policy([Rule("pay")])
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def paying(bench: Bench, *turns: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,8 @@ from agent_framework import (
     response_handler,
     tool,
 )
-from agent_framework_bench import Bench, call, pay_of
+from agent_framework_bench import Bench, call
+from bench import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import Gated, GuardedWorkflow, guard
@@ -28,13 +27,6 @@ from sayso.agent.agent import Resumable
 from sayso.errors import InvalidDecision, SaysoError
 
 ASK = Policy([Rule("pay")])
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 @dataclass

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
@@ -29,7 +28,8 @@ from agent_framework import (
     response_handler,
     tool,
 )
-from agent_framework_bench import Bench, call, pay_of
+from agent_framework_bench import Bench, call
+from bench import pay_of
 from pydantic import BaseModel, Field
 
 from sayso import InvalidCall
@@ -149,13 +149,6 @@ class Speaks(Executor):
         said = [Message("assistant", [text], author_name="clerk")]
         await ctx.yield_output(said)
         await ctx.yield_output(Minutes(said, [TICKET]))
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def yielding(bench: Bench, outputs: list[Any], *, asks: bool) -> GuardedWorkflow:

@@ -24,7 +24,7 @@ from agents import (
 )
 from agents.mcp import MCPServerStdio
 from agents.testing import ScriptedModel
-from openai_agents_world import World, call, say
+from openai_agents_world import World, call, pay_of, say
 
 import sayso
 from sayso.adapters.openai_agents import guard
@@ -38,18 +38,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def paying(world: World) -> Any:
-    async def pay(to: str) -> str:
-        """Pay somebody."""
-        world.ran.append(to)
-        return f"paid {to}"
-
-    return function_tool(pay)
-
-
 def clerk(world: World, name: str = "Clerk", to: str = "ana") -> Agent[Any]:
     model = ScriptedModel([[call("pay", "p1", to=to)], [say(f"{to} has it")]])
-    return Agent(name, model=model, tools=[paying(world)])
+    return Agent(name, model=model, tools=[pay_of(world)])
 
 
 def boss(tool: Any) -> Agent[Any]:
@@ -102,7 +93,7 @@ class TestAgentsInTools:
 
         async def delegate(task: str) -> str:
             """Build an agent, and run it."""
-            inner = Agent("Clerk", model=model, tools=[paying(world)])
+            inner = Agent("Clerk", model=model, tools=[pay_of(world)])
             return str((await Runner.run(inner, task)).final_output)
 
         await settled(world, boss(function_tool(delegate)))
@@ -250,7 +241,7 @@ class TestMissed:
 
 def test_the_table(world: World) -> None:
     server = MCPServerStdio({"command": "none"}, name="files")
-    inner = Agent("Aide", tools=[paying(world)], mcp_servers=[server])
+    inner = Agent("Aide", tools=[pay_of(world)], mcp_servers=[server])
     tools = [WebSearchTool(), hosted(), clerk(world).as_tool("delegate", "Pays.")]
     agent = Agent("Boss", tools=tools, handoffs=[inner])
     coverage = guard(agent, world.gate(), ungated=["web_search"]).coverage()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,13 +25,6 @@ import sayso
 from sayso.adapters.openai_agents import ask_user, guard
 from sayso.agent.agent import Resumable
 from sayso.policy import Rule
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
 
 
 def paying(world: World, **options: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,13 +22,6 @@ import sayso
 from sayso.adapters.openai_agents import ask_user, guard
 
 DEFAULT = "An error occurred while running the tool. Please try again."
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
 
 
 def breaks(**options: Any) -> Any:

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, HostedMCPTool, RunConfig, Runner, RunState, UserError, function_tool
 from agents.testing import ScriptedModel
 from openai.types.responses.response_output_item import McpApprovalRequest
-from openai_agents_world import World, call, outputs, say
+from openai_agents_world import World, asking_pay_of, call, outputs, say
 
 import sayso
 from sayso.adapters.openai_agents import ask_user, resume
 from sayso.audit import verify
 from sayso.policy import Rule
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
-
-
-def pay(world: World) -> Any:
-    async def pay(to: str) -> str:
-        """Pay somebody."""
-        world.ran.append(to)
-        return f"paid {to}"
-
-    return function_tool(pay, needs_approval=True)
 
 
 async def decided(world: World) -> list[tuple[str, str, str]]:
@@ -43,7 +25,7 @@ async def decided(world: World) -> list[tuple[str, str, str]]:
 class TestStreaming:
     async def test_pause_and_resume(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         stream = world.guarded().stream("go", thread="t-1")
         with pytest.raises(sayso.SaysoError, match="has not ended"):
             _ = stream.result
@@ -72,7 +54,7 @@ class TestStreaming:
 
     async def test_begun_as_a_stream_and_ended_without(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         async for _ in world.guarded().stream("go", thread="t-1"):
             pass
         await world.approve()
@@ -80,7 +62,7 @@ class TestStreaming:
 
     async def test_a_call_with_the_id_of_an_earlier_one(self, world: World) -> None:
         again = [[call("pay", to="ana")], [say("done")]]
-        world.one(ScriptedModel([*again, *again]), pay(world))
+        world.one(ScriptedModel([*again, *again]), asking_pay_of(world))
         await world.run()
         await world.approve()
         await world.resume()
@@ -96,7 +78,7 @@ class TestStreaming:
 class TestByHand:
     async def test_approve_in_another_process(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")], [say("again")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         async with world.guarded().thread("t-1", requester="rita") as agent:
             result = await Runner.run(agent, "go")
         (item,) = result.interruptions
@@ -123,7 +105,7 @@ class TestByHand:
 
     async def test_a_call_with_the_id_of_an_earlier_one(self, world: World) -> None:
         model = ScriptedModel(2 * [[call("pay", to="ana")], [say("done")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         guarded, said = world.guarded(), []
         for _ in range(2):
             async with guarded.thread("t-1", by="ana") as agent:
@@ -136,7 +118,7 @@ class TestByHand:
 
     async def test_reject_closes_the_request(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         async with world.guarded().thread("t-1", by="ana") as agent:
             result = await Runner.run(agent, "go")
             state = result.to_state()
@@ -155,7 +137,7 @@ class TestByHand:
         model, outer = ScriptedModel([calls]), ScriptedModel([[call("clerk", "o1", input="x")]])
 
         def build() -> Agent[Any]:
-            clerk = Agent("Clerk", model=model, tools=[pay(world)])
+            clerk = Agent("Clerk", model=model, tools=[asking_pay_of(world)])
             boss = Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
             return boss if inside else clerk
 
@@ -181,7 +163,7 @@ class TestByHand:
     async def always(self, world: World, *calls: Any, item: int = 0) -> Any:
         """Let the model make calls, one reply each, and approve one of the first with "always"."""
         model = ScriptedModel([*calls, [say("done")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         async with world.guarded().thread("t-1", by="ana") as agent:
             result = await Runner.run(agent, "go")
             state = result.to_state()
@@ -204,7 +186,7 @@ class TestByHand:
 
     async def test_always_ends_with_the_run(self, world: World) -> None:
         await self.always(world, [call("pay", "c1", to="ana")])
-        world.one(ScriptedModel([[call("pay", "c9", to="eve")]]), pay(world))
+        world.one(ScriptedModel([[call("pay", "c9", to="eve")]]), asking_pay_of(world))
         async with world.guarded().thread("t-2", by="ana") as agent:
             assert len((await Runner.run(agent, "go")).interruptions) == 1
         assert world.ran == ["ana"]
@@ -264,7 +246,7 @@ class TestByHand:
 
     async def test_what_was_decided_in_the_inbox_counts(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         async with world.guarded().thread("t-1") as agent:
             result = await Runner.run(agent, "go")
             request = await world.the_request()
@@ -277,7 +259,7 @@ class TestByHand:
 
     async def test_a_state_cannot_say_yes_for_somebody_else(self, world: World) -> None:
         world.policy = sayso.Policy([Rule("pay", reviewers=["bea"])])
-        world.one(ScriptedModel([[call("pay", to="ana")]]), pay(world))
+        world.one(ScriptedModel([[call("pay", to="ana")]]), asking_pay_of(world))
         async with world.guarded().thread("t-1", by="ana") as agent:
             result = await Runner.run(agent, "go")
             state = result.to_state()
@@ -293,7 +275,7 @@ class TestByHand:
         calls = [[call("transfer_to_clerk", "h1")]] if handoff else []
         config = RunConfig(model=ScriptedModel([*calls, [call("pay", to="ana")], [say("done")]]))
         guarded = world.guarded()
-        late = function_tool(pay(world).__wrapped__)
+        late = function_tool(asking_pay_of(world).__wrapped__)
         if handoff:
             guarded.agent.handoffs.append(Agent("Clerk", tools=[late]))
         else:
@@ -305,7 +287,7 @@ class TestByHand:
 
     async def test_without_a_thread_nothing_runs(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")]])
-        world.one(model, pay(world))
+        world.one(model, asking_pay_of(world))
         with pytest.raises(sayso.InvalidCall, match="has no thread"):
             await Runner.run(world.guarded().agent, "go")
         assert (world.ran, len(model.calls)) == ([], 0)
@@ -347,7 +329,7 @@ class TestByHand:
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
 
         def build() -> Agent[Any]:
-            clerk = Agent("Clerk", model=inner, tools=[pay(world)])
+            clerk = Agent("Clerk", model=inner, tools=[asking_pay_of(world)])
             return Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
 
         world.build = build
@@ -364,7 +346,7 @@ class TestByHand:
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
 
         def build() -> Agent[Any]:
-            clerk = Agent("Clerk", model=inner, tools=[pay(world)])
+            clerk = Agent("Clerk", model=inner, tools=[asking_pay_of(world)])
             return Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
 
         world.build = build
@@ -380,7 +362,7 @@ class TestByHand:
         assert (result.final_output, world.ran) == ("done", ["ana"])
 
     async def test_a_worker_leaves_it_alone(self, world: World) -> None:
-        world.one(ScriptedModel([[call("pay", to="ana")]]), pay(world))
+        world.one(ScriptedModel([[call("pay", to="ana")]]), asking_pay_of(world))
         async with world.guarded().thread("t-1") as agent:
             await Runner.run(agent, "go")
         await world.approve()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,36 +12,20 @@ from agents.testing import ScriptedModel, function_call
 from mcp.types import CallToolResult, TextContent
 from mcp.types import Tool as MCPTool
 from openai.types.responses.response_output_item import McpApprovalRequest
-from openai_agents_world import World, call, outputs, say
+from openai_agents_world import World, asking_pay_of, call, outputs, say
 
 import sayso
 from sayso.adapters.openai_agents import ask_user
 from sayso.policy import Rule
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
-
-
 class Died(BaseException):
     """A process that is gone, as far as the SDK is concerned."""
 
 
-def pay(world: World) -> Any:
-    async def pay(to: str) -> str:
-        """Pay somebody."""
-        world.ran.append(to)
-        return f"paid {to}"
-
-    return function_tool(pay, needs_approval=True)
-
-
 class TestAgentsAsTools:
     def clerk(self, world: World, model: ScriptedModel, **options: Any) -> Any:
-        inner = Agent("Clerk", model=model, tools=[pay(world)])
+        inner = Agent("Clerk", model=model, tools=[asking_pay_of(world)])
         return inner.as_tool("clerk", "Does the paying.", **options)
 
     async def test_what_an_inner_agent_asks_is_decided_like_all_else(self, world: World) -> None:
@@ -93,9 +75,13 @@ class TestAgentsAsTools:
         )
 
         def build() -> Agent[Any]:
-            clerk = Agent("Clerk", model=first, tools=[pay(world)])
-            aide = Agent("Aide", model=second, tools=[pay(world)])
-            tools = [clerk.as_tool("clerk", ""), aide.as_tool("aide", ""), pay(world)]
+            clerk = Agent("Clerk", model=first, tools=[asking_pay_of(world)])
+            aide = Agent("Aide", model=second, tools=[asking_pay_of(world)])
+            tools = [
+                clerk.as_tool("clerk", ""),
+                aide.as_tool("aide", ""),
+                asking_pay_of(world),
+            ]
             return Agent("Boss", model=outer, tools=tools)
 
         world.build = build
@@ -204,7 +190,7 @@ class TestHandoffs:
         clerk = ScriptedModel([[call("pay", "c2", to="ana")], [say("done")]])
 
         def build() -> Agent[Any]:
-            to = Agent("Clerk", model=clerk, tools=[pay(world)])
+            to = Agent("Clerk", model=clerk, tools=[asking_pay_of(world)])
             return Agent("Desk", model=desk, handoffs=[handoff(to) if wrapped else to])
 
         world.build = build
@@ -220,7 +206,7 @@ class TestHandoffs:
 
         def build() -> Agent[Any]:
             to = Agent("Clerk", model=clerk)
-            return Agent("Desk", model=desk, tools=[pay(world)], handoffs=[to])
+            return Agent("Desk", model=desk, tools=[asking_pay_of(world)], handoffs=[to])
 
         world.build = build
         assert (await world.run()).status == "paused"

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, HostedMCPTool, ShellTool, function_tool
+from agents import Agent, HostedMCPTool, ShellTool
 from agents.testing import ScriptedModel
-from openai_agents_world import World, call, say
+from openai_agents_world import World, call, pay_of, say
 
 import sayso
 from sayso.adapters.openai_agents import guard
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
-
-
-def paying(world: World) -> Any:
-    async def pay(to: str) -> str:
-        """Pay somebody."""
-        world.ran.append(to)
-        return f"paid {to}"
-
-    return function_tool(pay)
-
 
 PAST_THE_GATE: Any = [
     (ShellTool(executor=lambda request: ""), "ShellTool"),
@@ -51,7 +32,7 @@ class TestRefused:
 
     @pytest.mark.parametrize(("tool", "words"), PAST_THE_GATE)
     def test_tools(self, world: World, tool: Any, words: str) -> None:
-        plain = paying(world)
+        plain = pay_of(world)
         agent = Agent("Teller", tools=[plain, tool])
         with pytest.raises(sayso.InvalidCall, match=words):
             guard(agent, world.gate())
@@ -60,7 +41,7 @@ class TestRefused:
     async def test_a_tool_that_came_later(self, world: World) -> None:
         world.one(ScriptedModel([[call("pay", to="ana")]]))
         guarded = world.guarded()
-        guarded.agent.tools.append(paying(world))
+        guarded.agent.tools.append(pay_of(world))
         with pytest.raises(sayso.InvalidCall, match="after guard"):
             await guarded.run("go", thread="t-1")
         assert world.ran == []
@@ -78,7 +59,7 @@ class TestRefused:
     @pytest.mark.parametrize("asks", [True, False])
     async def test_an_agent_that_came_later(self, world: World, asks: bool) -> None:
         """The SDK's own question about its call would be answered by nobody."""
-        pay = replace(paying(world), needs_approval=asks)
+        pay = replace(pay_of(world), needs_approval=asks)
         clerk = Agent("Clerk", tools=[pay])
         clerk.model = ScriptedModel([[call("pay", "call_2", to="ana")], [say("Paid.")]])
         world.one(ScriptedModel([[call("transfer_to_clerk")]]))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +13,6 @@ from openai_agents_world import World, call, outputs, say
 import sayso
 from sayso.adapters.openai_agents import Runner
 from sayso.policy import Rule
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
 
 
 def paying(world: World, *replies: Any) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
+from bench import pay_of
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import ModelRetry
@@ -25,29 +24,13 @@ from sayso.agent.agent import Resumable
 from sayso.errors import AlreadyDecided, InvalidDecision, StoreError
 from sayso.worker import Worker
 
-ASK_PAY = Policy([Rule("pay")])
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path, ASK_PAY)
-    yield bench
-    bench.close()
-
-
-def paying(bench: Bench) -> Any:
-    async def pay(to: str, amount: int = 1) -> str:
-        """Pay somebody."""
-        bench.ran.append((to, amount))
-        return f"paid {amount} to {to}"
-
-    return pay
+POLICY = Policy([Rule("pay")])
 
 
 def pair(bench: Bench, policy: Policy | None = None) -> Any:
     """An agent that makes two gated calls in one turn."""
     calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
-    return guard(bench.agent(calls, "Done.", tools=[paying(bench)]), bench.gate, policy)
+    return guard(bench.agent(calls, "Done.", tools=[pay_of(bench)]), bench.gate, policy)
 
 
 # -- the framework's own answers
@@ -70,7 +53,7 @@ async def test_answers_may_come_one_by_one(bench: Bench) -> None:
 
 
 async def test_override_args_replace_the_arguments_and_are_told(bench: Bench) -> None:
-    agent = bench.agent([call("pay", to="ana", amount=7)], "Done.", tools=[paying(bench)])
+    agent = bench.agent([call("pay", to="ana", amount=7)], "Done.", tools=[pay_of(bench)])
     await guard(agent, bench.gate).run("go", thread="t")
     results = DeferredToolResults(approvals={"c1": ToolApproved(override_args={"to": "bob"})})
     assert (await resume(guard(agent, bench.gate), "t", results)).status == "done"
@@ -132,7 +115,7 @@ async def test_an_edit_that_only_the_tool_can_judge_goes_back_to_people(bench: B
         if to == "eve":
             raise ModelRetry("eve has no account")
 
-    pay = Tool(paying(bench), args_validator=known)
+    pay = Tool(pay_of(bench), args_validator=known)
     agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
     await guard(agent, bench.gate).run("go", thread="t")
     await bench.decide(lambda request: request.edit({"to": "eve"}))
@@ -273,7 +256,7 @@ async def test_what_was_given_to_guard_is_there_after_a_resume(bench: Bench) -> 
 
 async def test_an_answer_with_a_type(bench: Bench) -> None:
     turns = [call("pay", to="ana")], [call("final_result", "c2", to="ana", amount=1)]
-    agent = bench.agent(*turns, tools=[paying(bench)], output_type=Receipt)
+    agent = bench.agent(*turns, tools=[pay_of(bench)], output_type=Receipt)
     await guard(agent, bench.gate).run("go", thread="t")
     await bench.decide(lambda request: request.approve())
     stands = await guard(agent, bench.gate).resume("t")
@@ -282,7 +265,7 @@ async def test_an_answer_with_a_type(bench: Bench) -> None:
 
 
 async def test_a_process_that_ends_before_its_answer_is_stored(bench: Bench) -> None:
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[paying(bench)], instructions="Hm.")
+    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay_of(bench)], instructions="Hm.")
     await guard(agent, bench.gate).run("go", thread="t")
     await bench.decide(lambda request: request.approve())
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,13 +24,6 @@ from sayso import Policy, Rule
 from sayso.adapters.pydantic_ai import Gated, guard
 
 OUTPUT: list[Any] = [str, DeferredToolRequests]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def native(bench: Bench, *turns: Any, policy: Policy | None = None, **options: Any) -> Any:

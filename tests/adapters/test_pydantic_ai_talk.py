@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
+from bench import pay_of
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, ProcessHistory
 from pydantic_ai.messages import BinaryContent, SystemPromptPart, UserPromptPart
@@ -21,26 +20,12 @@ from sayso import Approve, Policy, Rule
 from sayso.adapters.pydantic_ai import guard
 from sayso.errors import Conflict
 
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path, Policy([Rule("pay")]))
-    yield bench
-    bench.close()
-
-
-def paying(bench: Bench) -> Any:
-    async def pay(to: str, amount: int = 1) -> str:
-        """Pay somebody."""
-        bench.ran.append((to, amount))
-        return f"paid {amount} to {to}"
-
-    return pay
+POLICY = Policy([Rule("pay")])
 
 
 async def test_new_words_over_what_waits(bench: Bench) -> None:
     turns = [call("pay", to="ana"), call("look", "c2")], "Never mind.", "Still here."
-    agent = bench.agent(*turns, tools=[paying(bench), looking], instructions="Be kind.")
+    agent = bench.agent(*turns, tools=[pay_of(bench), looking], instructions="Be kind.")
     await guard(agent, bench.gate).run("pay ana", thread="t")
     first = await bench.waits()
     stands = await guard(agent, bench.gate).run("forget it", thread="t")
@@ -66,7 +51,7 @@ looking.__name__ = "look"
 
 async def test_the_conversation_can_be_read_in_the_store(bench: Bench) -> None:
     calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
-    guarded = guard(bench.agent(calls, "Done.", tools=[paying(bench)]), bench.gate)
+    guarded = guard(bench.agent(calls, "Done.", tools=[pay_of(bench)]), bench.gate)
     stands = await guarded.run("go", thread="t")
     for request in stands.interruptions:
         await bench.inbox.decide(request.id, request.approve(), by="ana")
@@ -80,7 +65,7 @@ async def test_the_conversation_can_be_read_in_the_store(bench: Bench) -> None:
 
 async def test_words_after_a_run_that_was_called_off_know_what_ran(bench: Bench) -> None:
     turns = [call("pay", to="ana"), call("look", "c2")], "I see."
-    agent = bench.agent(*turns, tools=[paying(bench), looking])
+    agent = bench.agent(*turns, tools=[pay_of(bench), looking])
     await guard(agent, bench.gate).run("pay ana", thread="t")
     await guard(agent, bench.gate).cancel("t")
     assert (await guard(agent, bench.gate).run("well?", thread="t")).output == "I see."
@@ -147,7 +132,7 @@ async def test_a_call_id_is_known_also_where_its_reply_was_cut_off(bench: Bench)
         agent = bench.agent(
             [call("pay", "c0", to="ana")],
             "Done.",
-            tools=[paying(bench)],
+            tools=[pay_of(bench)],
             capabilities=[ProcessHistory(last_words)],
         )
         guarded = guard(agent, bench.gate)

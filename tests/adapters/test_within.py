@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import agent_framework_bench as af
 import pytest
 from agents import Agent, Runner, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
+from bench import pay_of
 from dspy.utils import DummyLM
 from harness_dspy import dspy
 from pydantic_ai import RunContext
@@ -29,13 +29,6 @@ set_tracing_disabled(True)
 ASK = Policy([Rule("pay")])
 PAYS = [call("pay", "c1", to="ana"), call("look", "c2"), call("pay", "c3", to="bob")]
 TURNS = PAYS, [call("pay", "c1", to="cy")], "All have it."
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def tools(bench: Bench) -> list[Any]:
@@ -193,7 +186,7 @@ async def test_agent_framework(tmp_path: Path) -> None:
 
     def team() -> Any:
         pays = [af.call("pay", "c1", to="ana")], "Ana has it."
-        clerk = on_af.guard(bench.agent(*pays, tools=[af.pay_of(bench)]), bench.gate, ASK)
+        clerk = on_af.guard(bench.agent(*pays, tools=[pay_of(bench)]), bench.gate, ASK)
 
         async def delegate(task: str) -> str:
             return str((await clerk.run(task)).output)

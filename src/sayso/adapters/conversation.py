@@ -30,11 +30,12 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.engine.commands import Cancel, Propose
-from sayso.gate import Gate, outcomes
+from sayso.adapters.calls import closing_text
+from sayso.engine.commands import Propose
+from sayso.gate import Gate
 from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
-from sayso.rows import Call, CallStatus, Message
+from sayso.rows import Call, Message
 from sayso.sync import to_thread, write
 from sayso.types import Json
 
@@ -249,23 +250,3 @@ def type_name(one: Any) -> str:
     """Return the name of a type, the same in every process."""
     qualified = getattr(one, "__qualname__", "")
     return f"{one.__module__}.{qualified}" if isinstance(one, type) and qualified else repr(one)
-
-
-def closing_text(row: Call | None) -> str:
-    """Return what to tell the model about a call that the framework will not make any more."""
-    if row is None:
-        return "Nothing is known about this call any more."
-    if not outcomes.has_result(row):
-        return outcomes.why_not(row)
-    return outcomes.as_text(codec.loads(row.result or "null"))
-
-
-async def cancel_skipped(calls: FrameworkThread, keys: Iterable[str]) -> None:
-    """Cancel the calls that the framework has answered without running them: their tool is gone,
-    say, or another middleware gave a result."""
-    for key in keys:
-        row = await to_thread(calls.row, key)
-        if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
-            reason = f"the agent went on without {row.tool}"
-            command = Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
-            await write(calls.store, command)

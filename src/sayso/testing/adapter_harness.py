@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -67,7 +69,7 @@ class HarnessContext:
 
 
 class AdapterHarness:
-    """How to run one framework. Most subclasses define ``agent`` and ``tamper`` only."""
+    """How to run one framework. Most subclasses define ``agent`` only."""
 
     #: Whether the tools are ``async`` or ``sync`` functions.
     colour: ClassVar[str] = "async"
@@ -99,9 +101,15 @@ class AdapterHarness:
     def tamper(cls, folder: Path, old: str, new: str) -> bool:
         """Replace a text in the framework's saved state by one of the same length.
 
-        Return whether the text was found. The agent is not running.
+        Return whether the text was found. The agent is not running. By default the state is the
+        conversation in the store; a framework that saves its own state overrides this.
         """
-        raise NotImplementedError("define tamper(): change the framework's saved state")
+        with closing(sqlite3.connect(folder.parent / "sayso.db")) as file, file:
+            found = file.execute(
+                "UPDATE message SET body = replace(body, ?, ?) WHERE instr(body, ?)",
+                (old, new, old),
+            )
+        return found.rowcount > 0
 
     async def close(self) -> None:
         """Close what ``open`` opened."""

@@ -25,9 +25,10 @@ else:
     check_versions("agent-framework")
 
 from sayso.adapters.agent_framework.as_agent import edited, rejected, responded
-from sayso.adapters.agent_framework.guard import Guarded, guard, resume
+from sayso.adapters.agent_framework.guard import Guarded, guard
 from sayso.adapters.agent_framework.middleware import Gated
 from sayso.adapters.agent_framework.workflow import GuardedWorkflow, WorkflowResult
+from sayso.adapters.agents import resume
 
 __all__ = [
     "Gated",

@@ -24,10 +24,11 @@ from agent_framework import (
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
+from sayso.adapters.calls import edit_of
 from sayso.errors import InvalidDecision
 from sayso.gate.run_result import RunResult, decision_from
 from sayso.inbox import Inbox
-from sayso.types import Decision, Edit, Json, Reject, Request, Reviewer
+from sayso.types import Decision, Json, Reject, Request, Reviewer
 from sayso.views import question_json
 
 _ABOUT = "sayso"
@@ -198,11 +199,7 @@ def decision_of(answer: Content, request: Request) -> Decision:
         return decision_from({"type": "reject", "message": more.get("reason", "")}, request, at)
     if "arguments" not in more:
         return decision_from({"type": "approve"}, request, at)
-    known = (request.schema or {}).get("properties", {})
-    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
-    whole = {**defaults, **more["arguments"]}
-    decision_from({"type": "edit", "args": whole}, request, at)
-    return Edit(whole, request=request.id, seen_digest=request.digest)
+    return edit_of(request, more["arguments"], at)
 
 
 def request_content(request: Request) -> Content:

@@ -37,12 +37,13 @@ from sayso.adapters.agent_framework.middleware import (
 )
 from sayso.adapters.agent_framework.reach import AgentWalk
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
+from sayso.adapters.agents import LoggedAgent
+from sayso.adapters.calls import hosted_call
 from sayso.adapters.conversation import OutputTypes
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
-    FrameworkAgent,
     FrameworkCall,
     FrameworkThread,
     FrameworkTool,
@@ -52,9 +53,8 @@ from sayso.gate.framework import (
 )
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import RunResult
-from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.types import Json, Reviewer
+from sayso.types import Json
 
 
 @overload
@@ -115,13 +115,6 @@ def guard(
     )
 
 
-async def resume(
-    guarded: FrameworkAgent, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> RunResult:
-    """Resume a thread after these decisions. Calls without a decision stay pending."""
-    return await guarded.resume(where, decisions=decisions, by=by)
-
-
 # -- agents
 
 
@@ -133,11 +126,12 @@ class RunInput:
     arguments: dict[str, Json]
 
 
-class Guarded(FrameworkAgent):
+class Guarded(LoggedAgent[MessageLog]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
     result_type = Result
+    log_type = MessageLog
 
     def __init__(
         self,
@@ -148,14 +142,12 @@ class Guarded(FrameworkAgent):
         ungated: Iterable[str] = (),
         **options: Any,
     ) -> None:
-        self.inbox: Inbox
         coverage = Coverage(ungated)
-        super().__init__(gate, Inbox(gate.store), coverage)
+        super().__init__(gate, policy, coverage)
         if isinstance(agent, RawAgent):
             check_layers(agent)
             _check_history(agent)
         self._agent = agent
-        self.policy = policy
         self.options = options
         self._walk = AgentWalk(gate, policy, coverage)
         self._walk.listed(agent, getattr(agent, "name", None) or gate.agent, options.get("tools"))
@@ -185,32 +177,20 @@ class Guarded(FrameworkAgent):
         return ApprovalAgent(self, by=by)
 
     async def begin(self, input: Any, thread: str) -> Any:
-        log = MessageLog(self.gate, thread)
-        await log.load()
+        log = await self.open_log(thread)
         await log.close_calls()
         given = input if isinstance(input, RunInput) else RunInput(normalize_messages(input), {})
         await log.say_messages(given.messages, given.arguments)
         return await self._run(log)
 
     async def go_on(self, thread: str) -> Any:
-        log = MessageLog(self.gate, thread)
-        await log.load()
+        log = await self.open_log(thread)
         if log.answer is not None:
-            return self._types.load(log.answer)
+            return self.output_types.load(log.answer)
         return await self._run(log)
 
-    def dump_output(self, output: Any) -> Json:
-        return self._types.dump(output)
-
-    async def load_output(self, thread: str, stored: Json) -> Any:
-        if not self._types:
-            return stored
-        log = MessageLog(self.gate, thread)
-        await log.load()
-        return stored if log.answer is None else self._types.load(log.answer)
-
     @property
-    def _types(self) -> OutputTypes:
+    def output_types(self) -> OutputTypes:
         wanted = self.response_format
         return OutputTypes([wanted] if isinstance(wanted, type) else ())
 
@@ -264,8 +244,7 @@ class Guarded(FrameworkAgent):
         return [framework_tool(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
     async def order(self, thread: str) -> list[str]:
-        log = MessageLog(self.gate, thread)
-        await log.load()
+        log = await self.open_log(thread)
         return [call.id or "" for call in log.open_calls]
 
     async def _run(self, log: MessageLog) -> Any:
@@ -275,14 +254,14 @@ class Guarded(FrameworkAgent):
             else:
                 response, said = await self._custom(log)
         output = _output(response)
-        await log.end_with(said, self._types.dump(output), self._types.name_of(output))
+        type_name = self.output_types.name_of(output)
+        await log.end_with(said, self.dump_output(output), type_name)
         return output
 
     async def _chat(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
         """Run an agent with a model, entering its loop at the last reply."""
         gated = Gated(self.gate, self.policy, walk=self._walk)
         replies = LogReplies(log, self._added.get(log.thread, []), gated)
-        hosted = HostedCalls(log, self.policy)
         given: list[Message] = log.history
         while True:
             response = await self._agent.run(
@@ -299,7 +278,7 @@ class Guarded(FrameworkAgent):
                 self._added.pop(log.thread, None)
                 return response, replies.unsaved
             # The framework passes the decisions to the provider in the next message.
-            answers = await hosted.answers(waiting)
+            answers = await _answers(log.calls, waiting)
             replies.unsaved.append(answers)
             given = [answers]
 
@@ -369,46 +348,30 @@ def _check_history(agent: RawAgent[Any]) -> None:
 # -- calls of the provider
 
 
-class HostedCalls:
-    """Calls that the provider makes itself, such as those of hosted MCP servers. People can
-    approve or reject them."""
-
-    def __init__(self, log: MessageLog, policy: Policy | None) -> None:
-        self.thread = FrameworkThread(log.gate, log.thread, policy=policy)
-
-    async def answers(self, requests: Sequence[Content]) -> Message:
-        """Return the answers to all requests. Raises ``Paused`` while one waits for a decision."""
-        calls = [_call(request) for request in requests]
-        await self.thread.ask(calls)
-        said: list[Content] = []
-        waits = False
-        for request, call in zip(requests, calls, strict=True):
-            try:
-                outcome = await self.thread.outcome(call)
-            except Paused:
-                waits = True
-                continue
-            said.append(request.to_function_approval_response(outcome.ok))
-            if not outcome.ok:
-                said.append(Content.from_text(outcome.text))  # the response has no field for it
-        if waits:
-            raise Paused(self.thread.run, ())
-        return Message("user", said)
+async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Message:
+    """Return the answers to what a provider asks about the calls that it makes itself, such as
+    those of hosted MCP servers. Raises ``Paused`` while one waits for a decision."""
+    asked = [_call(request) for request in requests]
+    await calls.ask(asked)
+    said: list[Content] = []
+    waits = False
+    for request, call in zip(requests, asked, strict=True):
+        try:
+            outcome = await calls.outcome(call)
+        except Paused:
+            waits = True
+            continue
+        said.append(request.to_function_approval_response(outcome.ok))
+        if not outcome.ok:
+            said.append(Content.from_text(outcome.text))  # the response has no field for it
+    if waits:
+        raise Paused(calls.run, ())
+    return Message("user", said)
 
 
 def _call(request: Content) -> FrameworkCall:
     made = request.function_call
     assert made is not None
     label = made.server_name or made.additional_properties.get("server_label") or "service"
-    return FrameworkCall(
-        id=f"hosted:{request.id}",
-        tool=FrameworkTool(
-            name=f"{label}.{made.name}", needs_approval=True, possible=("approve", "reject")
-        ),
-        args=dict(made.parse_arguments() or {}),
-        run=_said_yes,
-    )
-
-
-async def _said_yes(args: dict[str, Any]) -> bool:
-    return True  # the provider makes the call
+    args = dict(made.parse_arguments() or {})
+    return hosted_call(f"hosted:{request.id}", f"{label}.{made.name}", args)

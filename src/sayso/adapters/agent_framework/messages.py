@@ -13,8 +13,10 @@ from typing import Any
 from agent_framework import AgentSession, ChatResponse, Content, Message
 
 from sayso import codec
-from sayso.adapters.conversation import Body, ConversationLog, cancel_skipped
+from sayso.adapters.calls import cancel_skipped
+from sayso.adapters.conversation import Body, ConversationLog
 from sayso.gate import Gate
+from sayso.policy import Policy
 from sayso.types import Json
 
 _APPROVALS = ("function_approval_request", "function_approval_response")
@@ -25,8 +27,8 @@ class MessageLog(ConversationLog):
 
     format = "agent-framework"
 
-    def __init__(self, gate: Gate, thread: str) -> None:
-        super().__init__(gate, thread)
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        super().__init__(gate, thread, policy)
         self.session = AgentSession(session_id=thread)
         #: Everything before the last reply that made calls, and that reply if nothing followed it.
         self.messages: list[Message] = []
@@ -187,16 +189,13 @@ def _dump(messages: Sequence[Message]) -> list[Json]:
 
 def _shown(messages: Sequence[Message]) -> dict[str, Any]:
     """Return a reply in the fields that pages and terminals show."""
-    made = [
-        {"id": call.call_id, "name": call.name, "arguments": _arguments(call.arguments)}
-        for call in calls_of(messages)
-    ]
+    made = []
+    for call in calls_of(messages):
+        args = call.arguments
+        text = args if isinstance(args, str) else codec.dumps(args or {})
+        made.append({"id": call.call_id, "name": call.name, "arguments": text})
     said = " ".join(m.text for m in messages if m.role == "assistant" and m.text)
     return {"content": said, **({"calls": made} if made else {})}
-
-
-def _arguments(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else codec.dumps(arguments or {})
 
 
 def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:

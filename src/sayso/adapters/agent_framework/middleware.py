@@ -12,8 +12,8 @@ import contextvars
 import copy
 import inspect
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -45,8 +45,7 @@ from pydantic_core import to_jsonable_python
 from sayso import codec
 from sayso.adapters.agent_framework.as_agent import ApprovalAgent
 from sayso.adapters.agent_framework.messages import MessageLog, answers_to, calls_of
-from sayso.adapters.conversation import cancel_skipped
-from sayso.engine.commands import Reask
+from sayso.adapters.calls import ask_again, cancel_skipped, invalid_arguments
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import (
@@ -61,7 +60,7 @@ from sayso.gate.scope import open_scopes
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import Call, CallStatus
-from sayso.sync import call_in_new_thread, read, run_sync, write
+from sayso.sync import call_in_new_thread, context_value, read, run_sync, write
 from sayso.types import Json, Terms, Verdict
 
 #: The call that an outer ``Gated`` has asked about already.
@@ -114,11 +113,8 @@ class Gated(FunctionMiddleware):
         if _asked.get() is context:
             await call_next()  # an outer one has asked already
             return
-        token = _asked.set(context)
-        try:
+        with context_value(_asked, context):
             await self._process(context, call_next)
-        finally:
-            _asked.reset(token)
 
     async def _process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
@@ -156,7 +152,7 @@ class Gated(FunctionMiddleware):
         for response in responses:
             made = response.function_call
             key = f"{apart}{made.id if made is not None and made.id else response.id}"
-            call_in_new_thread(partial(_record_refusal, thread, key, self.by))
+            call_in_new_thread(partial(run_sync, record_refusal(thread, key, self.by)))
 
     def _place(self, session: str, inside: SubAgentRun | None) -> tuple[FrameworkThread, str]:
         """Return the thread of a call, and the prefix that its key needs there."""
@@ -213,7 +209,7 @@ class _Call:
         call = FrameworkCall(
             id=self.id,
             tool=self._framework_tool(own=None if agent is None else SUB_AGENT_TERMS),
-            args=self._args(self.context.arguments),
+            args=to_jsonable_python(self.context.arguments, by_alias=True),
             run=self._run if agent is None else self._run_agent,
             dump=dump_result,
             load=load_result,
@@ -231,15 +227,11 @@ class _Call:
                 ) from None
             self.waits = True
             return await self._pause()
-        return _given(outcome)
+        return _framework_result(outcome)
 
     def _framework_tool(self, *, own: Terms | None = None) -> FrameworkTool:
         tool = framework_tool(self.tool, own=own)
         return replace(tool, read=self._read if self.tool.input_model is not None else None)
-
-    def _args(self, arguments: Any) -> dict[str, Json]:
-        shown: dict[str, Json] = to_jsonable_python(arguments, by_alias=True)
-        return shown
 
     def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the function reads them, with every default."""
@@ -247,26 +239,21 @@ class _Call:
         try:
             read = self.tool.input_model.model_validate_json(codec.dumps(args))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            path = codec.path_text(first["loc"])
-            raise InvalidCall(f"{path or 'value'}: {first['msg']}", path) from None
+            raise invalid_arguments(error) from None
         return read.model_dump(mode="json", by_alias=True)
 
     async def _check_edit(self) -> None:
         """Ask people again if the function does not accept an edit, instead of showing the error
         to the model."""
-        row = await read(self.thread.store, self.thread.row, self.id)
+        row = await self.thread.find(self.id)
         edited = row is not None and row.original is not None and row.status is CallStatus.READY
         if row is None or not edited or self.tool.input_model is None:
             return
         try:
             self._read(self._framework_tool().passed(codec.loads(row.args)))
         except InvalidCall as error:
-            await self._ask_again(row, f"the function does not accept the edit: {error}")
-
-    async def _ask_again(self, row: Call, reason: str, terms: Terms | None = None) -> None:
-        command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
-        await write(self.thread.store, command)
+            reason = f"the function does not accept the edit: {error}"
+            await ask_again(self.thread, row, reason)
 
     async def _run_agent(self, args: dict[str, Json]) -> Any:
         gated = Gated(self.gated.gate, self.gated.policy, walk=self.gated.walk)
@@ -284,7 +271,7 @@ class _Call:
         return value
 
     async def _run(self, args: dict[str, Json]) -> Any:
-        with outside_sub_agents():
+        with context_value(_sub_agent, None):  # an agent that its body runs is not the one around
             return await self._called(args)
 
     async def _called(self, args: dict[str, Json]) -> Any:
@@ -319,7 +306,8 @@ class _Call:
         row = await self._row()
         if self._wants is not None and row.status is CallStatus.READY:
             terms = replace(row.terms, verdict=Verdict.ASK, allowed=NO_BODY)
-            await self._ask_again(row, f"{row.tool} asks for input: {self._wants}", terms)
+            reason = f"{row.tool} asks for input: {self._wants}"
+            await ask_again(self.thread, row, reason, terms)
             row = await self._row()
         request = row.id
         if row.status is CallStatus.READY:  # its body asked something
@@ -329,13 +317,9 @@ class _Call:
         return _approval_request(row, request, *ids)
 
     async def _row(self) -> Call:
-        row = await read(self.thread.store, self.thread.row, self.id)
+        row = await self.thread.find(self.id)
         assert row is not None
         return row
-
-
-def _record_refusal(thread: FrameworkThread, key: str, by: str) -> None:
-    run_sync(record_refusal(thread, key, by))
 
 
 def driven_thread(gate: Gate) -> str:
@@ -354,7 +338,7 @@ def _approval_request(row: Call, request: str, id: str, call_id: str) -> Content
     )
 
 
-def _given(outcome: Outcome) -> Any:
+def _framework_result(outcome: Outcome) -> Any:
     row = outcome.call
     given_up = row is not None and row.decision is not None and row.decision.type == "reject"
     told = given_up or outcome.refused
@@ -395,14 +379,9 @@ class SubAgentRun:
     #: The calls of the last reply.
     made: list[Content] = field(default_factory=list)
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> AbstractContextManager[None]:
         """Run the agent in this context."""
-        token = _sub_agent.set(self)
-        try:
-            yield
-        finally:
-            _sub_agent.reset(token)
+        return context_value(_sub_agent, self)
 
 
 _sub_agent: contextvars.ContextVar[SubAgentRun | None] = contextvars.ContextVar(
@@ -415,16 +394,6 @@ def current_sub_agent(gate: Gate) -> SubAgentRun | None:
     inside = _sub_agent.get()
     same = inside is not None and inside.calls.store.incarnation == gate.store.incarnation
     return inside if same else None
-
-
-@contextmanager
-def outside_sub_agents() -> Iterator[None]:
-    """Run a function: an agent that its body runs is not the one around it."""
-    token = _sub_agent.set(None)
-    try:
-        yield
-    finally:
-        _sub_agent.reset(token)
 
 
 def agent_of(tool: FunctionTool) -> BaseAgent | None:
@@ -558,7 +527,7 @@ class LogReplies(ChatMiddleware):
         self._made = log.open_calls
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        self._bring(context.options)
+        self._restore_added(context.options)
         if self.gated.walk is not None:
             self.gated.walk.check_offered(context.options)
         make_callable(context.options)
@@ -578,13 +547,15 @@ class LogReplies(ChatMiddleware):
             # Stored with the reply, so that the call has the same id when it is made again.
             call.id = call.id or f"af-call-{secrets.token_hex(16)}"
         self.unsaved += results
-        if calls_of(reply.messages) or _asks(reply):
+        contents = [content for message in reply.messages for content in message.contents]
+        hosted = any(content.type == "function_approval_request" for content in contents)
+        if calls_of(reply.messages) or hosted:
             await self.log.reply(self.unsaved, reply)
             self.unsaved, self._made = [], calls_of(reply.messages)
         else:
             self.unsaved, self._made = [*self.unsaved, *reply.messages], []
 
-    def _bring(self, options: Any) -> None:
+    def _restore_added(self, options: Any) -> None:
         """Add the functions again that were added before a pause, and note those that are added
         now."""
         tools = options.get("tools") if options else None
@@ -613,12 +584,6 @@ class LogReplies(ChatMiddleware):
 
 def _name(tool: Any) -> str:
     return str(getattr(tool, "name", ""))
-
-
-def _asks(reply: ChatResponse[Any]) -> bool:
-    """Whether the provider asks about a call that it makes itself."""
-    contents = [content for message in reply.messages for content in message.contents]
-    return any(content.type == "function_approval_request" for content in contents)
 
 
 # -- functions as the gate and the framework see them
@@ -731,7 +696,7 @@ async def record_refusal(calls: FrameworkThread, key: str, by: str) -> None:
             await Inbox(calls.store).decide(request.id, request.reject(), by=by, channel=CHANNEL)
         except SaysoError:  # `by` may not decide, but the framework continues without the call
             await _call_off(calls, await read(calls.store, calls.store.call, request.id), by)
-    await _call_off(calls, await read(calls.store, calls.row, key), by)
+    await _call_off(calls, await calls.find(key), by)
 
 
 async def _call_off(calls: FrameworkThread, row: Call | None, by: str) -> None:

@@ -52,13 +52,13 @@ from sayso.adapters.agent_framework.middleware import (
     make_callable,
 )
 from sayso.adapters.agent_framework.reach import AgentWalk
+from sayso.adapters.agents import LoggedAgent
+from sayso.adapters.calls import hosted_call
 from sayso.adapters.conversation import OutputTypes, type_name
 from sayso.errors import InvalidCall, Paused, Refused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import FrameworkAgent, FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.gate.run_result import ResultStatus, RunResult
-from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import CallStatus
 from sayso.sync import read
@@ -97,11 +97,12 @@ class WorkflowResult(RunResult):
         return list(self.outputs)
 
 
-class GuardedWorkflow(FrameworkAgent):
+class GuardedWorkflow(LoggedAgent[MessageLog]):
     """A workflow, or a function that builds one, that servers and workers can run and resume."""
 
     channel = CHANNEL
     result_type = WorkflowResult
+    log_type = MessageLog
 
     def __init__(
         self,
@@ -112,8 +113,7 @@ class GuardedWorkflow(FrameworkAgent):
         checkpoints: Checkpoints,
         ungated: Iterable[str] = (),
     ) -> None:
-        super().__init__(gate, Inbox(gate.store), Coverage(ungated))
-        self.policy = policy
+        super().__init__(gate, policy, Coverage(ungated))
         self._workflow = workflow
         self._checkpoints = checkpoints
         self._walk = AgentWalk(gate, policy, super().coverage())
@@ -127,21 +127,16 @@ class GuardedWorkflow(FrameworkAgent):
         return found
 
     async def begin(self, input: Any, thread: str) -> Outputs:
-        log = MessageLog(self.gate, thread)
-        await log.load()
-        return await _WorkflowDrive(self, log).begin(input)
+        return await _WorkflowDrive(self, await self.open_log(thread)).begin(input)
 
     async def go_on(self, thread: str) -> Outputs:
-        log = MessageLog(self.gate, thread)
-        await log.load()
-        return await _WorkflowDrive(self, log).go_on()
+        return await _WorkflowDrive(self, await self.open_log(thread)).go_on()
 
     def dump_output(self, output: Outputs) -> Json:
         return as_json(output.shown)
 
     async def load_output(self, thread: str, stored: Json) -> Any:
-        log = MessageLog(self.gate, thread)
-        await log.load()
+        log = await self.open_log(thread)
         types = ValueTypes(self.build())
         return Outputs(types.load(one) for one in log.outputs)
 
@@ -258,7 +253,6 @@ class _WorkflowDrive:
         self.workflow = guarded.build()
         self.types = ValueTypes(self.workflow)
         self.guarded = guarded
-        self.thread = FrameworkThread(self.gate, log.thread, policy=guarded.policy)
         self.outputs = Outputs()
 
     @cached_property
@@ -314,7 +308,7 @@ class _WorkflowDrive:
         said = {id: await self._settled(id, event) for id, event in pending.items()}
         answers = {id: answer for id, answer in said.items() if answer is not None}
         if not answers:
-            raise Paused(self.thread.run, ())
+            raise Paused(self.log.run, ())
         refused = [id for id, answer in answers.items() if answer is _NO_ANSWER]
         if refused:
             return await self._after(
@@ -349,21 +343,15 @@ class _WorkflowDrive:
         if not made.hosted and _is_gated(agent, self.gate):
             # ``always_require``: the framework asks first, but the gate can do more.
             return request.to_function_approval_response(True)
-        call = FrameworkCall(
-            id=f"{self.log.turn}/{id}",
-            tool=FrameworkTool(
-                name=made.name or "", needs_approval=True, possible=("approve", "reject")
-            ),
-            args=dict(made.parse_arguments() or {}),
-            run=_said_yes,
-        )
-        outcome = await self.thread.outcome(call)
+        args = dict(made.parse_arguments() or {})
+        call = hosted_call(f"{self.log.turn}/{id}", made.name or "", args)
+        outcome = await self.log.calls.outcome(call)
         return request.to_function_approval_response(outcome.ok)
 
     async def _question(self, id: str, event: WorkflowEvent[Any]) -> Any:
         wanted: TypeAdapter[Any] = TypeAdapter(event.response_type)
         question = Question(_text(event.data), schema=wanted.json_schema())
-        with self.thread.scope(f"{self.log.turn}/").inside():
+        with self.log.calls.scope(f"{self.log.turn}/").inside():
             answer = await self.gate.ask(question, key=id, wait=0)
         return wanted.validate_python(answer)
 
@@ -385,10 +373,6 @@ def _check_kept(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
             "log): register the classes of its messages with "
             "agent_framework.register_checkpoint_type"
         )
-
-
-async def _said_yes(args: dict[str, Any]) -> bool:
-    return True  # the agent in the workflow makes the call
 
 
 def _text(data: Any) -> str:

@@ -28,6 +28,7 @@ else:
 
     check_versions("claude-agent")
 
-from sayso.adapters.claude_agent.guard import Guarded, guard, resume
+from sayso.adapters.agents import resume
+from sayso.adapters.claude_agent.guard import Guarded, guard
 
 __all__ = ["Guarded", "guard", "resume"]

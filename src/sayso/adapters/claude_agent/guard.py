@@ -45,6 +45,8 @@ from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
 from sayso import codec
+from sayso.adapters.agents import LoggedAgent
+from sayso.adapters.calls import outcome_in_words
 from sayso.adapters.claude_agent.messages import (
     Block,
     MessageLog,
@@ -52,28 +54,24 @@ from sayso.adapters.claude_agent.messages import (
     dump_result,
     result_block,
 )
-from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.reach import Held, Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
     MOST_WAITING,
-    FrameworkAgent,
     FrameworkCall,
     FrameworkTool,
     Outcome,
     check_gate,
 )
 from sayso.gate.gate import policy_terms
-from sayso.gate.run_result import RunResult
-from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.policy.policy import NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
 from sayso.sync import read, to_thread
-from sayso.types import Json, Reviewer, ToolCall, Verdict
+from sayso.types import Json, ToolCall, Verdict
 
 CHANNEL = "claude-agent"
 SERVER = "sayso"
@@ -113,13 +111,6 @@ def guard(
     _list(options, tools, gate.agent, coverage)
     coverage.check()
     return Guarded(options, gate, policy, tools, coverage)
-
-
-async def resume(
-    guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> RunResult:
-    """Resume a thread after these decisions. Calls without a decision stay pending."""
-    return await guarded.resume(where, decisions=decisions, by=by)
 
 
 def _check_options(options: Any) -> None:
@@ -225,10 +216,11 @@ def _list_clients(tool: SdkMcpTool[Any], own: str, found: Coverage) -> None:
         found.missed(own, "client", f"{name} in {tool.name}", why)
 
 
-class Guarded(FrameworkAgent):
+class Guarded(LoggedAgent[MessageLog]):
     """Claude, for servers and workers to run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
+    log_type = MessageLog
 
     def __init__(
         self,
@@ -238,26 +230,27 @@ class Guarded(FrameworkAgent):
         tools: Sequence[SdkMcpTool[Any]],
         coverage: Coverage,
     ) -> None:
-        super().__init__(gate, Inbox(gate.store), coverage)
+        super().__init__(gate, policy, coverage)
         self.options = _copied(options)
-        self.policy = policy
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) < len(tools):
             raise InvalidCall("two tools have the same name: give each its own", "tools")
-        self._faces = {name: _framework_tool(tool) for name, tool in self.tools.items()}
+        self._own_tools = {
+            name: FrameworkTool(
+                name=name, description=tool.description, parameters=_schema(tool.input_schema)
+            )
+            for name, tool in self.tools.items()
+        }
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        return self._faces.values()
+        return self._own_tools.values()
 
     async def order(self, thread: str) -> Sequence[str]:
-        log = await self._log(thread)
+        log = await self.open_log(thread)
         return [block["id"] for block in log.open_calls]
 
-    def dump_output(self, output: Any) -> Json:
-        return OutputTypes.dump(output)
-
     async def begin(self, input: Any, thread: str) -> Any:
-        log = await self._log(thread)
+        log = await self.open_log(thread)
         texts = await log.closing_texts(block["id"] for block in log.open_calls)
         closed = zip(log.open_calls, texts, strict=True)
         await log.add_results([result_block(call["id"], text) for call, (_, text) in closed])
@@ -265,7 +258,7 @@ class Guarded(FrameworkAgent):
         return await Turn(self, log).run(input)
 
     async def go_on(self, thread: str) -> Any:
-        log = await self._log(thread)
+        log = await self.open_log(thread)
         if log.answer is not None:
             return log.answer["output"]
         if not log.messages:
@@ -275,14 +268,9 @@ class Guarded(FrameworkAgent):
         spoken = log.messages[-1]
         return await turn.run(spoken["content"] if spoken["role"] == "user" else _CONTINUE)
 
-    async def _log(self, thread: str) -> MessageLog:
-        log = MessageLog(self.gate, thread, self.policy)
-        await log.load()
-        return log
-
-    def face(self, name: str) -> FrameworkTool | None:
+    def own_tool(self, name: str) -> FrameworkTool | None:
         """Return one of our tools as the gate knows it, by Claude's name for it."""
-        return self._faces.get(name.removeprefix(f"mcp__{SERVER}__"))
+        return self._own_tools.get(name.removeprefix(f"mcp__{SERVER}__"))
 
 
 @dataclass
@@ -384,7 +372,8 @@ class Turn:
         before = copy.copy(self.log)
         before.messages = list(self.log.messages)
         last = before.messages[-1]
-        if last["role"] == "user" and (last["content"] is prompt or _is_text(last, prompt)):
+        as_blocks = [{"type": "text", "text": prompt}]
+        if last["role"] == "user" and last["content"] in (prompt, as_blocks):
             before.messages.pop()
         session, folder = str(uuid.uuid4()), await to_thread(os.path.realpath, given.cwd or ".")
         entries: Any = before.transcript(session, folder, __cli_version__)
@@ -426,7 +415,7 @@ class Turn:
             shown = [{"type": "text", "text": content}] if isinstance(content, str) else content
             return {"content": shown, "is_error": block.get("is_error", False)}
 
-        schema = self.guarded._faces[tool.name].parameters
+        schema = self.guarded._own_tools[tool.name].parameters
         return replace(tool, input_schema=dict(schema), handler=handler)
 
     def _taken(self, name: str, args: Mapping[str, Any]) -> str:
@@ -455,7 +444,7 @@ class Turn:
         await asyncio.wait_for(self._event(id).wait(), 60)
         try:
             await self._save()
-            if self.guarded.face(name) is not None:
+            if self.guarded.own_tool(name) is not None:
                 short = name.removeprefix(f"mcp__{SERVER}__")
                 self._next.append((short, codec.canonical(args).decode(), id))
                 return self._clear(id, args)
@@ -519,14 +508,11 @@ class Turn:
 
     async def _ended(self, id: str, name: str, args: Mapping[str, Any]) -> Block | None:
         """Take a call of one of our tools to its end. Return its result; None if it waits."""
-        tool, face = self.guarded.tools[name], self.guarded._faces[name]
+        tool, own = self.guarded.tools[name], self.guarded._own_tools[name]
 
-        async def run(stored: dict[str, Json]) -> Any:
-            return await tool.handler(stored)
-
-        call = FrameworkCall(id=id, tool=face, args=args, run=run)
+        call = FrameworkCall(id=id, tool=own, args=args, run=tool.handler)
         try:
-            outcome = await self._outcome(call)
+            outcome = await outcome_in_words(self.log.calls, call)
         except Paused:
             self._wait_for(id)
             return None
@@ -536,14 +522,6 @@ class Turn:
         block = _result(id, outcome)
         self._results[id] = block
         return block
-
-    async def _outcome(self, call: FrameworkCall) -> Outcome:
-        try:
-            return await self.log.calls.outcome(call)
-        except SaysoError:
-            raise
-        except Exception:  # the tool's own: it is recorded, and the row says it in words
-            return await self.log.calls.outcome(call)
 
     def _wait_for(self, id: str) -> None:
         self.waits = True
@@ -564,7 +542,8 @@ class Turn:
         row = await read(calls.store, self._approved_before, name, args)
         key = id if row is None else row.key
         outcome = None
-        call = FrameworkCall(id=key, tool=_other_tool(name, asks=asks), args=args, run=_allowed)
+        tool = FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=asks)
+        call = FrameworkCall(id=key, tool=tool, args=args, run=_allowed)
         try:
             outcome = await calls.outcome(call)
         except Paused:
@@ -588,15 +567,15 @@ class Turn:
 
     async def _of_sub_agent(self, id: str, name: str, args: dict[str, Any]) -> Any:
         """Judge a call inside a sub-agent, which cannot wait: what needs a decision is denied."""
-        face = self.guarded.face(name)
+        own = self.guarded.own_tool(name)
         terms = await policy_terms(
             self.guarded.gate,
-            ToolCall(name if face is None else face.name, args),
+            ToolCall(name if own is None else own.name, args),
             FrameworkTool(name=name).own,
             False,
             self.guarded.policy,
         )
-        if face is None and terms.verdict is Verdict.ALLOW:
+        if own is None and terms.verdict is Verdict.ALLOW:
             return {} if terms.rule == NEEDS_APPROVAL else self._clear(id, args)
         return _deny(
             "A sub-agent cannot use this tool: its calls go through a person or are recorded, so "
@@ -627,7 +606,7 @@ class Turn:
 
     async def _told(self, id: str) -> Block | None:
         """Return what the model is told about a call of Claude Code's own; None if it waits."""
-        row = await read(self.log.calls.store, self.log.calls.row, id)
+        row = await self.log.calls.find(id)
         if row is None:
             return result_block(id, "It is not known whether this call was made.", is_error=True)
         if row.status is CallStatus.ASKED or row.status is CallStatus.IN_DOUBT:
@@ -646,10 +625,6 @@ async def _spoken(prompt: Any) -> AsyncIterator[dict[str, Any]]:
     yield {"type": "user", "message": {"role": "user", "content": prompt}}
 
 
-def _is_text(message: Mapping[str, Any], prompt: Any) -> bool:
-    return bool(message["content"] == [{"type": "text", "text": prompt}])
-
-
 def _deny(why: str) -> Any:
     return _answer("deny", why)
 
@@ -663,16 +638,6 @@ async def _allowed(args: dict[str, Json]) -> str:
     return "Claude Code was allowed to make the call."
 
 
-def _other_tool(name: str, *, asks: bool) -> FrameworkTool:
-    return FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=asks)
-
-
-def _framework_tool(tool: SdkMcpTool[Any]) -> FrameworkTool:
-    return FrameworkTool(
-        name=tool.name, description=tool.description, parameters=_schema(tool.input_schema)
-    )
-
-
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -681,15 +646,14 @@ def _schema(given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         if isinstance(given.get("type"), str) and "properties" in given:
             return dict(given)
-        known = {name: _property(kind) for name, kind in given.items()}
+        known = {
+            name: {"type": _TYPES[kind]} if kind in _TYPES else TypeAdapter(kind).json_schema()
+            for name, kind in given.items()
+        }
         return {"type": "object", "properties": known, "required": list(known)}
     if is_typeddict(given) or isinstance(given, type):
         return TypeAdapter(given).json_schema()
     raise InvalidCall(f"the input schema {given!r:.60} is not one that the SDK takes", "tools")
-
-
-def _property(kind: Any) -> dict[str, Any]:
-    return {"type": _TYPES[kind]} if kind in _TYPES else TypeAdapter(kind).json_schema()
 
 
 def _result(id: str, outcome: Outcome) -> Block:

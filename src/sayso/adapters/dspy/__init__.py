@@ -23,6 +23,7 @@ else:
 
     check_versions("dspy")
 
+from sayso.adapters.agents import resume
 from sayso.adapters.dspy.asking import (
     HumanInputRequest,
     Requester,
@@ -33,7 +34,7 @@ from sayso.adapters.dspy.asking import (
     scripted_requester,
     still_open,
 )
-from sayso.adapters.dspy.guard import GuardedReAct, guard, resume
+from sayso.adapters.dspy.guard import GuardedReAct, guard
 
 __all__ = [
     "GuardedReAct",

@@ -15,8 +15,7 @@ import copy
 import inspect
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +25,8 @@ from dspy.utils.callback import BaseCallback
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
+from sayso.adapters.agents import LoggedAgent
+from sayso.adapters.calls import outcome_in_words
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.adapters.reach import Held, Walk
@@ -33,7 +34,6 @@ from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
-    FrameworkAgent,
     FrameworkCall,
     FrameworkThread,
     FrameworkTool,
@@ -43,11 +43,9 @@ from sayso.gate.framework import (
     kept,
     within,
 )
-from sayso.gate.run_result import RunResult
-from sayso.inbox import Inbox
 from sayso.policy import Policy, Predicate
-from sayso.sync import run_user_function
-from sayso.types import Json, Reviewer
+from sayso.sync import context_value, run_user_function
+from sayso.types import Json
 
 
 def guard(
@@ -111,39 +109,42 @@ def _hosted(options: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-async def resume(
-    guarded: GuardedReAct, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> RunResult:
-    """Resume a thread after these decisions. Calls without a decision stay pending."""
-    return await guarded.resume(where, decisions=decisions, by=by)
+class TurnLog(ReplayLog):
+    """What was said in one thread: inputs, replies of the predictors, and answers."""
+
+    format = "dspy"
+
+    inputs: dict[str, Json] | None = None
+
+    def replay(self, body: Body) -> None:
+        super().replay(body)
+        self.inputs = body.get("inputs", self.inputs)
 
 
-class GuardedReAct(FrameworkAgent):
+class GuardedReAct(LoggedAgent[TurnLog]):
     """A durable agent; ``guard`` returns one. Its input is text for the first input field, or a
     mapping."""
 
     channel = "dspy"
+    log_type = TurnLog
 
     def __init__(
         self, agent: Any, gate: Gate, policy: Policy | None, lm: Any, coverage: Coverage
     ) -> None:
-        super().__init__(gate, Inbox(gate.store), coverage)
+        super().__init__(gate, policy, coverage)
         self.agent = agent
-        self.policy = policy
         self._lm = lm
 
     async def begin(self, input: Any, thread: str) -> Any:
         """Start a new turn of the thread with these inputs."""
         inputs = self._inputs(input)
-        log = TurnLog(self.gate, thread, self.policy)
-        await log.load()
+        log = await self.open_log(thread)
         await log.say(input if isinstance(input, str) else codec.dumps(inputs), inputs=inputs)
         return await self._turn(log, inputs)
 
     async def go_on(self, thread: str) -> Any:
         """Run the last turn again from its top, with everything that is stored of it."""
-        log = TurnLog(self.gate, thread, self.policy)
-        await log.load()
+        log = await self.open_log(thread)
         if log.answer is not None:
             return await self.load_output(thread, log.answer["output"])
         if log.inputs is None:
@@ -155,9 +156,6 @@ class GuardedReAct(FrameworkAgent):
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)
         return output
-
-    def dump_output(self, output: Any) -> Json:
-        return OutputTypes.dump(output)
 
     async def load_output(self, thread: str, stored: Json) -> Any:
         fields = self.agent.signature.output_fields
@@ -177,18 +175,17 @@ class GuardedReAct(FrameworkAgent):
         return framework_tools(self.agent).values()
 
     async def _run_turn(self, memory: Turn, inputs: Mapping[str, Json]) -> Any:
-        settings = {} if self._lm is None else {"lm": self._lm}
+        given = [one for one in dspy.settings.callbacks or () if not isinstance(one, Tripwire)]
+        settings = {"callbacks": [*given, Tripwire(self.coverage().ungated)]}
+        if self._lm is not None:
+            settings["lm"] = self._lm
         try:
-            with active(memory), dspy.context(callbacks=self._callbacks(), **settings):
+            with context_value(_current, memory), dspy.context(**settings):
                 prediction = await self.agent.acall(**inputs)
         except StopSignal as stopped:
             raise stopped.cause from None
         outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
-
-    def _callbacks(self) -> list[Any]:
-        given = [one for one in dspy.settings.callbacks or () if not isinstance(one, Tripwire)]
-        return [*given, Tripwire(self.coverage().ungated)]
 
     def _inputs(self, input: Any) -> dict[str, Json]:
         fields = list(self.agent.signature.input_fields)
@@ -320,16 +317,15 @@ class LoggedPredictor:
             return {name: _dumped(said.get(name)) for name in self._fields}
 
         kept = await now.reply(self._name, ask)
-        values = {name: self._loaded(name, kept[name]) for name in self._fields if name in kept}
+        values = {
+            name: None if kept[name] is None else load_as(field.annotation, kept[name])
+            for name, field in self._fields.items()
+            if name in kept
+        }
         prediction = dspy.Prediction(**values)
         if self.reader is not None:
             await self.reader.expect(now, now.step(self._name), prediction)
         return prediction
-
-    def _loaded(self, name: str, value: Json) -> Any:
-        if value is None:
-            return None
-        return load_as(self._fields[name].annotation, value)
 
 
 def _dumped(value: Any) -> Json:
@@ -356,8 +352,8 @@ class _CallReader:
             call_id = f"{key} call {place}"
             if name in self.guarded:
                 run = _runner(self._tools[name])
-                face = self.guarded[name]
-                calls.append(FrameworkCall(id=call_id, tool=face, args=args, run=run))
+                tool = self.guarded[name]
+                calls.append(FrameworkCall(id=call_id, tool=tool, args=args, run=run))
             elif name != self._own:
                 await now.thread.gone(call_id, name)
         now.expect(calls)
@@ -377,17 +373,15 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
     thread."""
 
     async def run(args: dict[str, Json]) -> Any:
-        token = _tool.set(str(tool.name))
         try:
-            if inspect.iscoroutinefunction(tool.func):
-                return await tool.acall(**args)
-            read = tool._validate_and_parse_args(**args)
-            value = await run_user_function(lambda: tool.func(**read))
-            return await value if inspect.isawaitable(value) else value
+            with context_value(_tool, str(tool.name)):
+                if inspect.iscoroutinefunction(tool.func):
+                    return await tool.acall(**args)
+                read = tool._validate_and_parse_args(**args)
+                value = await run_user_function(lambda: tool.func(**read))
+                return await value if inspect.isawaitable(value) else value
         except StopSignal as stopped:
             raise stopped.cause from None
-        finally:
-            _tool.reset(token)
 
     return run
 
@@ -538,34 +532,12 @@ class Turn:
         paused: Paused | None = None
         for call in self._calls:
             try:
-                outcomes[call.id] = await self._ended(call)
+                outcomes[call.id] = await outcome_in_words(self.thread, call)
             except Paused as pause:
                 paused = pause
         if paused is not None:
             raise paused
         return outcomes
-
-    async def _ended(self, call: FrameworkCall) -> Outcome:
-        try:
-            return await self.thread.outcome(call)
-        except SaysoError:
-            raise
-        except Exception:  # the tool's own: it is recorded, and the row says it in words
-            return await self.thread.outcome(call)
-
-
-class TurnLog(ReplayLog):
-    """What was said in one thread: inputs, replies of the predictors, and answers."""
-
-    format = "dspy"
-
-    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
-        super().__init__(gate, thread, policy)
-        self.inputs: dict[str, Json] | None = None
-
-    def replay(self, body: Body) -> None:
-        super().replay(body)
-        self.inputs = body.get("inputs", self.inputs)
 
 
 def _shown(reply: Json) -> dict[str, Any]:
@@ -589,16 +561,6 @@ class StopSignal(BaseException):
     def __init__(self, cause: SaysoError) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-@contextmanager
-def active(memory: Turn) -> Iterator[None]:
-    """Make this the current turn."""
-    token = _current.set(memory)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 def current_turn() -> Turn:

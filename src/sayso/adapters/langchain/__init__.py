@@ -24,7 +24,8 @@ else:
 
     check_versions("langchain")
 
-from sayso.adapters.langchain.guard import GuardedAgent, guard, resume
+from sayso.adapters.agents import resume
+from sayso.adapters.langchain.guard import GuardedAgent, guard
 from sayso.adapters.langchain.middleware import HumanInTheLoopMiddleware, node
 
 __all__ = ["GuardedAgent", "HumanInTheLoopMiddleware", "guard", "node", "resume"]

@@ -11,17 +11,16 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.graph.state import CompiledStateGraph
 
-from sayso.adapters.conversation import ConversationLog, OutputTypes
+from sayso.adapters.agents import Listener, Stream, StreamingAgent, listener
+from sayso.adapters.conversation import ConversationLog
 from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_of
 from sayso.adapters.langchain.reach import gated_graph
 from sayso.adapters.langchain.tools import ToolGate, missing_results, numbered_id
-from sayso.adapters.streaming import Listener, Stream, StreamingAgent, listener
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkTool, check_gate
 from sayso.gate.run_result import RunResult, RunState
-from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import Run
 from sayso.sync import run_user_function
@@ -62,13 +61,6 @@ def guard(
     return GuardedAgent(graph, gate, config, tools, coverage)
 
 
-async def resume(
-    guarded: GuardedAgent, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> RunResult:
-    """Resume a thread after these decisions. Calls without a decision stay pending."""
-    return await guarded.resume(where, decisions=decisions, by=by)
-
-
 class InputLog(ConversationLog):
     """What the user said to a graph, and its answers.
 
@@ -78,11 +70,12 @@ class InputLog(ConversationLog):
     format = "langchain"
 
 
-class GuardedAgent(StreamingAgent[Stream]):
+class GuardedAgent(StreamingAgent[InputLog, Stream]):
     """A guarded graph; ``guard`` returns one. Use ``graph``, the compiled graph, for everything
     else that a graph can do."""
 
     channel = "langchain"
+    log_type = InputLog
 
     def __init__(
         self,
@@ -92,9 +85,8 @@ class GuardedAgent(StreamingAgent[Stream]):
         tools: ToolGate | None = None,
         coverage: Coverage | None = None,
     ) -> None:
-        super().__init__(gate, Inbox(gate.store), coverage)
+        super().__init__(gate, None if tools is None else tools.policy, coverage)
         self.graph = graph
-        self.policy = None if tools is None else tools.policy
         self._tools = tools
         self._config = dict(config or {})
         self._async: bool | None = None
@@ -112,7 +104,7 @@ class GuardedAgent(StreamingAgent[Stream]):
                 "this graph has no checkpointer, so a pause would lose its state: "
                 "pass checkpointer=... to create_agent or compile"
             )
-        log = await self._log(thread)
+        log = await self.open_log(thread)
         await log.say(input if isinstance(input, str) else "")
         state = await self._state(thread)
         if isinstance(input, str):
@@ -122,7 +114,7 @@ class GuardedAgent(StreamingAgent[Stream]):
     async def go_on(self, thread: str) -> Any:
         """Continue the graph: nodes that interrupted get their answers, decided calls need no
         input."""
-        log = await self._log(thread)
+        log = await self.open_log(thread)
         state = await self._state(thread)
         if await self._stay(state, thread, asks=False):
             run = log.run
@@ -143,11 +135,6 @@ class GuardedAgent(StreamingAgent[Stream]):
             () if tools is None else [tools.framework_tool(tool) for tool in tools.behind.values()]
         )
 
-    async def _log(self, thread: str) -> ConversationLog:
-        log = InputLog(self.gate, thread)
-        await log.load()
-        return log
-
     async def _advance(self, input: Any, log: ConversationLog) -> Any:
         thread = log.thread
         values = await self._invoke(input, thread)
@@ -161,9 +148,6 @@ class GuardedAgent(StreamingAgent[Stream]):
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)
         return output
-
-    def dump_output(self, output: Any) -> Json:
-        return OutputTypes.dump(output)
 
     async def load_output(self, thread: str, stored: Json) -> Any:
         """Return the output from the checkpoint, which has the graph's own types."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from sayso import codec
+from sayso.adapters.calls import invalid_arguments
 from sayso.adapters.langchain.interrupts import InterruptAnswers, read_one, shown
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
@@ -34,7 +35,7 @@ from sayso.gate.lease import runs_here
 from sayso.gate.options import MAX_WORDS
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
-from sayso.sync import call_in_new_thread, on_loop, read, run_sync
+from sayso.sync import call_in_new_thread, context_value, on_loop, read, run_sync
 from sayso.types import Json, Request, Terms
 
 T = TypeVar("T")
@@ -63,14 +64,9 @@ _UNKNOWN = NodeFacts()
 _node: ContextVar[NodeFacts] = ContextVar("sayso_langchain_node", default=_UNKNOWN)
 
 
-@contextmanager
-def inside_node(facts: NodeFacts) -> Iterator[None]:
+def inside_node(facts: NodeFacts) -> AbstractContextManager[None]:
     """Make the calls of a tool node here."""
-    token = _node.set(facts)
-    try:
-        yield
-    finally:
-        _node.reset(token)
+    return context_value(_node, facts)
 
 
 _passing: ContextVar[Passing | None] = ContextVar("sayso_langchain", default=None)
@@ -112,14 +108,10 @@ class ToolGate:
         self.back = back
         self.policy = policy
         self.notice = notice
-        self._describe = describe or self._plain
+        self._describe = describe
         #: The guarded tools by name.
         self.behind: dict[str, BaseTool] = {}
         self._described: dict[str, tuple[Any, FrameworkTool]] = {}
-
-    def _plain(self, request: ToolCallRequest) -> FrameworkTool:
-        assert request.tool is not None
-        return self.framework_tool(request.tool)
 
     def framework_tool(self, tool: BaseTool) -> FrameworkTool:
         """Describe a tool where nothing says otherwise: without any rules, every call needs
@@ -156,11 +148,8 @@ class ToolGate:
     ) -> Result:
         known = var_child_runnable_config.get()
         # Inside a sequence, LangChain does not set the config for later steps.
-        token = var_child_runnable_config.set(known or request.runtime.config)
-        try:
+        with context_value(var_child_runnable_config, known or request.runtime.config):
             return await self._settled(request, run)
-        finally:
-            var_child_runnable_config.reset(token)
 
     async def _settled(
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
@@ -180,7 +169,7 @@ class ToolGate:
             return result
         turn = calls_beside(request.state, made)
         await check_alone(thread, config, [key_of(config, request.state, one) for one in turn])
-        call = self._foreign(request, run, thread)
+        call = self._framework_call(request, run, thread)
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
 
         async def waiting() -> tuple[Request, ...]:
@@ -217,32 +206,31 @@ class ToolGate:
         if around is None or around.place != _place(request):
             return False
         key = key_of(request.runtime.config, request.state, request.tool_call)
-        row = await read(thread.store, thread.row, key)
+        row = await thread.find(key)
         return row is not None and runs_here(row.id)
 
-    def _foreign(
+    def _framework_call(
         self,
         request: ToolCallRequest,
         run: Callable[[ToolCallRequest], Awaitable[Any]],
         thread: FrameworkThread,
     ) -> FrameworkCall:
-        made = request.tool_call
+        made, tool = request.tool_call, request.tool
+        assert tool is not None
 
         async def effect(args: dict[str, Json]) -> Any:
-            token = _passing.set(Passing(_place(request), made["name"]))
+            passing = context_value(_passing, Passing(_place(request), made["name"]))
             try:
-                with inside_node(NodeFacts()):  # an agent inside has nodes of its own
+                with passing, inside_node(NodeFacts()):  # an agent inside has nodes of its own
                     return await run(request.override(tool_call={**made, "args": args}))
             except ParentCommand as cause:
                 return Handover(cause)
             except GraphBubbleUp as cause:
                 raise InterruptSignal(thread.run, cause) from cause
-            finally:
-                _passing.reset(token)
 
         return FrameworkCall(
             id=key_of(request.runtime.config, request.state, made),
-            tool=self._describe(request),
+            tool=self.framework_tool(tool) if self._describe is None else self._describe(request),
             args=made["args"],
             note=text_beside(request.state, str(made["id"])),
             run=effect,
@@ -374,9 +362,7 @@ def _validated(model: type[BaseModel], args: dict[str, Json]) -> Mapping[str, Js
     try:
         return model.model_validate(args).model_dump(mode="json", by_alias=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(str(part) for part in first["loc"])
-        raise InvalidCall(f"{path}: {first['msg']}", path) from None
+        raise invalid_arguments(error) from None
 
 
 def text_beside(state: Any, call_id: str) -> str:

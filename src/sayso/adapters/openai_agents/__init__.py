@@ -24,7 +24,8 @@ else:
 
     check_versions("openai-agents")
 
-from sayso.adapters.openai_agents.guard import Guarded, Runner, Stream, guard, resume
+from sayso.adapters.agents import resume
+from sayso.adapters.openai_agents.guard import Guarded, Runner, Stream, guard
 from sayso.adapters.openai_agents.tools import ask_user
 
 __all__ = ["Guarded", "Runner", "Stream", "ask_user", "guard", "resume"]

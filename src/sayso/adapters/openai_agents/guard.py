@@ -31,7 +31,7 @@ from agents import Runner as SdkRunner
 from agents import RunResult as SdkRunResult
 
 from sayso import codec
-from sayso.adapters import streaming
+from sayso.adapters import agents
 from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
 from sayso.adapters.openai_agents.reach import Wiring, check_guarded
@@ -53,16 +53,14 @@ from sayso.gate.framework import (
     within,
 )
 from sayso.gate.options import check_known
-from sayso.gate.run_result import RunResult
 from sayso.gate.run_result import RunState as GateState
-from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import Call
 from sayso.sync import read
-from sayso.types import Json, Request, Reviewer
+from sayso.types import Request, Reviewer
 
 
-class Stream(streaming.Stream):
+class Stream(agents.Stream):
     """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the result.
 
     Code that was written for the SDK's stream reads the same from ``stream_events()``,
@@ -119,17 +117,11 @@ def guard(
     return Guarded(agent, gate, policy, ungated=ungated, **options)
 
 
-async def resume(
-    guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> RunResult:
-    """Resume a thread after these decisions. Calls without a decision stay pending."""
-    return await guarded.resume(where, decisions=decisions, by=by)
-
-
-class Guarded(streaming.StreamingAgent[Stream]):
+class Guarded(agents.StreamingAgent[ItemLog, Stream]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
+    log_type = ItemLog
     stream_type = Stream
     result_type = Result
     state_type = State
@@ -145,11 +137,10 @@ class Guarded(streaming.StreamingAgent[Stream]):
     ) -> None:
         check_known(options, Options)
         self._wiring = Wiring(Coverage(ungated))
-        super().__init__(gate, Inbox(gate.store), self._wiring.coverage)
+        super().__init__(gate, policy, self._wiring.coverage)
         self.agent = self._wiring.root(agent)
         self._agents = self._wiring.agents
         self._types = OutputTypes(output_type(one) for one in self._agents)
-        self.policy = policy
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()
         self._options: dict[str, Any] = {
@@ -170,7 +161,7 @@ class Guarded(streaming.StreamingAgent[Stream]):
     async def go_on(self, thread: str) -> Any:
         active, log = await self._enter(thread)
         if log.answer is not None:
-            return self._types.load(log.answer)
+            return self.output_types.load(log.answer)
         if log.input is None:
             raise Paused(active.calls.run, ())  # driven by hand: we cannot continue it
         return await self._go(active, log)
@@ -195,25 +186,18 @@ class Guarded(streaming.StreamingAgent[Stream]):
             raise Paused(place.run, ())
         return result.final_output
 
-    def dump_output(self, output: Any) -> Json:
-        return self._types.dump(output)
-
-    async def load_output(self, thread: str, stored: Json) -> Any:
-        if not self._types:
-            return stored
-        log = ItemLog(self.gate, thread, self.policy)
-        await log.load()
-        return stored if log.answer is None else self._types.load(log.answer)
+    @property
+    def output_types(self) -> OutputTypes:
+        return self._types
 
     def interruption(self, call: Call, request: Request) -> Request:
         return Interruption.of(call, request)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        return [face for agent in self._agents for face in framework_tools(agent)]
+        return [tool for agent in self._agents for tool in framework_tools(agent)]
 
     async def _enter(self, thread: str) -> tuple[ActiveRun, ItemLog]:
-        log = ItemLog(self.gate, thread, self.policy)
-        await log.load()
+        log = await self.open_log(thread)
         return ActiveRun(log.calls, log, self._config), log
 
     async def _go(self, active: ActiveRun, log: ItemLog) -> Any:
@@ -223,7 +207,7 @@ class Guarded(streaming.StreamingAgent[Stream]):
             conversation = result.to_input_list()
             await close_answered(active, conversation)
         output = result.final_output
-        await log.end_with(conversation, self._types.dump(output), self._types.name_of(output))
+        await log.end_with(conversation, self.dump_output(output), self._types.name_of(output))
         return output
 
     async def _run(self, active: ActiveRun, log: ItemLog, state: Any) -> Any:
@@ -244,7 +228,7 @@ class Guarded(streaming.StreamingAgent[Stream]):
 
     async def _played(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
         options = self._options if resumed else {**self._options, "context": self._context}
-        listener = streaming.listener()
+        listener = agents.listener()
         try:
             with self._wiring.active():
                 if listener is None:

@@ -11,7 +11,7 @@ import contextvars
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +21,14 @@ from openai.types.responses import ResponseOutputItem
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from sayso.adapters.conversation import Body, ReplayLog, closing_text
+from sayso.adapters.calls import closing_text
+from sayso.adapters.conversation import Body, ReplayLog
 from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
 from sayso.rows import Call, CallStatus
-from sayso.sync import to_thread
+from sayso.sync import context_value, to_thread
 from sayso.types import Json, Reviewer
 
 _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
@@ -81,21 +82,12 @@ class ActiveRun:
     @contextmanager
     def open(self) -> Iterator[ActiveRun]:
         """Make this the current run."""
-        token, outer = _active.set(self), _path.set("")
-        try:
+        with context_value(_active, self), context_value(_path, ""):
             yield self
-        finally:
-            _path.reset(outer)
-            _active.reset(token)
 
-    @contextmanager
-    def inside(self, key: str) -> Iterator[None]:
+    def inside(self, key: str) -> AbstractContextManager[None]:
         """Enter the run of an agent that is a tool, under the key of its call."""
-        token = _path.set(f"{key}/")
-        try:
-            yield
-        finally:
-            _path.reset(token)
+        return context_value(_path, f"{key}/")
 
     @contextmanager
     def reports_errors(self) -> Iterator[None]:

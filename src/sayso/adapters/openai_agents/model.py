@@ -24,7 +24,7 @@ from agents.usage import Usage
 from openai.types.responses import Response, ResponseCompletedEvent
 
 from sayso.adapters.openai_agents.messages import ActiveRun, require_run
-from sayso.adapters.openai_agents.tools import close_answered, guarded_tool_of, hosted_call
+from sayso.adapters.openai_agents.tools import close_answered, guarded_tool_of, requested_call
 from sayso.errors import InvalidCall, Paused
 from sayso.gate.framework import FrameworkCall
 from sayso.gate.options import MAX_WORDS
@@ -167,13 +167,13 @@ class LoggedModel(Model):
             for item in output:
                 if item.type == "mcp_approval_request":
                     with suppress(InvalidCall):  # hosted_outcome tells the provider
-                        asked.append(hosted_call(active.key(self.agent, item.id), item))
+                        asked.append(requested_call(active.key(self.agent, item.id), item))
                 elif item.type == "function_call" and item.name not in elsewhere:
                     key, made = active.key(self.agent, item.call_id), made_by.get(item.name)
                     if made is None:
                         await active.calls.gone(key, item.name)
                     else:
-                        asked.append(made.simply(active, key, item.arguments))
+                        asked.append(made.unconditional_call(active, key, item.arguments))
             calls = [call for call in asked if call is not None]
             for call in calls:
                 active.new(call.id)

@@ -51,6 +51,7 @@ from sayso.adapters.openai_agents.tools import (
 )
 from sayso.errors import InvalidCall
 from sayso.gate.coverage import Coverage
+from sayso.sync import context_value
 
 _BY_PROVIDER = (WebSearchTool, FileSearchTool, CodeInterpreterTool, ImageGenerationTool)
 _WITHOUT_HOOK = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
@@ -182,11 +183,8 @@ class Wiring:
         """Guard every agent that is started in this context."""
         if not isinstance(get_default_agent_runner(), GuardingRunner):
             set_default_agent_runner(GuardingRunner(get_default_agent_runner()))
-        token = _wiring.set(self)
-        try:
+        with context_value(_wiring, self):
             yield
-        finally:
-            _wiring.reset(token)
 
     def started(self, agent: Any) -> tuple[Any, Any]:
         """Return the guarded copy of an agent that is started now, and the context to run it in."""

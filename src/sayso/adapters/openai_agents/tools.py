@@ -33,14 +33,14 @@ from agents import (
 )
 from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
 from agents.function_schema import function_schema
-from agents.tool import maybe_invoke_function_tool_failure_error_function as told_by_the_sdk
+from agents.tool import maybe_invoke_function_tool_failure_error_function as text_of_failure
 from agents.tool_context import ToolContext
 from pydantic import BaseModel, Field, ValidationError
 
 from sayso import codec
+from sayso.adapters.calls import hosted_call, invalid_arguments
 from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
 from sayso.adapters.openai_agents.results import ALWAYS
-from sayso.engine.commands import Cancel
 from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
 from sayso.gate.framework import (
@@ -50,6 +50,7 @@ from sayso.gate.framework import (
     FrameworkTool,
     Outcome,
 )
+from sayso.gate.plan import cancel_call
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
@@ -126,12 +127,12 @@ class GuardedTool:
         try:
             read = self._model.model_validate(args)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            path = codec.path_text(first["loc"])
-            raise InvalidCall(f"{path or 'value'}: {first['msg']}", path) from None
+            raise invalid_arguments(error) from None
         return read.model_dump(mode="json", by_alias=True)
 
-    def simply(self, active: ActiveRun, key: str, arguments: str) -> FrameworkCall | None:
+    def unconditional_call(
+        self, active: ActiveRun, key: str, arguments: str
+    ) -> FrameworkCall | None:
         """Return the call, if no predicate has to be asked first; None otherwise."""
         if not isinstance(self.needs_approval, bool):
             return None
@@ -187,7 +188,7 @@ class GuardedTool:
         args: dict[str, Any],
         id: str,
     ) -> None:
-        if key not in active.judged and await read(active.calls.store, active.row, key) is None:
+        if key not in active.judged and await active.calls.find(key) is None:
             active.new(key)
             described = await self._judged(context, id, args)
             await active.calls.ask([self._call(active, key, described, args)])
@@ -216,7 +217,9 @@ class GuardedTool:
             # before the model continues.
             active.stopped = True
             raise
-        return _given(outcome)
+        if not outcome.ok or outcome.by_person:
+            return outcome.text
+        return with_notice(outcome) if outcome.notice else outcome.value
 
     async def _outcome(
         self, active: ActiveRun, key: str, context: ToolContext[Any], args: dict[str, Json]
@@ -225,7 +228,7 @@ class GuardedTool:
             # After "always approve" the SDK does not call asks().
             await self._asked(active, key, context, args, context.tool_call_id)
             await record_approval(active, key)
-        row = await read(active.calls.store, active.row, key)
+        row = await active.calls.find(key)
         edited = row is not None and row.original is not None
         judged = codec.loads(row.args) if row is not None and edited else args
         described = await self._judged(context, context.tool_call_id, judged)
@@ -241,10 +244,10 @@ class GuardedTool:
             # The error is recorded. The tool decides what the model is told about it.
             if error not in raised:
                 raise
-            told = await told_by_the_sdk(function_tool=self.tool, context=context, error=error)
+            told = await text_of_failure(function_tool=self.tool, context=context, error=error)
             if told is None:  # its ``failure_error_function`` is None: the error ends the run
                 raise
-            row = await read(active.calls.store, active.row, key)
+            row = await active.calls.find(key)
             notice = "" if row is None or row.original is None else outcomes.what_ran(row)
             return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
 
@@ -318,12 +321,6 @@ def _waits_inside(context: ToolContext[Any]) -> bool:
     return bool(getattr(result, "interruptions", None))
 
 
-def _given(outcome: Outcome) -> Any:
-    if not outcome.ok or outcome.by_person:
-        return outcome.text
-    return with_notice(outcome) if outcome.notice else outcome.value
-
-
 # -- arguments and results
 
 
@@ -387,7 +384,7 @@ def _on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
     async def judged(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         active = require_run(data.context.tool_name)
         key = f"{active.path}{data.context.tool_call_id}"
-        row = await read(active.calls.store, active.row, key)
+        row = await active.calls.find(key)
         if row is not None and row.original is not None:
             data = replace(data, context=with_arguments(data.context, row.args))
         return await guardrail.run(data)
@@ -413,7 +410,7 @@ _OPEN = (CallStatus.ASKED, CallStatus.READY)
 async def record_approval(active: ActiveRun, key: str) -> None:
     """Record an approval that was given on a ``RunState``: it shows when the SDK invokes the
     tool of a waiting call."""
-    row = await read(active.calls.store, active.row, key)
+    row = await active.calls.find(key)
     if row is not None:
         await _decide(active, row, yes=True)
 
@@ -445,7 +442,7 @@ async def close_answered(active: ActiveRun, conversation: Any) -> None:
     if run is None or not (run.asked or run.ready):
         return  # nothing is open
     for key, yes, why in _answers(conversation):
-        row = await read(active.calls.store, active.row, active.path + key)
+        row = await active.calls.find(active.path + key)
         if row is None or row.status not in _OPEN:
             continue
         if active.manual:
@@ -453,7 +450,8 @@ async def close_answered(active: ActiveRun, conversation: Any) -> None:
             if yes and await read(active.calls.store, active.waits, active.path + key):
                 raise Paused(active.calls.run, ())  # or the provider would make the call
         else:
-            await write(active.calls.store, _called_off(row, why))
+            reason = f"the agent continued without it: {why}"
+            await write(active.calls.store, cancel_call(row, reason))
 
 
 def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
@@ -482,15 +480,7 @@ async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> 
     await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL, grant=grant)
 
 
-def _called_off(row: Call, why: str) -> Cancel:
-    reason = f"the agent continued without it: {why}"
-    return Cancel(thread=row.thread, run=row.run, call=row.id, by="agent", reason=reason)
-
-
 # -- hosted MCP tools, which the provider runs
-
-
-_POSSIBLE = ("approve", "reject")
 
 
 def check_hosted(tool: HostedMCPTool) -> None:
@@ -505,25 +495,17 @@ def check_hosted(tool: HostedMCPTool) -> None:
         )
 
 
-def hosted_call(key: str, request: Any) -> FrameworkCall:
-    """Return the call that the provider asks about; only approving and rejecting are possible."""
+def requested_call(key: str, request: Any) -> FrameworkCall:
+    """Return the call that the provider asks about. Raises ``InvalidCall`` if its arguments cannot
+    be read."""
     args = parse_arguments(request.arguments or "{}")
-    described = FrameworkTool(
-        name=f"{request.server_label}.{request.name}",
-        needs_approval=True,
-        possible=_POSSIBLE,
-    )
-    return FrameworkCall(id=key, tool=described, args=args, run=_said_yes)
-
-
-async def _said_yes(args: dict[str, Json]) -> bool:
-    return True
+    return hosted_call(key, f"{request.server_label}.{request.name}", args)
 
 
 async def hosted_outcome(active: ActiveRun, key: str, request: Any) -> Outcome:
     """Return the decision for the provider: approved, or rejected with a reason."""
     try:
-        return await active.calls.outcome(hosted_call(key, request))
+        return await active.calls.outcome(requested_call(key, request))
     except InvalidCall as error:
         return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
 
@@ -575,7 +557,7 @@ class UnlessRefused:
         raw: Any = None if result.run_item is None else result.run_item.raw_item
         id = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
         active = require_run(result.tool.name)
-        row = await read(active.calls.store, active.row, f"{active.path}{id}")
+        row = await active.calls.find(f"{active.path}{id}")
         return row is not None and row.status in _REFUSED
 
 

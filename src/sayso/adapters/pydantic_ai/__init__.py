@@ -25,7 +25,8 @@ else:
 
     check_versions("pydantic-ai")
 
+from sayso.adapters.agents import resume
 from sayso.adapters.pydantic_ai.capability import Gated
-from sayso.adapters.pydantic_ai.guard import Guarded, guard, resume
+from sayso.adapters.pydantic_ai.guard import Guarded, guard
 
 __all__ = ["Gated", "Guarded", "guard", "resume"]

@@ -17,6 +17,8 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_core import PydanticSerializationError
 
+from sayso.adapters.agents import Stream, StreamingAgent, listener
+from sayso.adapters.calls import edit_of
 from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.pydantic_ai.capability import (
     DelegateGated,
@@ -27,19 +29,17 @@ from sayso.adapters.pydantic_ai.capability import (
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
-from sayso.adapters.streaming import Stream, StreamingAgent, listener
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkTool, Within, check_gate, within
 from sayso.gate.options import check_taken
-from sayso.gate.run_result import RunResult, decision_from
-from sayso.inbox import Inbox
+from sayso.gate.run_result import decision_from
 from sayso.policy import Policy
 from sayso.rows import CallStatus, Run
 from sayso.stores.row_checks import request_in
 from sayso.sync import to_thread
-from sayso.types import Decision, Edit, Json, Request, Reviewer
+from sayso.types import Decision, Request
 
 #: Options of ``Agent.run`` that the thread decides.
 _OURS = ("conversation", "message_history", "deferred_tool_results", "conversation_id")
@@ -67,17 +67,11 @@ def guard(
     return Guarded(agent, gate, policy, ungated=ungated, **options)
 
 
-async def resume(
-    guarded: Guarded, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
-) -> RunResult:
-    """Resume a thread after these decisions. Calls without a decision stay pending."""
-    return await guarded.resume(where, decisions=decisions, by=by)
-
-
-class Guarded(StreamingAgent[Stream]):
+class Guarded(StreamingAgent[MessageLog, Stream]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = "pydantic-ai"
+    log_type = MessageLog
 
     def __init__(
         self,
@@ -89,24 +83,23 @@ class Guarded(StreamingAgent[Stream]):
         **options: Any,
     ) -> None:
         coverage = Coverage(ungated)
-        super().__init__(gate, Inbox(gate.store), coverage)
+        super().__init__(gate, policy, coverage)
         self._agent = agent
-        self.policy = policy
         self.options = options
-        self._walk = DelegateWalk(coverage, self._delegate_gated)
+
+        def gated() -> DelegateGated[Any]:
+            return DelegateGated(gate, policy, walk=self._walk)
+
+        self._walk = DelegateWalk(coverage, gated)
         self._walk.listed(agent, agent.name or gate.agent, options)
         coverage.check()
-
-    def _delegate_gated(self) -> DelegateGated[Any]:
-        return DelegateGated(self.gate, self.policy, walk=self._walk)
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
         """Return ``DeferredToolResults`` for all or some of the calls as decisions; anything else
         is what the other adapters take."""
         if not isinstance(decisions, DeferredToolResults):
             return decisions
-        log = MessageLog(self.gate, run.thread)
-        await log.load()
+        log = await self.open_log(run.thread)
         return await to_thread(decisions_of, decisions, partial(self._request, log))
 
     def _request(self, log: MessageLog, id: str) -> Request | None:
@@ -116,17 +109,15 @@ class Guarded(StreamingAgent[Stream]):
         return request_in(self.gate.store, row)
 
     async def begin(self, input: Any, thread: str) -> Any:
-        log = MessageLog(self.gate, thread)
-        await log.load()
+        log = await self.open_log(thread)
         history = await log.closed()
         await log.say_prompt(input)
         return await self._run(log, input, history)
 
     async def go_on(self, thread: str) -> Any:
-        log = MessageLog(self.gate, thread)
-        await log.load()
+        log = await self.open_log(thread)
         if log.answer is not None:
-            return self._types.load(log.answer)
+            return self.output_types.load(log.answer)
         # The framework makes unanswered calls again, and each finds its row.
         history = await log.closed() if log.prompt is not None else log.messages
         return await self._run(log, log.prompt, history)
@@ -142,22 +133,11 @@ class Guarded(StreamingAgent[Stream]):
         result = await self._agent.run(input, **{**self.options, "capabilities": around})
         return result.output
 
-    def dump_output(self, output: Any) -> Json:
-        return self._types.dump(output)
-
-    async def load_output(self, thread: str, stored: Json) -> Any:
-        if not self._types:
-            return stored
-        log = MessageLog(self.gate, thread)
-        await log.load()
-        return stored if log.answer is None else self._types.load(log.answer)
-
     def known_tools(self) -> Iterable[FrameworkTool]:
         return known_tools([*self._agent.toolsets, *(self.options.get("toolsets") or ())])
 
     async def order(self, thread: str) -> list[str]:
-        log = MessageLog(self.gate, thread)
-        await log.load()
+        log = await self.open_log(thread)
         return [log.key(call.tool_call_id) for call in log.open_calls]
 
     async def _run(self, log: MessageLog, words: Any, history: Any) -> Any:
@@ -176,9 +156,8 @@ class Guarded(StreamingAgent[Stream]):
             raise Paused(log.calls.run, ())
         output = result.output
         await cancel_answered(log.calls, result.all_messages(), log.key)
-        await log.end_with(
-            result.all_messages(), self._types.dump(output), self._types.name_of(output)
-        )
+        type_name = self.output_types.name_of(output)
+        await log.end_with(result.all_messages(), self.dump_output(output), type_name)
         return output
 
     def _handler(self) -> Any:
@@ -208,7 +187,7 @@ class Guarded(StreamingAgent[Stream]):
         return [*(wanted if isinstance(wanted, list | tuple) else [wanted]), DeferredToolRequests]
 
     @cached_property
-    def _types(self) -> OutputTypes:
+    def output_types(self) -> OutputTypes:
         return OutputTypes(_leaves(self._output_type()))
 
     def _around(self, log: MessageLog) -> list[Any]:
@@ -289,9 +268,7 @@ def _approval(request: Request, answer: Any, id: str) -> Decision:
     if answer is True or (isinstance(answer, ToolApproved) and answer.override_args is None):
         return decision_from({"type": "approve"}, request, at)
     if isinstance(answer, ToolApproved):
-        whole = {**_defaults(request), **(answer.override_args or {})}
-        decision_from({"type": "edit", "args": whole}, request, at)
-        return Edit(whole, request=request.id, seen_digest=request.digest)
+        return edit_of(request, answer.override_args or {}, at)
     if answer is False or isinstance(answer, ToolDenied):
         said = answer.message if isinstance(answer, ToolDenied) else _UNSAID
         return _no(request, "" if said == _UNSAID else said, at)
@@ -312,8 +289,3 @@ def _result(request: Request, value: Any, id: str) -> Decision:
 
 def _no(request: Request, message: str, at: str) -> Decision:
     return decision_from({"type": "reject", "message": message}, request, at)
-
-
-def _defaults(request: Request) -> dict[str, Json]:
-    known = (request.schema or {}).get("properties", {})
-    return {name: rules["default"] for name, rules in known.items() if "default" in rules}

@@ -20,9 +20,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from sayso.adapters.conversation import Body, ConversationLog, cancel_skipped
+from sayso.adapters.calls import cancel_skipped
+from sayso.adapters.conversation import Body, ConversationLog
 from sayso.gate import Gate, outcomes
 from sayso.gate.framework import FrameworkThread
+from sayso.policy import Policy
 from sayso.types import Json
 
 
@@ -31,8 +33,8 @@ class MessageLog(ConversationLog):
 
     format = "pydantic-ai"
 
-    def __init__(self, gate: Gate, thread: str) -> None:
-        super().__init__(gate, thread)
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        super().__init__(gate, thread, policy)
         self.messages: list[ModelMessage] = []
         #: What the user said, while there is no reply to it.
         self.prompt: Any = None

@@ -34,17 +34,17 @@ from pydantic_ai.toolsets import (
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
+from sayso.adapters.calls import ask_again, invalid_arguments
 from sayso.adapters.pydantic_ai.messages import key_in
 from sayso.adapters.pydantic_ai.reach import DelegateWalk
-from sayso.engine.commands import Reask
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
 from sayso.policy import Policy
 from sayso.policy.policy import NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
-from sayso.sync import read, write
-from sayso.types import Json, Terms, Verdict
+from sayso.sync import context_value
+from sayso.types import Json, Verdict
 
 D = TypeVar("D")
 
@@ -113,7 +113,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         thread = await FrameworkThread(self.gate, where, policy=self.policy).open()
         call = _Call(self, thread, key, name, ctx, tool)
         try:
-            return _given(await call.outcome(tool_args))
+            return _framework_result(await call.outcome(tool_args))
         except (Paused, _TimedOut):
             stop: Exception = await call.deferral()
         except SkipToolExecution as no:
@@ -174,15 +174,13 @@ class _Call(Generic[D]):
         try:
             values: dict[str, Any] = self.tool.args_validator.validate_json(text, context=context)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            path = codec.path_text(first["loc"])
-            raise InvalidCall(f"{path or 'value'}: {first['msg']}", path) from None
+            raise invalid_arguments(error) from None
         return values
 
     async def _check_edit(self) -> None:
         """Ask people again if the tool does not accept an edit, instead of showing the error to the
         model."""
-        row = await read(self.thread.store, self.thread.row, self.id)
+        row = await self.thread.find(self.id)
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
         try:
@@ -194,21 +192,18 @@ class _Call(Generic[D]):
             if inspect.isawaitable(checked):
                 await checked
         except (InvalidCall, ModelRetry, ToolFailed) as error:
-            await self._ask_again(row, f"the tool does not take the edit: {error}")
-
-    async def _ask_again(self, row: Call, reason: str, terms: Terms | None = None) -> None:
-        command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
-        await write(self.thread.store, command)
+            await ask_again(self.thread, row, f"the tool does not take the edit: {error}")
 
     async def _run(self, args: dict[str, Json]) -> Any:
-        row = await read(self.thread.store, self.thread.row, self.id)
+        row = await self.thread.find(self.id)
         assert row is not None
         values = self._validated(codec.dumps(args))
-        token = _running.set(_running.get() | {(self.ctx.run_id, self.ctx.tool_call_id)})
+        passed = _running.get() | {(self.ctx.run_id, self.ctx.tool_call_id)}
         try:
-            return await self.toolset.wrapped.call_tool(
-                self.name, values, _informed(self.ctx, row), self.tool
-            )
+            with context_value(_running, passed):
+                return await self.toolset.wrapped.call_tool(
+                    self.name, values, _informed(self.ctx, row), self.tool
+                )
         except (ApprovalRequired, CallDeferred) as wants:
             self.wants = wants
             raise Paused(row.run, ()) from None
@@ -216,20 +211,18 @@ class _Call(Generic[D]):
             if isinstance(error.__context__, TimeoutError) and "Timed out" in error.message:
                 raise _TimedOut(error.message) from None
             raise
-        finally:
-            _running.reset(token)
 
     async def deferral(self) -> ApprovalRequired | CallDeferred:
         """Return the framework's exception for a deferred call, with its request in the
         metadata."""
-        row = await read(self.thread.store, self.thread.row, self.id)
+        row = await self.thread.find(self.id)
         assert row is not None
         if self.wants is not None and row.status is CallStatus.READY:
             terms = replace(row.terms, verdict=Verdict.ASK)
             if isinstance(self.wants, CallDeferred):
                 terms = replace(terms, allowed=_BODILESS)
-            await self._ask_again(row, "the tool itself asks for approval", terms)
-            row = await read(self.thread.store, self.thread.row, self.id) or row
+            await ask_again(self.thread, row, "the tool itself asks for approval", terms)
+            row = await self.thread.find(self.id) or row
         metadata = dict((self.wants.metadata if self.wants is not None else None) or {})
         metadata["sayso"] = {"request": row.id, "digest": row.digest, "thread": row.thread}
         deferred = self.external or isinstance(self.wants, CallDeferred)
@@ -275,7 +268,7 @@ def _informed(ctx: RunContext[D], row: Call) -> RunContext[D]:
     return replace(ctx, tool_call_approved=approved, tool_call_metadata=metadata)
 
 
-def _given(outcome: Outcome) -> Any:
+def _framework_result(outcome: Outcome) -> Any:
     """Return what the framework gets for a call. Refusals are raised, because other hooks expect
     results."""
     if outcome.ok:

@@ -85,7 +85,7 @@ class ApprovalActivities:
             question = question_from(wanted["content"])
             return await self.gate.ask(question, wait=0, **_options(wanted))
 
-        return await self._stands(wanted, asked)
+        return await self._advance(wanted, asked)
 
     @activity.defn(name=CONFIRM)
     async def _confirm(self, wanted: ActivityInput) -> ActivityOutput:
@@ -94,9 +94,9 @@ class ApprovalActivities:
             text, details = content["text"], content["details"]
             return await self.gate.confirm(text, details, wait=0, **_options(wanted))
 
-        return await self._stands(wanted, asked)
+        return await self._advance(wanted, asked)
 
-    async def _stands(
+    async def _advance(
         self, wanted: ActivityInput, move: Callable[[], Awaitable[Any]]
     ) -> ActivityOutput:
         """Advance a request as far as it goes now.
@@ -135,7 +135,7 @@ class ApprovalActivities:
 
         @activity.defn(name=activity_of(guard.tool.name))
         async def run(wanted: ActivityInput) -> ActivityOutput:
-            return await self._outliving(self._ran(wanted, call))
+            return await self._with_heartbeats(self._ran(wanted, call))
 
         return run
 
@@ -143,18 +143,18 @@ class ApprovalActivities:
         self, wanted: ActivityInput, call: Callable[[ActivityInput], Awaitable[Any]]
     ) -> ActivityOutput:
         try:
-            return await self._stands(wanted, lambda: call(wanted))
+            return await self._advance(wanted, lambda: call(wanted))
         except StoreError:
             raise
         except Exception as error:
             return {"error": "CallFailed", "message": describe_error(error)}
 
-    async def _outliving(self, work: Coroutine[Any, Any, ActivityOutput]) -> ActivityOutput:
+    async def _with_heartbeats(self, work: Coroutine[Any, Any, ActivityOutput]) -> ActivityOutput:
         """Wait with heartbeats. If Temporal cancels the activity, the tool continues, and its
         result is recorded."""
         task = asyncio.create_task(work)
         self._at_work.add(task)
-        task.add_done_callback(self._left)
+        task.add_done_callback(self._tool_ended)
         while not task.done():
             activity.heartbeat()
             try:
@@ -164,7 +164,7 @@ class ApprovalActivities:
                     raise
         return task.result()
 
-    def _left(self, task: asyncio.Task[ActivityOutput]) -> None:
+    def _tool_ended(self, task: asyncio.Task[ActivityOutput]) -> None:
         self._at_work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a tool ended with %s: %s", type(error).__name__, error)
@@ -218,8 +218,6 @@ def _guard_of(tool: Callable[..., Any], gate: Gate) -> Guard:
 # -- the plugin
 
 
-log = logging.getLogger("sayso.temporal")
-
 #: Events that people and the clock cause; all others come from the workflow itself.
 _NEWS = frozenset({"decided", "expired", "cancelled", "superseded", "retried"})
 #: Errors that a retry would not help.
@@ -252,7 +250,10 @@ class SaysoPlugin(SimplePlugin):
         client = worker.client
         name = f"temporal:{client.namespace}:{self.gate.agent}"
         follower = EventFollower(
-            self.gate.store, name, _is_news, lambda events: self._tell(client, events)
+            self.gate.store,
+            name,
+            _concerns_workflow,
+            lambda events: self._signal_workflows(client, events),
         )
         await follower.begin()
         following = asyncio.create_task(follower.run())
@@ -264,7 +265,7 @@ class SaysoPlugin(SimplePlugin):
             with contextlib.suppress(asyncio.CancelledError):
                 await following
 
-    async def _tell(self, client: Client, events: Sequence[Event]) -> None:
+    async def _signal_workflows(self, client: Client, events: Sequence[Event]) -> None:
         for run in dict.fromkeys(event.run for event in events):
             workflow = workflow_of(run)
             row = await read(self.gate.store, self.gate.store.run, run)
@@ -279,7 +280,7 @@ class SaysoPlugin(SimplePlugin):
                 log.info("no workflow waits for %s any more: %s", run, error)
 
 
-def _is_news(event: Event) -> bool:
+def _concerns_workflow(event: Event) -> bool:
     """Whether an event is a reason for a waiting workflow to check."""
     if workflow_of(event.run) is None:
         return False

@@ -1,7 +1,8 @@
-"""Streams of a framework's own events, from a guarded agent that runs or resumes.
+"""What the guarded agents of all adapters share: their log, their answers, and their streams.
 
-An adapter subclasses ``StreamingAgent``. Where it lets its framework run, it asks ``listener()``
-whether anything listens, and hands each event to it.
+``LoggedAgent`` opens the log of a thread and loads stored answers in their own types.
+``StreamingAgent`` also streams the framework's own events: where an adapter lets its framework run,
+it asks ``listener()`` whether anything listens, and hands each event to it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,62 @@ import contextvars
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
+from sayso.adapters.conversation import ConversationLog, OutputTypes
 from sayso.errors import SaysoError
+from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkAgent
 from sayso.gate.run_result import RunResult, RunState
-from sayso.types import Reviewer
+from sayso.inbox import Inbox
+from sayso.policy import Policy
+from sayso.types import Json, Reviewer
+
+
+async def resume(
+    guarded: FrameworkAgent, where: str, decisions: Any = None, *, by: str | Reviewer = "user"
+) -> RunResult:
+    """Resume a thread after these decisions. Calls without a decision stay pending."""
+    return await guarded.resume(where, decisions=decisions, by=by)
+
+
+L = TypeVar("L", bound=ConversationLog)
+
+
+class LoggedAgent(FrameworkAgent, Generic[L]):
+    """A guarded agent whose conversation is in a log of the store."""
+
+    log_type: ClassVar[type[ConversationLog]]
+    inbox: Inbox
+
+    def __init__(self, gate: Gate, policy: Policy | None, coverage: Coverage | None) -> None:
+        super().__init__(gate, Inbox(gate.store), coverage)
+        self.policy = policy
+
+    @property
+    def output_types(self) -> OutputTypes:
+        """The types that answers may have besides text and JSON."""
+        return OutputTypes(())
+
+    async def open_log(self, thread: str) -> L:
+        """Read the log of a thread. Raises ``Tampered`` if anything but Sayso wrote to it."""
+        log: Any = self.log_type(self.gate, thread, self.policy)
+        await log.load()
+        opened: L = log
+        return opened
+
+    def dump_output(self, output: Any) -> Json:
+        return OutputTypes.dump(output)
+
+    async def load_output(self, thread: str, stored: Json) -> Any:
+        types = self.output_types
+        if not types:
+            return stored
+        answer = (await self.open_log(thread)).answer
+        return stored if answer is None else types.load(answer)
+
+
+# -- streams
+
 
 Listener: TypeAlias = Callable[[Any], None]
 
@@ -46,7 +99,12 @@ class Stream:
     async def __aiter__(self) -> AsyncIterator[Any]:
         events: asyncio.Queue[Any] = asyncio.Queue()
         end = object()
-        task = asyncio.ensure_future(self._listened(events.put_nowait))
+
+        async def work() -> RunResult:
+            _listener.set(events.put_nowait)  # in a task of its own, so nothing else hears it
+            return await self._work()
+
+        task = asyncio.ensure_future(work())
         task.add_done_callback(lambda _: events.put_nowait(end))
         try:
             while (event := await events.get()) is not end:
@@ -56,15 +114,11 @@ class Stream:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _listened(self, heard: Listener) -> RunResult:
-        _listener.set(heard)  # in a task of its own, so nothing else hears it
-        return await self._work()
-
 
 S = TypeVar("S", bound=Stream)
 
 
-class StreamingAgent(FrameworkAgent, Generic[S]):
+class StreamingAgent(LoggedAgent[L], Generic[L, S]):
     """A guarded agent whose runs can be streamed."""
 
     stream_type: ClassVar[Any] = Stream

@@ -1,0 +1,92 @@
+"""Steps in the life of a framework's call that several adapters take in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from sayso import codec
+from sayso.engine.commands import Reask
+from sayso.errors import InvalidCall, SaysoError
+from sayso.gate import outcomes
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
+from sayso.gate.plan import cancel_call
+from sayso.gate.run_result import decision_from
+from sayso.rows import Call, CallStatus
+from sayso.sync import write
+from sayso.types import Edit, Json, Request, Terms
+
+# -- before a call runs
+
+
+def invalid_arguments(error: ValidationError) -> InvalidCall:
+    """Return pydantic's first complaint about arguments, without the arguments themselves."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = codec.path_text(first["loc"])
+    return InvalidCall(f"{path or 'value'}: {first['msg']}", path)
+
+
+def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:
+    """Return a call that something else makes, such as the provider: people can only approve or
+    reject it."""
+
+    async def run(_: dict[str, Json]) -> bool:
+        return True
+
+    tool = FrameworkTool(name=name, needs_approval=True, possible=("approve", "reject"))
+    return FrameworkCall(id=id, tool=tool, args=args, run=run)
+
+
+async def ask_again(
+    calls: FrameworkThread, row: Call, reason: str, terms: Terms | None = None
+) -> None:
+    """Ask people once more about a call that they have approved."""
+    command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
+    await write(calls.store, command)
+
+
+def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Edit:
+    """Return an edit to these arguments, completed with the defaults of the tool. Raises
+    ``InvalidDecision``, which names the place ``at``."""
+    known = (request.schema or {}).get("properties", {})
+    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
+    whole: dict[str, Any] = {**defaults, **args}
+    decision_from({"type": "edit", "args": whole}, request, at)
+    return Edit(whole, request=request.id, seen_digest=request.digest)
+
+
+# -- running it
+
+
+async def outcome_in_words(calls: FrameworkThread, call: FrameworkCall) -> Outcome:
+    """Take a call to its end. An error of the tool is an outcome too, with text for the model.
+    Raises ``Paused`` and errors of the gate."""
+    try:
+        return await calls.outcome(call)
+    except SaysoError:
+        raise
+    except Exception:  # the tool's own: it is recorded, and the row says it in words
+        return await calls.outcome(call)
+
+
+# -- calls that the framework will not make any more
+
+
+def closing_text(row: Call | None) -> str:
+    """Return what to tell the model about a call that the framework will not make any more."""
+    if row is None:
+        return "Nothing is known about this call any more."
+    if not outcomes.has_result(row):
+        return outcomes.why_not(row)
+    return outcomes.as_text(codec.loads(row.result or "null"))
+
+
+async def cancel_skipped(calls: FrameworkThread, keys: Iterable[str]) -> None:
+    """Cancel the calls that the framework has answered without running them: their tool is gone,
+    say, or another middleware gave a result."""
+    for key in keys:
+        row = await calls.find(key)
+        if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
+            await write(calls.store, cancel_call(row, f"the agent went on without {row.tool}"))

@@ -1,0 +1,27 @@
+"""The fixtures of all adapters: each module says which class makes its ``bench`` or ``world``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """The module's ``Bench`` on a new store, with the module's ``POLICY`` at the gate."""
+    module: Any = request.module
+    bench = module.Bench(tmp_path, getattr(module, "POLICY", None))
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """The module's ``World`` on a new store."""
+    module: Any = request.module
+    world = module.World(tmp_path)
+    yield world
+    world.close()
