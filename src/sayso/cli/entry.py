@@ -1,8 +1,8 @@
 """Where the ``sayso`` script starts.
 
-Servers, workers and proxies start often, and something waits for them. So they load only their own
-commands. Scripts ask for the version often, and that loads nothing. A coding agent runs ``sayso
-hook run`` before each tool use, so that loads the standard library only.
+Commands start often, and something waits for them. So each loads only its own module. Scripts ask
+for the version often, and that loads nothing. A coding agent runs ``sayso hook run`` before each
+tool use, so that loads the standard library only.
 """
 
 from __future__ import annotations
@@ -10,11 +10,60 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from sayso import __version__
 
+if TYPE_CHECKING:
+    import typer
+
+#: The commands in the order of the help, and where each is: a module of this package, and a
+#: function or a group of commands in it.
+COMMANDS = {
+    "demo": ("chat", "demo"),
+    "serve": ("serve", "serve"),
+    "worker": ("serve", "worker"),
+    "chat": ("chat", "chat"),
+    "proxy": ("proxy", "proxy"),
+    "mcp": ("proxy", "advisory"),
+    "inbox": ("inbox", "inbox"),
+    "show": ("inbox", "show_request"),
+    "approve": ("decide", "approve"),
+    "reject": ("decide", "reject"),
+    "edit": ("decide", "edit"),
+    "respond": ("decide", "respond"),
+    "cancel": ("decide", "cancel"),
+    "history": ("inbox", "history"),
+    "grants": ("admin", "grants"),
+    "token": ("admin", "tokens"),
+    "policy": ("admin", "policy"),
+    "audit": ("admin", "audit"),
+    "hook": ("hook", "hook"),
+    "recover": ("admin", "recover"),
+    "prune": ("admin", "prune"),
+    "doctor": ("doctor", "doctor"),
+}
+
 #: Packages of the extra ``server``, which ``serve``, ``demo`` and a worker's metrics need.
 _SERVER = {"fastapi", "httptools", "prometheus_client", "standardwebhooks", "starlette", "uvicorn"}
+
+
+def app_of(command: str = "") -> typer.Typer:
+    """Return the command line with this command only, or with all if there is none of that name."""
+    import typer
+
+    from sayso.cli.common import new_app
+
+    app = new_app()
+    for name in [command] if command in COMMANDS else COMMANDS:
+        module, attribute = COMMANDS[name]
+        found = getattr(import_module(f"sayso.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
 
 
 def main() -> None:
@@ -28,23 +77,12 @@ def main() -> None:
         from sayso.hooks.program import main as hook
 
         hook(sys.argv[3:])
-    from sayso.cli.common import new_app, run
+    from sayso.cli.common import run
 
     try:
         if name in ("serve", "worker"):
             gc.disable()  # until it is up: nothing that is loaded now becomes garbage
-            from sayso.cli import serve
-
-            app = new_app()
-            app.command(name)(getattr(serve, name))
-        elif name in ("proxy", "mcp"):
-            from sayso.cli.proxy import advisory, proxy
-
-            app = new_app()
-            app.command(name)(proxy if name == "proxy" else advisory)
-        else:
-            from sayso.cli.main import app
-        run(app)
+        run(app_of(name))
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _SERVER:
             raise
