@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+from sayso_process import start
 from waiting import until
 
 
@@ -20,15 +19,9 @@ class Demo:
 
     def __init__(self, folder: Path, *options: str, port: str = "0") -> None:
         self.began = time.monotonic()
-        command = ["-m", "sayso.cli.main", "demo", "--port", port, "--no-open", *options]
-        self.process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=folder,
-            env={**os.environ, "TMPDIR": str(folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = ("demo", "--port", port, "--no-open", *options)
+        env = {**os.environ, "TMPDIR": str(folder)}
+        self.process = start(*command, cwd=folder, env=env)
         assert self.process.stdout is not None
         self.printed = ""
         while "Ctrl-C" not in self.printed:
@@ -41,10 +34,9 @@ class Demo:
 
     def stop(self) -> tuple[int, str]:
         self.http.close()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
+        self.process.send_signal(signal.SIGINT)
+        _, errors = self.process.communicate()
+        return self.process.wait(), errors
 
     def say(self, words: str) -> str:
         """Begin a chat; gives its id."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from typing import Any
 
 from cli_world import Person, World
+from sayso_process import run
 
 from sayso.demo import Effects
 
@@ -42,15 +42,8 @@ def agent_file(
 
 def script(world: World, *args: str, code: int, stdin: str = "") -> str:
     """Run the command with pipes for stdin, stdout and stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sayso.cli.main", "chat", *args, "--store", world.url],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=world.folder,
-    )
+    command = ("chat", *args, "--store", world.url)
+    done = run(*command, cwd=world.folder, env=os.environ, stdin=stdin)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

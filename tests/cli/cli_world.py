@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pexpect
+from sayso_process import Terminal
 from typer.testing import CliRunner
 
 from sayso import Gate, Inbox, Paused, Request
-from sayso.cli.main import app
+from sayso.cli.entry import app_of
 from sayso.inbox import os_user
 
 ME = os_user().name
@@ -102,7 +103,7 @@ class World:
         """Run a command like a script. Return its output."""
         env = {"SAYSO_STORE": self.url, "SAYSO_TOKEN": token or None, "COLUMNS": "100", **more}
         stdin = env.pop("stdin", None)
-        result = CliRunner().invoke(app, list(args), env=env, input=stdin)
+        result = CliRunner().invoke(app_of(args[0]), list(args), env=env, input=stdin)
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, (result.exit_code, result.output)
@@ -147,14 +148,7 @@ class Person:
             "NO_COLOR": "1",
             **env,
         }
-        self.process = pexpect.spawn(
-            sys.executable,
-            ["-m", "sayso.cli.main", *args],
-            env=whole,
-            dimensions=(rows, columns),
-            encoding="utf-8",
-            timeout=60,
-        )
+        self.process = Terminal(*args, cwd=Path.cwd(), env=whole, dimensions=(rows, columns))
         self.said = ""
 
     def sees(self, pattern: str) -> str:
@@ -178,8 +172,6 @@ class Person:
         """Wait for the end. Return the whole screen, without control sequences."""
         self.process.expect(pexpect.EOF)
         self.said += self.process.before
-        self.process.wait()
-        self.process.ptyproc.delayafterclose = 0  # for processes that have not ended yet
         self.process.close()
         screen = CONTROLS.sub("", self.said)
         assert self.process.exitstatus == code, (self.process.exitstatus, screen)

@@ -112,7 +112,7 @@ def test_high_risk_wants_the_name_of_the_tool(world: World) -> None:
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "sayso.cli.main", *args]
+    return [sys.executable, "-m", "sayso", *args]
 
 
 def environment(world: World, **more: str) -> dict[str, str]:

@@ -202,7 +202,7 @@ def test_history_shows_how_it_ended(world: World) -> None:
 def test_a_broken_pipe_is_no_traceback(world: World) -> None:
     for n in range(5):
         world.mail(f"r{n}", body="x" * 30_000)
-    line = f"{sys.executable} -m sayso.cli.main inbox --json | head -c 10"
+    line = f"{sys.executable} -m sayso inbox --json | head -c 10"
     env = {**os.environ, "SAYSO_STORE": world.url}
     done = subprocess.run(line, shell=True, env=env, capture_output=True, text=True)
     assert "Traceback" not in done.stderr

@@ -22,7 +22,7 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """Run the demo with pipes, in an empty folder and without our environment variables."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "sayso.cli.main", "demo", "--terminal", *args],
+        [sys.executable, "-W", "error", "-m", "sayso", "demo", "--terminal", *args],
         cwd=folder,
         env={**clean, "TMPDIR": str(folder / "tmp")},
         stdin=subprocess.DEVNULL,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from demo_process import Demo
+from sayso_process import run
 from waiting import until
 
 from sayso.adapters.ai_sdk import APPROVAL
@@ -145,8 +145,7 @@ def test_with_sign_in_the_link_opens_the_page_once(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_one_clear_line(demo: Demo, tmp_path: Path) -> None:
     port = demo.url.rpartition(":")[2]
-    command = [sys.executable, "-m", "sayso.cli.main", "demo", "--port", port, "--no-open"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run("demo", "--port", port, "--no-open", cwd=tmp_path, env=os.environ)
     assert done.returncode == 1
     assert "use another --port" in done.stderr
     assert "Traceback" not in done.stderr

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 import pexpect
 import pytest
+from sayso_process import Process, Terminal, run, start
 from waiting import until
 
 from sayso import Inbox
@@ -82,26 +82,19 @@ class Place:
         self.url = f"sqlite:///{folder / 'sayso.db'}"
         (folder / "agents.py").write_text(AGENT)
         self.env = {**os.environ, "SAYSO_STORE": self.url, "BEGAN": str(folder / "began")}
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Process] = []
 
-    def start(self, *command: str, until: str) -> tuple[subprocess.Popen[str], str]:
+    def start(self, *command: str, until: str) -> tuple[Process, str]:
         """Start a command, and wait for a line that says it is ready."""
         with (self.folder / f"log-{len(self.processes)}").open("w") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "sayso.cli.main", *command],
-                cwd=self.folder,
-                env=self.env,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+            process = start(*command, cwd=self.folder, env=self.env, stderr=log)
         self.processes.append(process)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert until in line, self.log(-1)
         return process, line
 
-    def serve(self, *options: str) -> tuple[subprocess.Popen[str], httpx.Client]:
+    def serve(self, *options: str) -> tuple[Process, httpx.Client]:
         options = ("serve", *options, "--port", "0", "--no-auth")
         process, line = self.start(*options, until="Sayso is at")
         (address,) = re.findall(r"http://[\d.:]+", line)
@@ -112,13 +105,10 @@ class Place:
 
     def ask(self) -> str:
         """Let an agent pause. Return its run."""
-        code = f"import agents; agent = agents.asking({self.url!r}); "
-        code += "print(agent.run_sync('go', thread='t').run)"
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+        agent = runpy.run_path(str(self.folder / "agents.py"))["asking"](self.url)
+        run: str = agent.run_sync("go", thread="t").run
+        agent.gate.close()
+        return run
 
 
 @pytest.fixture
@@ -126,8 +116,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path)
     yield made
     for process in made.processes:
-        if process.poll() is None:
-            process.kill()
+        process.kill()
         process.communicate()
 
 
@@ -253,10 +242,7 @@ def test_the_link_that_signs_in_leads_to_where_people_open_the_page(
     place: Place, page: str
 ) -> None:
     options = ["--page-url", page] if page else []
-    command = ["-m", "sayso.cli.main", "serve", "--port", "0", *options]
-    served = pexpect.spawn(
-        sys.executable, command, cwd=place.folder, env=place.env, encoding="utf-8", timeout=60
-    )
+    served = Terminal("serve", "--port", "0", *options, cwd=place.folder, env=place.env)
     served.expect(r"Sayso is at (http://[\d.:]+)")
     address = served.match[1]
     served.expect(r"Sign in.*: (\S+)/login#(\S+)")
@@ -314,15 +300,8 @@ def test_a_worker_tells_each_step(place: Place) -> None:
 def test_plain_http_for_other_machines_is_warned_of(
     place: Place, options: list[str], warns: bool
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sayso.cli.main", "serve", *options, "--policy", "no-such-file"],
-        cwd=place.folder,
-        env=place.env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    command = ("serve", *options, "--policy", "no-such-file")
+    done = run(*command, cwd=place.folder, env=place.env)
     assert ("plain HTTP" in done.stderr) == warns, done.stderr
 
 
@@ -347,15 +326,7 @@ def test_plain_http_for_other_machines_is_warned_of(
 def test_a_server_that_cannot_start_prints_one_line(
     place: Place, command: list[str], says: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sayso.cli.main", *command],
-        cwd=place.folder,
-        env=place.env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run(*command, cwd=place.folder, env=place.env)
     assert done.returncode != 0
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -19,6 +19,8 @@ import pexpect
 import pytest
 from cli_world import World
 from postgres_server import PostgresServer, why_not
+from sayso_process import Process
+from sayso_process import start as start_command
 from stopped_writer import stopped_writer
 from waiting import until
 
@@ -51,14 +53,11 @@ def server() -> Iterator[PostgresServer]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def start(processes: dict[str, subprocess.Popen[str]], folder: Path, env: dict[str, str]) -> None:
+def start(processes: dict[str, Process], folder: Path, env: dict[str, str]) -> None:
     """Start each command, and wait until it prints that it is ready."""
     (folder / "agents.py").write_text(AGENT)
     for name, command in COMMANDS.items():
-        whole = [sys.executable, "-m", "sayso.cli.main", *command]
-        processes[name] = process = subprocess.Popen(
-            whole, cwd=folder, env=env, stdout=subprocess.PIPE, text=True
-        )
+        processes[name] = process = start_command(*command, cwd=folder, env=env)
         assert process.stdout is not None
         assert process.stdout.readline()
 
@@ -66,7 +65,7 @@ def start(processes: dict[str, subprocess.Popen[str]], folder: Path, env: dict[s
 def test_stopping_does_not_wait_for_the_database(server: PostgresServer, tmp_path: Path) -> None:
     """Nothing runs; reading the store would wait for half a minute."""
     env = {**os.environ, "SAYSO_KEY": new_key(), "SAYSO_STORE": server.url}
-    processes: dict[str, subprocess.Popen[str]] = {}
+    processes: dict[str, Process] = {}
     try:
         start(processes, tmp_path, env)
         server.kill()
@@ -88,7 +87,7 @@ def test_stopping_does_not_wait_for_a_process_stopped_in_a_commit(tmp_path: Path
     """Each process has closed a request, has events to seal, and has another request to close."""
     path, key = tmp_path / "sayso.db", new_key()
     env = {**os.environ, "SAYSO_KEY": key, "SAYSO_STORE": f"sqlite:///{path}"}
-    processes: dict[str, subprocess.Popen[str]] = {}
+    processes: dict[str, Process] = {}
     store = SqliteStore(path, keys=Keyring.parse(key))
     gate = sayso.Gate(store, wait=0)
     try:
