@@ -45,6 +45,9 @@ if "TMPDIR" not in os.environ and _free > _ENOUGH:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Nothing that is imported and collected becomes garbage, and there is a lot of it.
+gc.disable()
+
 # A process started in the background of a script ignores Ctrl-C, and so do its children. Some tests
 # need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -101,10 +104,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector off what was imported and collected: there is a lot of it, and
-    every full collection would look through all of it again."""
+    """Keep the garbage collector off what was imported and collected, which every full collection
+    would look through again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# First: for each optional package that it does not find, DSPy looks through all modules that are
+# loaded, once per frame of the stack. After the other frameworks that takes seconds.
+import dspy  # noqa: F401
 import pytest
 
 
