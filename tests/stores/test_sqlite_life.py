@@ -14,6 +14,7 @@ from waiting import until
 
 from sayso.errors import StoreError
 from sayso.keys import Keyring
+from sayso.stores.base import Hub
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.testing.checks import all_seals
@@ -201,3 +202,24 @@ def test_a_finalizer_in_a_commit_is_refused_and_nothing_hangs(
     assert world.call(other).status == "asked"
     assert world.decide(other).status == "ready"
     world.check()
+
+
+def test_a_finalizer_may_publish_while_listeners_are_collected() -> None:
+    hub, heard = Hub(), list[str]()
+    hub.subscribe("a", lambda: heard.append("a"))
+    listener = hub.subscribe("b", lambda: heard.append("b"))
+
+    class Dropped:
+        def __del__(self) -> None:
+            listener.cancel()
+            hub.publish(["a"])
+
+    def threads() -> Iterator[str]:
+        dropped = Dropped()
+        dropped.itself = dropped  # type: ignore[attr-defined]
+        del dropped
+        gc.collect()
+        yield "a"
+
+    hub.publish(threads())
+    assert heard == ["a", "a"]

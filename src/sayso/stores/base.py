@@ -610,7 +610,8 @@ class Hub:
 
     def after_fork(self) -> None:
         """Start without listeners: a forked child has neither them nor the watcher."""
-        self._lock = threading.Lock()
+        # A finalizer may commit, or cancel a listener, while this OS thread holds the lock.
+        self._lock = threading.RLock()
         self._starting = threading.Lock()
         self._listeners: dict[str | None, list[Listener]] = {}
         self._watched = False
