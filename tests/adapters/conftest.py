@@ -1,4 +1,4 @@
-"""The fixtures of all adapters: each module says which class makes its ``bench`` or ``world``."""
+"""The fixture of all adapters: each module says which class makes its ``world``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,10 @@ import pytest
 
 
 @pytest.fixture
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """The module's ``Bench`` on a new store, with the module's ``POLICY`` at the gate."""
-    module: Any = request.module
-    bench = module.Bench(tmp_path, getattr(module, "POLICY", None))
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """The module's ``World`` on a new store."""
+    """The module's ``World`` on a new store, with the module's ``POLICY`` at the gate."""
     module: Any = request.module
-    world = module.World(tmp_path)
+    policy = [module.POLICY] if hasattr(module, "POLICY") else []
+    world = module.World(tmp_path, *policy)
     yield world
     world.close()

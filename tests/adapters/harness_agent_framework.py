@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent_framework import Agent, ChatResponse, Content, Message
-from agent_framework_bench import Client
+from agent_framework_world import Client
 
 from sayso.adapters.agent_framework import guard
 from sayso.testing import AdapterHarness

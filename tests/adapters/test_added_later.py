@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import agent_framework_bench as af
-import pydantic_ai_bench as pydantic
+import agent_framework_world as af
+import pydantic_ai_world as pydantic
 import pytest
 from agent_framework import Agent as FrameworkAgent
 from agent_framework import tool as af_tool
 from agents import Agent, Handoff, Runner, WebSearchTool, function_tool, handoff
 from agents.testing import ScriptedModel
-from bench import pay_of
 from deepagents import create_deep_agent
 from dspy.utils import DummyLM
 from harness_dspy import FakeLM, dspy
@@ -34,6 +33,7 @@ from openai_agents_world import say as oa_say
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.native_tools import WebSearchTool as NativeSearch
 from pydantic_ai.toolsets import FunctionToolset
+from store_world import pay_of
 from test_openai_agents_reach import Shelf
 
 import sayso
@@ -346,45 +346,45 @@ async def ask_pydantic(ctx: RunContext[Any], task: str) -> str:
 
 class TestPydanticAI:
     @pytest.fixture
-    def bench(self, tmp_path: Path) -> Iterator[pydantic.Bench]:
-        bench = pydantic.Bench(tmp_path, RULES)
-        yield bench
-        bench.close()
+    def world(self, tmp_path: Path) -> Iterator[pydantic.World]:
+        world = pydantic.World(tmp_path, RULES)
+        yield world
+        world.close()
 
-    def paying(self, bench: pydantic.Bench) -> Any:
+    def paying(self, world: pydantic.World) -> Any:
         def pay(to: str) -> str:
             """Pay somebody."""
-            bench.ran.append(to)
+            world.ran.append(to)
             return f"paid {to}"
 
         return pay
 
-    async def asks(self, bench: pydantic.Bench, guarded: Any) -> None:
+    async def asks(self, world: pydantic.World, guarded: Any) -> None:
         result = await guarded.run("go", thread="t")
-        assert (result.status, bench.ran) == ("paused", [])
+        assert (result.status, world.ran) == ("paused", [])
         (request,) = result.interruptions
         assert request.tool == "pay"
         result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
-        assert (result.output, bench.ran) == ("Done.", ["bob"])
+        assert (result.output, world.ran) == ("Done.", ["bob"])
 
-    async def test_a_toolset_whose_tools_change_between_steps(self, bench: pydantic.Bench) -> None:
+    async def test_a_toolset_whose_tools_change_between_steps(self, world: pydantic.World) -> None:
         turns = [pydantic.call("look")], [pydantic.call("pay", "c2", to="ana")], "Done."
 
         def look() -> str:
             """Look around."""
             return "seen"
 
-        agent = bench.agent(*turns)
+        agent = world.agent(*turns)
 
         @agent.toolset(per_run_step=True)
         def changing(ctx: RunContext[Any]) -> FunctionToolset[Any]:
-            return FunctionToolset([self.paying(bench) if len(ctx.messages) > 2 else look])
+            return FunctionToolset([self.paying(world) if len(ctx.messages) > 2 else look])
 
-        await self.asks(bench, on_pydantic.guard(agent, bench.gate))
+        await self.asks(world, on_pydantic.guard(agent, world.gate))
 
-    async def test_a_tool_that_is_prepared_later(self, bench: pydantic.Bench) -> None:
+    async def test_a_tool_that_is_prepared_later(self, world: pydantic.World) -> None:
         turns = [pydantic.call("look")], [pydantic.call("pay", "c2", to="ana")], "Done."
-        agent = bench.agent(*turns)
+        agent = world.agent(*turns)
 
         @agent.tool_plain
         def look() -> str:
@@ -394,33 +394,33 @@ class TestPydanticAI:
         async def prepare(ctx: RunContext[Any], definition: Any) -> Any:
             return definition if len(ctx.messages) > 2 else None
 
-        agent.tool_plain(self.paying(bench), prepare=prepare)
-        await self.asks(bench, on_pydantic.guard(agent, bench.gate))
+        agent.tool_plain(self.paying(world), prepare=prepare)
+        await self.asks(world, on_pydantic.guard(agent, world.gate))
 
-    async def test_a_tool_that_is_added_later(self, bench: pydantic.Bench) -> None:
+    async def test_a_tool_that_is_added_later(self, world: pydantic.World) -> None:
         toolset: FunctionToolset[Any] = FunctionToolset([])
-        agent = bench.agent([pydantic.call("pay", to="ana")], "Done.", toolsets=[toolset])
-        guarded = on_pydantic.guard(agent, bench.gate)
-        toolset.add_function(self.paying(bench))
-        await self.asks(bench, guarded)
+        agent = world.agent([pydantic.call("pay", to="ana")], "Done.", toolsets=[toolset])
+        guarded = on_pydantic.guard(agent, world.gate)
+        toolset.add_function(self.paying(world))
+        await self.asks(world, guarded)
 
-    async def test_a_delegate_after_the_first_run(self, bench: pydantic.Bench, later: Any) -> None:
+    async def test_a_delegate_after_the_first_run(self, world: pydantic.World, later: Any) -> None:
         turn = [pydantic.call("ask_pydantic", "o1", task="pay ana")]
-        guarded = on_pydantic.guard(bench.agent(turn, "Done.", tools=[ask_pydantic]), bench.gate)
+        guarded = on_pydantic.guard(world.agent(turn, "Done.", tools=[ask_pydantic]), world.gate)
         assert (await guarded.run("go", thread="first")).output == "Done."
         inner = [pydantic.call("pay", to="ana")], "ana has it"
-        later(bench.agent(*inner, tools=[self.paying(bench)]))
+        later(world.agent(*inner, tools=[self.paying(world)]))
         with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
             await guarded.run("go", thread="t")
-        assert bench.ran == []
+        assert world.ran == []
 
     @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
     async def test_a_delegate_in_a_closure_after_the_first_run(
-        self, bench: pydantic.Bench, other: bool
+        self, world: pydantic.World, other: bool
     ) -> None:
         def clerk(to: str) -> Any:
             turns = [pydantic.call("pay", to=to)], f"{to} has it"
-            return bench.agent(*turns, tools=[self.paying(bench)])
+            return world.agent(*turns, tools=[self.paying(world)])
 
         known = clerk("eve") if other else None
         helper: Any = None
@@ -431,34 +431,34 @@ class TestPydanticAI:
             return "nobody" if helper is None else str((await helper.run(task)).output)
 
         turn = [pydantic.call("delegate", "o1", task="pay ana")]
-        guarded = on_pydantic.guard(bench.agent(turn, "Done.", tools=[delegate]), bench.gate)
+        guarded = on_pydantic.guard(world.agent(turn, "Done.", tools=[delegate]), world.gate)
         assert (await guarded.run("go", thread="first")).output == "Done."
         helper = clerk("ana")
-        await self.asks(bench, guarded)
+        await self.asks(world, guarded)
 
     @pytest.mark.parametrize("at_once", [False, True])
     async def test_a_delegate_that_another_tool_finds(
-        self, bench: pydantic.Bench, later: Any, at_once: bool
+        self, world: pydantic.World, later: Any, at_once: bool
     ) -> None:
         async def hire() -> str:
             """Hire somebody."""
             inner = [pydantic.call("pay", to="ana")], "ana has it"
-            later(bench.agent(*inner, tools=[self.paying(bench)]))
+            later(world.agent(*inner, tools=[self.paying(world)]))
             return "hired"
 
         calls = [pydantic.call("hire", "h1"), pydantic.call("ask_pydantic", "o1", task="x")]
         turns = [calls] if at_once else [calls[:1], calls[1:]]
         tools = [Tool(hire, sequential=True), Tool(ask_pydantic, sequential=True)]
-        agent = bench.agent(*turns, "Done.", tools=tools)
+        agent = world.agent(*turns, "Done.", tools=tools)
         with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
-            await on_pydantic.guard(agent, bench.gate, ungated=["Agent in hire"]).run(
+            await on_pydantic.guard(agent, world.gate, ungated=["Agent in hire"]).run(
                 "go", thread="t"
             )
-        assert bench.ran == []
+        assert world.ran == []
 
-    async def test_a_native_tool_that_is_added_later(self, bench: pydantic.Bench) -> None:
-        agent = bench.agent("Done.")
-        guarded = on_pydantic.guard(agent, bench.gate)
+    async def test_a_native_tool_that_is_added_later(self, world: pydantic.World) -> None:
+        agent = world.agent("Done.")
+        guarded = on_pydantic.guard(agent, world.gate)
         guarded.options["capabilities"] = [_native()]
         with pytest.raises(sayso.InvalidCall, match="native tool 'web_search'"):
             await guarded.run("go", thread="t")
@@ -481,36 +481,36 @@ async def ask_framework(task: str) -> str:
 
 class TestAgentFramework:
     @pytest.fixture
-    def bench(self, tmp_path: Path) -> Iterator[af.Bench]:
-        bench = af.Bench(tmp_path, RULES)
-        yield bench
-        bench.close()
+    def world(self, tmp_path: Path) -> Iterator[af.World]:
+        world = af.World(tmp_path, RULES)
+        yield world
+        world.close()
 
-    def clerk(self, bench: af.Bench) -> FrameworkAgent[Any]:
+    def clerk(self, world: af.World) -> FrameworkAgent[Any]:
         turns = [af.call("pay", to="ana")], "ana has it"
-        return bench.agent(*turns, name="clerk", tools=[pay_of(bench)])
+        return world.agent(*turns, name="clerk", tools=[pay_of(world)])
 
-    async def test_a_function_that_is_added_later(self, bench: af.Bench) -> None:
-        agent = bench.agent([af.call("pay", to="ana")], "Done.", tools=[ask_framework])
-        guarded = on_af.guard(agent, bench.gate)
-        agent.default_options["tools"].append(af_tool(pay_of(bench)))
+    async def test_a_function_that_is_added_later(self, world: af.World) -> None:
+        agent = world.agent([af.call("pay", to="ana")], "Done.", tools=[ask_framework])
+        guarded = on_af.guard(agent, world.gate)
+        agent.default_options["tools"].append(af_tool(pay_of(world)))
         result = await guarded.run("go", thread="t")
-        assert (result.status, bench.ran) == ("paused", [])
+        assert (result.status, world.ran) == ("paused", [])
 
-    async def test_an_agent_after_the_first_run(self, bench: af.Bench, later: Any) -> None:
+    async def test_an_agent_after_the_first_run(self, world: af.World, later: Any) -> None:
         turn = [af.call("ask_framework", "o1", task="pay ana")]
-        guarded = on_af.guard(bench.agent(turn, "Done.", tools=[ask_framework]), bench.gate)
+        guarded = on_af.guard(world.agent(turn, "Done.", tools=[ask_framework]), world.gate)
         assert (await guarded.run("go", thread="first")).output == "Done."
-        later(self.clerk(bench))
+        later(self.clerk(world))
         with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
             await guarded.run("go", thread="t")
-        assert bench.ran == []
+        assert world.ran == []
 
     @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
     async def test_an_agent_in_a_closure_after_the_first_run(
-        self, bench: af.Bench, other: bool
+        self, world: af.World, other: bool
     ) -> None:
-        known = self.clerk(bench) if other else None
+        known = self.clerk(world) if other else None
         helper: Any = None
 
         @af_tool
@@ -520,26 +520,26 @@ class TestAgentFramework:
             return "nobody" if helper is None else (await helper.run(task)).text
 
         turn = [af.call("delegate", "o1", task="pay ana")]
-        guarded = on_af.guard(bench.agent(turn, "Done.", tools=[delegate]), bench.gate)
+        guarded = on_af.guard(world.agent(turn, "Done.", tools=[delegate]), world.gate)
         assert (await guarded.run("go", thread="first")).output == "Done."
-        helper = self.clerk(bench)
+        helper = self.clerk(world)
         (request,) = (await guarded.run("go", thread="t")).interruptions
-        assert (request.tool, bench.ran) == ("pay", [])
+        assert (request.tool, world.ran) == ("pay", [])
         result = await guarded.resume("t", decisions=[request.approve()])
-        assert (result.output, bench.ran) == ("Done.", [("ana", 1)])
+        assert (result.output, world.ran) == ("Done.", [("ana", 1)])
 
-    async def test_an_agent_that_another_function_finds(self, bench: af.Bench, later: Any) -> None:
+    async def test_an_agent_that_another_function_finds(self, world: af.World, later: Any) -> None:
         @af_tool
         async def hire() -> str:
             """Hire somebody."""
-            later(self.clerk(bench))
+            later(self.clerk(world))
             return "hired"
 
         turns = [af.call("hire", "h1")], [af.call("ask_framework", "o1", task="pay ana")], "Done."
-        guarded = on_af.guard(bench.agent(*turns, tools=[hire, ask_framework]), bench.gate)
+        guarded = on_af.guard(world.agent(*turns, tools=[hire, ask_framework]), world.gate)
         with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
             await guarded.run("go", thread="t")
-        assert bench.ran == []
+        assert world.ran == []
 
 
 # -- DSPy

@@ -22,9 +22,9 @@ from agent_framework import (
     UserInputRequiredException,
     tool,
 )
-from agent_framework_bench import Bench, call
-from bench import pay_of
+from agent_framework_world import World, call
 from pydantic import BaseModel, field_validator
+from store_world import pay_of
 from waiting import until_async
 
 from sayso import Policy, Rule
@@ -36,93 +36,93 @@ from sayso.worker import Worker
 ASK = Policy([Rule("pay")])
 
 
-def paying(bench: Bench, *turns: Any, policy: Policy | None = ASK, **options: Any) -> Any:
+def paying(world: World, *turns: Any, policy: Policy | None = ASK, **options: Any) -> Any:
     script = turns or ([call("pay", to="ana")], "Done.")
-    return guard(bench.agent(*script, tools=[pay_of(bench)], **options), bench.gate, policy)
+    return guard(world.agent(*script, tools=[pay_of(world)], **options), world.gate, policy)
 
 
 # -- what is asked about
 
 
-async def test_a_tool_that_always_requires_approval(bench: Bench) -> None:
-    pay = tool(pay_of(bench), approval_mode="always_require")
+async def test_a_tool_that_always_requires_approval(world: World) -> None:
+    pay = tool(pay_of(world), approval_mode="always_require")
 
     def look() -> str:
         return "seen"
 
     calls = [call("pay", to="ana"), call("look", "c2")]
-    agent = bench.agent(calls, "Done.", tools=[pay, look])
-    assert (await guard(agent, bench.gate).run("go", thread="t")).status == "paused"
-    assert (await bench.waits()).tool == "pay"
-    await bench.decide(lambda request: request.edit({"to": "bob"}))
-    assert (await guard(agent, bench.gate).resume("t")).status == "done"
-    assert bench.ran == [("bob", 1)]
-    assert bench.results["c2"] == "seen"
+    agent = world.agent(calls, "Done.", tools=[pay, look])
+    assert (await guard(agent, world.gate).run("go", thread="t")).status == "paused"
+    assert (await world.waits()).tool == "pay"
+    await world.decide(lambda request: request.edit({"to": "bob"}))
+    assert (await guard(agent, world.gate).resume("t")).status == "done"
+    assert world.ran == [("bob", 1)]
+    assert world.results["c2"] == "seen"
     assert pay.approval_mode == "always_require"  # the tool itself is left as it was
     assert pay.invocation_count == 1
 
 
-async def test_a_rule_beats_what_the_tool_requires(bench: Bench) -> None:
-    agent = bench.agent(
+async def test_a_rule_beats_what_the_tool_requires(world: World) -> None:
+    agent = world.agent(
         [call("pay", to="ana")],
         "Done.",
-        tools=[tool(pay_of(bench), approval_mode="always_require")],
+        tools=[tool(pay_of(world), approval_mode="always_require")],
     )
     free = Policy([Rule("pay", verdict="allow")])
-    assert (await guard(agent, bench.gate, free).run("go", thread="t")).status == "done"
-    assert bench.ran == [("ana", 1)]
+    assert (await guard(agent, world.gate, free).run("go", thread="t")).status == "done"
+    assert world.ran == [("ana", 1)]
 
 
 @pytest.mark.parametrize("verdict", ["ask", "allow"])
-async def test_a_tool_without_a_body_is_a_question(bench: Bench, verdict: str) -> None:
+async def test_a_tool_without_a_body_is_a_question(world: World, verdict: str) -> None:
     schema = {"type": "object", "properties": {"what": {"type": "string"}}}
     where = FunctionTool(name="where", description="Ask the user.", input_model=schema)
-    agent = bench.agent([call("where", what="size")], "Done.", tools=[where, pay_of(bench)])
-    guarded = guard(agent, bench.gate, Policy([Rule("where", verdict=verdict)]))
+    agent = world.agent([call("where", what="size")], "Done.", tools=[where, pay_of(world)])
+    guarded = guard(agent, world.gate, Policy([Rule("where", verdict=verdict)]))
     assert (await guarded.run("go", thread="t")).status == "paused"
-    assert set((await bench.waits()).allowed) == {"respond", "reject"}
-    await bench.decide(lambda request: request.respond({"city": "Oslo"}))
+    assert set((await world.waits()).allowed) == {"respond", "reject"}
+    await world.decide(lambda request: request.respond({"city": "Oslo"}))
     assert (await guarded.resume("t")).status == "done"
-    assert "Oslo" in bench.results["c1"]
+    assert "Oslo" in world.results["c1"]
 
 
-async def test_a_tool_that_wants_input_in_its_body(bench: Bench) -> None:
+async def test_a_tool_that_wants_input_in_its_body(world: World) -> None:
     def pay(to: str) -> str:
-        bench.ran.append(to)
+        world.ran.append(to)
         raise UserInputRequiredException([Content.from_text("Which account?")], "which account?")
 
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
-    assert (await guard(agent, bench.gate).run("go", thread="t")).status == "paused"
-    assert set((await bench.waits()).allowed) == {"respond", "reject"}
-    await bench.decide(lambda request: request.respond("the joint one"))
-    assert (await guard(agent, bench.gate).resume("t")).status == "done"
-    assert (bench.ran, bench.results["c1"]) == (["ana"], "the joint one")
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    assert (await guard(agent, world.gate).run("go", thread="t")).status == "paused"
+    assert set((await world.waits()).allowed) == {"respond", "reject"}
+    await world.decide(lambda request: request.respond("the joint one"))
+    assert (await guard(agent, world.gate).resume("t")).status == "done"
+    assert (world.ran, world.results["c1"]) == (["ana"], "the joint one")
 
 
-async def test_people_see_what_other_middleware_made_of_the_call(bench: Bench) -> None:
+async def test_people_see_what_other_middleware_made_of_the_call(world: World) -> None:
     class Rewrites(FunctionMiddleware):
         async def process(self, context: FunctionInvocationContext, call_next: Any) -> None:
             context.arguments = {**dict(context.arguments), "to": "ana@example.com"}
             await call_next()
 
-    guarded = paying(bench, middleware=[Rewrites()])
+    guarded = paying(world, middleware=[Rewrites()])
     await guarded.run("go", thread="t")
-    assert (await bench.waits()).args == {"to": "ana@example.com", "amount": 1}
-    await bench.decide(lambda request: request.approve())
-    await paying(bench, middleware=[Rewrites()]).resume("t")
-    assert bench.ran == [("ana@example.com", 1)]
+    assert (await world.waits()).args == {"to": "ana@example.com", "amount": 1}
+    await world.decide(lambda request: request.approve())
+    await paying(world, middleware=[Rewrites()]).resume("t")
+    assert world.ran == [("ana@example.com", 1)]
 
 
-async def test_ids_that_a_provider_gives_twice(bench: Bench) -> None:
+async def test_ids_that_a_provider_gives_twice(world: World) -> None:
     same = [call("pay", "c1", to="ana")], [call("pay", "c1", to="bob")]
-    guarded = paying(bench, *same, "Done.")
+    guarded = paying(world, *same, "Done.")
     for to in ("ana", "bob"):
         stands = await (guarded.run("go", thread="t") if to == "ana" else guarded.resume("t"))
         assert stands.status == "paused"
-        assert (await bench.waits()).args["to"] == to
-        await bench.decide(lambda request: request.approve())
+        assert (await world.waits()).args["to"] == to
+        await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).status == "done"
-    assert bench.ran == [("ana", 1), ("bob", 1)]
+    assert world.ran == [("ana", 1), ("bob", 1)]
 
 
 class Payment(BaseModel):
@@ -136,48 +136,48 @@ class Payment(BaseModel):
         return to
 
 
-async def test_an_edit_that_only_the_function_can_judge_goes_back_to_people(bench: Bench) -> None:
-    pay = FunctionTool(name="pay", func=lambda to: bench.ran.append(to), input_model=Payment)
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
-    await guard(agent, bench.gate, ASK).run("go", thread="t")
-    await bench.decide(lambda request: request.edit({"to": "eve"}))
-    stands = await guard(agent, bench.gate, ASK).resume("t")
-    assert (stands.status, bench.ran, len(bench.shown)) == ("paused", [], 1)
-    await bench.decide(lambda request: request.edit({"to": "bob"}))
-    assert (await guard(agent, bench.gate, ASK).resume("t")).status == "done"
-    assert bench.ran == ["bob"]
+async def test_an_edit_that_only_the_function_can_judge_goes_back_to_people(world: World) -> None:
+    pay = FunctionTool(name="pay", func=lambda to: world.ran.append(to), input_model=Payment)
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    await guard(agent, world.gate, ASK).run("go", thread="t")
+    await world.decide(lambda request: request.edit({"to": "eve"}))
+    stands = await guard(agent, world.gate, ASK).resume("t")
+    assert (stands.status, world.ran, len(world.shown)) == ("paused", [], 1)
+    await world.decide(lambda request: request.edit({"to": "bob"}))
+    assert (await guard(agent, world.gate, ASK).resume("t")).status == "done"
+    assert world.ran == ["bob"]
 
 
 # -- what is kept
 
 
-async def test_requests_and_decisions_stay_out_of_the_history(bench: Bench) -> None:
-    await paying(bench).run("go", thread="t")
-    await bench.decide(lambda request: request.reject("not her"))
-    assert (await paying(bench).resume("t")).status == "done"
-    assert bench.kinds == {"text", "function_call", "function_result"}
-    assert "not her" in bench.results["c1"]
-    rows = [json.loads(body) for _, body in bench.store.messages("t")]
+async def test_requests_and_decisions_stay_out_of_the_history(world: World) -> None:
+    await paying(world).run("go", thread="t")
+    await world.decide(lambda request: request.reject("not her"))
+    assert (await paying(world).resume("t")).status == "done"
+    assert world.kinds == {"text", "function_call", "function_result"}
+    assert "not her" in world.results["c1"]
+    rows = [json.loads(body) for _, body in world.store.messages("t")]
     assert [row["role"] for row in rows] == ["user", "assistant", "tool", "assistant"]
     assert "approval" not in json.dumps(rows)
 
 
-async def test_the_arguments_of_a_run_are_there_after_a_resume(bench: Bench) -> None:
+async def test_the_arguments_of_a_run_are_there_after_a_resume(world: World) -> None:
     def pay(to: str, ctx: FunctionInvocationContext) -> str:
-        bench.ran.append((ctx.kwargs["tenant"], ctx.kwargs["bank"]))
+        world.ran.append((ctx.kwargs["tenant"], ctx.kwargs["bank"]))
         return "paid"
 
     def guarded() -> Any:
-        agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
-        return guard(agent, bench.gate, ASK, function_invocation_kwargs={"bank": "north"})
+        agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+        return guard(agent, world.gate, ASK, function_invocation_kwargs={"bank": "north"})
 
     await guarded().run("go", thread="t", arguments={"tenant": "acme"})
-    await bench.decide(lambda request: request.approve())
+    await world.decide(lambda request: request.approve())
     assert (await guarded().resume("t")).status == "done"
-    assert bench.ran == [("acme", "north")]
+    assert world.ran == [("acme", "north")]
 
 
-async def test_the_state_of_the_session_is_there_after_a_resume(bench: Bench) -> None:
+async def test_the_state_of_the_session_is_there_after_a_resume(world: World) -> None:
     class Counts(ContextProvider):
         async def before_run(self, *, agent: Any, session: Any, context: Any, state: Any) -> None:
             state["runs"] = state.get("runs", 0) + 1
@@ -190,75 +190,75 @@ async def test_the_state_of_the_session_is_there_after_a_resume(bench: Bench) ->
 
     def pay(to: str, ctx: FunctionInvocationContext) -> str:
         assert ctx.session is not None
-        bench.ran.append((ctx.session.session_id, ctx.session.state.get("noted")))
+        world.ran.append((ctx.session.session_id, ctx.session.state.get("noted")))
         return "paid"
 
     def guarded() -> Any:
         calls = [call("note", "c1"), call("pay", "c2", to="ana")]
-        agent = bench.agent(calls, "Done.", tools=[note, pay], context_providers=[Counts("n")])
-        return guard(agent, bench.gate, ASK)
+        agent = world.agent(calls, "Done.", tools=[note, pay], context_providers=[Counts("n")])
+        return guard(agent, world.gate, ASK)
 
     await guarded().run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+    await world.decide(lambda request: request.approve())
     assert (await guarded().resume("t")).status == "done"
-    assert bench.ran == [("t", True)]
-    run = bench.store.last_run("t")
+    assert world.ran == [("t", True)]
+    run = world.store.last_run("t")
     assert run is not None
     assert json.loads(run.snapshot or "")["session"]["state"]["n"] == {"runs": 2}
 
 
-async def test_new_words_over_what_waits(bench: Bench) -> None:
+async def test_new_words_over_what_waits(world: World) -> None:
     turns = [call("pay", to="ana")], "Never mind.", "Still here."
-    await paying(bench, *turns).run("pay ana", thread="t")
-    first = await bench.waits()
-    stands = await paying(bench, *turns).run("forget it", thread="t")
+    await paying(world, *turns).run("pay ana", thread="t")
+    first = await world.waits()
+    stands = await paying(world, *turns).run("forget it", thread="t")
     assert (stands.status, stands.output) == ("done", "Never mind.")
-    assert (await bench.inbox.get(first.id)).status == "superseded"
-    assert bench.words == ["pay ana", "forget it"]
-    assert "wrote something new" in bench.results["c1"]
-    stands = await paying(bench, *turns).run("and now?", thread="t")
-    assert (stands.output, bench.ran) == ("Still here.", [])
-    assert bench.words == ["pay ana", "forget it", "and now?"]
+    assert (await world.inbox.get(first.id)).status == "superseded"
+    assert world.words == ["pay ana", "forget it"]
+    assert "wrote something new" in world.results["c1"]
+    stands = await paying(world, *turns).run("and now?", thread="t")
+    assert (stands.output, world.ran) == ("Still here.", [])
+    assert world.words == ["pay ana", "forget it", "and now?"]
 
 
-async def test_several_batches_wait_at_once_and_are_decided_in_any_order(bench: Bench) -> None:
+async def test_several_batches_wait_at_once_and_are_decided_in_any_order(world: World) -> None:
     def guarded(name: str) -> Any:
         calls = [call("pay", "c1", to=name), call("pay", "c2", to=name, amount=2)]
-        return paying(bench, calls, f"{name} is paid.")
+        return paying(world, calls, f"{name} is paid.")
 
     names = ["ana", "bob", "cy"]
     for name in names:
         assert (await guarded(name).run("go", thread=name)).status == "paused"
-    waiting = (await bench.inbox.pending()).items
+    waiting = (await world.inbox.pending()).items
     assert len(waiting) == 6
     for request in reversed(waiting):
-        await bench.inbox.decide(request.id, request.approve(), by="ana")
+        await world.inbox.decide(request.id, request.approve(), by="ana")
     ended = await asyncio.gather(*(guarded(name).resume(name) for name in names))
     assert [stands.output for stands in ended] == [f"{name} is paid." for name in names]
-    assert sorted(bench.ran) == sorted((name, n) for name in names for n in (1, 2))
+    assert sorted(world.ran) == sorted((name, n) for name in names for n in (1, 2))
 
 
-async def test_a_model_that_fails_after_the_call_does_not_cost_the_result(bench: Bench) -> None:
-    await paying(bench).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+async def test_a_model_that_fails_after_the_call_does_not_cost_the_result(world: World) -> None:
+    await paying(world).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
     with pytest.raises(IndexError):
-        await paying(bench, [call("pay", to="ana")]).resume("t")  # has no second reply
-    assert (await paying(bench).resume("t")).output == "Done."
-    assert (bench.ran, bench.results["c1"]) == ([("ana", 1)], "paid 1 to ana")
+        await paying(world, [call("pay", to="ana")]).resume("t")  # has no second reply
+    assert (await paying(world).resume("t")).output == "Done."
+    assert (world.ran, world.results["c1"]) == ([("ana", 1)], "paid 1 to ana")
 
 
-async def test_a_model_that_was_away_is_asked_with_the_same_words(bench: Bench) -> None:
+async def test_a_model_that_was_away_is_asked_with_the_same_words(world: World) -> None:
     words = Message(
         "user",
         ["What is this?", Content.from_uri("https://example.com/a.png", media_type="image/png")],
     )
     with pytest.raises(IndexError):
-        await guard(bench.agent(), bench.gate).run(words, thread="t")
-    assert (await guard(bench.agent("A picture."), bench.gate).resume("t")).output == "A picture."
-    assert bench.kinds == {"text", "uri"}
+        await guard(world.agent(), world.gate).run(words, thread="t")
+    assert (await guard(world.agent("A picture."), world.gate).resume("t")).output == "A picture."
+    assert world.kinds == {"text", "uri"}
 
 
-def test_a_history_provider_of_ones_own_is_refused(bench: Bench) -> None:
+def test_a_history_provider_of_ones_own_is_refused(world: World) -> None:
     class Elsewhere(HistoryProvider):
         async def get_messages(self, session_id: str | None, **more: Any) -> list[Message]:
             return []
@@ -266,9 +266,9 @@ def test_a_history_provider_of_ones_own_is_refused(bench: Bench) -> None:
         async def save_messages(self, session_id: str | None, messages: Any, **more: Any) -> None:
             return None
 
-    agent = bench.agent("Hello.", context_providers=[Elsewhere("elsewhere")])
+    agent = world.agent("Hello.", context_providers=[Elsewhere("elsewhere")])
     with pytest.raises(SaysoError, match="remove the provider"):
-        guard(agent, bench.gate)
+        guard(agent, world.gate)
 
 
 # -- results
@@ -290,47 +290,47 @@ class Receipt(BaseModel):
     ids=["a model", "a look-alike", "contents", "a number"],
 )
 async def test_a_result_is_the_same_when_it_comes_from_the_store(
-    bench: Bench, value: Any, said: str
+    world: World, value: Any, said: str
 ) -> None:
     def pay() -> Any:
-        bench.ran.append(value)
+        world.ran.append(value)
         return value
 
-    agent = bench.agent([call("pay")], "Done.", tools=[pay])
-    await guard(agent, bench.gate, ASK).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
-    away = bench.agent([call("pay")], tools=[pay])  # has no second reply
+    agent = world.agent([call("pay")], "Done.", tools=[pay])
+    await guard(agent, world.gate, ASK).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
+    away = world.agent([call("pay")], tools=[pay])  # has no second reply
     with pytest.raises(IndexError):
-        await guard(away, bench.gate, ASK).resume("t")
-    live = bench.results["c1"]
-    assert (await guard(agent, bench.gate, ASK).resume("t")).status == "done"
-    assert (bench.results["c1"], bench.ran) == (live, [value])
+        await guard(away, world.gate, ASK).resume("t")
+    live = world.results["c1"]
+    assert (await guard(agent, world.gate, ASK).resume("t")).status == "done"
+    assert (world.results["c1"], world.ran) == (live, [value])
     assert live == said
 
 
-async def test_a_function_that_fails_is_told_in_the_frameworks_words(bench: Bench) -> None:
+async def test_a_function_that_fails_is_told_in_the_frameworks_words(world: World) -> None:
     def pay(to: str) -> str:
-        bench.ran.append(to)
+        world.ran.append(to)
         raise RuntimeError("secret address of the bank")
 
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
-    await guard(agent, bench.gate, ASK).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    await guard(agent, world.gate, ASK).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
     with pytest.raises(IndexError):
-        await guard(bench.agent([call("pay", to="ana")], tools=[pay]), bench.gate, ASK).resume("t")
-    live = bench.results["c1"]
-    assert (await guard(agent, bench.gate, ASK).resume("t")).status == "done"
-    assert (bench.results["c1"], bench.ran) == (live, ["ana"])
+        await guard(world.agent([call("pay", to="ana")], tools=[pay]), world.gate, ASK).resume("t")
+    live = world.results["c1"]
+    assert (await guard(agent, world.gate, ASK).resume("t")).status == "done"
+    assert (world.results["c1"], world.ran) == (live, ["ana"])
     assert "secret" not in live
 
 
-async def test_an_answer_with_a_type(bench: Bench) -> None:
-    agent = bench.agent(
-        [call("pay", to="ana")], '{"to": "ana", "amount": 1}', tools=[pay_of(bench)]
+async def test_an_answer_with_a_type(world: World) -> None:
+    agent = world.agent(
+        [call("pay", to="ana")], '{"to": "ana", "amount": 1}', tools=[pay_of(world)]
     )
-    guarded = guard(agent, bench.gate, ASK, options={"response_format": Receipt})
+    guarded = guard(agent, world.gate, ASK, options={"response_format": Receipt})
     await guarded.run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+    await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).output == Receipt(to="ana", amount=1)
 
 
@@ -340,12 +340,12 @@ async def test_an_answer_with_a_type(bench: Bench) -> None:
 class Publisher(BaseAgent):
     """An agent without a model: its steps are its own, and one of them needs a yes."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, world: World) -> None:
         super().__init__(name="publisher")
-        self.bench = bench
+        self.world = world
 
     async def run(self, messages: Any = None, *, session: Any = None, **kwargs: Any) -> Any:
-        gate, ran = self.bench.gate, self.bench.ran
+        gate, ran = self.world.gate, self.world.ran
         text = messages[0].text
         await gate.once("draft", ran.append, f"draft of {text}")
         session.state["drafts"] = session.state.get("drafts", 0) + 1
@@ -356,35 +356,35 @@ class Publisher(BaseAgent):
         return AgentResponse(messages=[Message("assistant", [said])])
 
 
-async def test_an_agent_of_ones_own(bench: Bench) -> None:
-    assert (await guard(Publisher(bench), bench.gate).run("notes", thread="t")).status == "paused"
-    assert (await bench.waits()).args["details"] == {"text": "notes"}
-    assert (await guard(Publisher(bench), bench.gate).resume("t")).status == "paused"
-    await bench.decide(lambda request: request.approve())
-    assert (await guard(Publisher(bench), bench.gate).resume("t")).output == "published"
-    assert bench.ran == ["draft of notes", "published notes"]
+async def test_an_agent_of_ones_own(world: World) -> None:
+    assert (await guard(Publisher(world), world.gate).run("notes", thread="t")).status == "paused"
+    assert (await world.waits()).args["details"] == {"text": "notes"}
+    assert (await guard(Publisher(world), world.gate).resume("t")).status == "paused"
+    await world.decide(lambda request: request.approve())
+    assert (await guard(Publisher(world), world.gate).resume("t")).output == "published"
+    assert world.ran == ["draft of notes", "published notes"]
     # The same words again are another turn, and ask again.
-    assert (await guard(Publisher(bench), bench.gate).run("notes", thread="t")).status == "paused"
-    await bench.decide(lambda request: request.reject("once is enough"))
-    assert (await guard(Publisher(bench), bench.gate).resume("t")).output == "kept back"
-    assert bench.ran == ["draft of notes", "published notes", "draft of notes"]
+    assert (await guard(Publisher(world), world.gate).run("notes", thread="t")).status == "paused"
+    await world.decide(lambda request: request.reject("once is enough"))
+    assert (await guard(Publisher(world), world.gate).resume("t")).output == "kept back"
+    assert world.ran == ["draft of notes", "published notes", "draft of notes"]
 
 
 async def ended(guarded: Any) -> bool:
     return bool((await guarded.resume("t")).status == "done")
 
 
-async def test_a_worker_takes_it_further(bench: Bench) -> None:
-    guarded = paying(bench)
+async def test_a_worker_takes_it_further(world: World) -> None:
+    guarded = paying(world)
     assert isinstance(guarded, Resumable)
     await guarded.run("go", thread="t")
-    worker = Worker([paying(bench)], bench.store)
+    worker = Worker([paying(world)], world.store)
     working = asyncio.create_task(worker.run())
-    await bench.decide(lambda request: request.approve())
+    await world.decide(lambda request: request.approve())
     await until_async(lambda: ended(guarded))
     worker.stop()
     await working
-    assert bench.ran == [("ana", 1)]
+    assert world.ran == [("ana", 1)]
 
 
 def test_without_the_framework() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from agent_framework import Agent, AgentSession, FunctionTool, Message, RawAgent, tool
-from agent_framework_bench import Bench, call
-from bench import pay_of
+from agent_framework_world import World, call
+from store_world import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import Gated, guard
@@ -19,18 +19,18 @@ PAYS = [call("pay", "p1", to="ana")], "Ana has it."
 DELEGATES = [call("clerk", "c1", task="pay Ana")], "Done."
 
 
-def clerk(bench: Bench, *turns: Any, **options: Any) -> Agent[Any]:
-    tools = options.pop("tools", None) or [pay_of(bench)]
-    return bench.agent(*(turns or PAYS), name="clerk", tools=tools, **options)
+def clerk(world: World, *turns: Any, **options: Any) -> Agent[Any]:
+    tools = options.pop("tools", None) or [pay_of(world)]
+    return world.agent(*(turns or PAYS), name="clerk", tools=tools, **options)
 
 
-def boss(bench: Bench, *tools: FunctionTool, **options: Any) -> Agent[Any]:
-    return bench.agent(*DELEGATES, name="boss", tools=list(tools), **options)
+def boss(world: World, *tools: FunctionTool, **options: Any) -> Agent[Any]:
+    return world.agent(*DELEGATES, name="boss", tools=list(tools), **options)
 
 
-def build(bench: Bench) -> Any:
+def build(world: World) -> Any:
     """Everything anew, as in another process."""
-    return guard(boss(bench, clerk(bench).as_tool()), bench.gate, ASK)
+    return guard(boss(world, clerk(world).as_tool()), world.gate, ASK)
 
 
 @pytest.mark.parametrize(
@@ -43,141 +43,141 @@ def build(bench: Bench) -> Any:
     ],
 )
 async def test_each_decision_reaches_the_agent_below(
-    bench: Bench, decide: Callable[[Any], Any], ran: list[Any], told: str
+    world: World, decide: Callable[[Any], Any], ran: list[Any], told: str
 ) -> None:
-    stands = await build(bench).run("go", thread="t")
+    stands = await build(world).run("go", thread="t")
     assert [(request.tool, dict(request.args)) for request in stands.interruptions] == [
         ("pay", {"to": "ana", "amount": 1})
     ]
-    assert (await build(bench).resume("t")).status == "paused"
-    await bench.decide(decide)
-    stands = await build(bench).resume("t")
-    assert (stands.status, stands.output, bench.ran) == ("done", "Done.", ran)
+    assert (await build(world).resume("t")).status == "paused"
+    await world.decide(decide)
+    stands = await build(world).resume("t")
+    assert (stands.status, stands.output, world.ran) == ("done", "Done.", ran)
     # Each model was asked for each of its replies once.
-    assert len(bench.shown) == 4
-    assert told in str(bench.shown[2][-1].contents[0].result)
-    assert bench.results["c1"] == "Ana has it."
-    assert (await build(bench).resume("t")).output == "Done."
-    assert bench.ran == ran
+    assert len(world.shown) == 4
+    assert told in str(world.shown[2][-1].contents[0].result)
+    assert world.results["c1"] == "Ana has it."
+    assert (await build(world).resume("t")).output == "Done."
+    assert world.ran == ran
 
 
-async def test_what_the_tool_itself_requires(bench: Bench) -> None:
-    pay = tool(pay_of(bench), approval_mode="always_require")
+async def test_what_the_tool_itself_requires(world: World) -> None:
+    pay = tool(pay_of(world), approval_mode="always_require")
     ask = FunctionTool(name="which", description="", func=None, input_model={"type": "object"})
     turns = [call("which", "w1"), *PAYS[0]], "Ana has it."
-    guarded = guard(boss(bench, clerk(bench, *turns, tools=[pay, ask]).as_tool()), bench.gate)
+    guarded = guard(boss(world, clerk(world, *turns, tools=[pay, ask]).as_tool()), world.gate)
     stands = await guarded.run("go", thread="t")
     which, paying = stands.interruptions
     assert (which.tool, set(which.allowed)) == ("which", {"respond", "reject"})
     stands = await guarded.resume("t", decisions=[paying.approve()])
-    assert (stands.status, bench.ran) == ("paused", [("ana", 1)])
+    assert (stands.status, world.ran) == ("paused", [("ana", 1)])
     stands = await guarded.resume("t", decisions=[which.respond("the left one")])
-    assert (stands.status, bench.ran) == ("done", [("ana", 1)])
+    assert (stands.status, world.ran) == ("done", [("ana", 1)])
 
 
-async def test_agents_below_agents_side_by_side(bench: Bench) -> None:
+async def test_agents_below_agents_side_by_side(world: World) -> None:
     def whole() -> Any:
-        below = clerk(bench).as_tool()
-        desk = bench.agent(*DELEGATES, name="desk", tools=[below])
+        below = clerk(world).as_tool()
+        desk = world.agent(*DELEGATES, name="desk", tools=[below])
         calls = [call("desk", "d1", task="one"), call("desk", "d2", task="two"), *PAYS[0]]
-        top = bench.agent(calls, "All done.", tools=[desk.as_tool(), pay_of(bench)])
-        return guard(top, bench.gate, ASK)
+        top = world.agent(calls, "All done.", tools=[desk.as_tool(), pay_of(world)])
+        return guard(top, world.gate, ASK)
 
     stands = await whole().run("go", thread="t")
     assert [request.tool for request in stands.interruptions] == ["pay"] * 3
     for request in stands.interruptions:
         stands = await whole().resume("t", decisions=[request.approve()])
-    assert (stands.status, stands.output, bench.ran) == ("done", "All done.", [("ana", 1)] * 3)
+    assert (stands.status, stands.output, world.ran) == ("done", "All done.", [("ana", 1)] * 3)
 
 
-async def test_a_session_that_is_shared_with_the_agent_below(bench: Bench) -> None:
+async def test_a_session_that_is_shared_with_the_agent_below(world: World) -> None:
     def whole() -> Any:
-        return guard(boss(bench, clerk(bench).as_tool(propagate_session=True)), bench.gate, ASK)
+        return guard(boss(world, clerk(world).as_tool(propagate_session=True)), world.gate, ASK)
 
     await whole().run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+    await world.decide(lambda request: request.approve())
     assert (await whole().resume("t")).status == "done"
-    assert (bench.ran, len(bench.shown)) == ([("ana", 1)], 4)
+    assert (world.ran, len(world.shown)) == ([("ana", 1)], 4)
 
 
-async def test_the_call_of_the_agent_may_be_asked_about_as_well(bench: Bench) -> None:
-    guarded = guard(boss(bench, clerk(bench).as_tool()), bench.gate, Policy([Rule("*")]))
+async def test_the_call_of_the_agent_may_be_asked_about_as_well(world: World) -> None:
+    guarded = guard(boss(world, clerk(world).as_tool()), world.gate, Policy([Rule("*")]))
     await guarded.run("go", thread="t")
-    await bench.decide(lambda request: request.edit({"task": "pay Ana today"}))
+    await world.decide(lambda request: request.edit({"task": "pay Ana today"}))
     stands = await guarded.resume("t")
     assert [request.tool for request in stands.interruptions] == ["pay"]
-    assert bench.words == ["pay Ana today"]
-    await bench.decide(lambda request: request.approve())
+    assert world.words == ["pay Ana today"]
+    await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).status == "done"
-    assert bench.ran == [("ana", 1)]
+    assert world.ran == [("ana", 1)]
 
 
 @pytest.mark.parametrize("own", [False, True])
-async def test_the_middleware_alone(bench: Bench, own: bool) -> None:
+async def test_the_middleware_alone(world: World, own: bool) -> None:
     """Without ``guard``: the framework asks again and again about the call of the agent."""
 
     def agent() -> Agent[Any]:
-        below = clerk(bench, middleware=[Gated(bench.gate, ASK)] if own else None)
-        return boss(bench, below.as_tool(), middleware=[Gated(bench.gate, ASK)])
+        below = clerk(world, middleware=[Gated(world.gate, ASK)] if own else None)
+        return boss(world, below.as_tool(), middleware=[Gated(world.gate, ASK)])
 
     session = AgentSession()
     (wanted,) = (await agent().run("go", session=session)).user_input_requests
-    assert wanted.additional_properties["sayso"]["request"] == (await bench.waits()).id
+    assert wanted.additional_properties["sayso"]["request"] == (await world.waits()).id
     session = AgentSession.from_dict(session.to_dict())
     back = Message("user", [wanted.to_function_approval_response(True)])
     (wanted,) = (await agent().run(back, session=session)).user_input_requests
-    assert bench.ran == []
-    await bench.decide(lambda request: request.approve())
+    assert world.ran == []
+    await world.decide(lambda request: request.approve())
     back = Message("user", [wanted.to_function_approval_response(True)])
     response = await agent().run(back, session=session)
-    assert (response.text, bench.ran) == ("Done.", [("ana", 1)])
+    assert (response.text, world.ran) == ("Done.", [("ana", 1)])
 
 
-async def test_an_agent_that_is_a_tool_runs_by_itself_as_before(bench: Bench) -> None:
-    below = clerk(bench)
-    await guard(boss(bench, below.as_tool()), bench.gate, ASK).run("go", thread="t")
+async def test_an_agent_that_is_a_tool_runs_by_itself_as_before(world: World) -> None:
+    below = clerk(world)
+    await guard(boss(world, below.as_tool()), world.gate, ASK).run("go", thread="t")
     assert (await below.run("pay Ana")).text == "Ana has it."
-    assert bench.ran == [("ana", 1)]
+    assert world.ran == [("ana", 1)]
 
 
-async def test_what_breaks_at_the_gate_below_ends_the_run(bench: Bench) -> None:
-    guarded = build(bench)
+async def test_what_breaks_at_the_gate_below_ends_the_run(world: World) -> None:
+    guarded = build(world)
     await guarded.run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
-    bench.store.close()
+    await world.decide(lambda request: request.approve())
+    world.store.close()
     import sqlite3
 
-    file = sqlite3.connect(bench.folder / "sayso.db")
+    file = sqlite3.connect(world.folder / "sayso.db")
     with file:
         file.execute("UPDATE call SET args = replace(args, 'ana', 'eve') WHERE tool = 'pay'")
     file.close()
-    fresh = Bench(bench.folder)
+    fresh = World(world.folder)
     with pytest.raises(SaysoError, match=r"was not (run|used)"):
         await build(fresh).resume("t")
     assert fresh.ran == []
     fresh.close()
 
 
-async def test_a_function_that_is_gone_below_does_not_wait_for_ever(bench: Bench) -> None:
-    await build(bench).run("go", thread="t")
-    request = await bench.waits()
-    await bench.decide(lambda request: request.approve())
+async def test_a_function_that_is_gone_below_does_not_wait_for_ever(world: World) -> None:
+    await build(world).run("go", thread="t")
+    request = await world.waits()
+    await world.decide(lambda request: request.approve())
 
     def other() -> str:
         return ""
 
-    without = guard(boss(bench, clerk(bench, tools=[other]).as_tool()), bench.gate, ASK)
+    without = guard(boss(world, clerk(world, tools=[other]).as_tool()), world.gate, ASK)
     assert (await without.resume("t")).status == "done"
-    assert (await bench.inbox.get(request.id)).status == "cancelled"
-    assert bench.ran == []
+    assert (await world.inbox.get(request.id)).status == "cancelled"
+    assert world.ran == []
 
 
-async def test_agents_in_which_a_gate_has_no_place(bench: Bench) -> None:
-    raw: Any = RawAgent(bench.client(*PAYS), name="clerk", tools=[pay_of(bench)])
+async def test_agents_in_which_a_gate_has_no_place(world: World) -> None:
+    raw: Any = RawAgent(world.client(*PAYS), name="clerk", tools=[pay_of(world)])
     with pytest.raises(SaysoError, match="no middleware"):
-        await guard(boss(bench, raw.as_tool()), bench.gate, ASK).run("go", thread="t")
-    waiting = guard(clerk(bench), bench.gate, ASK).as_agent()
+        await guard(boss(world, raw.as_tool()), world.gate, ASK).run("go", thread="t")
+    waiting = guard(clerk(world), world.gate, ASK).as_agent()
     waiting.name = "clerk"
     with pytest.raises(SaysoError, match="guarded already"):
-        await guard(boss(bench, waiting.as_tool()), bench.gate, ASK).run("go", thread="t-2")
-    assert bench.ran == []
+        await guard(boss(world, waiting.as_tool()), world.gate, ASK).run("go", thread="t-2")
+    assert world.ran == []

@@ -19,8 +19,8 @@ from agent_framework import (
     WorkflowExecutor,
     tool,
 )
-from agent_framework_bench import Bench, call
-from bench import pay_of
+from agent_framework_world import World, call
+from store_world import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import guard
@@ -56,22 +56,22 @@ class Hedge(FunctionMiddleware):
 @pytest.mark.parametrize("middleware", [Twice, Retry, Hedge])
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_call_that_is_made_again_by_middleware(
-    bench: Bench, middleware: type[FunctionMiddleware], fails: bool
+    world: World, middleware: type[FunctionMiddleware], fails: bool
 ) -> None:
     def pay(to: str) -> str:
-        bench.ran.append(to)
+        world.ran.append(to)
         if fails:
             raise ValueError("no such account")
         return f"paid {to}"
 
     turns = [call("pay", to="ana")], "Done."
-    agent = bench.agent(*turns, tools=[pay], middleware=[middleware()])
-    guarded = guard(agent, bench.gate, ASK)
+    agent = world.agent(*turns, tools=[pay], middleware=[middleware()])
+    guarded = guard(agent, world.gate, ASK)
     assert (await guarded.run("go", thread="t")).status == "paused"
-    assert bench.ran == []
-    await bench.decide(lambda request: request.approve())
+    assert world.ran == []
+    await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).status == "done"
-    assert bench.ran == ["ana"]
+    assert world.ran == ["ana"]
 
 
 class Framed(FunctionMiddleware):
@@ -95,37 +95,37 @@ class Calm(FunctionMiddleware):
 @pytest.mark.parametrize("middleware", [Framed, Calm])
 @pytest.mark.parametrize("below", [False, True])
 async def test_a_pause_that_middleware_makes_a_result_of(
-    bench: Bench, middleware: type[FunctionMiddleware], below: bool
+    world: World, middleware: type[FunctionMiddleware], below: bool
 ) -> None:
     turns = [call("pay", to="ana")], "Done."
-    agent = bench.agent(*turns, name="clerk", tools=[pay_of(bench)], middleware=[middleware()])
+    agent = world.agent(*turns, name="clerk", tools=[pay_of(world)], middleware=[middleware()])
     if below:
-        agent = bench.agent([call("clerk", task="go")], "Done.", tools=[agent.as_tool()])
-    guarded = guard(agent, bench.gate, ASK)
+        agent = world.agent([call("clerk", task="go")], "Done.", tools=[agent.as_tool()])
+    guarded = guard(agent, world.gate, ASK)
     stands = await guarded.run("go", thread="t")
     assert (stands.status, [r.tool for r in stands.interruptions]) == ("paused", ["pay"])
-    shown = len(bench.shown)
-    await bench.decide(lambda request: request.approve())
+    shown = len(world.shown)
+    await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).output == "Done."
-    assert bench.ran == [("ana", 1)]
-    (told,) = [c for m in bench.shown[shown] for c in m.contents if c.type == "function_result"]
+    assert world.ran == [("ana", 1)]
+    (told,) = [c for m in world.shown[shown] for c in m.contents if c.type == "function_result"]
     assert str(told.result).startswith(("The bank says: ", "All is well."))
     assert "approval" not in str(told.result)
 
 
-async def test_the_same_in_a_workflow(bench: Bench) -> None:
+async def test_the_same_in_a_workflow(world: World) -> None:
     turns = [call("pay", to="ana")], "Done."
-    agent = bench.agent(*turns, name="clerk", tools=[pay_of(bench)], middleware=[Framed()])
+    agent = world.agent(*turns, name="clerk", tools=[pay_of(world)], middleware=[Framed()])
     storage = InMemoryCheckpointStorage()
 
     def build() -> Workflow:
         return WorkflowBuilder(name="office", start_executor=AgentExecutor(agent)).build()
 
-    guarded = guard(build, bench.gate, ASK, checkpoints=lambda _: storage)
+    guarded = guard(build, world.gate, ASK, checkpoints=lambda _: storage)
     assert (await guarded.run("go", thread="t")).status == "paused"
-    await bench.decide(lambda request: request.approve())
+    await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).output == "Done."
-    assert bench.ran == [("ana", 1)]
+    assert world.ran == [("ana", 1)]
 
 
 class Changed(FunctionMiddleware):
@@ -146,25 +146,25 @@ class Bringing(ContextProvider):
         context.extend_middleware("bringing", [Changed()])
 
 
-async def test_what_nobody_has_seen_does_not_run(bench: Bench) -> None:
+async def test_what_nobody_has_seen_does_not_run(world: World) -> None:
     turns = [call("pay", to="ana")], "Done."
-    agent = bench.agent(*turns, tools=[pay_of(bench)], context_providers=[Bringing()])
-    guarded = guard(agent, bench.gate, ASK)
+    agent = world.agent(*turns, tools=[pay_of(world)], context_providers=[Bringing()])
+    guarded = guard(agent, world.gate, ASK)
     await guarded.run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+    await world.decide(lambda request: request.approve())
     with pytest.raises(MiddlewareFailure, match="arguments changed"):
         await guarded.resume("t")
-    assert bench.ran == []
+    assert world.ran == []
 
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("mode", ["never_require", "always_require"])
 async def test_rules_stand_in_front_of_every_agent_in_a_workflow(
-    bench: Bench, nested: bool, mode: Any
+    world: World, nested: bool, mode: Any
 ) -> None:
     storage = InMemoryCheckpointStorage()
-    pay = tool(pay_of(bench), approval_mode=mode)
-    clerk = bench.agent([call("pay", to="ana")], "Paid.", name="clerk", tools=[pay])
+    pay = tool(pay_of(world), approval_mode=mode)
+    clerk = world.agent([call("pay", to="ana")], "Paid.", name="clerk", tools=[pay])
 
     def build() -> Workflow:
         office = WorkflowBuilder(name="office", start_executor=AgentExecutor(clerk)).build()
@@ -173,13 +173,13 @@ async def test_rules_stand_in_front_of_every_agent_in_a_workflow(
         floor = WorkflowExecutor(office, id="floor", propagate_request=True)
         return WorkflowBuilder(name="house", start_executor=floor).build()
 
-    guarded = guard(build, bench.gate, ASK, checkpoints=lambda _: storage)
+    guarded = guard(build, world.gate, ASK, checkpoints=lambda _: storage)
     stands = await guarded.run("go", thread="t")
     assert (stands.status, [r.tool for r in stands.interruptions]) == ("paused", ["pay"])
-    assert bench.ran == []
-    await bench.decide(lambda request: request.edit({"to": "bob"}))
+    assert world.ran == []
+    await world.decide(lambda request: request.edit({"to": "bob"}))
     assert (await guarded.resume("t")).status == "done"
-    assert bench.ran == [("bob", 1)]
+    assert world.ran == [("bob", 1)]
     # By itself the agent is as it was.
     response = await clerk.run("go", session=clerk.create_session())
     assert len(response.user_input_requests) == (mode == "always_require")

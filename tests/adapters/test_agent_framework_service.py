@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from agent_framework import Agent, BaseChatClient, ChatResponse, Content, Message
-from agent_framework_bench import Bench, Client, call
-from bench import pay_of
+from agent_framework_world import Client, World, call
+from store_world import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import guard
@@ -41,9 +41,9 @@ class StoringClient(Client):
     STORES_BY_DEFAULT = True
 
 
-def teller(bench: Bench, service: Service) -> Any:
-    agent = Agent(StoringClient(service.reply), tools=[pay_of(bench)])
-    return guard(agent, bench.gate)
+def teller(world: World, service: Service) -> Any:
+    agent = Agent(StoringClient(service.reply), tools=[pay_of(world)])
+    return guard(agent, world.gate)
 
 
 class Bare(BaseChatClient[Any]):
@@ -53,34 +53,34 @@ class Bare(BaseChatClient[Any]):
         raise NotImplementedError
 
 
-def test_a_client_without_a_place_for_a_gate(bench: Bench) -> None:
+def test_a_client_without_a_place_for_a_gate(world: World) -> None:
     with pytest.raises(SaysoError, match="no middleware"):
-        guard(Agent(Bare(), tools=[pay_of(bench)]), bench.gate)
+        guard(Agent(Bare(), tools=[pay_of(world)]), world.gate)
 
 
-async def test_what_nobody_can_decide_at_a_gate_does_not_wait(bench: Bench) -> None:
+async def test_what_nobody_can_decide_at_a_gate_does_not_wait(world: World) -> None:
     def reply(messages: Sequence[Message]) -> ChatResponse[Any]:
         consent = Content.from_oauth_consent_request(consent_link="https://example.com/consent")
         return ChatResponse(messages=[Message("assistant", [consent])])
 
-    guarded = guard(Agent(Client(reply), tools=[pay_of(bench)]), bench.gate)
+    guarded = guard(Agent(Client(reply), tools=[pay_of(world)]), world.gate)
     with pytest.raises(SaysoError, match="oauth_consent_request"):
         await guarded.run("go", thread="t")
 
 
-async def test_only_what_is_new_is_sent(bench: Bench) -> None:
+async def test_only_what_is_new_is_sent(world: World) -> None:
     service = Service()
-    assert (await teller(bench, service).run("pay ana", thread="t")).status == "paused"
-    await bench.decide(lambda request: request.approve())
-    assert (await teller(bench, service).resume("t")).output == "Done."
-    assert (await teller(bench, service).run("thanks", thread="t")).output == "Done."
+    assert (await teller(world, service).run("pay ana", thread="t")).status == "paused"
+    await world.decide(lambda request: request.approve())
+    assert (await teller(world, service).resume("t")).output == "Done."
+    assert (await teller(world, service).run("thanks", thread="t")).output == "Done."
     assert service.sent == [["user"], ["tool"], ["user"]]
-    assert bench.ran == [("ana", 1)]
+    assert world.ran == [("ana", 1)]
 
 
-async def test_new_words_over_what_waits_answer_the_open_call_first(bench: Bench) -> None:
+async def test_new_words_over_what_waits_answer_the_open_call_first(world: World) -> None:
     service = Service()
-    await teller(bench, service).run("pay ana", thread="t")
-    assert (await teller(bench, service).run("forget it", thread="t")).output == "Done."
+    await teller(world, service).run("pay ana", thread="t")
+    assert (await teller(world, service).run("forget it", thread="t")).output == "Done."
     assert service.sent == [["user"], ["tool", "user"]]
-    assert bench.ran == []
+    assert world.ran == []

@@ -12,8 +12,8 @@ from agent_framework import (
     Message,
     ToolApprovalMiddleware,
 )
-from agent_framework_bench import Bench, call
-from bench import pay_of
+from agent_framework_world import World, call
+from store_world import pay_of
 
 from sayso import InvalidDecision, Policy, Question, Rule, SaysoError
 from sayso.adapters.agent_framework import guard
@@ -21,92 +21,92 @@ from sayso.adapters.agent_framework import guard
 ASK = Policy([Rule("pay")])
 
 
-def paying(bench: Bench, *turns: Any) -> Any:
+def paying(world: World, *turns: Any) -> Any:
     script = turns or ([call("pay", to="ana")], "Done.")
-    return guard(bench.agent(*script, tools=[pay_of(bench)]), bench.gate, ASK)
+    return guard(world.agent(*script, tools=[pay_of(world)]), world.gate, ASK)
 
 
-async def test_words_after_a_run_that_was_called_off_know_of_its_calls(bench: Bench) -> None:
+async def test_words_after_a_run_that_was_called_off_know_of_its_calls(world: World) -> None:
     turns = [call("pay", to="ana")], "I see."
-    await paying(bench, *turns).run("pay ana", thread="t")
-    await paying(bench, *turns).cancel("t")
-    assert (await paying(bench, *turns).run("well?", thread="t")).output == "I see."
-    assert "cancelled before it ran" in bench.results["c1"]
+    await paying(world, *turns).run("pay ana", thread="t")
+    await paying(world, *turns).cancel("t")
+    assert (await paying(world, *turns).run("well?", thread="t")).output == "I see."
+    assert "cancelled before it ran" in world.results["c1"]
 
 
-async def test_a_no_inside_a_function_is_told_with_its_reason(bench: Bench) -> None:
+async def test_a_no_inside_a_function_is_told_with_its_reason(world: World) -> None:
     async def publish() -> str:
-        return str(await bench.gate.ask(Question("Where?")))
+        return str(await world.gate.ask(Question("Where?")))
 
-    guarded = guard(bench.agent([call("publish")], "Done.", tools=[publish]), bench.gate)
+    guarded = guard(world.agent([call("publish")], "Done.", tools=[publish]), world.gate)
     await guarded.run("go", thread="t")
-    await bench.decide(lambda request: request.reject("nowhere"))
+    await world.decide(lambda request: request.reject("nowhere"))
     assert (await guarded.resume("t")).status == "done"
-    assert "ana rejected it: nowhere" in bench.results["c1"]
+    assert "ana rejected it: nowhere" in world.results["c1"]
 
 
-async def test_words_beside_a_no_are_its_reason(bench: Bench) -> None:
-    agent, session = paying(bench).as_agent(by="ana"), AgentSession(session_id="t")
+async def test_words_beside_a_no_are_its_reason(world: World) -> None:
+    agent, session = paying(world).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     no, words = request.to_function_approval_response(False), Content.from_text("she left")
     assert (await agent.run(Message("user", [no, words]), session=session)).text == "Done."
-    assert "she left" in bench.results["c1"]
+    assert "she left" in world.results["c1"]
 
 
-async def test_words_beside_a_yes_are_not_dropped(bench: Bench) -> None:
-    agent, session = paying(bench).as_agent(by="ana"), AgentSession(session_id="t")
+async def test_words_beside_a_yes_are_not_dropped(world: World) -> None:
+    agent, session = paying(world).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     yes, words = request.to_function_approval_response(True), Content.from_text("but hurry")
     with pytest.raises(InvalidDecision, match="a message of its own"):
         await agent.run(Message("user", [yes, words]), session=session)
-    assert ((await bench.waits()).status, bench.ran) == ("pending", [])
+    assert ((await world.waits()).status, world.ran) == ("pending", [])
 
 
-async def test_an_answer_belongs_to_the_session_that_asked(bench: Bench) -> None:
-    agent, session = paying(bench).as_agent(by="ana"), AgentSession(session_id="t")
+async def test_an_answer_belongs_to_the_session_that_asked(world: World) -> None:
+    agent, session = paying(world).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     other = AgentSession(session_id="other")
     await agent.run("go", session=other)
     yes = Message("user", [request.to_function_approval_response(True)])
-    asked = len(bench.shown)
+    asked = len(world.shown)
     for wrong in (None, other):
         with pytest.raises(InvalidDecision, match="session"):
             await agent.run(yes, session=wrong)
-    assert (len(bench.shown), bench.ran) == (asked, [])
+    assert (len(world.shown), world.ran) == (asked, [])
     assert (await agent.run(yes, session=session)).text == "Done."
 
 
-async def test_a_function_that_nobody_knows_stays_answered(bench: Bench) -> None:
+async def test_a_function_that_nobody_knows_stays_answered(world: World) -> None:
     """A provider refuses a conversation in which a call has no result."""
     turns = [call("nope", "c1")], [call("nope", "c1")], "Sorry.", "Hello again."
     for words in ("go", "hello"):
-        guarded = guard(bench.agent(*turns, tools=[pay_of(bench)]), bench.gate)
+        guarded = guard(world.agent(*turns, tools=[pay_of(world)]), world.gate)
         assert (await guarded.run(words, thread="t")).status == "done"
-    roles = [message.role for message in bench.shown[-1]]
+    roles = [message.role for message in world.shown[-1]]
     assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
-async def test_a_function_that_another_one_added_is_there_after_the_pause(bench: Bench) -> None:
+async def test_a_function_that_another_one_added_is_there_after_the_pause(world: World) -> None:
     def load(ctx: FunctionInvocationContext) -> str:
-        ctx.add_tools([pay_of(bench)])
+        ctx.add_tools([pay_of(world)])
         return "loaded"
 
     turns = [call("load", "c1")], [call("pay", "c2", to="ana")], [call("pay", "c3", to="bob")], "."
-    guarded = guard(bench.agent(*turns, tools=[load]), bench.gate, ASK)
+    guarded = guard(world.agent(*turns, tools=[load]), world.gate, ASK)
     stands = await guarded.run("go", thread="t")
     stands = await guarded.resume("t", decisions=[stands.interruptions[0].approve()])
     stands = await guarded.resume("t", decisions=[stands.interruptions[0].edit({"to": "cy"})])
-    assert (stands.status, bench.ran) == ("done", [("ana", 1), ("cy", 1)])
+    assert (stands.status, world.ran) == ("done", [("ana", 1), ("cy", 1)])
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
 @pytest.mark.parametrize("decided", [True, False])
 async def test_a_function_that_was_added_in_another_process_is_waited_for(
-    bench: Bench, decided: bool
+    world: World, decided: bool
 ) -> None:
     def load(ctx: FunctionInvocationContext) -> str:
-        ctx.add_tools([pay_of(bench)])
+        ctx.add_tools([pay_of(world)])
         return "loaded"
 
     turns = [call("load", "c1")], [call("pay", "c2", to="ana"), call("look", "c3")], "Done."
@@ -115,33 +115,33 @@ async def test_a_function_that_was_added_in_another_process_is_waited_for(
         return "seen"
 
     rules = Policy([Rule("pay"), Rule("look")])
-    here = guard(bench.agent(*turns, tools=[load, look]), bench.gate, rules)
+    here = guard(world.agent(*turns, tools=[load, look]), world.gate, rules)
     stands = await here.run("go", thread="t")
     pay, looked = stands.interruptions
-    await bench.inbox.decide(looked.id, looked.approve(), by="ana")
+    await world.inbox.decide(looked.id, looked.approve(), by="ana")
     if decided:
-        await bench.inbox.decide(pay.id, pay.approve(), by="ana")
-    there = guard(bench.agent(*turns, tools=[load, look]), bench.gate, rules)
+        await world.inbox.decide(pay.id, pay.approve(), by="ana")
+    there = guard(world.agent(*turns, tools=[load, look]), world.gate, rules)
     for _ in range(2):
         with pytest.raises(SaysoError, match="pay was added by another function"):
             await there.resume("t")
-    assert (await bench.inbox.get(pay.id)).status == ("approved" if decided else "pending")
+    assert (await world.inbox.get(pay.id)).status == ("approved" if decided else "pending")
     # A version of the agent that has it from the start.
-    newer = guard(bench.agent(*turns, tools=[load, look, pay_of(bench)]), bench.gate, rules)
+    newer = guard(world.agent(*turns, tools=[load, look, pay_of(world)]), world.gate, rules)
     stands = await newer.resume("t", decisions=None if decided else [pay.approve()])
-    assert (stands.output, bench.ran) == ("Done.", [("ana", 1)])
+    assert (stands.output, world.ran) == ("Done.", [("ana", 1)])
 
 
 async def test_middleware_that_approves_by_itself_ends_the_run_and_does_not_spin(
-    bench: Bench,
+    world: World,
 ) -> None:
-    agent = bench.agent(
+    agent = world.agent(
         [call("pay", to="ana")],
         "Done.",
-        tools=[pay_of(bench)],
+        tools=[pay_of(world)],
         middleware=[ToolApprovalMiddleware(auto_approval_rules=[lambda made: True])],
     )
     with pytest.raises(SaysoError, match="not by a person"):
-        await guard(agent, bench.gate, ASK).run("go", thread="t")
-    assert bench.ran == []
-    assert [request.tool for request in (await bench.inbox.pending()).items] == ["pay"]
+        await guard(agent, world.gate, ASK).run("go", thread="t")
+    assert world.ran == []
+    assert [request.tool for request in (await world.inbox.pending()).items] == ["pay"]

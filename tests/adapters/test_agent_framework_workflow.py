@@ -18,8 +18,8 @@ from agent_framework import (
     response_handler,
     tool,
 )
-from agent_framework_bench import Bench, call
-from bench import pay_of
+from agent_framework_world import World, call
+from store_world import pay_of
 
 from sayso import Policy, Rule
 from sayso.adapters.agent_framework import Gated, GuardedWorkflow, guard
@@ -45,168 +45,168 @@ register_checkpoint_type(Guess)
 class Guesser(Executor):
     """Asks until the person says that it is right."""
 
-    def __init__(self, bench: Bench, asks: list[str], kind: type[Guess] = Guess) -> None:
+    def __init__(self, world: World, asks: list[str], kind: type[Guess] = Guess) -> None:
         super().__init__(id="guesser")
-        self.bench = bench
+        self.world = world
         self.asks = asks
         self.kind = kind
 
     @handler
     async def start(self, text: str, ctx: WorkflowContext[Any, str]) -> None:
-        self.bench.ran.append(f"start {text}")
+        self.world.ran.append(f"start {text}")
         for ask in self.asks:
             await ctx.request_info(self.kind(ask), int)
 
     @response_handler
     async def answered(self, asked: Guess, answer: int, ctx: WorkflowContext[Any, str]) -> None:
-        self.bench.ran.append((asked.question, answer))
+        self.world.ran.append((asked.question, answer))
         await ctx.yield_output(f"{asked.question} {answer}")
 
 
-def guessing(bench: Bench, *asks: str) -> GuardedWorkflow:
+def guessing(world: World, *asks: str) -> GuardedWorkflow:
     def build() -> Any:
-        return WorkflowBuilder(name="guessing", start_executor=Guesser(bench, list(asks))).build()
+        return WorkflowBuilder(name="guessing", start_executor=Guesser(world, list(asks))).build()
 
-    guarded = guard(build, bench.gate, checkpoints=bench.folder / "checkpoints")
+    guarded = guard(build, world.gate, checkpoints=world.folder / "checkpoints")
     assert isinstance(guarded, Resumable)
     return guarded
 
 
-async def test_a_request_for_information_is_a_question(bench: Bench) -> None:
-    stands = await guessing(bench, "How old?").run("go", thread="t")
+async def test_a_request_for_information_is_a_question(world: World) -> None:
+    stands = await guessing(world, "How old?").run("go", thread="t")
     (request,) = stands.interruptions
     assert (stands.status, request.kind) == ("paused", "question")
     assert request.question is not None
     assert request.question.text == "How old?"
     with pytest.raises(InvalidDecision):  # checked in front of whoever answers
-        await bench.inbox.decide(request.id, request.respond("old"), by="ana")
-    assert (await guessing(bench, "How old?").resume("t")).status == "paused"
-    await bench.inbox.decide(request.id, request.respond(41), by="ana")
-    stands = await guessing(bench, "How old?").resume("t")
+        await world.inbox.decide(request.id, request.respond("old"), by="ana")
+    assert (await guessing(world, "How old?").resume("t")).status == "paused"
+    await world.inbox.decide(request.id, request.respond(41), by="ana")
+    stands = await guessing(world, "How old?").resume("t")
     assert (stands.status, stands.output) == ("done", "How old? 41")
-    again = await guessing(bench, "How old?").resume("t")
-    assert (again.output, bench.ran) == (stands.output, ["start go", ("How old?", 41)])
+    again = await guessing(world, "How old?").resume("t")
+    assert (again.output, world.ran) == (stands.output, ["start go", ("How old?", 41)])
 
 
-async def test_several_requests_are_answered_one_by_one(bench: Bench) -> None:
-    stands = await guessing(bench, "one?", "two?").run("go", thread="t")
+async def test_several_requests_are_answered_one_by_one(world: World) -> None:
+    stands = await guessing(world, "one?", "two?").run("go", thread="t")
     asked = {r.question.text: r for r in stands.interruptions if r.question is not None}
-    await bench.inbox.decide(asked["two?"].id, asked["two?"].respond(2), by="ana")
-    stands = await guessing(bench, "one?", "two?").resume("t")
+    await world.inbox.decide(asked["two?"].id, asked["two?"].respond(2), by="ana")
+    stands = await guessing(world, "one?", "two?").resume("t")
     assert [r.id for r in stands.interruptions] == [asked["one?"].id]
-    assert bench.ran == ["start go", ("two?", 2)]
-    await bench.inbox.decide(asked["one?"].id, asked["one?"].respond(1), by="ana")
-    stands = await guessing(bench, "one?", "two?").resume("t")
+    assert world.ran == ["start go", ("two?", 2)]
+    await world.inbox.decide(asked["one?"].id, asked["one?"].respond(1), by="ana")
+    stands = await guessing(world, "one?", "two?").resume("t")
     assert (stands.status, stands.output) == ("done", ["two? 2", "one? 1"])
-    assert bench.ran == ["start go", ("two?", 2), ("one?", 1)]
+    assert world.ran == ["start go", ("two?", 2), ("one?", 1)]
 
 
-async def test_a_question_that_nobody_will_answer(bench: Bench) -> None:
-    await guessing(bench, "one?", "two?").run("go", thread="t")
-    first, second = (await bench.inbox.pending()).items
-    await bench.inbox.decide(first.id, first.reject("private"), by="ana")
-    await bench.inbox.decide(second.id, second.respond(2), by="ana")
-    assert (await guessing(bench, "one?", "two?").resume("t")).status == "done"
-    assert len(bench.ran) == 2  # it began, and one answer came
+async def test_a_question_that_nobody_will_answer(world: World) -> None:
+    await guessing(world, "one?", "two?").run("go", thread="t")
+    first, second = (await world.inbox.pending()).items
+    await world.inbox.decide(first.id, first.reject("private"), by="ana")
+    await world.inbox.decide(second.id, second.respond(2), by="ana")
+    assert (await guessing(world, "one?", "two?").resume("t")).status == "done"
+    assert len(world.ran) == 2  # it began, and one answer came
 
 
-async def test_threads_and_turns_are_apart(bench: Bench) -> None:
+async def test_threads_and_turns_are_apart(world: World) -> None:
     for thread in ("a", "b"):
-        await guessing(bench, "How old?").run(thread, thread=thread)
-    for request in (await bench.inbox.pending()).items:
+        await guessing(world, "How old?").run(thread, thread=thread)
+    for request in (await world.inbox.pending()).items:
         age = 1 if request.thread == "a" else 2
-        await bench.inbox.decide(request.id, request.respond(age), by="ana")
-    assert (await guessing(bench, "How old?").resume("b")).output == "How old? 2"
-    assert (await guessing(bench, "How old?").resume("a")).output == "How old? 1"
-    assert (await guessing(bench, "How old?").run("again", thread="a")).status == "paused"
-    await bench.decide(lambda request: request.respond(3))
-    assert (await guessing(bench, "How old?").resume("a")).output == "How old? 3"
+        await world.inbox.decide(request.id, request.respond(age), by="ana")
+    assert (await guessing(world, "How old?").resume("b")).output == "How old? 2"
+    assert (await guessing(world, "How old?").resume("a")).output == "How old? 1"
+    assert (await guessing(world, "How old?").run("again", thread="a")).status == "paused"
+    await world.decide(lambda request: request.respond(3))
+    assert (await guessing(world, "How old?").resume("a")).output == "How old? 3"
 
 
-async def test_an_answer_is_given_once_although_its_record_was_lost(bench: Bench) -> None:
+async def test_an_answer_is_given_once_although_its_record_was_lost(world: World) -> None:
     """The workflow has taken the answer, and the process ends before we know of it."""
-    await guessing(bench, "How old?").run("go", thread="t")
-    await bench.decide(lambda request: request.respond(41))
+    await guessing(world, "How old?").run("go", thread="t")
+    await world.decide(lambda request: request.respond(41))
 
     def full(name: str, when: str) -> None:
-        if "propose" in name and when == "before" and ("How old?", 41) in bench.ran:
+        if "propose" in name and when == "before" and ("How old?", 41) in world.ran:
             raise OSError("no space left")
 
-    bench.store.boundary = full
+    world.store.boundary = full
     with pytest.raises(Exception, match="no space"):
-        await guessing(bench, "How old?").resume("t")
-    bench.store.boundary = None
-    stands = await guessing(bench, "How old?").resume("t")
+        await guessing(world, "How old?").resume("t")
+    world.store.boundary = None
+    stands = await guessing(world, "How old?").resume("t")
     assert stands.status == "done"
-    assert bench.ran == ["start go", ("How old?", 41)]
+    assert world.ran == ["start go", ("How old?", 41)]
 
 
-async def test_a_workflow_whose_state_cannot_be_stored_does_not_wait(bench: Bench) -> None:
-    start = Guesser(bench, ["How old?"], Unknown)
+async def test_a_workflow_whose_state_cannot_be_stored_does_not_wait(world: World) -> None:
+    start = Guesser(world, ["How old?"], Unknown)
     workflow = WorkflowBuilder(name="guessing", start_executor=start).build()
-    guarded = guard(workflow, bench.gate, checkpoints=bench.folder / "checkpoints")
+    guarded = guard(workflow, world.gate, checkpoints=world.folder / "checkpoints")
     with pytest.raises(SaysoError, match="register_checkpoint_type"):
         await guarded.run("go", thread="t")
-    assert (await bench.inbox.pending()).items == ()
+    assert (await world.inbox.pending()).items == ()
 
 
 # -- agents in a workflow
 
 
 def clerk(
-    bench: Bench, storage: Any, *, gated: bool, always: bool | None = None
+    world: World, storage: Any, *, gated: bool, always: bool | None = None
 ) -> GuardedWorkflow:
     def build() -> Any:
         calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
         always_require = not gated if always is None else always
         mode: Any = "always_require" if always_require else "never_require"
         agent = Agent(
-            bench.client(calls, "Paid."),
+            world.client(calls, "Paid."),
             name="clerk",
-            tools=[tool(pay_of(bench), approval_mode=mode)],
-            middleware=[Gated(bench.gate, ASK)] if gated else None,
+            tools=[tool(pay_of(world), approval_mode=mode)],
+            middleware=[Gated(world.gate, ASK)] if gated else None,
         )
         return WorkflowBuilder(name="office", start_executor=AgentExecutor(agent)).build()
 
-    return guard(build, bench.gate, checkpoints=lambda name: storage)
+    return guard(build, world.gate, checkpoints=lambda name: storage)
 
 
-async def test_functions_of_agents_in_a_workflow(bench: Bench) -> None:
+async def test_functions_of_agents_in_a_workflow(world: World) -> None:
     storage = InMemoryCheckpointStorage()
-    stands = await clerk(bench, storage, gated=True).run("pay them", thread="t")
+    stands = await clerk(world, storage, gated=True).run("pay them", thread="t")
     ana, bob = sorted(stands.interruptions, key=lambda r: str(r.args["to"]))
     assert (stands.status, ana.tool, ana.thread) == ("paused", "pay", "t")
-    await bench.inbox.decide(ana.id, ana.edit({"amount": 3}), by="ana")
-    stands = await clerk(bench, storage, gated=True).resume("t")
+    await world.inbox.decide(ana.id, ana.edit({"amount": 3}), by="ana")
+    stands = await clerk(world, storage, gated=True).resume("t")
     assert [r.id for r in stands.interruptions] == [bob.id]
-    await bench.inbox.decide(bob.id, bob.reject("he left"), by="ana")
-    stands = await clerk(bench, storage, gated=True).resume("t")
+    await world.inbox.decide(bob.id, bob.reject("he left"), by="ana")
+    stands = await clerk(world, storage, gated=True).resume("t")
     assert (stands.status, stands.output) == ("done", "Paid.")
-    assert bench.ran == [("ana", 3)]
-    assert "paid 3 to ana" in bench.results["c1"]
-    assert "he left" in bench.results["c2"]
-    await clerk(bench, storage, gated=True).resume("t")
-    assert bench.ran == [("ana", 3)]
+    assert world.ran == [("ana", 3)]
+    assert "paid 3 to ana" in world.results["c1"]
+    assert "he left" in world.results["c2"]
+    await clerk(world, storage, gated=True).resume("t")
+    assert world.ran == [("ana", 3)]
 
 
-async def test_functions_that_always_require_approval_are_asked_about_once(bench: Bench) -> None:
+async def test_functions_that_always_require_approval_are_asked_about_once(world: World) -> None:
     storage = InMemoryCheckpointStorage()
-    office = clerk(bench, storage, gated=True, always=True)
+    office = clerk(world, storage, gated=True, always=True)
     stands = await office.run("pay them", thread="t")
     ana, bob = sorted(stands.interruptions, key=lambda r: str(r.args["to"]))
     answers = [ana.edit({"amount": 3}), bob.reject("he left")]
     stands = await office.resume("t", decisions=answers, by="ana")
-    assert (stands.status, stands.output, bench.ran) == ("done", "Paid.", [("ana", 3)])
-    assert "he left" in bench.results["c2"]
+    assert (stands.status, stands.output, world.ran) == ("done", "Paid.", [("ana", 3)])
+    assert "he left" in world.results["c2"]
 
 
-async def test_approvals_of_agents_that_know_no_gate(bench: Bench) -> None:
+async def test_approvals_of_agents_that_know_no_gate(world: World) -> None:
     storage = InMemoryCheckpointStorage()
-    stands = await clerk(bench, storage, gated=False).run("pay them", thread="t")
+    stands = await clerk(world, storage, gated=False).run("pay them", thread="t")
     assert {set(r.allowed) == {"approve", "reject"} for r in stands.interruptions} == {True}
     for request in stands.interruptions:
         yes = request.args["to"] == "ana"
         decision = request.approve() if yes else request.reject("no")
-        await bench.inbox.decide(request.id, decision, by="ana")
-    stands = await clerk(bench, storage, gated=False).resume("t")
-    assert (stands.status, stands.output, bench.ran) == ("done", "Paid.", [("ana", 1)])
+        await world.inbox.decide(request.id, decision, by="ana")
+    stands = await clerk(world, storage, gated=False).resume("t")
+    assert (stands.status, stands.output, world.ran) == ("done", "Paid.", [("ana", 1)])

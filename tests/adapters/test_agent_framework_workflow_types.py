@@ -28,9 +28,9 @@ from agent_framework import (
     response_handler,
     tool,
 )
-from agent_framework_bench import Bench, call
-from bench import pay_of
+from agent_framework_world import World, call
 from pydantic import BaseModel, Field
+from store_world import pay_of
 
 from sayso import InvalidCall
 from sayso.adapters.agent_framework import GuardedWorkflow, guard
@@ -151,13 +151,13 @@ class Speaks(Executor):
         await ctx.yield_output(Minutes(said, [TICKET]))
 
 
-def yielding(bench: Bench, outputs: list[Any], *, asks: bool) -> GuardedWorkflow:
+def yielding(world: World, outputs: list[Any], *, asks: bool) -> GuardedWorkflow:
     def build() -> Any:
         first, second = Yields("yields", outputs, asks), Speaks(id="speaks")
         built = WorkflowBuilder(name="types", start_executor=first)
         return built.add_edge(first, second).build()
 
-    return guard(build, bench.gate, checkpoints=bench.folder / "checkpoints")
+    return guard(build, world.gate, checkpoints=world.folder / "checkpoints")
 
 
 def assert_same(found: Any, wanted: Any) -> None:
@@ -180,20 +180,20 @@ def assert_outputs(result: Any, wanted: list[Any]) -> None:
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("asks", [False, True], ids=["straight on", "interrupted"])
 async def test_outputs_have_the_types_that_executors_declare(
-    bench: Bench, name: str, asks: bool
+    world: World, name: str, asks: bool
 ) -> None:
     outputs = [OUTPUTS[name], ORDER, OUTPUTS[name]]
-    result = await yielding(bench, outputs, asks=asks).run("go", thread="t")
+    result = await yielding(world, outputs, asks=asks).run("go", thread="t")
     if asks:
         assert (result.status, result.get_outputs()) == ("paused", [])
-        await bench.decide(lambda request: request.respond(True))
-        result = await yielding(bench, outputs, asks=asks).resume("t")
+        await world.decide(lambda request: request.respond(True))
+        result = await yielding(world, outputs, asks=asks).resume("t")
     assert_outputs(result, outputs)
-    assert_outputs(await yielding(bench, outputs, asks=asks).resume("t"), outputs)
+    assert_outputs(await yielding(world, outputs, asks=asks).resume("t"), outputs)
 
 
 async def test_a_process_that_dies_before_the_end_of_the_run(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -201,33 +201,33 @@ async def test_a_process_that_dies_before_the_end_of_the_run(
     with monkeypatch.context() as patched:
         patched.setattr(RunLease, "finish", dies)
         with pytest.raises(KeyboardInterrupt):
-            await yielding(bench, [TICKET], asks=False).run("go", thread="t")
-    later = Bench(bench.folder, hours=1)  # when its lease is over
+            await yielding(world, [TICKET], asks=False).run("go", thread="t")
+    later = World(world.folder, hours=1)  # when its lease is over
     assert_outputs(await yielding(later, [TICKET], asks=False).resume("t"), [TICKET])
     later.close()
 
 
-async def test_each_turn_has_its_own_outputs(bench: Bench) -> None:
-    await yielding(bench, [TICKET], asks=False).run("go", thread="t")
-    result = await yielding(bench, [VOUCHER], asks=False).run("again", thread="t")
+async def test_each_turn_has_its_own_outputs(world: World) -> None:
+    await yielding(world, [TICKET], asks=False).run("go", thread="t")
+    result = await yielding(world, [VOUCHER], asks=False).run("again", thread="t")
     assert_outputs(result, [VOUCHER])
-    assert_outputs(await yielding(bench, [VOUCHER], asks=False).resume("t"), [VOUCHER])
+    assert_outputs(await yielding(world, [VOUCHER], asks=False).resume("t"), [VOUCHER])
 
 
 def step(folder: str, what: str) -> None:
     """One process of ``test_steps_in_processes_of_their_own``."""
 
     async def go() -> None:
-        bench = Bench(Path(folder))
+        world = World(Path(folder))
         outputs = list(OUTPUTS.values())
-        guarded = yielding(bench, outputs, asks=True)
+        guarded = yielding(world, outputs, asks=True)
         if what == "run":
             assert (await guarded.run("go", thread="t")).status == "paused"
         else:
             if what == "decide":
-                await bench.decide(lambda request: request.respond(True))
+                await world.decide(lambda request: request.respond(True))
             assert_outputs(await guarded.resume("t"), outputs)
-        bench.close()
+        world.close()
 
     asyncio.run(go())
 
@@ -238,12 +238,12 @@ def test_steps_in_processes_of_their_own(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code], cwd=HERE, check=True, timeout=60)
 
 
-async def test_a_type_that_no_executor_declares(bench: Bench) -> None:
+async def test_a_type_that_no_executor_declares(world: World) -> None:
     """The process that made it has it; later there is only its JSON."""
     made = Undeclared()
-    result = await yielding(bench, [made, [made]], asks=False).run("go", thread="t")
+    result = await yielding(world, [made, [made]], asks=False).run("go", thread="t")
     assert result.get_outputs()[:2] == [made, [made]]
-    later = await yielding(bench, [], asks=False).resume("t")
+    later = await yielding(world, [], asks=False).resume("t")
     assert (later.get_outputs()[:2], later.error) == (["undeclared", ["undeclared"]], "")
 
 
@@ -257,10 +257,10 @@ class Prices(Executor):
         await ctx.yield_output(Other(price=1.5))
 
 
-async def test_a_type_that_has_changed_since(bench: Bench) -> None:
-    await yielding(bench, [ORDER], asks=False).run("go", thread="t")
+async def test_a_type_that_has_changed_since(world: World) -> None:
+    await yielding(world, [ORDER], asks=False).run("go", thread="t")
     changed = WorkflowBuilder(name="types", start_executor=Prices(id="prices")).build()
-    later = await guard(changed, bench.gate, checkpoints=bench.folder / "checkpoints").resume("t")
+    later = await guard(changed, world.gate, checkpoints=world.folder / "checkpoints").resume("t")
     assert later.error == "the stored output does not fit the current output type"
     assert later.output[0] == {"item": "pizza", "count": 2, "size": "large"}
     assert later.get_outputs() == []
@@ -269,12 +269,12 @@ async def test_a_type_that_has_changed_since(bench: Bench) -> None:
 # -- agents
 
 
-def clerk(bench: Bench, format: Any, said: str, *, inside: bool = False) -> GuardedWorkflow:
+def clerk(world: World, format: Any, said: str, *, inside: bool = False) -> GuardedWorkflow:
     def build() -> Any:
         agent = Agent(
-            bench.client([call("pay", "c1", to="ana")], said),
+            world.client([call("pay", "c1", to="ana")], said),
             name="clerk",
-            tools=[tool(pay_of(bench), approval_mode="always_require")],
+            tools=[tool(pay_of(world), approval_mode="always_require")],
             default_options={"response_format": format},
         )
         built = WorkflowBuilder(name="office", start_executor=AgentExecutor(agent)).build()
@@ -285,35 +285,35 @@ def clerk(bench: Bench, format: Any, said: str, *, inside: bool = False) -> Guar
             built = WorkflowBuilder(name="house", start_executor=nested).build()
         return built
 
-    return guard(build, bench.gate, checkpoints=bench.folder / "checkpoints")
+    return guard(build, world.gate, checkpoints=world.folder / "checkpoints")
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a sub-workflow"])
-async def test_the_response_of_an_agent(bench: Bench, inside: bool) -> None:
+async def test_the_response_of_an_agent(world: World, inside: bool) -> None:
     said = json.dumps({"item": "pizza", "howMany": 2, "size": "large"})
-    await clerk(bench, Order, said, inside=inside).run("pay", thread="t")
-    await bench.decide(lambda request: request.approve())
+    await clerk(world, Order, said, inside=inside).run("pay", thread="t")
+    await world.decide(lambda request: request.approve())
     for _ in range(2):  # the second comes from the store
-        result = await clerk(bench, Order, said, inside=inside).resume("t")
+        result = await clerk(world, Order, said, inside=inside).resume("t")
         (response,) = result.get_outputs()
         assert (type(response), response.text) == (AgentResponse, said)
         assert_same(response.value, ORDER)
         assert_same(result.output, ORDER)
 
 
-async def test_an_agent_without_a_format_answers_with_text(bench: Bench) -> None:
-    await clerk(bench, None, "Paid.").run("pay", thread="t")
-    await bench.decide(lambda request: request.approve())
+async def test_an_agent_without_a_format_answers_with_text(world: World) -> None:
+    await clerk(world, None, "Paid.").run("pay", thread="t")
+    await world.decide(lambda request: request.approve())
     for _ in range(2):
-        result = await clerk(bench, None, "Paid.").resume("t")
+        result = await clerk(world, None, "Paid.").resume("t")
         assert (result.output, result.get_outputs()[0].value) == ("Paid.", None)
 
 
-async def test_an_agent_that_answers_in_another_format(bench: Bench) -> None:
-    await clerk(bench, Order, "no pizza").run("pay", thread="t")
-    await bench.decide(lambda request: request.approve())
+async def test_an_agent_that_answers_in_another_format(world: World) -> None:
+    await clerk(world, Order, "no pizza").run("pay", thread="t")
+    await world.decide(lambda request: request.approve())
     for _ in range(2):
-        assert (await clerk(bench, Order, "no pizza").resume("t")).output == "no pizza"
+        assert (await clerk(world, Order, "no pizza").resume("t")).output == "no pizza"
 
 
 # -- inputs
@@ -342,13 +342,13 @@ class Takes(Executor):
 
 
 @pytest.mark.parametrize("given", [ORDER, [TICKET]], ids=["model", "list"])
-async def test_an_input_is_restored_in_its_own_type(bench: Bench, given: Any) -> None:
+async def test_an_input_is_restored_in_its_own_type(world: World, given: Any) -> None:
     taken: list[Any] = []
 
     def build() -> GuardedWorkflow:
         workflow = WorkflowBuilder(name="takes", start_executor=Takes(taken)).build()
         return guard(
-            workflow, bench.gate, checkpoints=lambda name: FileCheckpointStorage(bench.folder / "c")
+            workflow, world.gate, checkpoints=lambda name: FileCheckpointStorage(world.folder / "c")
         )
 
     with pytest.raises(OSError, match="no network"):
@@ -358,15 +358,15 @@ async def test_an_input_is_restored_in_its_own_type(bench: Bench, given: Any) ->
     assert_same(result.output, given)
 
 
-async def test_an_input_with_messages(bench: Bench) -> None:
+async def test_an_input_with_messages(world: World) -> None:
     given = AgentExecutorRequest([Message("user", ["pay"])])
-    await clerk(bench, None, "Paid.").run(given, thread="t")
-    await bench.decide(lambda request: request.approve())
-    assert (await clerk(bench, None, "Paid.").resume("t")).output == "Paid."
-    assert bench.words == ["pay"]
+    await clerk(world, None, "Paid.").run(given, thread="t")
+    await world.decide(lambda request: request.approve())
+    assert (await clerk(world, None, "Paid.").resume("t")).output == "Paid."
+    assert world.words == ["pay"]
 
 
-async def test_an_input_that_could_not_be_restored(bench: Bench) -> None:
+async def test_an_input_that_could_not_be_restored(world: World) -> None:
     with pytest.raises(InvalidCall, match=r"Undeclared could not be restored in another process"):
-        await yielding(bench, [TICKET], asks=False).run(Undeclared(), thread="t")
-    assert (await bench.inbox.pending()).items == ()
+        await yielding(world, [TICKET], asks=False).run(Undeclared(), thread="t")
+    assert (await world.inbox.pending()).items == ()

@@ -25,7 +25,7 @@ from agent_framework import (
     executor,
     handler,
 )
-from agent_framework_bench import Bench, call
+from agent_framework_world import World, call
 
 import sayso
 from sayso.adapters.agent_framework import Gated, guard
@@ -34,37 +34,37 @@ RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, RULES)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, RULES)
 
 
-def paying(bench: Bench) -> Any:
+def paying(world: World) -> Any:
     def pay(to: str) -> str:
         """Pay somebody."""
-        bench.ran.append(to)
+        world.ran.append(to)
         return f"paid {to}"
 
     return pay
 
 
-def clerk(bench: Bench, **options: Any) -> Agent[Any]:
-    given: Any = {"name": "clerk", "tools": [paying(bench)], **options}
-    return bench.agent([call("pay", to="ana")], "ana has it", **given)
+def clerk(world: World, **options: Any) -> Agent[Any]:
+    given: Any = {"name": "clerk", "tools": [paying(world)], **options}
+    return world.agent([call("pay", to="ana")], "ana has it", **given)
 
 
-def boss(bench: Bench, tool: Any, **args: str) -> Agent[Any]:
+def boss(world: World, tool: Any, **args: str) -> Agent[Any]:
     name = getattr(tool, "name", None) or tool.__name__
-    return bench.agent([call(name, "o1", **(args or {"task": "x"}))], "Done.", tools=[tool])
+    return world.agent([call(name, "o1", **(args or {"task": "x"}))], "Done.", tools=[tool])
 
 
-async def settled(bench: Bench, guarded: Any) -> None:
+async def settled(world: World, guarded: Any) -> None:
     """What a guarded agent has to do: ask about the payment of the inner agent, and pay once."""
     result = await guarded.run("go", thread="t")
-    assert (result.status, bench.ran) == ("paused", [])
+    assert (result.status, world.ran) == ("paused", [])
     (request,) = result.interruptions
     assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
     result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
-    assert (result.status, bench.ran) == ("done", ["bob"])
+    assert (result.status, world.ran) == ("done", ["bob"])
 
 
 GLOBAL: Any = None
@@ -76,194 +76,194 @@ async def ask_global(task: str) -> str:
 
 
 class TestSubAgents:
-    async def test_as_a_tool(self, bench: Bench) -> None:
-        tool = clerk(bench).as_tool()
-        await settled(bench, guard(boss(bench, tool, task="pay ana"), bench.gate))
+    async def test_as_a_tool(self, world: World) -> None:
+        tool = clerk(world).as_tool()
+        await settled(world, guard(boss(world, tool, task="pay ana"), world.gate))
 
-    async def test_in_a_closure(self, bench: Bench) -> None:
-        inner = clerk(bench)
+    async def test_in_a_closure(self, world: World) -> None:
+        inner = clerk(world)
 
         async def delegate(task: str) -> str:
             """Ask another agent."""
             return str((await inner.run(task)).text)
 
-        await settled(bench, guard(boss(bench, delegate), bench.gate))
+        await settled(world, guard(boss(world, delegate), world.gate))
 
-    async def test_streamed_in_a_closure(self, bench: Bench) -> None:
-        inner = clerk(bench)
+    async def test_streamed_in_a_closure(self, world: World) -> None:
+        inner = clerk(world)
 
         async def delegate(task: str) -> str:
             """Ask another agent."""
             said = [update.text async for update in inner.run(task, stream=True)]
             return "".join(said)
 
-        await settled(bench, guard(boss(bench, delegate), bench.gate))
+        await settled(world, guard(boss(world, delegate), world.gate))
 
-    async def test_two_levels_deep(self, bench: Bench) -> None:
-        inner = clerk(bench)
+    async def test_two_levels_deep(self, world: World) -> None:
+        inner = clerk(world)
 
         async def ask_clerk(task: str) -> str:
             """Ask the clerk."""
             return str((await inner.run(task)).text)
 
-        middle = bench.agent(
+        middle = world.agent(
             [call("ask_clerk", "m1", task="x")], "told", name="aide", tools=[ask_clerk]
         )
         tool = middle.as_tool()
-        await settled(bench, guard(boss(bench, tool, task="pay ana"), bench.gate))
+        await settled(world, guard(boss(world, tool, task="pay ana"), world.gate))
 
-    async def test_the_agents_passed_in_are_not_changed(self, bench: Bench) -> None:
-        inner = clerk(bench)
-        agent = boss(bench, inner.as_tool(), task="pay ana")
+    async def test_the_agents_passed_in_are_not_changed(self, world: World) -> None:
+        inner = clerk(world)
+        agent = boss(world, inner.as_tool(), task="pay ana")
         before = inner.middleware, agent.middleware, list(agent.default_options["tools"])
-        await settled(bench, guard(agent, bench.gate))
+        await settled(world, guard(agent, world.gate))
         assert (inner.middleware, agent.middleware, agent.default_options["tools"]) == before
         assert "run" not in vars(inner)
-        bench.ran.clear()
+        world.ran.clear()
         await agent.run("go", session=AgentSession())
-        assert bench.ran == ["ana"]
+        assert world.ran == ["ana"]
 
     async def test_under_a_global_name_it_is_refused(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+        self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench))
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
         with pytest.raises(sayso.InvalidCall) as refused:
-            guard(boss(bench, ask_global), bench.gate)
+            guard(boss(world, ask_global), world.gate)
         assert "- agent 'clerk' of teller: ask_global finds it as" in str(refused.value)
-        guarded = guard(boss(bench, ask_global), bench.gate, ungated=["clerk"])
+        guarded = guard(boss(world, ask_global), world.gate, ungated=["clerk"])
         assert (await guarded.run("go", thread="t")).output == "Done."
-        assert bench.ran == ["ana"]
-        (noted,) = [event for _, event in bench.store.events(0, 100) if event.type == "ungated"]
+        assert world.ran == ["ana"]
+        (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
         assert json.loads(noted.body or "")["names"] == ["clerk"]
 
     async def test_unless_its_run_is_guarded(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+        self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Guarded:
             async def run(self, task: str) -> Any:
-                inner = guard(clerk(bench), bench.gate)
+                inner = guard(clerk(world), world.gate)
                 return AgentResponse(
                     messages=[Message("assistant", [(await inner.run(task)).output])]
                 )
 
         monkeypatch.setattr(f"{__name__}.GLOBAL", Guarded())
-        await settled(bench, guard(boss(bench, ask_global), bench.gate))
+        await settled(world, guard(boss(world, ask_global), world.gate))
 
-    def test_that_has_the_gate_itself(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench, middleware=[Gated(bench.gate)]))
-        guard(boss(bench, ask_global), bench.gate)
+    def test_that_has_the_gate_itself(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world, middleware=[Gated(world.gate)]))
+        guard(boss(world, ask_global), world.gate)
 
 
-def hire(bench: Bench) -> Any:
-    client = bench.client([call("pay", to="ana")], "ana has it")
-    return Agent(client, tools=[paying(bench)])
+def hire(world: World) -> Any:
+    client = world.client([call("pay", to="ana")], "ana has it")
+    return Agent(client, tools=[paying(world)])
 
 
 class Office:
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, world: World) -> None:
+        self.world = world
 
     async def ask(self, task: str) -> str:
         """Hire somebody, and ask them."""
         return str((await self.hire().run(task)).text)
 
     def hire(self) -> Any:
-        return Agent(self.bench.client("Done."), tools=[paying(self.bench)])
+        return Agent(self.world.client("Done."), tools=[paying(self.world)])
 
 
 class TestBuiltWhileAToolRuns:
     """The framework has no hook for an agent that code builds and runs, so the code is read."""
 
-    def refused(self, bench: Bench, tool: Any, name: str = "Agent") -> None:
+    def refused(self, world: World, tool: Any, name: str = "Agent") -> None:
         holder = tool.__name__
         with pytest.raises(sayso.InvalidCall) as refused:
-            guard(boss(bench, tool), bench.gate)
+            guard(boss(world, tool), world.gate)
         said = str(refused.value)
         assert f"- agent '{name} in {holder}' of teller: {holder} builds it while it runs" in said
         assert re.search(r"middleware=\[Gated\(gate\)\]", said)
 
-    def test_by_its_class(self, bench: Bench) -> None:
+    def test_by_its_class(self, world: World) -> None:
         async def delegate(task: str) -> str:
             """Build an agent, and ask it."""
-            inner = Agent(bench.client("Done."), tools=[paying(bench)])
+            inner = Agent(world.client("Done."), tools=[paying(world)])
             return str((await inner.run(task)).text)
 
-        self.refused(bench, delegate)
+        self.refused(world, delegate)
 
-    def test_in_a_module(self, bench: Bench) -> None:
+    def test_in_a_module(self, world: World) -> None:
         async def delegate(task: str) -> str:
             """Build an agent, and ask it."""
-            inner = agent_framework.Agent(bench.client("Done."), tools=[paying(bench)])
+            inner = agent_framework.Agent(world.client("Done."), tools=[paying(world)])
             return str((await inner.run(task)).text)
 
-        self.refused(bench, delegate)
+        self.refused(world, delegate)
 
-    def test_imported_in_the_tool(self, bench: Bench) -> None:
+    def test_imported_in_the_tool(self, world: World) -> None:
         async def delegate(task: str) -> str:
             """Build an agent, and ask it."""
             from agent_framework import Agent as Clerk
 
-            return str((await Clerk(bench.client("Done."), tools=[paying(bench)]).run(task)).text)
+            return str((await Clerk(world.client("Done."), tools=[paying(world)]).run(task)).text)
 
-        self.refused(bench, delegate)
+        self.refused(world, delegate)
 
-    def test_in_another_function(self, bench: Bench) -> None:
+    def test_in_another_function(self, world: World) -> None:
         async def delegate(task: str) -> str:
             """Build an agent, and ask it."""
-            return str((await hire(bench).run(task)).text)
+            return str((await hire(world).run(task)).text)
 
-        self.refused(bench, delegate)
+        self.refused(world, delegate)
 
-    def test_in_a_method(self, bench: Bench) -> None:
-        self.refused(bench, Office(bench).ask)
+    def test_in_a_method(self, world: World) -> None:
+        self.refused(world, Office(world).ask)
 
-    def test_in_an_object(self, bench: Bench) -> None:
-        office = Office(bench)
+    def test_in_an_object(self, world: World) -> None:
+        office = Office(world)
 
         async def delegate(task: str) -> str:
             """Build an agent, and ask it."""
             return await office.ask(task)
 
-        self.refused(bench, delegate)
+        self.refused(world, delegate)
 
-    async def test_guarded_where_it_is_built(self, bench: Bench) -> None:
+    async def test_guarded_where_it_is_built(self, world: World) -> None:
         async def delegate(task: str) -> str:
             """Build a guarded agent, and ask it."""
-            return str((await guard(clerk(bench), bench.gate).run(task)).output)
+            return str((await guard(clerk(world), world.gate).run(task)).output)
 
-        await settled(bench, guard(boss(bench, delegate), bench.gate))
+        await settled(world, guard(boss(world, delegate), world.gate))
 
-    async def test_named_and_then_that_is_recorded(self, bench: Bench) -> None:
+    async def test_named_and_then_that_is_recorded(self, world: World) -> None:
         async def delegate(task: str) -> str:
             """Build an agent, and ask it."""
-            return str((await hire(bench).run(task)).text)
+            return str((await hire(world).run(task)).text)
 
-        self.refused(bench, delegate)
-        guarded = guard(boss(bench, delegate), bench.gate, ungated=["Agent in delegate"])
+        self.refused(world, delegate)
+        guarded = guard(boss(world, delegate), world.gate, ungated=["Agent in delegate"])
         assert (await guarded.run("go", thread="t")).output == "Done."
-        assert bench.ran == ["ana"]
-        (noted,) = [event for _, event in bench.store.events(0, 100) if event.type == "ungated"]
+        assert world.ran == ["ana"]
+        (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
         assert json.loads(noted.body or "")["names"] == ["Agent in delegate"]
 
-    def test_by_a_client(self, bench: Bench) -> None:
-        client = bench.client("Done.")
+    def test_by_a_client(self, world: World) -> None:
+        client = world.client("Done.")
 
         async def delegate(task: str) -> str:
             """Build an agent, and ask it."""
-            return str((await client.as_agent(tools=[paying(bench)]).run(task)).text)
+            return str((await client.as_agent(tools=[paying(world)]).run(task)).text)
 
-        self.refused(bench, delegate, "as_agent")
+        self.refused(world, delegate, "as_agent")
 
-    def test_by_a_custom_agent(self, bench: Bench) -> None:
+    def test_by_a_custom_agent(self, world: World) -> None:
         class Hires(BaseAgent):
             async def run(self, messages: Any = None, **options: Any) -> Any:  # type: ignore[override]
-                return await hire(bench).run(messages)
+                return await hire(world).run(messages)
 
         agent: Any = Hires(name="hires")
         with pytest.raises(
             sayso.InvalidCall, match="agent 'Agent in Hires' of hires: Hires builds"
         ):
-            guard(agent, bench.gate)
+            guard(agent, world.gate)
 
 
 class Custom(BaseAgent):
@@ -278,14 +278,14 @@ class Custom(BaseAgent):
 
 
 class TestCustomAgents:
-    def test_what_it_holds_is_refused(self, bench: Bench) -> None:
-        agent: Any = Custom(clerk(bench))
+    def test_what_it_holds_is_refused(self, world: World) -> None:
+        agent: Any = Custom(clerk(world))
         with pytest.raises(sayso.InvalidCall, match="agent 'clerk' of custom: Custom finds it as"):
-            guard(agent, bench.gate)
+            guard(agent, world.gate)
 
-    def test_what_has_no_tools_may_be_held(self, bench: Bench) -> None:
-        agent: Any = Custom(bench.agent("thought about it"))
-        guard(agent, bench.gate)
+    def test_what_has_no_tools_may_be_held(self, world: World) -> None:
+        agent: Any = Custom(world.agent("thought about it"))
+        guard(agent, world.gate)
 
 
 HOSTED: Any = [
@@ -297,28 +297,28 @@ HOSTED: Any = [
 
 class TestHosted:
     @pytest.mark.parametrize(("tool", "name"), HOSTED)
-    def test_what_the_provider_runs(self, bench: Bench, tool: Any, name: str) -> None:
-        agent = bench.agent("Done.", tools=[tool])
+    def test_what_the_provider_runs(self, world: World, tool: Any, name: str) -> None:
+        agent = world.agent("Done.", tools=[tool])
         with pytest.raises(sayso.InvalidCall, match=f"'{name}' of teller"):
-            guard(agent, bench.gate)
-        guard(agent, bench.gate, ungated=[name])
+            guard(agent, world.gate)
+        guard(agent, world.gate, ungated=[name])
 
-    def test_what_the_provider_asks_about(self, bench: Bench) -> None:
+    def test_what_the_provider_asks_about(self, world: World) -> None:
         tool = {"type": "mcp", "server_label": "git", "require_approval": "always"}
-        coverage = guard(bench.agent("Done.", tools=[tool]), bench.gate).coverage()
+        coverage = guard(world.agent("Done.", tools=[tool]), world.gate).coverage()
         assert ("hosted MCP server", "git", True) in {(c.kind, c.name, c.gated) for c in coverage}
 
-    def test_what_the_options_bring(self, bench: Bench) -> None:
+    def test_what_the_options_bring(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
-            guard(bench.agent("Done."), bench.gate, tools=[{"type": "web_search"}])
+            guard(world.agent("Done."), world.gate, tools=[{"type": "web_search"}])
 
-    async def test_what_an_agent_gets_later(self, bench: Bench) -> None:
-        agent = bench.agent("Done.")
-        guarded = guard(agent, bench.gate)
+    async def test_what_an_agent_gets_later(self, world: World) -> None:
+        agent = world.agent("Done.")
+        guarded = guard(agent, world.gate)
         agent.default_options["tools"] = [{"type": "web_search"}]
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
             await guarded.run("go", thread="t")
-        assert bench.shown == []
+        assert world.shown == []
 
 
 class TestWorkflows:
@@ -326,67 +326,67 @@ class TestWorkflows:
         executor = AgentExecutor(agent, id="pays")
         return WorkflowBuilder(start_executor=executor, name="office").build()
 
-    async def test_the_agents_in_it_ask(self, bench: Bench, tmp_path: Path) -> None:
-        workflow = self.workflow(clerk(bench))
-        await settled(bench, guard(workflow, bench.gate, checkpoints=tmp_path / "c"))
+    async def test_the_agents_in_it_ask(self, world: World, tmp_path: Path) -> None:
+        workflow = self.workflow(clerk(world))
+        await settled(world, guard(workflow, world.gate, checkpoints=tmp_path / "c"))
 
-    async def test_and_the_agents_in_their_functions(self, bench: Bench, tmp_path: Path) -> None:
-        inner = clerk(bench)
+    async def test_and_the_agents_in_their_functions(self, world: World, tmp_path: Path) -> None:
+        inner = clerk(world)
 
         async def delegate(task: str) -> str:
             """Ask another agent."""
             return str((await inner.run(task)).text)
 
-        workflow = self.workflow(boss(bench, delegate))
-        await settled(bench, guard(workflow, bench.gate, checkpoints=tmp_path / "c"))
+        workflow = self.workflow(boss(world, delegate))
+        await settled(world, guard(workflow, world.gate, checkpoints=tmp_path / "c"))
 
-    def test_what_the_provider_runs_is_refused(self, bench: Bench, tmp_path: Path) -> None:
+    def test_what_the_provider_runs_is_refused(self, world: World, tmp_path: Path) -> None:
         def workflow() -> Any:
-            return self.workflow(bench.agent("Done.", tools=[{"type": "web_search"}]))
+            return self.workflow(world.agent("Done.", tools=[{"type": "web_search"}]))
 
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of office/pays"):
-            guard(workflow(), bench.gate, checkpoints=tmp_path / "c")
-        guard(workflow(), bench.gate, checkpoints=tmp_path / "c", ungated=["web_search"])
+            guard(workflow(), world.gate, checkpoints=tmp_path / "c")
+        guard(workflow(), world.gate, checkpoints=tmp_path / "c", ungated=["web_search"])
 
-    async def test_also_if_a_function_builds_it(self, bench: Bench, tmp_path: Path) -> None:
+    async def test_also_if_a_function_builds_it(self, world: World, tmp_path: Path) -> None:
         def workflow() -> Any:
-            return self.workflow(bench.agent("Done.", tools=[{"type": "web_search"}]))
+            return self.workflow(world.agent("Done.", tools=[{"type": "web_search"}]))
 
-        guarded = guard(workflow, bench.gate, checkpoints=tmp_path / "c")
+        guarded = guard(workflow, world.gate, checkpoints=tmp_path / "c")
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of office/pays"):
             await guarded.run("go", thread="t")
 
     async def test_the_workflow_passed_in_is_not_changed(
-        self, bench: Bench, tmp_path: Path
+        self, world: World, tmp_path: Path
     ) -> None:
-        inner = WorkflowBuilder(start_executor=AgentExecutor(clerk(bench)), name="desk").build()
-        agent = clerk(bench, name="head")
+        inner = WorkflowBuilder(start_executor=AgentExecutor(clerk(world)), name="desk").build()
+        agent = clerk(world, name="head")
         start = AgentExecutor(agent, id="pays")
         below = WorkflowExecutor(inner, id="below")
         workflow = WorkflowBuilder(start_executor=start, name="office").add_edge(start, below)
         built = workflow.build()
         before = [dict(vars(one)) for one in (agent, start, below, inner, built)]
-        guarded = guard(built, bench.gate, checkpoints=tmp_path / "c")
+        guarded = guard(built, world.gate, checkpoints=tmp_path / "c")
         assert (await guarded.run("go", thread="t")).status == "paused"
         assert [dict(vars(one)) for one in (agent, start, below, inner, built)] == before
         assert start._session.state == {}
         assert start._cache == []
         assert agent.middleware is None
         await agent.run("go")  # and works as before
-        assert bench.ran == ["ana"]
+        assert world.ran == ["ana"]
 
-    async def test_it_runs_two_threads_at_once(self, bench: Bench, tmp_path: Path) -> None:
-        guarded = guard(self.workflow(clerk(bench)), bench.gate, checkpoints=tmp_path / "c")
+    async def test_it_runs_two_threads_at_once(self, world: World, tmp_path: Path) -> None:
+        guarded = guard(self.workflow(clerk(world)), world.gate, checkpoints=tmp_path / "c")
         started = await asyncio.gather(*(guarded.run("go", thread=name) for name in "ab"))
         assert [one.status for one in started] == ["paused", "paused"]
         decided = [(one.thread, one.interruptions[0].approve()) for one in started]
         ended = await asyncio.gather(*(guarded.resume(t, decisions=[d]) for t, d in decided))
         assert [one.status for one in ended] == ["done", "done"]
-        assert bench.ran == ["ana", "ana"]
+        assert world.ran == ["ana", "ana"]
 
-    def executor(self, bench: Bench, kind: str) -> Any:
+    def executor(self, world: World, kind: str) -> Any:
         """An executor of the user's own that runs an agent."""
-        agent = clerk(bench)
+        agent = clerk(world)
 
         class Pays(Executor):
             def __init__(self) -> None:
@@ -407,50 +407,50 @@ class TestWorkflows:
 
         @executor(id="pays")
         async def builds(text: str, ctx: WorkflowContext[Any, str]) -> None:
-            await ctx.yield_output((await hire(bench).run(text)).text)
+            await ctx.yield_output((await hire(world).run(text)).text)
 
         kinds = {"held": Pays, "closure": lambda: pays, "global": lambda: global_name}
         return {**kinds, "built": lambda: builds}[kind]()
 
     @pytest.mark.parametrize("kind", ["held", "closure", "global", "built"])
     async def test_agents_in_executors_of_the_users_own_are_refused(
-        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+        self, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
-        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(bench))
-        start = self.executor(bench, kind)
+        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
+        start = self.executor(world, kind)
         workflow = WorkflowBuilder(start_executor=start, name="office").build()
         name = "Agent in pays" if kind == "built" else "clerk"
         with pytest.raises(sayso.InvalidCall, match=f"agent '{name}' of office/pays: pays "):
-            guard(workflow, bench.gate, checkpoints=tmp_path / "c")
+            guard(workflow, world.gate, checkpoints=tmp_path / "c")
         options: Any = {"checkpoints": tmp_path / "c", "ungated": [name]}
-        assert (await guard(workflow, bench.gate, **options).run("go", thread="t")).status == "done"
+        assert (await guard(workflow, world.gate, **options).run("go", thread="t")).status == "done"
 
-    def test_a_workflow_in_a_tool_is_refused(self, bench: Bench) -> None:
-        workflow = self.workflow(clerk(bench))
+    def test_a_workflow_in_a_tool_is_refused(self, world: World) -> None:
+        workflow = self.workflow(clerk(world))
 
         async def delegate(task: str) -> str:
             """Run a workflow."""
             return str((await workflow.run(task)).get_outputs()[0])
 
         with pytest.raises(sayso.InvalidCall, match="workflow 'office' of teller: delegate finds"):
-            guard(boss(bench, delegate), bench.gate)
-        guard(boss(bench, delegate), bench.gate, ungated=["office"])
+            guard(boss(world, delegate), world.gate)
+        guard(boss(world, delegate), world.gate, ungated=["office"])
 
-    def test_the_table(self, bench: Bench, tmp_path: Path) -> None:
+    def test_the_table(self, world: World, tmp_path: Path) -> None:
         def workflow() -> Any:
-            return self.workflow(clerk(bench))
+            return self.workflow(clerk(world))
 
-        coverage = guard(workflow, bench.gate, checkpoints=tmp_path / "c").coverage()
+        coverage = guard(workflow, world.gate, checkpoints=tmp_path / "c").coverage()
         assert {(one.where, one.kind, one.name, one.gated) for one in coverage} == {
             ("office/pays", "agent", "office/pays", True),
             ("office/pays", "tool", "pay", True),
         }
 
 
-def test_the_table(bench: Bench) -> None:
+def test_the_table(world: World) -> None:
     server = MCPStdioTool(name="files", command="none")
-    agent = bench.agent("Done.", tools=[clerk(bench).as_tool(), server])
-    coverage = guard(agent, bench.gate).coverage()
+    agent = world.agent("Done.", tools=[clerk(world).as_tool(), server])
+    coverage = guard(agent, world.gate).coverage()
     assert {(one.where, one.kind, one.name, one.gated) for one in coverage} == {
         ("teller", "agent", "teller", True),
         ("teller", "tool", "clerk", True),
@@ -460,5 +460,5 @@ def test_the_table(bench: Bench) -> None:
     }
 
 
-def test_nothing_leads_to_the_agent_without_a_gate(bench: Bench) -> None:
-    assert "agent" not in dir(guard(clerk(bench), bench.gate))
+def test_nothing_leads_to_the_agent_without_a_gate(world: World) -> None:
+    assert "agent" not in dir(guard(clerk(world), world.gate))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import agent_framework_bench as af
+import agent_framework_world as af
 import pytest
 from agents import Agent, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -17,7 +17,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langchain_world import Chat
 from langgraph.checkpoint.memory import InMemorySaver
-from pydantic_ai_bench import Bench, call
+from pydantic_ai_world import World, call
 
 import sayso
 from sayso.adapters import agent_framework as on_af
@@ -32,7 +32,7 @@ ARGS = {"to": "ana"}
 
 
 def of_pydantic(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> FrameworkAgent:
-    agent = Bench(folder).agent([call("pay", **ARGS)], "Done.", tools=[pay])
+    agent = World(folder).agent([call("pay", **ARGS)], "Done.", tools=[pay])
     return on_pydantic.guard(agent, gate, rules)
 
 
@@ -49,7 +49,7 @@ def of_openai(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> Framework
 
 
 def of_agent_framework(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> FrameworkAgent:
-    agent = af.Bench(folder).agent([af.call("pay", **ARGS)], "Done.", tools=[pay])
+    agent = af.World(folder).agent([af.call("pay", **ARGS)], "Done.", tools=[pay])
     return on_af.guard(agent, gate, rules)
 
 

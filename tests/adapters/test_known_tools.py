@@ -81,7 +81,7 @@ def dspy(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
 
 def agent_framework(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
     from agent_framework import Agent, FunctionTool, tool
-    from agent_framework_bench import Client
+    from agent_framework_world import Client
 
     from sayso.adapters.agent_framework import guard
 

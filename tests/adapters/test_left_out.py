@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import agent_framework_bench as af
+import agent_framework_world as af
 import pytest
 from agents import Agent, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -18,7 +18,7 @@ from langchain.agents import create_agent
 from langchain_world import Chat
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
-from pydantic_ai_bench import Bench, call
+from pydantic_ai_world import World, call
 
 from sayso import Gate, Policy, Rule
 from sayso.adapters import agent_framework as on_af
@@ -39,7 +39,7 @@ class Item(BaseModel):
 
 
 def of_pydantic(gate: Gate, tool: Any, args: Any, folder: Path) -> FrameworkAgent:
-    agent = Bench(folder).agent([call(tool.__name__, **args)], "Done.", tools=[tool])
+    agent = World(folder).agent([call(tool.__name__, **args)], "Done.", tools=[tool])
     return on_pydantic.guard(agent, gate)
 
 
@@ -59,7 +59,7 @@ def of_openai(strict: bool) -> Make:
 
 
 def of_agent_framework(gate: Gate, tool: Any, args: Any, folder: Path) -> FrameworkAgent:
-    agent = af.Bench(folder).agent([af.call(tool.__name__, **args)], "Done.", tools=[tool])
+    agent = af.World(folder).agent([af.call(tool.__name__, **args)], "Done.", tools=[tool])
     return on_af.guard(agent, gate)
 
 

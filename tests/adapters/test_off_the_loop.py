@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import agent_framework_bench as af
+import agent_framework_world as af
 import pytest
 from agent_framework import AgentExecutor, InMemoryCheckpointStorage, Message, WorkflowBuilder
 from agents import Agent, Runner, function_tool, set_tracing_disabled
@@ -26,7 +26,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
-from pydantic_ai_bench import Bench, call
+from pydantic_ai_world import World, call
 
 import sayso
 from sayso.adapters import agent_framework as on_af
@@ -71,7 +71,7 @@ async def test_the_check_bites(gate: sayso.Gate, checked: None) -> None:
 
 
 def of_pydantic(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
-    agent = Bench(folder).agent([call("pay", to="ana")], "Done.", tools=[pay])
+    agent = World(folder).agent([call("pay", to="ana")], "Done.", tools=[pay])
     return on_pydantic.guard(agent, gate)
 
 
@@ -87,7 +87,7 @@ def of_openai(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
 
 
 def of_agent_framework(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
-    agent = af.Bench(folder).agent([af.call("pay", to="ana")], "Done.", tools=[pay])
+    agent = af.World(folder).agent([af.call("pay", to="ana")], "Done.", tools=[pay])
     return on_af.guard(agent, gate)
 
 
@@ -117,7 +117,7 @@ Make = Callable[[sayso.Gate, Path], FrameworkAgent]
 async def guarded(
     request: pytest.FixtureRequest, gate: sayso.Gate, tmp_path: Path
 ) -> FrameworkAgent:
-    """The agent is built on the loop; only the test's own benches are not."""
+    """The agent is built on the loop; only the test's own worlds are not."""
     (tmp_path / "other").mkdir()
     make: Make = request.param
     return make(gate, tmp_path / "other")
@@ -213,8 +213,8 @@ async def test_pydantic_ai_with_the_capability_alone(
 ) -> None:
     with_gate = {"capabilities": [on_pydantic.Gated(gate)], "tools": [pay]}
     output: Any = [str, DeferredToolRequests]
-    bench = await asyncio.to_thread(Bench, tmp_path)
-    agent = bench.agent([call("pay", to="ana")], "Done.", output_type=output, **with_gate)
+    world = await asyncio.to_thread(World, tmp_path)
+    agent = world.agent([call("pay", to="ana")], "Done.", output_type=output, **with_gate)
     first = await agent.run("go", conversation_id="t")
     inbox = await asyncio.to_thread(sayso.Inbox, gate.store)
     (request,) = await inbox.pending()
@@ -229,9 +229,9 @@ async def test_agent_framework_s_own_flow(
     gate: sayso.Gate, tmp_path: Path, checked: None, own: bool
 ) -> None:
     (tmp_path / "other").mkdir()
-    bench = await asyncio.to_thread(af.Bench, tmp_path / "other")
+    world = await asyncio.to_thread(af.World, tmp_path / "other")
     options: dict[str, Any] = {"middleware": [on_af.Gated(gate)]} if own else {}
-    agent: Any = bench.agent([af.call("pay", to="ana")], "Done.", tools=[pay], **options)
+    agent: Any = world.agent([af.call("pay", to="ana")], "Done.", tools=[pay], **options)
     if not own:
         agent = on_af.guard(agent, gate).as_agent(by="ana")
     session = agent.create_session()
@@ -247,8 +247,8 @@ async def test_agent_framework_s_own_flow(
 
 async def test_a_workflow(gate: sayso.Gate, tmp_path: Path, checked: None) -> None:
     (tmp_path / "other").mkdir()
-    bench = await asyncio.to_thread(af.Bench, tmp_path / "other")
-    agent = bench.agent([af.call("pay", to="ana")], "Done.", tools=[pay])
+    world = await asyncio.to_thread(af.World, tmp_path / "other")
+    agent = world.agent([af.call("pay", to="ana")], "Done.", tools=[pay])
     workflow = WorkflowBuilder(start_executor=AgentExecutor(agent, id="pays"), name="w").build()
     storage = InMemoryCheckpointStorage()
     guarded = on_af.guard(workflow, gate, checkpoints=lambda name: storage)

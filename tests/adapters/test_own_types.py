@@ -122,7 +122,7 @@ def pydantic_ai(output_type: Any, written: Any, ran: Ran, gate: sayso.Gate) -> A
 
 def agent_framework(output_type: Any, written: Any, ran: Ran, gate: sayso.Gate) -> Any:
     from agent_framework import Agent, ChatResponse, Message, tool
-    from agent_framework_bench import Client, call
+    from agent_framework_world import Client, call
 
     from sayso.adapters.agent_framework import guard
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from bench import pay_of
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import BinaryContent, ToolReturn
 from pydantic_ai.tools import DeferredToolResults, Tool, ToolApproved, ToolDenied
-from pydantic_ai_bench import Bench, call
+from pydantic_ai_world import World, call
+from store_world import pay_of
 from waiting import until_async
 
 from sayso import Policy, Rule
@@ -27,51 +27,51 @@ from sayso.worker import Worker
 POLICY = Policy([Rule("pay")])
 
 
-def pair(bench: Bench, policy: Policy | None = None) -> Any:
+def pair(world: World, policy: Policy | None = None) -> Any:
     """An agent that makes two gated calls in one turn."""
     calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
-    return guard(bench.agent(calls, "Done.", tools=[pay_of(bench)]), bench.gate, policy)
+    return guard(world.agent(calls, "Done.", tools=[pay_of(world)]), world.gate, policy)
 
 
 # -- the framework's own answers
 
 
-async def test_answers_may_come_one_by_one(bench: Bench) -> None:
-    assert (await pair(bench).run("go", thread="t")).status == "paused"
-    stands = await resume(pair(bench), "t", DeferredToolResults(approvals={"c2": True}), by="ana")
-    assert (stands.status, len(stands.interruptions), bench.ran) == ("paused", 1, [("bob", 1)])
+async def test_answers_may_come_one_by_one(world: World) -> None:
+    assert (await pair(world).run("go", thread="t")).status == "paused"
+    stands = await resume(pair(world), "t", DeferredToolResults(approvals={"c2": True}), by="ana")
+    assert (stands.status, len(stands.interruptions), world.ran) == ("paused", 1, [("bob", 1)])
     no = DeferredToolResults(approvals={"c1": ToolDenied("she left")})
-    stands = await resume(pair(bench), "t", no, by="bob")
+    stands = await resume(pair(world), "t", no, by="bob")
     assert (stands.status, stands.output) == ("done", "Done.")
-    assert bench.ran == [("bob", 1)]
-    assert bench.returns["c1"].outcome == "denied"
-    assert "she left" in bench.returns["c1"].content
-    assert bench.returns["c2"].content == "paid 1 to bob"
-    decided = (await bench.inbox.history()).items
+    assert world.ran == [("bob", 1)]
+    assert world.returns["c1"].outcome == "denied"
+    assert "she left" in world.returns["c1"].content
+    assert world.returns["c2"].content == "paid 1 to bob"
+    decided = (await world.inbox.history()).items
     assert {request.decision.by for request in decided} == {"ana", "bob"}
     assert {request.decision.channel for request in decided} == {"pydantic-ai"}
 
 
-async def test_override_args_replace_the_arguments_and_are_told(bench: Bench) -> None:
-    agent = bench.agent([call("pay", to="ana", amount=7)], "Done.", tools=[pay_of(bench)])
-    await guard(agent, bench.gate).run("go", thread="t")
+async def test_override_args_replace_the_arguments_and_are_told(world: World) -> None:
+    agent = world.agent([call("pay", to="ana", amount=7)], "Done.", tools=[pay_of(world)])
+    await guard(agent, world.gate).run("go", thread="t")
     results = DeferredToolResults(approvals={"c1": ToolApproved(override_args={"to": "bob"})})
-    assert (await resume(guard(agent, bench.gate), "t", results)).status == "done"
-    assert bench.ran == [("bob", 1)]  # all of the arguments were replaced, and defaults filled in
-    told = bench.returns["c1"].content
+    assert (await resume(guard(agent, world.gate), "t", results)).status == "done"
+    assert world.ran == [("bob", 1)]  # all of the arguments were replaced, and defaults filled in
+    told = world.returns["c1"].content
     assert "paid 1 to bob" in told
     assert '"amount":7' in told
     assert '"to":"bob"' in told
 
 
-async def test_a_result_in_place_of_a_run_is_a_decision(bench: Bench) -> None:
-    await pair(bench).run("go", thread="t")
+async def test_a_result_in_place_of_a_run_is_a_decision(world: World) -> None:
+    await pair(world).run("go", thread="t")
     given = DeferredToolResults(calls={"c1": "paid in cash", "c2": ModelRetry("ask again later")})
-    assert (await resume(pair(bench), "t", given)).status == "done"
-    assert bench.ran == []
-    assert bench.returns["c1"].content == "paid in cash"
-    assert "ask again later" in bench.returns["c2"].content
-    statuses = {r.args["to"]: r.status for r in (await bench.inbox.history()).items}
+    assert (await resume(pair(world), "t", given)).status == "done"
+    assert world.ran == []
+    assert world.returns["c1"].content == "paid in cash"
+    assert "ask again later" in world.returns["c2"].content
+    statuses = {r.args["to"]: r.status for r in (await world.inbox.history()).items}
     assert statuses == {"ana": "responded", "bob": "rejected"}
 
 
@@ -91,42 +91,42 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-async def test_a_wrong_answer_counts_for_nothing(bench: Bench, wrong: dict[str, Any]) -> None:
+async def test_a_wrong_answer_counts_for_nothing(world: World, wrong: dict[str, Any]) -> None:
     strict = Policy([Rule("pay", allowed=["approve", "edit", "reject"])])
-    await pair(bench, strict).run("go", thread="t")
+    await pair(world, strict).run("go", thread="t")
     with pytest.raises(InvalidDecision):
-        await resume(pair(bench, strict), "t", DeferredToolResults(**wrong))
-    assert (bench.ran, len((await bench.inbox.pending()).items)) == ([], 2)
+        await resume(pair(world, strict), "t", DeferredToolResults(**wrong))
+    assert (world.ran, len((await world.inbox.pending()).items)) == ([], 2)
     yes = DeferredToolResults(approvals={"c1": True, "c2": True})
-    assert (await resume(pair(bench, strict), "t", yes)).status == "done"
+    assert (await resume(pair(world, strict), "t", yes)).status == "done"
 
 
-async def test_an_answer_to_what_is_decided(bench: Bench) -> None:
-    await pair(bench).run("go", thread="t")
-    first = next(r for r in (await bench.inbox.pending()).items if r.args["to"] == "ana")
-    await bench.inbox.decide(first.id, first.reject("no"), by="ana")
+async def test_an_answer_to_what_is_decided(world: World) -> None:
+    await pair(world).run("go", thread="t")
+    first = next(r for r in (await world.inbox.pending()).items if r.args["to"] == "ana")
+    await world.inbox.decide(first.id, first.reject("no"), by="ana")
     with pytest.raises(AlreadyDecided, match="ana"):
-        await resume(pair(bench), "t", DeferredToolResults(approvals={"c1": True}), by="bob")
-    assert bench.ran == []
+        await resume(pair(world), "t", DeferredToolResults(approvals={"c1": True}), by="bob")
+    assert world.ran == []
 
 
-async def test_an_edit_that_only_the_tool_can_judge_goes_back_to_people(bench: Bench) -> None:
+async def test_an_edit_that_only_the_tool_can_judge_goes_back_to_people(world: World) -> None:
     def known(ctx: RunContext[Any], to: str, amount: int = 1) -> None:
         if to == "eve":
             raise ModelRetry("eve has no account")
 
-    pay = Tool(pay_of(bench), args_validator=known)
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.edit({"to": "eve"}))
-    stands = await guard(agent, bench.gate).resume("t")
-    assert (stands.status, bench.ran, len(bench.shown)) == ("paused", [], 1)
-    request = await bench.waits()
-    reasons = [event.body for event in await bench.inbox.events(request.id)]
+    pay = Tool(pay_of(world), args_validator=known)
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.edit({"to": "eve"}))
+    stands = await guard(agent, world.gate).resume("t")
+    assert (stands.status, world.ran, len(world.shown)) == ("paused", [], 1)
+    request = await world.waits()
+    reasons = [event.body for event in await world.inbox.events(request.id)]
     assert any("eve has no account" in (body or "") for body in reasons)
-    await bench.decide(lambda request: request.edit({"to": "bob"}))
-    assert (await guard(agent, bench.gate).resume("t")).status == "done"
-    assert bench.ran == [("bob", 1)]
+    await world.decide(lambda request: request.edit({"to": "bob"}))
+    assert (await guard(agent, world.gate).resume("t")).status == "done"
+    assert world.ran == [("bob", 1)]
 
 
 # -- what tools give
@@ -154,166 +154,166 @@ class Receipt(BaseModel):
     ids=["a model", "a look-alike", "more than a value", "nothing", "a list"],
 )
 async def test_a_result_is_the_same_when_it_comes_from_the_store(
-    bench: Bench, value: Any, said: str
+    world: World, value: Any, said: str
 ) -> None:
     def pay() -> Any:
-        bench.ran.append(value)
+        world.ran.append(value)
         return value
 
-    agent = bench.agent([call("pay")], "Done.", tools=[pay])
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
-    away = bench.agent([call("pay")], tools=[pay])  # has no second reply
+    agent = world.agent([call("pay")], "Done.", tools=[pay])
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
+    away = world.agent([call("pay")], tools=[pay])  # has no second reply
     with pytest.raises(IndexError):
-        await guard(away, bench.gate).resume("t")
-    live = bench.returns["c1"]
-    assert (await guard(agent, bench.gate).resume("t")).status == "done"
-    stored = bench.returns["c1"]
-    assert bench.ran == [value]
+        await guard(away, world.gate).resume("t")
+    live = world.returns["c1"]
+    assert (await guard(agent, world.gate).resume("t")).status == "done"
+    stored = world.returns["c1"]
+    assert world.ran == [value]
     assert live.model_response_str() == stored.model_response_str() == said
     assert live.metadata == stored.metadata
-    assert bench.prompts == (["go", "and a picture"] if isinstance(value, ToolReturn) else ["go"])
+    assert world.prompts == (["go", "and a picture"] if isinstance(value, ToolReturn) else ["go"])
 
 
-async def test_a_picture_is_a_picture_again(bench: Bench) -> None:
+async def test_a_picture_is_a_picture_again(world: World) -> None:
     picture = BinaryContent(b"\x89PNG", media_type="image/png")
 
     def pay() -> Any:
         return [picture, "a receipt"]
 
-    agent = bench.agent([call("pay")], "Done.", tools=[pay])
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+    agent = world.agent([call("pay")], "Done.", tools=[pay])
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
     with pytest.raises(IndexError):
-        await guard(bench.agent([call("pay")], tools=[pay]), bench.gate).resume("t")
-    await guard(agent, bench.gate).resume("t")
-    shown, text = bench.returns["c1"].content
+        await guard(world.agent([call("pay")], tools=[pay]), world.gate).resume("t")
+    await guard(agent, world.gate).resume("t")
+    shown, text = world.returns["c1"].content
     assert (shown.data, shown.media_type, text) == (b"\x89PNG", "image/png", "a receipt")
 
 
-async def test_a_tool_that_fails(bench: Bench) -> None:
+async def test_a_tool_that_fails(world: World) -> None:
     def pay(to: str) -> str:
-        bench.ran.append(to)
+        world.ran.append(to)
         raise RuntimeError("no connection to the bank")
 
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
     with pytest.raises(RuntimeError, match="no connection"):  # as without a gate
-        await guard(agent, bench.gate).resume("t")
-    assert (await guard(agent, bench.gate).resume("t")).status == "done"
-    assert bench.ran == ["ana"]  # it is not tried again behind anybody's back
-    assert bench.returns["c1"].outcome == "failed"
-    assert "no connection to the bank" in bench.returns["c1"].content
+        await guard(agent, world.gate).resume("t")
+    assert (await guard(agent, world.gate).resume("t")).status == "done"
+    assert world.ran == ["ana"]  # it is not tried again behind anybody's back
+    assert world.returns["c1"].outcome == "failed"
+    assert "no connection to the bank" in world.returns["c1"].content
 
 
-async def test_a_tool_that_wants_to_be_called_again(bench: Bench) -> None:
+async def test_a_tool_that_wants_to_be_called_again(world: World) -> None:
     def pay(to: str) -> str:
-        bench.ran.append(to)
+        world.ran.append(to)
         raise ModelRetry("spell the name out")
 
     calls = [call("pay", to="ana")], [call("pay", "c2", to="ana maria")]
-    agent = bench.agent(*calls, "Done.", tools=[pay])
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
-    assert (await guard(agent, bench.gate).resume("t")).status == "paused"
-    assert bench.returns["c1"].outcome == "retried"
-    assert (await bench.waits()).args == {"to": "ana maria"}
+    agent = world.agent(*calls, "Done.", tools=[pay])
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
+    assert (await guard(agent, world.gate).resume("t")).status == "paused"
+    assert world.returns["c1"].outcome == "retried"
+    assert (await world.waits()).args == {"to": "ana maria"}
 
 
-async def test_a_tool_that_takes_too_long_is_in_doubt(bench: Bench) -> None:
+async def test_a_tool_that_takes_too_long_is_in_doubt(world: World) -> None:
     async def pay(to: str) -> str:
-        bench.ran.append(to)
+        world.ran.append(to)
         await asyncio.sleep(60)
         return "never"
 
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[Tool(pay, timeout=0.01)])
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
-    stands = await guard(agent, bench.gate).resume("t")
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[Tool(pay, timeout=0.01)])
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
+    stands = await guard(agent, world.gate).resume("t")
     assert (stands.status, stands.interruptions[0].kind) == ("paused", "in_doubt")
-    await bench.decide(lambda request: request.respond("it went through"))
-    assert (await guard(agent, bench.gate).resume("t")).status == "done"
-    assert (bench.ran, bench.returns["c1"].content) == (["ana"], "it went through")
+    await world.decide(lambda request: request.respond("it went through"))
+    assert (await guard(agent, world.gate).resume("t")).status == "done"
+    assert (world.ran, world.returns["c1"].content) == (["ana"], "it went through")
 
 
 # -- runs
 
 
-async def test_what_was_given_to_guard_is_there_after_a_resume(bench: Bench) -> None:
+async def test_what_was_given_to_guard_is_there_after_a_resume(world: World) -> None:
     def pay(ctx: RunContext[Bank], to: str) -> str:
         about = (ctx.tool_call_metadata or {})["sayso"]
-        bench.ran.append((ctx.deps.name, ctx.tool_call_approved, about["by"]))
+        world.ran.append((ctx.deps.name, ctx.tool_call_approved, about["by"]))
         return "paid"
 
-    agent: Agent[Bank, Any] = bench.agent([call("pay", to="ana")], "Done.", deps_type=Bank)
+    agent: Agent[Bank, Any] = world.agent([call("pay", to="ana")], "Done.", deps_type=Bank)
     agent.tool(pay)
-    await guard(agent, bench.gate, deps=Bank("north")).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
-    assert (await guard(agent, bench.gate, deps=Bank("south")).resume("t")).status == "done"
-    assert bench.ran == [("south", True, "ana")]
+    await guard(agent, world.gate, deps=Bank("north")).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
+    assert (await guard(agent, world.gate, deps=Bank("south")).resume("t")).status == "done"
+    assert world.ran == [("south", True, "ana")]
 
 
-async def test_an_answer_with_a_type(bench: Bench) -> None:
+async def test_an_answer_with_a_type(world: World) -> None:
     turns = [call("pay", to="ana")], [call("final_result", "c2", to="ana", amount=1)]
-    agent = bench.agent(*turns, tools=[pay_of(bench)], output_type=Receipt)
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
-    stands = await guard(agent, bench.gate).resume("t")
+    agent = world.agent(*turns, tools=[pay_of(world)], output_type=Receipt)
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
+    stands = await guard(agent, world.gate).resume("t")
     assert (stands.status, stands.output) == ("done", Receipt(to="ana", amount=1))
-    assert (await guard(agent, bench.gate).resume("t")).output == stands.output
+    assert (await guard(agent, world.gate).resume("t")).output == stands.output
 
 
-async def test_a_process_that_ends_before_its_answer_is_stored(bench: Bench) -> None:
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay_of(bench)], instructions="Hm.")
-    await guard(agent, bench.gate).run("go", thread="t")
-    await bench.decide(lambda request: request.approve())
+async def test_a_process_that_ends_before_its_answer_is_stored(world: World) -> None:
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay_of(world)], instructions="Hm.")
+    await guard(agent, world.gate).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
 
     def full(name: str, when: str) -> None:
         if (name, when) == ("finish", "before"):
             raise OSError("no space left")
 
-    bench.store.boundary = full
+    world.store.boundary = full
     with pytest.raises(StoreError, match="no space"):
-        await guard(agent, bench.gate).resume("t")
-    later = bench.later()  # the lease of the process that broke is over
+        await guard(agent, world.gate).resume("t")
+    later = world.later()  # the lease of the process that broke is over
     assert (await guard(agent, later).resume("t")).output == "Done."
     later.close()
-    assert (len(bench.shown), bench.ran) == (2, [("ana", 1)])  # nobody was asked again
+    assert (len(world.shown), world.ran) == (2, [("ana", 1)])  # nobody was asked again
 
 
 async def ended(guarded: Any) -> bool:
     return bool((await guarded.resume("t")).status == "done")
 
 
-async def test_a_worker_takes_it_further(bench: Bench) -> None:
-    guarded = pair(bench)
+async def test_a_worker_takes_it_further(world: World) -> None:
+    guarded = pair(world)
     assert isinstance(guarded, Resumable)
     stands = await guarded.run("go", thread="t")
-    worker = Worker([pair(bench)], bench.store)
+    worker = Worker([pair(world)], world.store)
     working = asyncio.create_task(worker.run())
     for request in stands.interruptions:
-        await bench.inbox.decide(request.id, request.approve(), by="ana")
+        await world.inbox.decide(request.id, request.approve(), by="ana")
     await until_async(lambda: ended(guarded))
     worker.stop()
     await working
-    assert sorted(bench.ran) == [("ana", 1), ("bob", 1)]
+    assert sorted(world.ran) == [("ana", 1), ("bob", 1)]
 
 
-def test_sync_tools_and_a_sync_caller(bench: Bench) -> None:
+def test_sync_tools_and_a_sync_caller(world: World) -> None:
     def pay(to: str) -> str:
-        if bench.gate.ask_sync("Which bank?", key="bank") == "none":
+        if world.gate.ask_sync("Which bank?", key="bank") == "none":
             return "kept"
-        bench.ran.append(to)
+        world.ran.append(to)
         return "paid"
 
-    agent = bench.agent([call("pay", to="ana")], "Done.", tools=[pay])
-    guarded = guard(agent, bench.gate, Policy([Rule("pay", verdict="allow")]))
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    guarded = guard(agent, world.gate, Policy([Rule("pay", verdict="allow")]))
     assert guarded.run_sync("go", thread="t").status == "paused"
-    (question,) = bench.pending()
-    bench.inbox.decide_sync(question.id, question.respond("north"), by="ana")
+    (question,) = world.pending()
+    world.inbox.decide_sync(question.id, question.respond("north"), by="ana")
     assert guarded.resume_sync("t").output == "Done."
-    assert bench.ran == ["ana"]
+    assert world.ran == ["ana"]
 
 
 def test_without_the_framework() -> None:

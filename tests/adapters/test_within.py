@@ -7,16 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import agent_framework_bench as af
+import agent_framework_world as af
 import pytest
 from agents import Agent, Runner, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
-from bench import pay_of
 from dspy.utils import DummyLM
 from harness_dspy import dspy
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelResponse
-from pydantic_ai_bench import Bench, call
+from pydantic_ai_world import World, call
+from store_world import pay_of
 
 from sayso import Gate, Inbox, Policy, Rule
 from sayso.adapters import agent_framework as on_af
@@ -31,23 +31,23 @@ PAYS = [call("pay", "c1", to="ana"), call("look", "c2"), call("pay", "c3", to="b
 TURNS = PAYS, [call("pay", "c1", to="cy")], "All have it."
 
 
-def tools(bench: Bench) -> list[Any]:
+def tools(world: World) -> list[Any]:
     def pay(to: str, amount: int = 1) -> str:
-        bench.ran.append((to, amount))
+        world.ran.append((to, amount))
         return f"paid {amount} to {to}"
 
     def look() -> str:
-        bench.ran.append("look")
+        world.ran.append("look")
         return "seen"
 
     return [pay, look]
 
 
-def teams(bench: Bench, kind: str, boss_turns: Any = None) -> Any:
+def teams(world: World, kind: str, boss_turns: Any = None) -> Any:
     """Everything anew, as in another process."""
-    around: list[Any] = [Gated(bench.gate, ASK)] if kind != "guarded" else []
-    clerk = bench.agent(*TURNS, tools=tools(bench), capabilities=around)
-    guarded = guard(clerk, bench.gate, ASK)
+    around: list[Any] = [Gated(world.gate, ASK)] if kind != "guarded" else []
+    clerk = world.agent(*TURNS, tools=tools(world), capabilities=around)
+    guarded = guard(clerk, world.gate, ASK)
 
     async def delegate(ctx: RunContext[Any], task: str) -> Any:
         if kind == "guarded":
@@ -61,46 +61,46 @@ def teams(bench: Bench, kind: str, boss_turns: Any = None) -> Any:
         return (await clerk.run(task, usage=ctx.usage)).output
 
     turns = boss_turns or ([call("delegate", "c1", task="pay them")], "Done.")
-    return guard(bench.agent(*turns, tools=[delegate]), bench.gate, ASK)
+    return guard(world.agent(*turns, tools=[delegate]), world.gate, ASK)
 
 
 @pytest.mark.parametrize("kind", ["gated", "guarded", "streamed"])
-async def test_some_now_and_some_later(bench: Bench, kind: str) -> None:
-    stands = await teams(bench, kind).run("go", thread="t")
+async def test_some_now_and_some_later(world: World, kind: str) -> None:
+    stands = await teams(world, kind).run("go", thread="t")
     ana, bob = stands.interruptions
     assert (ana.thread, dict(ana.args)) == ("t", {"to": "ana", "amount": 1})
-    assert bench.ran == ["look"]
-    assert (await teams(bench, kind).resume("t")).status == "paused"
-    await teams(bench, kind).resume("t", decisions=[ana.edit({"amount": 2})])
-    stands = await teams(bench, kind).resume("t", decisions=[bob.reject("he left")])
+    assert world.ran == ["look"]
+    assert (await teams(world, kind).resume("t")).status == "paused"
+    await teams(world, kind).resume("t", decisions=[ana.edit({"amount": 2})])
+    stands = await teams(world, kind).resume("t", decisions=[bob.reject("he left")])
     (cy,) = stands.interruptions  # the same id as before, in another reply
-    assert (dict(cy.args), bench.ran) == ({"to": "cy", "amount": 1}, ["look", ("ana", 2)])
-    stands = await teams(bench, kind).resume("t", decisions=[cy.approve()])
+    assert (dict(cy.args), world.ran) == ({"to": "cy", "amount": 1}, ["look", ("ana", 2)])
+    stands = await teams(world, kind).resume("t", decisions=[cy.approve()])
     assert (stands.status, stands.output) == ("done", "Done.")
-    assert bench.ran == ["look", ("ana", 2), ("cy", 1)]
-    assert bench.returns["c1"].content == "All have it."
+    assert world.ran == ["look", ("ana", 2), ("cy", 1)]
+    assert world.returns["c1"].content == "All have it."
     # Each model was asked for each of its replies once.
-    assert len(bench.shown) == 5
-    told = [str(part) for message in bench.shown[2] for part in message.parts]
+    assert len(world.shown) == 5
+    told = [str(part) for message in world.shown[2] for part in message.parts]
     assert any("he left" in text for text in told)
     assert any("changed" in text for text in told)
-    assert (await bench.inbox.pending()).items == ()
+    assert (await world.inbox.pending()).items == ()
 
 
-async def test_two_side_by_side(bench: Bench) -> None:
+async def test_two_side_by_side(world: World) -> None:
     calls = [call("delegate", id, task=id) for id in ("d1", "d2")]
-    boss = teams(bench, "gated", (calls, "Done."))
+    boss = teams(world, "gated", (calls, "Done."))
     stands = await boss.run("go", thread="t")
-    assert (len(stands.interruptions), bench.ran) == (4, ["look"] * 2)
+    assert (len(stands.interruptions), world.ran) == (4, ["look"] * 2)
     while stands.status == "paused":
         for request in stands.interruptions:
-            await bench.inbox.decide(request.id, request.approve(), by="ana")
+            await world.inbox.decide(request.id, request.approve(), by="ana")
         stands = await boss.resume("t")
     every = [("ana", 1), ("bob", 1), ("cy", 1)]
-    assert sorted(r for r in bench.ran if r != "look") == sorted(every * 2)
+    assert sorted(r for r in world.ran if r != "look") == sorted(every * 2)
 
 
-async def test_an_error_of_its_model_is_not_kept(bench: Bench) -> None:
+async def test_an_error_of_its_model_is_not_kept(world: World) -> None:
     from pydantic_ai import Agent as PydanticAgent
     from pydantic_ai import ModelRetry
     from pydantic_ai.models.function import FunctionModel
@@ -113,7 +113,7 @@ async def test_an_error_of_its_model_is_not_kept(bench: Bench) -> None:
         return ModelResponse(parts=[call("pay", to="ana")] if len(messages) == 1 else [])
 
     clerk = PydanticAgent(
-        FunctionModel(reply), tools=tools(bench), capabilities=[Gated(bench.gate, ASK)]
+        FunctionModel(reply), tools=tools(world), capabilities=[Gated(world.gate, ASK)]
     )
 
     async def delegate(task: str) -> str:
@@ -123,20 +123,20 @@ async def test_an_error_of_its_model_is_not_kept(bench: Bench) -> None:
             raise ModelRetry("once more") from error
 
     turns = [call("delegate", "d1", task="a")], [call("delegate", "d2", task="a")], "Done."
-    boss = guard(bench.agent(*turns, tools=[delegate]), bench.gate, ASK)
+    boss = guard(world.agent(*turns, tools=[delegate]), world.gate, ASK)
     assert (await boss.run("go", thread="t")).interruptions[0].tool == "pay"
 
 
-async def test_with_a_thread_of_its_own_it_is_a_conversation_of_its_own(bench: Bench) -> None:
-    clerk = guard(bench.agent(*TURNS, tools=tools(bench)), bench.gate, ASK)
+async def test_with_a_thread_of_its_own_it_is_a_conversation_of_its_own(world: World) -> None:
+    clerk = guard(world.agent(*TURNS, tools=tools(world)), world.gate, ASK)
 
     async def delegate(task: str) -> str:
         return (await clerk.run(task, thread="own")).status
 
-    boss = guard(bench.agent([call("delegate", task="x")], "Done.", tools=[delegate]), bench.gate)
+    boss = guard(world.agent([call("delegate", task="x")], "Done.", tools=[delegate]), world.gate)
     assert (await boss.run("go", thread="t")).status == "done"
-    assert bench.returns["c1"].content == "paused"
-    assert {request.thread for request in (await bench.inbox.pending()).items} == {"own"}
+    assert world.returns["c1"].content == "paused"
+    assert {request.thread for request in (await world.inbox.pending()).items} == {"own"}
 
 
 def step(name: str, **args: Any) -> dict[str, str]:
@@ -182,43 +182,43 @@ async def test_dspy(blocking: bool) -> None:
 
 
 async def test_agent_framework(tmp_path: Path) -> None:
-    bench = af.Bench(tmp_path)
+    world = af.World(tmp_path)
 
     def team() -> Any:
         pays = [af.call("pay", "c1", to="ana")], "Ana has it."
-        clerk = on_af.guard(bench.agent(*pays, tools=[pay_of(bench)]), bench.gate, ASK)
+        clerk = on_af.guard(world.agent(*pays, tools=[pay_of(world)]), world.gate, ASK)
 
         async def delegate(task: str) -> str:
             return str((await clerk.run(task)).output)
 
         turns = [af.call("delegate", "c1", task="pay")], "Done."
-        return on_af.guard(bench.agent(*turns, tools=[delegate]), bench.gate, ASK)
+        return on_af.guard(world.agent(*turns, tools=[delegate]), world.gate, ASK)
 
     (request,) = (await team().run("go", thread="t")).interruptions
     stands = await team().resume("t", decisions=[request.approve()])
-    assert (stands.status, bench.ran, len(bench.shown)) == ("done", [("ana", 1)], 4)
-    assert bench.results["c1"] == "Ana has it."
-    bench.close()
+    assert (stands.status, world.ran, len(world.shown)) == ("done", [("ana", 1)], 4)
+    assert world.results["c1"] == "Ana has it."
+    world.close()
 
 
-async def test_an_agent_of_one_framework_in_a_tool_of_another(bench: Bench) -> None:
-    clerk = guard(bench.agent(*TURNS, tools=tools(bench)), bench.gate, ASK)
+async def test_an_agent_of_one_framework_in_a_tool_of_another(world: World) -> None:
+    clerk = guard(world.agent(*TURNS, tools=tools(world)), world.gate, ASK)
 
     async def delegate(task: str) -> Any:
         return (await clerk.run(task)).output
 
     tool = dspy.Tool(delegate, name="delegate")
     script = DummyLM([step("delegate", task="pay them"), *END])
-    gate = Gate(bench.store, agent="boss", policy=ASK, wait=0)
+    gate = Gate(world.store, agent="boss", policy=ASK, wait=0)
     boss = on_dspy.guard(dspy.ReAct("question -> answer", tools=[tool]), gate, lm=script)
     stands = await boss.run("go", thread="t")
-    inbox = Inbox(bench.store)
+    inbox = Inbox(world.store)
     while stands.status == "paused":
         decided = [inbox.decide(r.id, r.approve(), by="ana") for r in stands.interruptions]
         await asyncio.gather(*decided)
         stands = await boss.resume("t")
     assert stands.output == "Done."
-    assert bench.ran == ["look", ("ana", 1), ("bob", 1), ("cy", 1)]
+    assert world.ran == ["look", ("ana", 1), ("bob", 1), ("cy", 1)]
 
 
 @pytest.mark.parametrize("kind", ["runner", "streamed", "guarded"])

@@ -11,7 +11,7 @@ import agents
 import dspy
 import pydantic_ai
 import pytest
-from agent_framework_bench import Client
+from agent_framework_world import Client
 from langchain_world import World
 
 import sayso

@@ -127,7 +127,7 @@ class Gated(FunctionMiddleware):
         inside = current_sub_agent(self.gate)
         made = _Call(self, self._place(context.session.session_id, inside), context, call_next)
         try:
-            context.result = await made.settled()
+            context.result = await made.outcome_for_framework()
             if inside is not None:
                 inside.waits |= made.waits
             if made.waits:
@@ -200,7 +200,7 @@ class _Call:
         """The key of its row."""
         return f"{self._prefix}{self.occurrence}"
 
-    async def settled(self) -> Any:
+    async def outcome_for_framework(self) -> Any:
         """Return what the framework gets: a result, text for the model, or an approval request."""
         await self._check_edit()
         agent = agent_of(self.tool)
@@ -260,7 +260,7 @@ class _Call:
         inside = SubAgentRun(self.thread, self.id, gated)
         try:
             with inside.inside():
-                value = await self._called(args)
+                value = await self._invoke(args)
         except Exception:
             # The framework turns a pause inside the agent into an error.
             if not inside.waits and inside.error is None:
@@ -272,9 +272,9 @@ class _Call:
 
     async def _run(self, args: dict[str, Json]) -> Any:
         with context_value(_sub_agent, None):  # an agent that its body runs is not the one around
-            return await self._called(args)
+            return await self._invoke(args)
 
-    async def _called(self, args: dict[str, Json]) -> Any:
+    async def _invoke(self, args: dict[str, Json]) -> Any:
         try:
             if "approval_response" in self.context.metadata or self._runs is not self.tool:
                 return await self._runs.invoke(arguments=args, context=self._fresh_context(args))

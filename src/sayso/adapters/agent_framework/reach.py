@@ -220,12 +220,12 @@ class _InCall:
     def __call__(self, messages: Any = None, *, stream: bool = False, **options: Any) -> Any:
         if current_sub_agent(self._walk.gate) is not None:  # as_tool(): the call has entered it
             return self._run(messages, stream=stream, **options)
-        going = self._entered(messages, options)
+        going = self._run_inside_call(messages, options)
         if not stream:
             return going
         return ResponseStream(_updates(going), finalizer=AgentResponse.from_updates)
 
-    async def _entered(self, messages: Any, options: dict[str, Any]) -> AgentResponse[Any]:
+    async def _run_inside_call(self, messages: Any, options: dict[str, Any]) -> AgentResponse[Any]:
         gate, policy = self._walk.gate, self._walk.policy
         place = within(gate)
         if place is None:

@@ -268,7 +268,7 @@ class _WorkflowDrive:
                 "process: declare the type in the handler that takes it, or pass JSON"
             )
         await self.log.say_input(_words(input), stored)
-        return await self._after(await self._run(message=input))
+        return await self._continue(await self._run(message=input))
 
     async def go_on(self) -> Outputs:
         self.outputs = Outputs(self.types.load_or_json(one) for one in self.log.outputs)
@@ -276,11 +276,11 @@ class _WorkflowDrive:
             return self.outputs
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         if latest is None:
-            return await self._after(await self._run(message=self.types.load(self.log.input)))
+            return await self._continue(await self._run(message=self.types.load(self.log.input)))
         pending = latest.pending_request_info_events
         if not pending:
             # The process died between two checkpoints.
-            return await self._after(await self._run(checkpoint_id=latest.checkpoint_id))
+            return await self._continue(await self._run(checkpoint_id=latest.checkpoint_id))
         return await self._answer(latest.checkpoint_id, pending)
 
     async def _run(self, **options: Any) -> WorkflowRunResult:
@@ -289,7 +289,7 @@ class _WorkflowDrive:
         )
         return result
 
-    async def _after(self, result: WorkflowRunResult) -> Outputs:
+    async def _continue(self, result: WorkflowRunResult) -> Outputs:
         """Return the outputs, or answer what the workflow waits for."""
         made = result.get_outputs()
         self.outputs = Outputs((*self.outputs, *made))
@@ -305,20 +305,20 @@ class _WorkflowDrive:
 
     async def _answer(self, checkpoint: str, pending: Mapping[str, WorkflowEvent[Any]]) -> Outputs:
         """Pass decisions to the workflow. The rest stays pending."""
-        said = {id: await self._settled(id, event) for id, event in pending.items()}
+        said = {id: await self._answer_to(id, event) for id, event in pending.items()}
         answers = {id: answer for id, answer in said.items() if answer is not None}
         if not answers:
             raise Paused(self.log.run, ())
         refused = [id for id, answer in answers.items() if answer is _NO_ANSWER]
         if refused:
-            return await self._after(
+            return await self._continue(
                 await self.workflow.cancel_pending_requests(
                     refused, checkpoint_id=checkpoint, checkpoint_storage=self.storage
                 )
             )
-        return await self._after(await self._run(responses=answers, checkpoint_id=checkpoint))
+        return await self._continue(await self._run(responses=answers, checkpoint_id=checkpoint))
 
-    async def _settled(self, id: str, event: WorkflowEvent[Any]) -> Any:
+    async def _answer_to(self, id: str, event: WorkflowEvent[Any]) -> Any:
         """Return the answer to an event; None while it waits for a decision."""
         data = event.data
         try:

@@ -1,30 +1,54 @@
-"""The three functions behind a chat route: post, follow, and the whole chat for first paint."""
+"""The three functions behind a chat route: post, follow, and the whole chat for first paint.
+
+The second half reads what a browser posts, and the little of it that counts: new input, answers,
+and what it shows. Every post carries the history, which is never trusted. Only answers are read
+from the messages before the last one; only text from the last one. The client's copy of the message
+that it continues only says how to write over it.
+
+An answer becomes a decision that counts like one made anywhere else. If an answer does not count,
+the post still succeeds: the request stays pending, the card is sent again, and the problem is shown
+beside it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sayso import codec
 from sayso.adapters.ai_sdk.live import AgentListener, RunTask, listener_of, resume_run, start_run
-from sayso.adapters.ai_sdk.request import ChatRequest, checked_id, decide, read_request
 from sayso.adapters.ai_sdk.response import ChatResponse, StreamWriter, client_message
 from sayso.adapters.ai_sdk.views import (
+    APPROVAL,
     RunView,
+    approval_id,
     asked_words,
     assistant_message,
     exchanges,
     user_message,
 )
+from sayso.agent.agent import judge_edit
+from sayso.engine.asking import doubt_envelope
 from sayso.engine.commands import Note
-from sayso.errors import NotAllowed, NotFound
+from sayso.errors import (
+    Conflict,
+    InvalidCall,
+    InvalidDecision,
+    NotAllowed,
+    NotFound,
+    SaysoError,
+    StoreError,
+)
+from sayso.inbox import Inbox
 from sayso.inbox.people import may_see, requests_in
-from sayso.rows import LIVE
+from sayso.rows import LIVE, Call, CallStatus
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread, write
-from sayso.types import Reviewer
+from sayso.types import Approve, Decision, Edit, Json, Reject, Respond, Reviewer
 
 if TYPE_CHECKING:
     from sayso.agent import Agent
@@ -57,7 +81,7 @@ async def follow(
     """Stream the last answer from its beginning, until it pauses or ends. None if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     person = person_of(by)
-    own = await read(agent.store, look_in, agent.store, chat_id, person)
+    own = await read(agent.store, is_own_chat, agent.store, chat_id, person)
     if own is None:
         return None
     chat.guest = None if own else person
@@ -71,7 +95,7 @@ async def messages(
     """Return the whole chat as UIMessages, rebuilt from the store; empty if there is none."""
     chat = Chat(agent, checked_id(chat_id), recipe)
     person = person_of(by)
-    own = await read(agent.store, look_in, agent.store, chat_id, person)
+    own = await read(agent.store, is_own_chat, agent.store, chat_id, person)
     if own is None:
         return []
     chat.guest = None if own else person
@@ -112,7 +136,7 @@ class Chat:
                 return self._response(again)
         said = (self.id, request.message, words)
         run_task = None if request.regenerates else self.listener.said.get(said)
-        if run_task is None or not await self._stands(run_task):
+        if run_task is None or not await self._has_answer(run_task):
             run_task = start_run(self.agent, words, thread=self.id, requester=by.name)
             self.listener.opened(said, run_task)
         elif run_task.task.done():
@@ -129,7 +153,7 @@ class Chat:
             return None
         return self._view(live.id)
 
-    async def _stands(self, run_task: RunTask) -> bool:
+    async def _has_answer(self, run_task: RunTask) -> bool:
         """Whether a message that was posted before has, or will have, an answer."""
         if not run_task.task.done():
             return run_task.task.get_loop() is asyncio.get_running_loop()
@@ -278,7 +302,7 @@ async def enter(
         raise _unknown(chat)
 
 
-def look_in(store: Store, chat: str, by: Reviewer) -> bool | None:
+def is_own_chat(store: Store, chat: str, by: Reviewer) -> bool | None:
     """Whether the chat is the caller's own; False for guests, who are reviewers of its requests.
 
     None if there is no such chat. Raises ``NotFound`` for everyone else.
@@ -286,14 +310,10 @@ def look_in(store: Store, chat: str, by: Reviewer) -> bool | None:
     owner = owner_of(store, chat)
     if owner in (None, by.name):
         return None if owner is None else True
-    if by.role != "admin" and not _reviews(store, chat, by):
+    asked = requests_in(store, chat) if by.role == "reviewer" else []
+    if by.role != "admin" and not any(may_see(by, call) for call in asked):
         raise _unknown(chat)
     return False
-
-
-def _reviews(store: Store, chat: str, by: Reviewer) -> bool:
-    asked = requests_in(store, chat) if by.role == "reviewer" else []
-    return any(may_see(by, call) for call in asked)
 
 
 def _unknown(chat: str) -> NotFound:
@@ -322,3 +342,272 @@ class PendingStream:
         async with aclosing(await self._opening) as frames:
             async for frame in frames:
                 yield frame
+
+
+# -- what a client posts
+
+
+#: The longest name of a thread.
+_LONGEST_ID = 200
+_TRIGGERS = ("submit-message", "regenerate-message")
+
+
+@dataclass(frozen=True, slots=True)
+class PartAnswer:
+    """A tool part that looks as if a person had answered it."""
+
+    id: str
+    state: str
+    #: The id of the approval, if the part has one.
+    approval: str = ""
+    approved: bool | None = None
+    reason: str = ""
+    output: Json = None
+    error: str = ""
+    #: What the client says it showed; some clients leave it out.
+    input: Json = None
+    has_input: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """One POST body, checked."""
+
+    chat: str
+    regenerates: bool
+    #: The client's id of the message that it continues.
+    continues: str
+    #: The last message, if the user wrote it: its id and its text.
+    message: str = ""
+    words: str | None = None
+    answers: tuple[PartAnswer, ...] = ()
+    #: Edited arguments, and results in place of a call, by the id of the approval.
+    edits: Mapping[str, Json] = field(default_factory=dict)
+    results: Mapping[str, Json] = field(default_factory=dict)
+    #: The client's copies of assistant messages, by id.
+    held: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def read_request(body: object) -> ChatRequest:
+    """Read a POST body. Raises ``InvalidCall`` with what is wrong."""
+    data = codec.parse(body) if isinstance(body, bytes | str) else body
+    if not isinstance(data, Mapping):
+        raise InvalidCall("post a JSON object with id and messages")
+    messages = _messages(data)
+    trigger = data.get("trigger", "submit-message")
+    if trigger not in _TRIGGERS:
+        raise InvalidCall(f"trigger: use {' or '.join(_TRIGGERS)}", "trigger")
+    last = messages[-1]
+    common = {
+        "chat": checked_id(data.get("id")),
+        "regenerates": trigger == "regenerate-message",
+        "continues": _text(data.get("messageId"), "messageId") or last["id"],
+    }
+    if last["role"] == "user":
+        return ChatRequest(**common, message=last["id"], words=_words(last))
+    spoken = [message for message in messages if message["role"] == "assistant"]
+    return ChatRequest(
+        **common,
+        answers=tuple(answer for message in spoken for answer in _answers(message)),
+        edits=_by_approval(data, "edits"),
+        results=_by_approval(data, "answers"),
+        held={message["id"]: message for message in spoken},
+    )
+
+
+def checked_id(chat: object) -> str:
+    """Return a chat's id, which names its thread. Raises ``InvalidCall`` if it cannot."""
+    if not isinstance(chat, str) or not chat.strip() or len(chat) > _LONGEST_ID:
+        raise InvalidCall(f"id: a chat needs an id of 1 to {_LONGEST_ID} characters", "id")
+    if "/" in chat or chat.startswith("@"):
+        raise InvalidCall("id: a chat's id must not contain / or begin with @", "id")
+    codec.canonical(chat)
+    return chat
+
+
+def _messages(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages, with every field that is used checked."""
+    given = data.get("messages", [data["message"]] if "message" in data else None)
+    if not isinstance(given, list) or not given:
+        raise InvalidCall("messages: post at least one message", "messages")
+    return [_message(message, f"messages[{n}]") for n, message in enumerate(given)]
+
+
+def _message(message: object, path: str) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise InvalidCall(f"{path}: a message is an object with role and parts", path)
+    parts = message.get("parts", [])
+    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+        raise InvalidCall(f"{path}.parts: pass a list of parts", f"{path}.parts")
+    role = _text(message.get("role"), f"{path}.role")
+    if role not in ("user", "assistant", "system"):
+        raise InvalidCall(f"{path}.role: use user or assistant", f"{path}.role")
+    read = [_part(part, f"{path}.parts[{n}]") for n, part in enumerate(parts)]
+    return {"id": _text(message.get("id"), f"{path}.id"), "role": role, "parts": read}
+
+
+def _part(part: Mapping[str, Any], path: str) -> dict[str, Any]:
+    kind = _text(part.get("type"), f"{path}.type")
+    if not kind.startswith("tool-") and kind != "dynamic-tool":
+        return {"type": kind, "text": _text(part.get("text"), f"{path}.text")}
+    approval = part.get("approval")
+    if approval is not None and not isinstance(approval, Mapping):
+        raise InvalidCall(f"{path}.approval: pass an object", f"{path}.approval")
+    return {
+        **part,
+        "type": kind,
+        "toolCallId": _text(part.get("toolCallId"), f"{path}.toolCallId"),
+        "state": _text(part.get("state"), f"{path}.state"),
+        "approval": {} if approval is None else {**approval, "id": _text(approval.get("id"), path)},
+    }
+
+
+def _text(value: object, path: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidCall(f"{path}: pass a string", path)
+    return value
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    if any(part["type"] == "file" for part in message["parts"]):
+        raise InvalidCall("files are not supported: send text", "messages")
+    words = "\n".join(p["text"] for p in message["parts"] if p["type"] == "text" and p["text"])
+    if not words.strip():
+        raise InvalidCall("the message is empty: write something", "messages")
+    codec.canonical(words)
+    return words
+
+
+def _answers(message: Mapping[str, Any]) -> Iterator[PartAnswer]:
+    for part in message["parts"]:
+        # We never send a part that the provider executes, so nobody was shown one.
+        if "toolCallId" not in part or part.get("providerExecuted"):
+            continue
+        approval = part["approval"]
+        yield PartAnswer(
+            id=part["toolCallId"],
+            state=part["state"],
+            approval=approval.get("id", ""),
+            approved=approval.get("approved"),
+            reason=_text(approval.get("reason"), "approval.reason"),
+            output=part.get("output"),
+            error=_text(part.get("errorText"), "errorText"),
+            input=part.get("input"),
+            has_input="input" in part,
+        )
+
+
+def _by_approval(data: Mapping[str, Any], name: str) -> Mapping[str, Json]:
+    given = data.get(name, {})
+    if not isinstance(given, Mapping):
+        raise InvalidCall(f"{name}: pass an object, by approval id", name)
+    return given
+
+
+# -- answers as decisions
+
+
+CHANNEL = "chat"
+
+_CHANGED = "the request has changed since it was shown: look at it again"
+
+
+async def decide(
+    agent: Agent, waiting: Iterable[Call], request: ChatRequest, by: Reviewer, *, recipe: bool
+) -> tuple[set[str], dict[str, str]]:
+    """Record the decisions. Return the decided calls, and what was wrong with answers that do
+    not count."""
+    open_calls = {call.id: call for call in waiting}
+    inbox = Inbox(agent.store, judge=partial(judge_edit, agent))
+    decided: set[str] = set()
+    problems: dict[str, str] = {}
+    for answer in request.answers:
+        call = open_calls.get(answer.id)
+        if call is None:
+            continue
+        try:
+            decision = decision_on(call, answer, request, recipe=recipe)
+            if decision is not None:
+                await inbox.decide(call.id, decision, by=by, channel=CHANNEL)
+                decided.add(call.id)
+                problems.pop(call.id, None)
+        except StoreError:
+            raise
+        except SaysoError as error:
+            problems[call.id] = str(error)
+    return decided, problems
+
+
+def decision_on(
+    call: Call, answer: PartAnswer, request: ChatRequest, *, recipe: bool
+) -> Decision | None:
+    """Return the decision that an answer means, bound to what was shown; None if it means none."""
+    if answer.state == "approval-responded":
+        decision = _confirmed(call, answer, request)
+    elif call.status is CallStatus.IN_DOUBT:
+        return None  # only a card says what is in doubt
+    elif call.kind == "question" or "approve" not in call.terms.allowed:
+        decision = _answered(call, answer)
+    elif recipe and call.rev == 1 and answer.state == "output-available":
+        decision = _said(call, answer)
+    else:
+        return None
+    if decision is None:
+        return None
+    in_doubt = call.status is CallStatus.IN_DOUBT
+    seen = codec.digest(doubt_envelope(call)) if in_doubt else call.digest
+    return replace(decision, seen_digest=seen)
+
+
+def _confirmed(call: Call, answer: PartAnswer, request: ChatRequest) -> Decision | None:
+    """Return the decision of a card. Its id names the request and the revision that it showed."""
+    if type(answer.approved) is not bool:
+        return None
+    if answer.approval != approval_id(call):
+        raise Conflict(_CHANGED)
+    if not answer.approved:
+        return Reject(answer.reason)
+    _check_shown(call, answer)
+    if answer.approval in request.results:
+        return Respond(request.results[answer.approval])
+    if answer.approval not in request.edits:
+        return Approve()
+    edits = request.edits[answer.approval]
+    if not isinstance(edits, dict):
+        raise InvalidDecision("pass the edited arguments as an object", "args")
+    return Edit({**codec.loads(call.args), **edits})
+
+
+def _said(call: Call, answer: PartAnswer) -> Decision | None:
+    """Return the decision of the recipe's Yes or No; any other output of a waiting call is
+    ignored."""
+    if answer.output == APPROVAL.NO:
+        return Reject()
+    if answer.output != APPROVAL.YES:
+        return None
+    _check_shown(call, answer)
+    return Approve()
+
+
+def _check_shown(call: Call, answer: PartAnswer) -> None:
+    """Raise ``Conflict`` if the client showed other arguments than the stored ones."""
+    if answer.has_input and answer.input != codec.loads(call.args):
+        raise Conflict(_CHANGED)
+
+
+def _answered(call: Call, answer: PartAnswer) -> Decision | None:
+    """Return the answer to a question, or the result of a tool without a body."""
+    if answer.state == "output-error":
+        return Reject(answer.error)
+    if answer.state != "output-available":
+        return None
+    return Respond(_unwrapped(call, answer.output) if call.kind == "question" else answer.output)
+
+
+def _unwrapped(call: Call, output: Json) -> Json:
+    """Return a bare answer, also from the form in which models read it."""
+    rules = codec.loads(call.args)["schema"] or {}
+    wrapped = isinstance(output, dict) and set(output) == {"answer"}
+    return output["answer"] if wrapped and "answer" not in rules.get("properties", {}) else output

@@ -90,7 +90,7 @@ _MOST_REMEMBERED = 1000
 _SAID = frozenset(("ToolCalled", "Requested"))
 _MOVED = frozenset(("ToolEnded", "ToolPaused", "ToolClosed"))
 #: Of the other events, only text and answers change what is shown.
-_RINGS = _SAID | _MOVED | {"Text", "Answered"}
+_WAKES = _SAID | _MOVED | {"Text", "Answered"}
 
 #: A message: its chat, the id that the client gave it, and its text.
 Said = tuple[str, str, str]
@@ -118,9 +118,9 @@ class AgentListener:
         self._lock = fork_safe_lock()
         #: The signals of each thread. Tuples are replaced, never changed, so reads need no lock.
         self._signals: dict[str, tuple[ChangeSignal, ...]] = {}
-        agent.listeners.append(self.hear)
+        agent.listeners.append(self.on_event)
 
-    def hear(self, event: Any) -> None:
+    def on_event(self, event: Any) -> None:
         """Handle an event. The agent calls this, in whichever OS thread it runs."""
         kind = type(event).__name__
         if kind == "ModelAsked":
@@ -129,7 +129,7 @@ class AgentListener:
             self.drafts[event.run].text += event.text
         elif kind in ("Ended", "Broke"):
             self.drafts.pop(event.run, None)
-        if kind in _RINGS:
+        if kind in _WAKES:
             answered = event.request.id if kind == "Answered" else ""
             for signal in self._signals.get(event.thread, ()):
                 signal.notify(kind in _SAID, kind in _MOVED, answered)
@@ -210,7 +210,7 @@ class ChangeSignal:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._news = Changes()
-        self._rung = False
+        self._woken = False
         self._waiter: asyncio.Future[None] | None = None
         #: When it may wake again, and the timer for that.
         self._next = self._loop.time() + _TOGETHER_SECONDS
@@ -222,14 +222,14 @@ class ChangeSignal:
     def notify(self, stale: bool = True, calls: bool = False, answered: str = "") -> None:
         """Report a change, from any OS thread. Without arguments set, there is new text."""
         if _running_loop() is self._loop:
-            self._heard(stale, calls, answered)
+            self._add_change(stale, calls, answered)
             return
         try:
-            self._loop.call_soon_threadsafe(self._heard, stale, calls, answered)
+            self._loop.call_soon_threadsafe(self._add_change, stale, calls, answered)
         except RuntimeError:
             self.close()  # the loop was closed, so nothing waits
 
-    def _heard(self, stale: bool, calls: bool, answered: str) -> None:
+    def _add_change(self, stale: bool, calls: bool, answered: str) -> None:
         news = self._news
         news.stale = news.stale or stale
         news.calls = news.calls or calls
@@ -246,7 +246,7 @@ class ChangeSignal:
             self._later.cancel()
             self._later = None
         self._next = self._loop.time() + _TOGETHER_SECONDS
-        self._rung = True
+        self._woken = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -263,15 +263,15 @@ class ChangeSignal:
     async def wait(self, seconds: float) -> bool:
         """Wait for a change. Return whether one came within ``seconds``."""
         if self._subscription is None:
-            if await self._rang(min(_QUIET_SECONDS, seconds)):
+            if await self._woken_within(min(_QUIET_SECONDS, seconds)):
                 return True
             self._subscription = self._store.subscribe(self.thread, self.notify)
             self._news.stale = True  # by changes before the subscription
             return True
-        return await self._rang(seconds)
+        return await self._woken_within(seconds)
 
-    async def _rang(self, seconds: float) -> bool:
-        if not self._rung:
+    async def _woken_within(self, seconds: float) -> bool:
+        if not self._woken:
             self._waiter = waiter = self._loop.create_future()
             over = self._loop.call_later(seconds, _release, waiter)
             try:
@@ -279,8 +279,8 @@ class ChangeSignal:
             finally:
                 over.cancel()
                 self._waiter = None
-        rung, self._rung = self._rung, False
-        return rung
+        woken, self._woken = self._woken, False
+        return woken
 
     def news(self) -> Changes:
         """Return what has changed since the last call."""

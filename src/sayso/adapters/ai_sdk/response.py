@@ -24,8 +24,19 @@ from sayso.adapters.ai_sdk.live import (
     RunTask,
     resume_run,
 )
-from sayso.adapters.ai_sdk.views import CARD_TYPE, Reply, RunView, ToolView, tool_views, words_of
-from sayso.adapters.ai_sdk.wire import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, Chunk, frame
+from sayso.adapters.ai_sdk.views import (
+    CARD_TYPE,
+    DONE,
+    KEEP_ALIVE,
+    KEEP_ALIVE_SECONDS,
+    Chunk,
+    Reply,
+    RunView,
+    ToolView,
+    frame,
+    tool_views,
+    words_of,
+)
 from sayso.errors import SaysoError
 from sayso.redaction import redact
 from sayso.rows import LIVE, Call, RunStatus
@@ -62,19 +73,19 @@ class ChatResponse:
         It listens from now on, so a view that was read just now need not be read again.
         """
         signal = ChangeSignal(self.view.store, self.view.thread, self.listener)
-        told = self._told(signal)
-        weakref.finalize(told, signal.close)  # the client may disconnect before the first frame
-        return told
+        frames = self._frames(signal)
+        weakref.finalize(frames, signal.close)  # the client may disconnect before the first frame
+        return frames
 
-    async def _told(self, signal: ChangeSignal) -> AsyncGenerator[str, None]:
+    async def _frames(self, signal: ChangeSignal) -> AsyncGenerator[str, None]:
         named = {"messageId": self.message} if self.message else {}
         text = frame({"type": "start", **named})
         end: Chunk | None = None
         with closing(signal):
             try:
                 if self.view.run is None:
-                    await self._look()
-                while await self._goes_on(signal):
+                    await self._read_all()
+                while await self._has_more(signal):
                     text += "".join(map(frame, self._news()))
                     if text:
                         yield text
@@ -83,11 +94,11 @@ class ChatResponse:
                         yield KEEP_ALIVE
                     await self._catch_up(signal.news())
             except SaysoError as error:  # the store cannot be reached
-                end = {"type": "error", "errorText": _told(error)}
+                end = {"type": "error", "errorText": _error_text(error)}
         text += "".join(map(frame, self._news()))
         yield text + "".join(map(frame, self.writer.finish(end or self._end()))) + DONE
 
-    async def _look(self) -> None:
+    async def _read_all(self) -> None:
         """Read everything again, including what the task wrote if it was over before."""
         self._over = self.run_task is not None and self.run_task.task.done()
         await read(self.view.store, self.view.refresh)
@@ -96,18 +107,18 @@ class ChatResponse:
         """Read what has changed, and no more."""
         view = self.view
         if news.stale:
-            await self._look()
+            await self._read_all()
         elif news.calls or (news.answered and any(c.id in news.answered for c in view.waiting)):
             await read(view.store, view.refresh_calls)
 
-    async def _goes_on(self, signal: ChangeSignal) -> bool:
+    async def _has_more(self, signal: ChangeSignal) -> bool:
         """Whether there is more to come. Resumes a run that is ready and that nothing advances."""
         run_task = self.run_task
         if run_task is not None and not run_task.task.done():
             signal.watch(run_task.task)
             return True
         if run_task is not None and not self._over:
-            await self._look()  # the task may have ended during the last read
+            await self._read_all()  # the task may have ended during the last read
         run = self.view.run
         if (run_task is not None and run_task.error is not None) or run is None or self.view.still:
             return False
@@ -130,7 +141,7 @@ class ChatResponse:
     def _end(self) -> Chunk:
         error = None if self.run_task is None else self.run_task.error
         if error is not None:
-            return {"type": "error", "errorText": _told(error)}
+            return {"type": "error", "errorText": _error_text(error)}
         run = self.view.run
         if run is None or run.status is RunStatus.DONE:
             return {"type": "finish", "finishReason": "stop"}
@@ -143,7 +154,7 @@ class ChatResponse:
         return {"type": "error", "errorText": run.output or "the run failed"}
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error's text for the browser: our own errors say what to do, others are only
     logged."""
     if isinstance(error, SaysoError):
@@ -209,7 +220,7 @@ class StreamWriter:
         self._problems = problems or {}
         self._steps = held.steps
         self._tools = held.tools
-        self._strangers = held.last
+        self._unknown = held.last
         self._cards: dict[str, Json] = {}
         #: The rows of each call of the last step as they were last sent.
         self._rows: dict[str, tuple[Call | None, ...]] = {}
@@ -253,8 +264,8 @@ class StreamWriter:
     def finish(self, chunk: Chunk) -> Iterator[Chunk]:
         """Send the last chunks. Calls that the client shows and the store does not know are
         closed too."""
-        yield from self._hush()
-        for name in sorted(self._strangers):
+        yield from self._end_text()
+        for name in sorted(self._unknown):
             yield {"type": "tool-output-error", "toolCallId": name, "errorText": _UNKNOWN}
         if self._stepping:
             yield {"type": "finish-step"}
@@ -263,7 +274,7 @@ class StreamWriter:
     # -- steps and text
 
     def _step(self, index: int) -> Iterator[Chunk]:
-        yield from self._hush()
+        yield from self._end_text()
         if self._stepping:
             yield {"type": "finish-step"}
         yield {"type": "start-step"}
@@ -277,7 +288,7 @@ class StreamWriter:
             return
         if not text.startswith(self._said):
             # The model was called again, and text that was sent cannot be taken back.
-            yield from self._hush()
+            yield from self._end_text()
             self._said, self._block = "", self._block + 1
         rest = text[len(self._said) :]
         if rest:
@@ -287,13 +298,13 @@ class StreamWriter:
             yield {"type": "text-delta", "id": self._text_id, "delta": rest}
             self._said = text
         if whole:
-            yield from self._hush()
+            yield from self._end_text()
 
     @property
     def _text_id(self) -> str:
         return f"{self._steps}.{self._block}"
 
-    def _hush(self) -> Iterator[Chunk]:
+    def _end_text(self) -> Iterator[Chunk]:
         if self._writing:
             self._writing = False
             yield {"type": "text-end", "id": self._text_id}
@@ -302,10 +313,10 @@ class StreamWriter:
 
     def _tool(self, view: ToolView) -> Iterator[Chunk]:
         old = self._tools.get(view.id)
-        self._strangers.discard(view.id)
+        self._unknown.discard(view.id)
         new = ClientTool(_state(view), view.input, view.approval)
         if old is None or old != new:
-            yield from self._moved(view, old, new)
+            yield from self._changes(view, old)
             self._tools[view.id] = new
         if view.card is not None:
             problem = self._problems.get(view.id) if view.pending else None
@@ -314,9 +325,11 @@ class StreamWriter:
                 self._cards[view.id] = data
                 yield {"type": CARD_TYPE, "id": view.id, "data": data}
 
-    def _moved(self, view: ToolView, old: ClientTool | None, new: ClientTool) -> Iterator[Chunk]:
+    def _changes(self, view: ToolView, old: ClientTool | None) -> Iterator[Chunk]:
         has_card = old is not None and old.approval == view.approval
-        if old is None or old.input != view.input or _goes_back(view, old):
+        # The client may show an answer that did not count.
+        undone = view.pending and old is not None and old.state.startswith("output-")
+        if old is None or old.input != view.input or undone:
             yield {
                 "type": "tool-input-available",
                 "toolCallId": view.id,
@@ -353,8 +366,3 @@ def _state(view: ToolView) -> str:
     if view.pending and view.approval:
         return "approval-requested"
     return "input-available"
-
-
-def _goes_back(view: ToolView, old: ClientTool) -> bool:
-    """Whether the client shows an answer that did not count."""
-    return view.pending and old.state.startswith("output-")

@@ -1,6 +1,7 @@
 """A chat as the store has it, and as a page shows it: replies, tool parts, cards and UIMessages.
 
-Read top to bottom: ``RunView`` reads a run with its replies and the rows of their calls;
+Read top to bottom: the frames of UI message stream v1, and the helpers of the cookbook's
+human-in-the-loop recipe; ``RunView`` reads a run with its replies and the rows of their calls;
 ``ToolView`` is a call in one of the few states that the client knows; ``card_of`` is the request
 behind it, as a data part that any version of the client accepts; the last two functions build whole
 messages.
@@ -10,16 +11,87 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso import codec, text
-from sayso.adapters.ai_sdk.wire import DENIED, Chunk, approval_id
 from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, words_for_others
 from sayso.redaction import redact
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
-from sayso.types import Json, Reviewer, moment
+from sayso.types import Json, Reviewer, ToolCall, Verdict, moment
 from sayso.views import content_of, decision_made, is_request, public_status
+
+if TYPE_CHECKING:
+    from sayso.agent import Agent
+    from sayso.agent.tool import Tool
+    from sayso.policy import Rule
+
+
+Chunk: TypeAlias = dict[str, Any]
+
+HEADERS: Mapping[str, str] = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache",
+    "connection": "keep-alive",
+    "x-vercel-ai-ui-message-stream": "v1",
+    "x-accel-buffering": "no",
+}
+KEEP_ALIVE = ": keep-alive\n\n"
+KEEP_ALIVE_SECONDS = 15.0
+DONE = "data: [DONE]\n\n"
+
+
+def frame(chunk: Chunk) -> str:
+    """Return one chunk as a server-sent event."""
+    return f"data: {codec.dumps(chunk)}\n\n"
+
+
+def approval_id(call: Call) -> str:
+    """Return the id of a card: the request and the revision that it shows.
+
+    A call in doubt is another question than before, so its card has another id.
+    """
+    doubt = "d" if call.status is CallStatus.IN_DOUBT else ""
+    return f"{call.id}.r{call.rev}{doubt}"
+
+
+# -- the recipe
+
+
+class APPROVAL:
+    """The two answers that page and server share."""
+
+    YES = "Yes, confirmed."
+    NO = "No, denied."
+
+
+#: The output of a denied call, as the recipe's server sends it.
+DENIED = "Error: User denied access to tool execution"
+
+
+def tools_requiring_confirmation(agent: Agent) -> list[str]:
+    """Return the names of the tools that may need a Yes or No, by the policy or by themselves."""
+    rules, now = agent.gate.policy.rules, moment(agent.store.now())
+    return [tool.name for tool in agent.tools.values() if _may_ask(tool, agent.name, rules, now)]
+
+
+def _may_ask(tool: Tool, agent: str, rules: tuple[Rule, ...], now: datetime) -> bool:
+    """Questions, and tools without a body, are answered instead of confirmed."""
+    if tool.function is None:
+        return False
+    for rule in rules:
+        if rule.unmet(ToolCall(tool.name, {}), agent, now) in ("tool", "agent"):
+            continue
+        if rule.verdict == Verdict.ASK:
+            return True
+        if rule.when is None and rule.hours is None and rule.days is None:
+            return False  # it always matches, so later rules do not count
+    return tool.needs_approval is not False
+
+
+# -- a run and its replies
+
 
 _PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 
@@ -242,7 +314,7 @@ def tool_views(slot: Slot, *, recipe: bool, guest: Reviewer | None = None) -> li
     if guest is None:
         return [tool_view(call, recipe=recipe) for call in calls]
     return [
-        _masked(tool_view(call, recipe=recipe)) if may_see(guest, call) else _veiled(call)
+        _masked(tool_view(call, recipe=recipe)) if may_see(guest, call) else _name_only(call)
         for call in calls
     ]
 
@@ -254,10 +326,10 @@ def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
     """
     if guest is None:
         return [reply.text for reply in replies]
-    veiled = words_for_others(guest, map(_calls_of, replies))
+    withheld = words_for_others(guest, map(_calls_of, replies))
     return [
         WORDS_FOR_OTHERS if others and reply.text else str(redact(reply.text).value)
-        for reply, others in zip(replies, veiled, strict=True)
+        for reply, others in zip(replies, withheld, strict=True)
     ]
 
 
@@ -281,7 +353,7 @@ def _masked(view: ToolView) -> ToolView:
     return replace(view, input=input, end=end, card=card, reason=redact(view.reason).value)
 
 
-def _veiled(call: Call) -> ToolView:
+def _name_only(call: Call) -> ToolView:
     """Return the view of a call for other reviewers: its name, and whether it is over."""
     end = None if call.status in OPEN else _output(_FOR_OTHERS)
     return ToolView(call.id, _name(call), {}, end=end)

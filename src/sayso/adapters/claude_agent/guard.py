@@ -305,7 +305,7 @@ class Turn:
             with warnings.catch_warnings():
                 # It says that some calls do not reach can_use_tool. All of them reach the hook.
                 warnings.simplefilter("ignore", CanUseToolShadowedWarning)
-                await client.connect(_spoken(prompt))
+                await client.connect(_prompt_stream(prompt))
             ended = await self._listen(client)
         except SaysoError:
             await client.interrupt()  # at once: to disconnect is to wait for it
@@ -407,8 +407,8 @@ class Turn:
 
     def _gated(self, tool: SdkMcpTool[Any]) -> SdkMcpTool[Any]:
         async def handler(args: dict[str, Any]) -> dict[str, Any]:
-            id = self._taken(tool.name, args)
-            block = await self._ended(id, tool.name, args)
+            id = self._id_of_call(tool.name, args)
+            block = await self._run_own_tool(id, tool.name, args)
             if block is None:
                 return {"content": [{"type": "text", "text": _WAITS}], "is_error": True}
             content = block["content"]
@@ -418,7 +418,7 @@ class Turn:
         schema = self.guarded._own_tools[tool.name].parameters
         return replace(tool, input_schema=dict(schema), handler=handler)
 
-    def _taken(self, name: str, args: Mapping[str, Any]) -> str:
+    def _id_of_call(self, name: str, args: Mapping[str, Any]) -> str:
         """Return the id of the call: Claude Code does not pass it on to the tool."""
         wanted = codec.canonical(dict(args))
         for place, (tool, written, id) in enumerate(self._next):
@@ -440,7 +440,7 @@ class Turn:
         if id is None or self._error is not None:
             return _deny("Nothing was run: the call has no id, or the run has failed.")
         if input.get("agent_id"):
-            return await self._of_sub_agent(id, name, args)
+            return await self._decide_sub_agents_call(id, name, args)
         await asyncio.wait_for(self._event(id).wait(), 60)
         try:
             await self._save()
@@ -448,9 +448,9 @@ class Turn:
                 short = name.removeprefix(f"mcp__{SERVER}__")
                 self._next.append((short, codec.canonical(args).decode(), id))
                 return self._clear(id, args)
-            return await self._of_others(id, name, args, asks=False)
+            return await self._decide_claudes_call(id, name, args, asks=False)
         except (SaysoError, Paused) as error:
-            return self._failed(error)
+            return self._keep_error(error)
 
     async def _may_use(
         self, name: str, args: dict[str, Any], context: ToolPermissionContext
@@ -460,9 +460,9 @@ class Turn:
         id = context.tool_use_id or ""
         if id and id not in self._cleared and not context.agent_id:
             try:
-                said = await self._of_others(id, name, args, asks=True)
+                said = await self._decide_claudes_call(id, name, args, asks=True)
             except (SaysoError, Paused) as error:
-                said = self._failed(error)
+                said = self._keep_error(error)
             if id not in self._cleared:
                 why = said["hookSpecificOutput"]["permissionDecisionReason"]
                 return PermissionResultDeny(message=why)
@@ -486,12 +486,12 @@ class Turn:
             done = [block for id, block in self._results.items() if id not in self._waiting]
             await self.log.add_results(done)
         except SaysoError as error:
-            self._failed(error)
+            self._keep_error(error)
         if self.waits or self._error is not None:
             return {"continue_": False, "stopReason": "A call waits for a decision."}
         return {}
 
-    def _failed(self, error: BaseException) -> Any:
+    def _keep_error(self, error: BaseException) -> Any:
         self._error = self._error or error
         return _deny(f"Nothing was run: {error}")
 
@@ -506,7 +506,7 @@ class Turn:
                 self._unsaved = [one for one in self._unsaved if one[0] != id]
                 await self.log.add_reply(id, blocks)
 
-    async def _ended(self, id: str, name: str, args: Mapping[str, Any]) -> Block | None:
+    async def _run_own_tool(self, id: str, name: str, args: Mapping[str, Any]) -> Block | None:
         """Take a call of one of our tools to its end. Return its result; None if it waits."""
         tool, own = self.guarded.tools[name], self.guarded._own_tools[name]
 
@@ -514,20 +514,22 @@ class Turn:
         try:
             outcome = await outcome_in_words(self.log.calls, call)
         except Paused:
-            self._wait_for(id)
+            self._mark_waiting(id)
             return None
         except SaysoError as error:
-            self._failed(error)
+            self._keep_error(error)
             return result_block(id, f"Nothing was run: {error}", is_error=True)
         block = _result(id, outcome)
         self._results[id] = block
         return block
 
-    def _wait_for(self, id: str) -> None:
+    def _mark_waiting(self, id: str) -> None:
         self.waits = True
         self._waiting.add(id)
 
-    async def _of_others(self, id: str, name: str, args: dict[str, Any], *, asks: bool) -> Any:
+    async def _decide_claudes_call(
+        self, id: str, name: str, args: dict[str, Any], *, asks: bool
+    ) -> Any:
         """Decide whether Claude Code may make a call of one of its own tools, or of a server."""
         calls = self.log.calls
         terms = await policy_terms(
@@ -547,7 +549,7 @@ class Turn:
         try:
             outcome = await calls.outcome(call)
         except Paused:
-            self._wait_for(id)
+            self._mark_waiting(id)
             return _deny(_WAITS)
         if not outcome.ok or outcome.by_person:
             return _deny(outcome.text)
@@ -565,7 +567,7 @@ class Turn:
                     return row
         return None
 
-    async def _of_sub_agent(self, id: str, name: str, args: dict[str, Any]) -> Any:
+    async def _decide_sub_agents_call(self, id: str, name: str, args: dict[str, Any]) -> Any:
         """Judge a call inside a sub-agent, which cannot wait: what needs a decision is denied."""
         own = self.guarded.own_tool(name)
         terms = await policy_terms(
@@ -591,12 +593,12 @@ class Turn:
             id, name = block["id"], block["name"]
             short = name.removeprefix(f"mcp__{SERVER}__")
             if short in self.guarded.tools:
-                result = await self._ended(id, short, block["input"])
+                result = await self._run_own_tool(id, short, block["input"])
             elif name != short:
                 gone = await log.calls.gone(id, short)
                 result = result_block(id, gone.text, is_error=True)
             else:
-                result = await self._told(id)
+                result = await self._result_of_claudes_call(id)
             if self._error is not None:
                 raise self._error
             if result is not None:
@@ -604,13 +606,13 @@ class Turn:
         if self.waits:
             raise Paused(log.run, ())
 
-    async def _told(self, id: str) -> Block | None:
+    async def _result_of_claudes_call(self, id: str) -> Block | None:
         """Return what the model is told about a call of Claude Code's own; None if it waits."""
         row = await self.log.calls.find(id)
         if row is None:
             return result_block(id, "It is not known whether this call was made.", is_error=True)
         if row.status is CallStatus.ASKED or row.status is CallStatus.IN_DOUBT:
-            self._wait_for(id)
+            self._mark_waiting(id)
             return None
         if row.status is CallStatus.READY:
             changed = "" if row.original is None else " Its arguments were changed."
@@ -621,7 +623,7 @@ class Turn:
         return result_block(id, outcomes.why_not(row), is_error=True)
 
 
-async def _spoken(prompt: Any) -> AsyncIterator[dict[str, Any]]:
+async def _prompt_stream(prompt: Any) -> AsyncIterator[dict[str, Any]]:
     yield {"type": "user", "message": {"role": "user", "content": prompt}}
 
 

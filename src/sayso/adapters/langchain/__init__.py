@@ -8,7 +8,7 @@ worker``. ``HumanInTheLoopMiddleware`` is a drop-in for LangChain's own, with a 
 It uses the two wrappers of ``ToolNode``, ``interrupt()``, and the state of a thread. It does not
 touch checkpoints, adds no node, and calls no model.
 
-Read ``guard.py`` first, then ``reach.py``, ``tools.py``, ``interrupts.py`` and ``middleware.py``.
+Read ``guard.py`` first, then ``tools.py``, ``interrupts.py`` and ``middleware.py``.
 """
 
 from __future__ import annotations

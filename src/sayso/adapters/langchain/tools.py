@@ -131,27 +131,27 @@ class ToolGate:
         async def run(changed: ToolCallRequest) -> Any:
             return handler(changed)
 
-        return run_blocking(lambda: self._called(request, run))
+        return run_blocking(lambda: self._with_config(request, run))
 
     async def awrap(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         """Guard a call; the ``awrap_tool_call`` of a tool node."""
-        return await self._called(request, handler)
+        return await self._with_config(request, handler)
 
     def thread(self, config: Mapping[str, Any]) -> FrameworkThread:
         """Return the thread that a config names."""
         return FrameworkThread(self.gate, thread_id(config), policy=self.policy)
 
-    async def _called(
+    async def _with_config(
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         known = var_child_runnable_config.get()
         # Inside a sequence, LangChain does not set the config for later steps.
         with context_value(var_child_runnable_config, known or request.runtime.config):
-            return await self._settled(request, run)
+            return await self._run_gated(request, run)
 
-    async def _settled(
+    async def _run_gated(
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         made, config = request.tool_call, request.runtime.config
@@ -181,7 +181,7 @@ class ToolGate:
                 outcome = await thread.outcome(call)
                 if isinstance(outcome.value, Handover):
                     raise outcome.value.cause
-                return self._told(request, outcome)
+                return self._result(request, outcome)
             except InterruptSignal as bubble:
                 raise bubble.cause from None
             except Conflict:
@@ -190,7 +190,7 @@ class ToolGate:
             except Paused:
                 continue  # asked just now, or in doubt: interrupt on the next pass
 
-    def _told(self, request: ToolCallRequest, outcome: Outcome) -> Result:
+    def _result(self, request: ToolCallRequest, outcome: Outcome) -> Result:
         """Return the result of a call. The model is told of a refusal, even where LangChain would
         make the tool's result the output (``return_direct``)."""
         result = result_for(outcome, request.tool_call, self.notice)

@@ -4,6 +4,11 @@
 then lets the SDK's ``Runner`` make every step. While a run waits, the SDK's ``RunState`` is stored
 with it. The state is only a shortcut: the log alone leads to the same place. So a state that this
 version of the SDK cannot read, or whose tool is gone, is ignored.
+
+Code that was written for the SDK reads ``result.interruptions``, ``item.name``, ``item.arguments``
+and ``result.final_output``, decides with ``result.to_state()`` and ``state.approve(item)``, and
+passes the state to ``Runner.run``. All of it works on what a guarded agent returns; underneath are
+the requests and the state of the gate.
 """
 
 from __future__ import annotations
@@ -11,8 +16,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any, TypedDict, Unpack, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, TypedDict, Unpack, cast
 
 from agents import (
     Agent,
@@ -23,26 +28,27 @@ from agents import (
     RunErrorHandlers,
     RunHooks,
     RunResultStreaming,
-    RunState,
     ToolApprovalItem,
     UserError,
 )
 from agents import Runner as SdkRunner
 from agents import RunResult as SdkRunResult
+from agents import RunState as SdkRunState
 
 from sayso import codec
-from sayso.adapters import agents
+from sayso.adapters.agents import Stream as EventStream
+from sayso.adapters.agents import StreamingAgent, listener
 from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
 from sayso.adapters.openai_agents.reach import Wiring, check_guarded
-from sayso.adapters.openai_agents.results import Interruption, Result, State
 from sayso.adapters.openai_agents.tools import (
+    ALWAYS,
     CHANNEL,
     close_answered,
     framework_tools,
     hosted_outcome,
 )
-from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.errors import InvalidCall, InvalidDecision, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
@@ -53,14 +59,123 @@ from sayso.gate.framework import (
     within,
 )
 from sayso.gate.options import check_known
-from sayso.gate.run_result import RunState as GateState
+from sayso.gate.run_result import RunResult, RunState
 from sayso.policy import Policy
 from sayso.rows import Call
 from sayso.sync import read
 from sayso.types import Request, Reviewer
 
 
-class Stream(agents.Stream):
+class Named(str):
+    """A name that can also be read as ``.name``, like that of the SDK's object."""
+
+    __slots__ = ("description",)
+
+    description: str
+
+    def __new__(cls, name: str, description: str = "") -> Named:
+        made = super().__new__(cls, name)
+        made.description = description
+        return made
+
+    @property
+    def name(self) -> str:
+        """The name as a plain string."""
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Interruption(Request):
+    """A pending request with the attributes of the SDK's ``ToolApprovalItem``."""
+
+    type: ClassVar[str] = "tool_approval_item"
+
+    #: The SDK's id of the call, with those of the calls around it.
+    call_id: str = ""
+
+    @classmethod
+    def of(cls, call: Call, request: Request) -> Interruption:
+        """Return a request as an interruption."""
+        known = {one.name: getattr(request, one.name) for one in fields(request)}
+        known["agent"] = Named(request.agent)
+        if request.tool is not None:
+            known["tool"] = Named(request.tool, request.description)
+        return cls(**known, call_id=call.key)
+
+    @property
+    def tool_name(self) -> str | None:
+        """The name of the tool; None for a question."""
+        return None if self.tool is None else str(self.tool)
+
+    name = tool_name
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON, with every default: exactly what an approval would run."""
+        return json.dumps(dict(self.args), ensure_ascii=False)
+
+
+class State(RunState):
+    """A run that waits, with the signatures of the SDK's ``RunState``."""
+
+    __slots__ = ()
+
+    def approve(  # type: ignore[override]
+        self, request: Request | str, always_approve: bool = False, *, by: str = "user"
+    ) -> None:
+        """Stage an approval. ``always_approve`` also makes it a grant of ``by`` for the tool, for
+        the rest of this run."""
+        super().approve(request, by=by, grant=ALWAYS if always_approve else None)
+
+    def reject(
+        self,
+        request: Request | str,
+        message: str = "",
+        *,
+        rejection_message: str | None = None,
+        always_reject: bool = False,
+        by: str = "user",
+    ) -> None:
+        """Stage a rejection with its reason. Raises ``InvalidDecision`` for ``always_reject``."""
+        if always_reject or not isinstance(message, str):
+            raise InvalidDecision(
+                "nobody can reject calls that were not made yet: reject this one, and give the "
+                "policy a rule that denies the tool",
+                "always_reject",
+            )
+        super().reject(request, rejection_message or message, by=by)
+
+    def get_interruptions(self) -> list[Request]:
+        """Return the pending requests."""
+        return list(self.interruptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(RunResult):
+    """What a guarded agent returns, with the attributes of the SDK's result."""
+
+    interruptions: tuple[Interruption, ...] = ()
+
+    @property
+    def final_output(self) -> Any:
+        """The output of the last agent, in its ``output_type``; None while the run waits."""
+        return self.output
+
+    def final_output_as(self, cls: Any, raise_if_incorrect_type: bool = False) -> Any:
+        """Return the output; raise ``TypeError`` if that is wanted and it has another type."""
+        if raise_if_incorrect_type and not isinstance(self.output, cls):
+            raise TypeError(f"Final output is not of type {cls.__name__}")
+        return self.output
+
+    def to_state(self) -> RunState:
+        """Return the state, on which decisions are staged."""
+        return self.state
+
+
+# -- running and resuming
+
+
+class Stream(EventStream):
     """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the result.
 
     Code that was written for the SDK's stream reads the same from ``stream_events()``,
@@ -81,7 +196,7 @@ class Stream(agents.Stream):
         """The output, once the stream has ended."""
         return self.result.output
 
-    def to_state(self) -> GateState:
+    def to_state(self) -> RunState:
         """Return the state, once the stream has ended."""
         return self.result.state
 
@@ -117,7 +232,7 @@ def guard(
     return Guarded(agent, gate, policy, ungated=ungated, **options)
 
 
-class Guarded(agents.StreamingAgent[ItemLog, Stream]):
+class Guarded(StreamingAgent[ItemLog, Stream]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
@@ -154,17 +269,17 @@ class Guarded(agents.StreamingAgent[ItemLog, Stream]):
     # -- driven by us
 
     async def begin(self, input: Any, thread: str) -> Any:
-        active, log = await self._enter(thread)
+        active, log = await self._open_run(thread)
         await log.say_input(input)
-        return await self._go(active, log)
+        return await self._run_turn(active, log)
 
     async def go_on(self, thread: str) -> Any:
-        active, log = await self._enter(thread)
+        active, log = await self._open_run(thread)
         if log.answer is not None:
             return self.output_types.load(log.answer)
         if log.input is None:
             raise Paused(active.calls.run, ())  # driven by hand: we cannot continue it
-        return await self._go(active, log)
+        return await self._run_turn(active, log)
 
     def place(self) -> Within | None:
         """Return a place only inside a tool of another agent of the SDK, whose log can hold the
@@ -181,7 +296,7 @@ class Guarded(agents.StreamingAgent[ItemLog, Stream]):
         calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
         active = ActiveRun(calls, around.log, self._config)
         with active.open(), active.inside(place.key):
-            result = await self._played(input, resumed=False)
+            result = await self._run_sdk(input, resumed=False)
         if active.stopped or result.interruptions:
             raise Paused(place.run, ())
         return result.final_output
@@ -196,11 +311,11 @@ class Guarded(agents.StreamingAgent[ItemLog, Stream]):
     def known_tools(self) -> Iterable[FrameworkTool]:
         return [tool for agent in self._agents for tool in framework_tools(agent)]
 
-    async def _enter(self, thread: str) -> tuple[ActiveRun, ItemLog]:
+    async def _open_run(self, thread: str) -> tuple[ActiveRun, ItemLog]:
         log = await self.open_log(thread)
         return ActiveRun(log.calls, log, self._config), log
 
-    async def _go(self, active: ActiveRun, log: ItemLog) -> Any:
+    async def _run_turn(self, active: ActiveRun, log: ItemLog) -> Any:
         with active.open():
             state = await restored_state(active, log, self.agent, self._context)
             result = await self._run(active, log, state)
@@ -214,7 +329,7 @@ class Guarded(agents.StreamingAgent[ItemLog, Stream]):
         """Let the SDK run until it ends or needs approval."""
         start = log.conversation() if state is None else state
         while True:
-            result = await self._played(start, resumed=start is state)
+            result = await self._run_sdk(start, resumed=start is state)
             if active.stopped:
                 raise Paused(active.calls.run, ())
             if not result.interruptions:
@@ -226,16 +341,16 @@ class Guarded(agents.StreamingAgent[ItemLog, Stream]):
             start = state = result.to_state()
             await approve_settled(active, ready, state.approve, state.reject)
 
-    async def _played(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
+    async def _run_sdk(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
         options = self._options if resumed else {**self._options, "context": self._context}
-        listener = agents.listener()
+        heard = listener()
         try:
             with self._wiring.active():
-                if listener is None:
+                if heard is None:
                     return await SdkRunner.run(self.agent, start, **options)
                 streamed = SdkRunner.run_streamed(self.agent, start, **options)
                 async for event in streamed.stream_events():
-                    listener(event)
+                    heard(event)
                 return streamed
         except UserError as error:
             if isinstance(error.__cause__, SaysoError):
@@ -278,7 +393,7 @@ class Runner:
     async def run(starting_agent: Guarded, input: Any, **options: Any) -> Result:
         """Run a guarded agent with the user's input, or continue it from a state."""
         _check_runner(starting_agent, options)
-        if isinstance(input, GateState):
+        if isinstance(input, RunState):
             return cast(Result, await starting_agent.resume(input))
         return cast(Result, await starting_agent.run(input))
 
@@ -286,7 +401,7 @@ class Runner:
     def run_sync(starting_agent: Guarded, input: Any, **options: Any) -> Result:
         """Run or continue a guarded agent, and wait for its result."""
         _check_runner(starting_agent, options)
-        if isinstance(input, GateState):
+        if isinstance(input, RunState):
             return cast(Result, starting_agent.resume_sync(input))
         return cast(Result, starting_agent.run_sync(input))
 
@@ -294,7 +409,7 @@ class Runner:
     def run_streamed(starting_agent: Guarded, input: Any, **options: Any) -> Stream:
         """Run or continue a guarded agent, and stream the SDK's events."""
         _check_runner(starting_agent, options)
-        if isinstance(input, GateState):
+        if isinstance(input, RunState):
             return starting_agent.stream_resume(input)
         return starting_agent.stream(input)
 
@@ -334,7 +449,7 @@ async def save_state(
 
 async def restored_state(
     active: ActiveRun, log: ItemLog, agent: Agent[Any], context: Any
-) -> RunState[Any, Any] | None:
+) -> SdkRunState[Any, Any] | None:
     """Return the stored state with the decisions made since; None if there is none to use."""
     run = await read(log.store, log.store.run, log.run)
     if run is None or not run.snapshot:
@@ -345,7 +460,7 @@ async def restored_state(
     # With a wrapper of our own, the cost of a decision does not grow with their number.
     wrapper: RunContextWrapper[Any] = RunContextWrapper(context=context)
     try:
-        state = await RunState.from_json(agent, kept["state"], context_override=wrapper)
+        state = await SdkRunState.from_json(agent, kept["state"], context_override=wrapper)
         items = state.get_interruptions()
         if not await _all_there(items, wrapper):
             return None

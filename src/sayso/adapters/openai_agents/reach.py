@@ -5,6 +5,8 @@ called. Any other agent starts with the SDK's ``Runner``, most often in the body
 lets one object stand in for its runner, and ours starts the guarded copy of such an agent while a
 guarded run is active. So it does not matter how the code that starts it came by the agent.
 
+Each copy has a ``LoggedModel``, which stores every reply before its calls are made.
+
 What the provider runs never comes back to us, and the SDK's shell, patch and computer tools run
 without a hook. Those are listed as not covered.
 """
@@ -13,9 +15,11 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import chain, count
 from typing import Any
 
 from agents import (
@@ -30,6 +34,10 @@ from agents import (
     HostedMCPTool,
     ImageGenerationTool,
     LocalShellTool,
+    Model,
+    ModelResponse,
+    ModelSettings,
+    RunConfig,
     RunContextWrapper,
     RunResult,
     RunResultStreaming,
@@ -37,21 +45,29 @@ from agents import (
     Tool,
     WebSearchTool,
 )
+from agents.agent_output import AgentOutputSchemaBase
+from agents.models.interface import ModelTracing
+from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.sandbox import SandboxAgent
+from agents.usage import Usage
+from openai.types.responses import Response, ResponseCompletedEvent
 
-from sayso.adapters.openai_agents.messages import current_run
-from sayso.adapters.openai_agents.model import LoggedModel
+from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
 from sayso.adapters.openai_agents.tools import (
     check_hosted,
+    close_answered,
     guard_tool,
     guarded_tool_of,
     record_refusals,
+    requested_call,
     unless_refused,
 )
-from sayso.errors import InvalidCall
+from sayso.errors import InvalidCall, Paused
 from sayso.gate.coverage import Coverage
-from sayso.sync import context_value
+from sayso.gate.framework import FrameworkCall
+from sayso.gate.options import MAX_WORDS
+from sayso.sync import context_value, read
 
 _BY_PROVIDER = (WebSearchTool, FileSearchTool, CodeInterpreterTool, ImageGenerationTool)
 _WITHOUT_HOOK = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
@@ -318,3 +334,237 @@ def _list_hosted(tool: HostedMCPTool, where: str, coverage: Coverage) -> None:
         coverage.missed(where, "hosted MCP server", label, why)
     else:
         coverage.gated(where, "hosted MCP server", label, "the provider asks before each call")
+
+
+# -- the model of an agent, with a log
+
+
+class LoggedModel(Model):
+    """Wrap the model of one agent."""
+
+    def __init__(
+        self, agent: Agent[Any], model: str | Model | None, check: Callable[..., None]
+    ) -> None:
+        self.agent = agent
+        self.wrapped = model
+        #: Raises ``InvalidCall`` if a tool or a handoff would bypass the gate.
+        self._check = check
+        #: The real model, once it was needed: a run that only replays needs none.
+        self._used: Model | None = None
+
+    # -- called by the runner
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: Any,
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: ModelTracing,
+        **more: Any,
+    ) -> ModelResponse:
+        active = require_run(self.agent.name)
+        reply = await self._stored_reply(active, input)
+        if reply is None:
+            reply = await self._real_model(active.run_config).get_response(
+                system_instructions,
+                input,
+                model_settings,
+                tools,
+                output_schema,
+                handoffs,
+                tracing,
+                **more,
+            )
+            reply = await CallIds(active, input).of_all(reply)
+            await self._store_reply(active, reply)
+        await self._ask(active, reply.output, tools, handoffs)
+        return reply
+
+    async def stream_response(
+        self,
+        system_instructions: str | None,
+        input: Any,
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: ModelTracing,
+        **more: Any,
+    ) -> AsyncIterator[Any]:
+        active = require_run(self.agent.name)
+        reply = await self._stored_reply(active, input)
+        if reply is not None:
+            await self._ask(active, reply.output, tools, handoffs)
+            yield _completed(reply)
+            return
+        done: list[Any] = []
+        ids = CallIds(active, input)
+        async for event in self._real_model(active.run_config).stream_response(
+            system_instructions,
+            input,
+            model_settings,
+            tools,
+            output_schema,
+            handoffs,
+            tracing,
+            **more,
+        ):
+            if event.type in ("response.output_item.added", "response.output_item.done"):
+                event = event.model_copy(update={"item": await ids.of(event.item)})
+            if event.type == "response.output_item.done":
+                done.append(event.item)
+            if event.type == "response.completed":
+                reply = await ids.of_all(_reply(event.response, done))
+                whole = event.response.model_copy(update={"output": reply.output})
+                event = event.model_copy(update={"response": whole})
+                await self._store_reply(active, reply)
+                await self._ask(active, reply.output, tools, handoffs)
+            yield event
+
+    async def close(self) -> None:
+        if self._used is not None:
+            await self._used.close()
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
+        return None if self._used is None else self._used.get_retry_advice(request)
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        if self._used is not None:
+            await self._used._cleanup_on_run_end(owner)
+
+    # -- inside
+
+    def _real_model(self, config: RunConfig) -> Model:
+        """Return the real model, found as the runner finds it."""
+        chosen = self.wrapped if config.model is None else config.model
+        if not isinstance(chosen, Model):
+            chosen = config.model_provider.get_model(chosen)
+        self._used = chosen
+        return chosen
+
+    async def _stored_reply(self, active: ActiveRun, input: Any) -> ModelResponse | None:
+        """Return the stored reply, if there is one."""
+        if active.stopped:
+            raise Paused(active.calls.run, ())
+        with active.reports_errors():
+            await close_answered(active, input)
+        return None if active.log is None else active.log.next_response(active.path)
+
+    async def _store_reply(self, active: ActiveRun, reply: ModelResponse) -> None:
+        if active.log is not None:
+            with active.reports_errors():
+                await active.log.add_response(active.path, reply)
+
+    async def _ask(
+        self,
+        active: ActiveRun,
+        output: Sequence[Any],
+        tools: Sequence[Tool],
+        handoffs: Sequence[Handoff[Any, Any]],
+    ) -> None:
+        """Ask about the calls of a reply in one commit, before the runner makes them."""
+        active.notes[active.path] = _text_of(output)
+        with active.reports_errors():
+            self._check(tools, handoffs)
+            made_by = {tool.name: guarded_tool_of(tool) for tool in tools}
+            elsewhere = {handoff.tool_name for handoff in handoffs}
+            asked: list[FrameworkCall | None] = []
+            for item in output:
+                if item.type == "mcp_approval_request":
+                    with suppress(InvalidCall):  # hosted_outcome tells the provider
+                        asked.append(requested_call(active.key(self.agent, item.id), item))
+                elif item.type == "function_call" and item.name not in elsewhere:
+                    key, made = active.key(self.agent, item.call_id), made_by.get(item.name)
+                    if made is None:
+                        await active.calls.gone(key, item.name)
+                    else:
+                        asked.append(made.unconditional_call(active, key, item.arguments))
+            calls = [call for call in asked if call is not None]
+            for call in calls:
+                active.new(call.id)
+            await active.calls.ask(calls)
+
+
+def _text_of(output: Sequence[Any]) -> str:
+    """Return what the model wrote beside the calls of a reply, unverified."""
+    parts = [part for item in output if item.type == "message" for part in item.content]
+    return "".join(getattr(part, "text", None) or "" for part in parts)[:MAX_WORDS]
+
+
+def _reply(response: Response, done: list[Any]) -> ModelResponse:
+    """Return a streamed reply; some servers leave the items out of the last event."""
+    return ModelResponse(
+        output=response.output or done, usage=_usage(response), response_id=response.id
+    )
+
+
+def _usage(response: Response) -> Usage:
+    usage = response.usage
+    if usage is None:
+        return Usage(requests=1)
+    return Usage(
+        requests=1,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.total_tokens,
+    )
+
+
+def _completed(reply: ModelResponse) -> ResponseCompletedEvent:
+    """Return a stored reply as a stream of one event."""
+    response = Response(
+        id=reply.response_id or "stored",
+        created_at=time.time(),
+        model="stored",
+        object="response",
+        output=reply.output,
+        parallel_tool_calls=True,
+        tool_choice="auto",
+        tools=[],
+    )
+    return ResponseCompletedEvent(response=response, sequence_number=0, type="response.completed")
+
+
+# -- ids of calls
+
+
+class CallIds:
+    """Make the ids of the calls in a reply unique in the thread.
+
+    Some providers count the calls of each reply anew. To the SDK and to the gate an id means one
+    call, so a repeated one gets a number before the reply is used.
+    """
+
+    def __init__(self, active: ActiveRun, input: Any) -> None:
+        self._active = active
+        self._path = active.path
+        said = input if isinstance(input, list) else ()
+        self._known_ids = {item.get("call_id") for item in said if isinstance(item, Mapping)}
+        self._names: dict[str, str] = {}
+
+    async def of(self, item: Any) -> Any:
+        """Return the item; a call gets its own id."""
+        if item.type != "function_call":
+            return item
+        id = item.call_id
+        if id not in self._names:
+            self._names[id] = await read(self._active.calls.store, self._unused_id, id)
+        return item.model_copy(update={"call_id": self._names[id]})
+
+    async def of_all(self, reply: ModelResponse) -> ModelResponse:
+        """Return the reply; each call gets its own id."""
+        reply.output = [await self.of(item) for item in reply.output]
+        return reply
+
+    def _unused_id(self, id: str) -> str:
+        numbered = (f"{id}_{number}" for number in count(2))
+        return next(name for name in chain([id], numbered) if not self._is_used(name))
+
+    def _is_used(self, id: str) -> bool:
+        """By hand, the same input may be run again, so only the conversation shows that an id is
+        taken."""
+        known = not self._active.manual and self._active.row(self._path + id) is not None
+        return known or id in self._known_ids

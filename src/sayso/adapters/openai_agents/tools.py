@@ -40,7 +40,6 @@ from pydantic import BaseModel, Field, ValidationError
 from sayso import codec
 from sayso.adapters.calls import hosted_call, invalid_arguments
 from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
-from sayso.adapters.openai_agents.results import ALWAYS
 from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
 from sayso.gate.framework import (
@@ -64,7 +63,7 @@ Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
 def guard_tool(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
     """Return a copy of an agent's tool that asks at the gate."""
     copied = copy.copy(tool)
-    made = GuardedTool(copied, agent, _bare(tool).on_invoke_tool)
+    made = GuardedTool(copied, agent, _raising(tool).on_invoke_tool)
     copied.needs_approval = made.asks
     copied.on_invoke_tool = made.invoke
     copied.tool_input_guardrails = guardrails_on_stored(tool)
@@ -151,7 +150,7 @@ class GuardedTool:
             id=key, tool=described, args=args, note=active.notes.get(active.path, "")
         )
 
-    async def _judged(
+    async def _description_for(
         self, context: RunContextWrapper[Any], id: str, args: Mapping[str, Json]
     ) -> FrameworkTool:
         """Return the tool with what its own ``needs_approval`` says about these arguments,
@@ -174,13 +173,13 @@ class GuardedTool:
         active = require_run(self.tool.name)
         key = active.key(self.agent, id)
         with active.reports_errors():
-            await self._asked(active, key, context, args, id)
+            await self._ensure_asked(active, key, context, args, id)
             waits = await read(active.calls.store, active.waits, key)
         if waits:
             active.waits_in.add(active.path)
         return waits
 
-    async def _asked(
+    async def _ensure_asked(
         self,
         active: ActiveRun,
         key: str,
@@ -190,7 +189,7 @@ class GuardedTool:
     ) -> None:
         if key not in active.judged and await active.calls.find(key) is None:
             active.new(key)
-            described = await self._judged(context, id, args)
+            described = await self._description_for(context, id, args)
             await active.calls.ask([self._call(active, key, described, args)])
 
     async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
@@ -226,12 +225,12 @@ class GuardedTool:
     ) -> Outcome:
         if active.manual:
             # After "always approve" the SDK does not call asks().
-            await self._asked(active, key, context, args, context.tool_call_id)
+            await self._ensure_asked(active, key, context, args, context.tool_call_id)
             await record_approval(active, key)
         row = await active.calls.find(key)
         edited = row is not None and row.original is not None
         judged = codec.loads(row.args) if row is not None and edited else args
-        described = await self._judged(context, context.tool_call_id, judged)
+        described = await self._description_for(context, context.tool_call_id, judged)
         raised: list[Exception] = []
         call = replace(
             self._call(active, key, described, args),
@@ -282,7 +281,7 @@ class GuardedTool:
         return value if self.tool.output_json_schema is not None else dump_result(value)
 
 
-def _bare(tool: FunctionTool) -> FunctionTool:
+def _raising(tool: FunctionTool) -> FunctionTool:
     """Return a tool that raises its errors; the SDK would turn each into text."""
     bare = copy.copy(tool)
     if not tool._is_agent_tool:
@@ -377,10 +376,10 @@ def guardrails_on_stored(tool: FunctionTool) -> list[ToolInputGuardrail[Any]] | 
     The SDK shows them what the model wrote.
     """
     guardrails = tool.tool_input_guardrails
-    return None if guardrails is None else [_on_stored(one) for one in guardrails]
+    return None if guardrails is None else [_guardrail_on_stored(one) for one in guardrails]
 
 
-def _on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
+def _guardrail_on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
     async def judged(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         active = require_run(data.context.tool_name)
         key = f"{active.path}{data.context.tool_call_id}"
@@ -403,6 +402,8 @@ def with_arguments(context: ToolContext[Any], arguments: str) -> ToolContext[Any
 
 
 CHANNEL = "openai-agents"
+#: ``always_approve=True``: every call of this tool, for the rest of this run.
+ALWAYS: Mapping[str, Any] = {"scope": "any", "within": "run"}
 
 _OPEN = (CallStatus.ASKED, CallStatus.READY)
 

@@ -11,7 +11,7 @@ It uses two of the framework's hooks. ``get_wrapper_toolset`` wraps the tools in
 hooks, so that people see what the tool would get. ``wrap_model_request`` stores each reply before
 its calls are made.
 
-Read ``guard.py`` first, then ``reach.py``, ``capability.py``, ``tools.py`` and ``messages.py``.
+Read ``guard.py`` first, then ``reach.py``, ``tools.py`` and ``messages.py``.
 """
 
 try:
@@ -26,7 +26,7 @@ else:
     check_versions("pydantic-ai")
 
 from sayso.adapters.agents import resume
-from sayso.adapters.pydantic_ai.capability import Gated
 from sayso.adapters.pydantic_ai.guard import Guarded, guard
+from sayso.adapters.pydantic_ai.tools import Gated
 
 __all__ = ["Gated", "Guarded", "guard", "resume"]

@@ -20,15 +20,16 @@ from pydantic_core import PydanticSerializationError
 from sayso.adapters.agents import Stream, StreamingAgent, listener
 from sayso.adapters.calls import edit_of
 from sayso.adapters.conversation import OutputTypes
-from sayso.adapters.pydantic_ai.capability import (
+from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
+from sayso.adapters.pydantic_ai.reach import DelegateWalk
+from sayso.adapters.pydantic_ai.tools import (
     DelegateGated,
     Outermost,
     SubAgentGated,
     ThreadGated,
+    dump_result,
+    known_tools,
 )
-from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
-from sayso.adapters.pydantic_ai.reach import DelegateWalk
-from sayso.adapters.pydantic_ai.tools import dump_result, known_tools
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage

@@ -8,7 +8,7 @@ Short activities ask and check, a signal says when to check again, a durable tim
 without a signal, and the tool is an activity with one attempt. Workflow code never touches the
 store, and nothing in a signal is trusted.
 
-Read ``workflow.py`` first, then ``worker.py``; ``wire.py`` has what they send each other.
+Read ``workflow.py`` first, then ``worker.py``.
 """
 
 from __future__ import annotations

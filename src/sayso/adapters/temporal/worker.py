@@ -20,7 +20,7 @@ from temporalio.worker import Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from sayso import codec
-from sayso.adapters.temporal.wire import (
+from sayso.adapters.temporal.workflow import (
     ASK,
     CALL_OFF,
     CONFIRM,

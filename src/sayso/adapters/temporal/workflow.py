@@ -1,7 +1,8 @@
 """The workflow's side: deterministic, without a clock, a disk or a network.
 
 A workflow that pauses here today may be replayed by next month's code. So the order of activities
-and timers below must not change; ``tests/temporal`` replays a recorded history.
+and timers below must not change; ``tests/temporal`` replays a recorded history. What workflow and
+worker send each other comes first: plain JSON, because it stays in histories.
 """
 
 from __future__ import annotations
@@ -9,29 +10,72 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from sayso.adapters.temporal.wire import (
-    ASK,
-    CALL_OFF,
-    CONFIRM,
-    NEWS,
-    SETTLE,
-    ActivityInput,
-    ActivityOutput,
-    activity_of,
-    raised,
-    run_name,
-)
-from sayso.errors import InvalidCall, InvalidPolicy, NotFound
+from sayso import errors
+from sayso.errors import InvalidCall, InvalidPolicy, NotFound, SaysoError
 from sayso.gate.options import AskOptions, check_known
 from sayso.policy.rule import parse_duration
 from sayso.types import Json, Question, Risk
 from sayso.views import question_json
+
+ASK, CONFIRM, SETTLE, CALL_OFF = "sayso.ask", "sayso.confirm", "sayso.settle", "sayso.call_off"
+#: The signal to check again. Its only argument is the name of a run.
+NEWS = "sayso.news"
+_PREFIX = "temporal:"
+
+
+class ActivityInput(TypedDict, total=False):
+    """What a workflow asks for; ``run`` is the name that finds it again."""
+
+    run: str
+    requester: str
+    content: dict[str, Any]
+    options: dict[str, Any]
+    reason: str
+
+
+class ActivityOutput(TypedDict, total=False):
+    """A value, an error, or nothing yet."""
+
+    value: Any
+    error: str
+    message: str
+    #: Seconds until a request expires.
+    ends_in: float | None
+
+
+def activity_of(tool: str) -> str:
+    """Return the name of the activity that runs a tool."""
+    return f"sayso/{tool}"
+
+
+def run_name(workflow_id: str, execution: str, number: int) -> str:
+    """Return the name of the run for the n-th request of one execution of a workflow."""
+    return f"{_PREFIX}{workflow_id}:{execution[-12:]}:{number}"
+
+
+def workflow_of(run: str) -> str | None:
+    """Return the workflow that a run belongs to; None if it belongs to none."""
+    if not run.startswith(_PREFIX) or run.count(":") < 3:
+        return None
+    return run.removeprefix(_PREFIX).rsplit(":", 2)[0]
+
+
+def raised(answer: ActivityOutput) -> SaysoError:
+    """Return the error that an output stands for."""
+    kind = getattr(errors, answer["error"], SaysoError)
+    message = answer.get("message", "")
+    error: SaysoError = kind(message)
+    return error
+
+
+# -- asking in a workflow
+
 
 #: Seconds until a workflow checks without a signal; longer each time, up to the last.
 _FIRST_LOOK, _LAST_LOOK = 60.0, 3600.0

@@ -1,4 +1,4 @@
-"""What the benches of several frameworks share: one store, its people, and what tools did."""
+"""What the worlds of several frameworks share: one store, its people, and what tools did."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sayso.stores.sqlite import SqliteStore
 from sayso.types import Request
 
 
-class StoreBench:
+class StoreWorld:
     """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
     others, like a process of its own."""
 
@@ -38,12 +38,12 @@ class StoreBench:
         self.gate.close()
 
 
-def pay_of(bench: StoreBench) -> Any:
+def pay_of(world: StoreWorld) -> Any:
     """The tool that notes who was paid."""
 
     async def pay(to: str, amount: int = 1) -> str:
         """Pay somebody."""
-        bench.ran.append((to, amount))
+        world.ran.append((to, amount))
         return f"paid {amount} to {to}"
 
     return pay

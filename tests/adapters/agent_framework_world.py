@@ -17,7 +17,7 @@ from agent_framework import (
     Message,
     ResponseStream,
 )
-from bench import StoreBench
+from store_world import StoreWorld
 
 import sayso
 
@@ -48,7 +48,7 @@ class Client(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatCli
         return whole()
 
 
-class Bench(StoreBench):
+class World(StoreWorld):
     def __init__(self, folder: Path, policy: sayso.Policy | None = None, hours: int = 0) -> None:
         super().__init__(folder, policy, hours)
         #: What the model was shown each time.

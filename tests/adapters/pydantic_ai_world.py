@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import StoreBench
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
     ModelMessage,
@@ -18,6 +17,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from store_world import StoreWorld
 
 import sayso
 from sayso.stores.sqlite import SqliteStore
@@ -28,7 +28,7 @@ def call(name: str, id: str = "c1", /, **args: Any) -> ToolCallPart:
     return ToolCallPart(name, args, id)
 
 
-class Bench(StoreBench):
+class World(StoreWorld):
     def __init__(self, folder: Path, policy: sayso.Policy | None = None) -> None:
         super().__init__(folder, policy)
         #: What the model was shown each time.
