@@ -23,7 +23,7 @@ from sayso.gate import Gate
 from sayso.gate.framework import Outcome
 from sayso.gate.options import checked_words, question_terms
 from sayso.gate.plan import Plan
-from sayso.mcp.calls import Calls, Held
+from sayso.mcp.calls import Calls, OpenCall
 from sayso.mcp.config import DEFAULT_HOLD, VERSION, OnAbandon
 from sayso.mcp.front import (
     TOOL_USE_ID,
@@ -183,13 +183,11 @@ class AdvisoryServer:
         gate_of: Callable[[str], Gate | RemoteGate],
         *,
         agent: str,
-        session: str = "default",
         hold: float = DEFAULT_HOLD,
         journal: Journal | None = None,
     ) -> None:
         self._gate_of = gate_of
         self._agent = agent
-        self._session = session
         self._hold = hold
         self._journal = journal
         self._calls: dict[str, Calls] = {}
@@ -205,7 +203,7 @@ class AdvisoryServer:
     async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
         """Serve; requests that are open in the end stay open."""
         for agent in {self._agent, *agents}:
-            await self._calls_of(agent).take_up()
+            await self._calls_of(agent).resume_open_calls()
         try:
             yield
         finally:
@@ -214,9 +212,8 @@ class AdvisoryServer:
 
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
-            session = f"ask:{self._session}"
             gate = self._gate_of(agent)
-            self._calls[agent] = Calls(gate, agent, session, _target_of, self._journal)
+            self._calls[agent] = Calls(gate, agent, "ask:default", _target_of, self._journal)
         return self._calls[agent]
 
     async def _list_tools(
@@ -262,7 +259,9 @@ class AdvisoryServer:
             return text_result(opened, error=True)
         return await self._wait(calls, opened, caller)
 
-    async def _wait(self, calls: Calls, held: Held, caller: FrontCaller) -> types.CallToolResult:
+    async def _wait(
+        self, calls: Calls, held: OpenCall, caller: FrontCaller
+    ) -> types.CallToolResult:
         outcome = await calls.wait(held, caller, self._hold)
         return _told(held.ticket, outcome)
 

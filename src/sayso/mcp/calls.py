@@ -116,7 +116,7 @@ class Caller(Listener, Protocol):
 
 
 @dataclass(eq=False)
-class Held:
+class OpenCall:
     """A call on its way."""
 
     ticket: str
@@ -169,14 +169,16 @@ class Calls:
         #: Returns what a stored call (or one of this tool) would run, if it is there now.
         self._target = target
         #: The calls that were not handed over, by ticket.
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, OpenCall] = {}
         #: What clients got, for a gate without a store of its own.
         self._delivered: OrderedDict[str, Outcome] = OrderedDict()
         self._background: set[asyncio.Task[Any]] = set()
 
     # -- finding a call, or making one
 
-    async def open(self, target: Target, args: Mapping[str, Json], id: str | None) -> Held | str:
+    async def open(
+        self, target: Target, args: Mapping[str, Json], id: str | None
+    ) -> OpenCall | str:
         """Return the call that a client means, or why it cannot be made.
 
         ``id`` is the model's own id of the call, if the client sent it.
@@ -199,7 +201,7 @@ class Calls:
             )
         return self._hold(ticket, target, wrote)
 
-    async def find(self, ticket: str) -> Held | None:
+    async def find(self, ticket: str) -> OpenCall | None:
         """Return the call with this ticket, also from an earlier process."""
         held = self._held.get(ticket)
         if held is None and isinstance(self.gate, Gate):
@@ -208,26 +210,26 @@ class Calls:
             row = None if run is None else await read(store, store.call_by_key, name, _KEY)
             held = self._held.get(ticket)  # another task may have found it in the meantime
             if held is None and run is not None and row is not None:
-                held = self._revived(ticket, row, open=run.status in LIVE)
+                held = self._restored(ticket, row, open=run.status in LIVE)
         return held
 
-    async def take_up(self) -> None:
-        """Carry on with the calls that an earlier process left: approved, asked, or undelivered."""
+    async def resume_open_calls(self) -> None:
+        """Resume the calls that an earlier process left: approved, asked, or undelivered."""
         if not isinstance(self.gate, Gate):
-            self._take_up_noted()
+            self._resume_from_journal()
             return
-        for ticket, row in await read(self.gate.store, self._left_open):
+        for ticket, row in await read(self.gate.store, self._open_in_store):
             if ticket not in self._held:
-                self._revived(ticket, row)
+                self._restored(ticket, row)
 
-    def _take_up_noted(self) -> None:
+    def _resume_from_journal(self) -> None:
         for run, (tool, wrote) in [] if self._journal is None else [*self._journal.calls.items()]:
             target = self._target(tool)
             ticket = run.removeprefix(self._name)
             if run.startswith(self._name) and target is not None and ticket not in self._held:
                 self._hold(ticket, target, wrote)
 
-    def _note(self, held: Held, *, open: bool) -> None:
+    def _note(self, held: OpenCall, *, open: bool) -> None:
         if self._journal is not None:
             if open:
                 self._journal.calls[held.scope.name] = [held.target.name, held.wrote]
@@ -235,7 +237,7 @@ class Calls:
                 self._journal.calls.pop(held.scope.name, None)
             self._journal.save()
 
-    def _left_open(self) -> list[tuple[str, Call]]:
+    def _open_in_store(self) -> list[tuple[str, Call]]:
         assert isinstance(self.gate, Gate)
         store, found = self.gate.store, []
         for status in LIVE:
@@ -247,7 +249,7 @@ class Calls:
                         found.append((run.id.removeprefix(self._name), row))
         return found
 
-    def _revived(self, ticket: str, row: Call, *, open: bool = True) -> Held | None:
+    def _restored(self, ticket: str, row: Call, *, open: bool = True) -> OpenCall | None:
         target = self._target(row)
         if target is None:  # its server is not connected (yet)
             return None
@@ -257,21 +259,21 @@ class Calls:
     def _run(self, ticket: str) -> str:
         return f"{self._name}{ticket}"
 
-    def _hold(self, ticket: str, target: Target, wrote: str, *, open: bool = True) -> Held:
+    def _hold(self, ticket: str, target: Target, wrote: str, *, open: bool = True) -> OpenCall:
         scope = RunScope(self.gate.driver, self._run(ticket), "")
-        held = Held(ticket, target, wrote, scope)
+        held = OpenCall(ticket, target, wrote, scope)
         self._begin(held)
         if open:  # otherwise it was handed over, and the same call is a new one
             self._held[ticket] = held
             self._note(held, open=True)
         return held
 
-    def _begin(self, held: Held) -> None:
-        held.task = asyncio.create_task(self._carry(held), name=f"sayso-mcp-{held.ticket}")
+    def _begin(self, held: OpenCall) -> None:
+        held.task = asyncio.create_task(self._run_to_end(held), name=f"sayso-mcp-{held.ticket}")
         held.task.add_done_callback(partial(self._ended, held))
 
-    def retarget(self) -> None:
-        """Carry on with the tools as they are now.
+    def update_tools(self) -> None:
+        """Continue open calls with the tools as they are now.
 
         The re-check before a start compares the tool that people saw with that of the plan. A call
         that has waited for an hour must not bring the tool of an hour ago.
@@ -284,8 +286,8 @@ class Calls:
             held.task.cancel()
             self._begin(held)
 
-    def _ended(self, held: Held, task: asyncio.Task[Outcome]) -> None:
-        """Forget a call that could not be carried on; it is found again in the store."""
+    def _ended(self, held: OpenCall, task: asyncio.Task[Outcome]) -> None:
+        """Forget a call that could not be continued; it is found again in the store."""
         if task is not held.task:
             return
         if held.task.cancelled() or held.task.exception() is not None:
@@ -297,7 +299,7 @@ class Calls:
 
     # -- taking a call to its end
 
-    async def _carry(self, held: Held) -> Outcome:
+    async def _run_to_end(self, held: OpenCall) -> Outcome:
         plan, value, again = self._plan(held), None, 0
         while True:
             try:
@@ -316,16 +318,16 @@ class Calls:
             row = await self._row(held)
             return outcome_of(row, value, held.wrote)
 
-    def _plan(self, held: Held) -> Plan:
+    def _plan(self, held: OpenCall) -> Plan:
         return _keyed(held.target.plan(self.gate, held.wrote, held))
 
-    async def _row(self, held: Held) -> Call:
+    async def _row(self, held: OpenCall) -> Call:
         backend, plan = self.gate.driver.backend, self._plan(held)
         found = await backend.find(held.scope, plan)
         # Over HTTP, proposing a call again finds it.
         return found or (await backend.propose(held.scope, plan)).call
 
-    async def status(self, held: Held) -> Call | None:
+    async def status(self, held: OpenCall) -> Call | None:
         """Return the row of a call as it is now, if it has one and the store can be reached."""
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
@@ -335,7 +337,7 @@ class Calls:
 
     # -- waiting for a call
 
-    async def wait(self, held: Held, caller: Caller, seconds: float) -> Outcome | None:
+    async def wait(self, held: OpenCall, caller: Caller, seconds: float) -> Outcome | None:
         """Wait for a call. Return its outcome, or None after ``seconds`` or if interrupted.
 
         If the client leaves, the call continues, unless its ``on_abandon`` says otherwise.
@@ -365,7 +367,7 @@ class Calls:
         await asyncio.shield(self._hand_over(held, outcome))
         return outcome
 
-    async def _outcome(self, held: Held) -> Outcome:
+    async def _outcome(self, held: OpenCall) -> Outcome:
         try:
             return held.task.result()
         except InvalidCall as error:
@@ -379,7 +381,7 @@ class Calls:
             text = f"Sayso could not take the call to its end: {describe_error(error)}"
         return Outcome(ok=False, value=None, text=text)
 
-    async def _hand_over(self, held: Held, outcome: Outcome) -> None:
+    async def _hand_over(self, held: OpenCall, outcome: Outcome) -> None:
         """Remember that a client got the result: the same call is a new one from now on."""
         if self._held.pop(held.ticket, None) is None:
             return
@@ -399,7 +401,7 @@ class Calls:
         return self._delivered.get(ticket)
 
     @contextlib.contextmanager
-    def _waiting(self, held: Held, caller: Caller) -> Iterator[None]:
+    def _waiting(self, held: OpenCall, caller: Caller) -> Iterator[None]:
         held.callers.append(caller)
         # While a client waits, the record of the result also finishes the run, in one commit.
         held.scope.alone, left = True, False
@@ -415,7 +417,7 @@ class Calls:
             if abandoned and held.target.on_abandon == "cancel" and not held.task.done():
                 self._in_background(self.cancel(held, "the client stopped waiting"))
 
-    async def cancel(self, held: Held, reason: str) -> bool:
+    async def cancel(self, held: OpenCall, reason: str) -> bool:
         """Call a call off. Return whether it will not run. One that runs is stopped, in doubt."""
         row = await self.status(held)
         if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
@@ -456,7 +458,7 @@ class Calls:
         raise AssertionError
 
     async def close(self) -> None:
-        """Stop. Calls that wait for people stay in the store; the next process takes them up.
+        """Stop. Calls that wait for people stay in the store; the next process resumes them.
 
         Calls that run get a moment to end; then they are in doubt.
         """

@@ -90,7 +90,7 @@ class Config:
         return self.holds.get(client, self.hold)
 
 
-def read_config(path: Path, environ: Mapping[str, str] | None = None) -> Config:
+def read_config(path: Path) -> Config:
     """Read a configuration file. Raise ``InvalidConfig`` that names the file and the key."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def read_config(path: Path, environ: Mapping[str, str] | None = None) -> Config:
     except ValueError as error:
         raise InvalidConfig(f"{path} is not JSON: {error}") from None
     try:
-        return parse_config(data, path.parent, os.environ if environ is None else environ)
+        return parse_config(data, path.parent, os.environ)
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error}") from None
 

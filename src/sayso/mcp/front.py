@@ -39,7 +39,7 @@ from sayso import text as visible
 from sayso.errors import NotAllowed, SaysoError
 from sayso.gate.framework import Outcome
 from sayso.inbox import authenticate
-from sayso.mcp.calls import Calls, Held
+from sayso.mcp.calls import Calls, OpenCall
 from sayso.rows import CallStatus
 from sayso.stores.base import Store
 from sayso.sync import read
@@ -200,7 +200,7 @@ class FrontCaller:
         return await future
 
 
-class Desk:
+class HeldCallers:
     """Holds callers, hands back tickets, and finds calls by their tickets."""
 
     def __init__(self, hold: Callable[[str], float]) -> None:
@@ -210,7 +210,7 @@ class Desk:
         self._questions: dict[str, asyncio.Future[Any]] = {}
 
     async def held(
-        self, calls: Calls, held: Held, caller: FrontCaller
+        self, calls: Calls, held: OpenCall, caller: FrontCaller
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
         """Hold a client until its call has ended, up to its limit; then hand back a ticket."""
         outcome = await calls.wait(held, caller, self._hold(caller.name))
@@ -269,7 +269,7 @@ class Desk:
         )
 
 
-async def _hand_back(calls: Calls, held: Held) -> str:
+async def _hand_back(calls: Calls, held: OpenCall) -> str:
     row = await calls.status(held)
     request = "" if row is None else f" (request {row.id})"
     how = f'{WAIT_TOOL} with {{"ticket": "{held.ticket}"}}'
@@ -485,7 +485,6 @@ async def serve_http(
     listening: socket.socket,
     tokens: Any | None,
     ready: Callable[[str], None],
-    issuer: str | None = None,
 ) -> None:
     """Serve clients over streamable HTTP, until a signal arrives."""
     host, port = listening.getsockname()[:2]
@@ -493,7 +492,7 @@ async def serve_http(
     auth = None
     if tokens is not None:
         auth = AuthSettings(
-            issuer_url=AnyHttpUrl(issuer or base),
+            issuer_url=AnyHttpUrl(base),
             resource_server_url=AnyHttpUrl(f"{base}/mcp"),
             required_scopes=["agent"],
             validate_token_resource=False,  # the store's tokens name no resource

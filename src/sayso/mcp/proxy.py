@@ -35,22 +35,21 @@ from sayso.gate import Gate
 from sayso.gate.framework import FrameworkTool
 from sayso.gate.gate import policy_terms
 from sayso.gate.plan import Plan
-from sayso.mcp.calls import Calls, Held, ServerConnectionLost
+from sayso.mcp.calls import Calls, OpenCall, ServerConnectionLost
 from sayso.mcp.config import VERSION, Config, OnAbandon
 from sayso.mcp.front import (
     TOOL_USE_ID,
     WAIT_TOOL,
     Context,
-    Desk,
     FrontCaller,
     FrontServer,
+    HeldCallers,
     agent_of,
     result_of,
     text_result,
     wait_tool,
 )
-from sayso.mcp.journal import Journal
-from sayso.mcp.pins import Face, Pins, face_of
+from sayso.mcp.journal import Declaration, Journal, Pins, declaration_of
 from sayso.mcp.upstreams import ConnectionLost, Listener, Upstream
 from sayso.rows import Call
 from sayso.types import Declared, Json, Terms, ToolCall, Verdict
@@ -75,7 +74,7 @@ class ProxyTool:
     upstream: Upstream
     tool: types.Tool
     gated: FrameworkTool
-    face: Face
+    declared: Declaration
     #: How it differs from what people accepted; empty if it does not.
     changes: str = ""
 
@@ -97,7 +96,7 @@ class ProxyTool:
         """Return the plan of a call."""
 
         async def run(row: Call) -> dict[str, Any]:
-            held = listener if isinstance(listener, Held) else None
+            held = listener if isinstance(listener, OpenCall) else None
             if held is not None:
                 held.running = True
             try:
@@ -151,11 +150,18 @@ class Proxy:
         self._journal = journal
         #: Returns the gate of an agent.
         self._gate_of = gate_of
-        self._upstreams = [Upstream(one, self._changed, self._updated) for one in config.upstreams]
+        self._upstreams = [
+            Upstream(
+                one,
+                lambda upstream, kind: self._start(self._read_again(upstream, kind)),
+                lambda uri: self._start(self._announce_update(uri)),
+            )
+            for one in config.upstreams
+        ]
         self._tools: dict[str, ProxyTool] = {}
         self._pins: dict[str, Pins] = {}
         self._calls: dict[str, Calls] = {}
-        self._desk = Desk(config.hold_of)
+        self._callers = HeldCallers(config.hold_of)
         self._changes = InMemorySubscriptionBus()
         self._listeners = ListenHandler(self._changes)
         #: Clients of the handshake era, to tell about changes, by the id of their session.
@@ -204,17 +210,14 @@ class Proxy:
 
     # -- what the servers offer
 
-    def _changed(self, upstream: Upstream, kind: str) -> None:
-        self._start(self._took_note(upstream, kind))
-
-    async def _took_note(self, upstream: Upstream, kind: str) -> None:
+    async def _read_again(self, upstream: Upstream, kind: str) -> None:
         try:
             if kind == "tools":
                 async with self._taking:  # a later list must not be overtaken by an earlier one
                     await self._take_tools(upstream)
                 for calls in self._calls.values():
-                    calls.retarget()
-                    await calls.take_up()
+                    calls.update_tools()
+                    await calls.resume_open_calls()
             await self._announce(kind)
         except SaysoError as error:
             log.error("%s: its %s cannot be offered: %s", upstream.name, kind, error)
@@ -245,7 +248,7 @@ class Proxy:
         if pins is None:
             gate = self._gate_of(self.config.agent)
             pins = self._pins[upstream.name] = Pins(gate, upstream.name, self._journal)
-        changed = await pins.check({one.tool.name: one.face for one in found.values()})
+        changed = await pins.check({one.tool.name: one.declared for one in found.values()})
         for one in found.values():
             if changes := changed.get(one.tool.name):
                 await self._notice_change(pins, one, changes)
@@ -256,7 +259,7 @@ class Proxy:
 
     async def _notice_change(self, pins: Pins, tool: ProxyTool, changes: str) -> None:
         tool.changes = changes  # until the answer is known
-        if await pins.accepted(tool.tool.name, tool.name, tool.face, changes):
+        if await pins.accepted(tool.tool.name, tool.name, tool.declared, changes):
             tool.changes = ""
         else:
             log.warning("%s has changed: its calls need approval until it is accepted", tool.name)
@@ -279,9 +282,6 @@ class Proxy:
                 await send()
             except Exception:  # the client has left
                 self._legacy.pop(key, None)
-
-    def _updated(self, uri: str) -> None:
-        self._start(self._announce_update(uri))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -361,9 +361,9 @@ class Proxy:
         agent = agent_of(self.config.agent)
         known, calls = agent in self._calls, self._calls_of(agent)
         if not known:  # an agent that had no token when the proxy started
-            await calls.take_up()
+            await calls.resume_open_calls()
         if params.name == WAIT_TOOL:
-            return await self._desk.wait(calls, caller, params.arguments or {})
+            return await self._callers.wait(calls, caller, params.arguments or {})
         tool = self._tools.get(params.name)
         if tool is None:
             await self._all_tried()
@@ -372,7 +372,7 @@ class Proxy:
             return text_result(self._no_tool(params.name), error=True)
         if params.request_state is not None:
             wrote = tool.intake(params.arguments or {})
-            return await self._desk.answered(calls, caller, params, wrote)
+            return await self._callers.answered(calls, caller, params, wrote)
         if tool.changes:
             tool = await self._accepted_since(tool)
         if tool.changes and not isinstance(calls.gate, Gate):
@@ -390,11 +390,11 @@ class Proxy:
         held = await calls.open(tool, args, id if isinstance(id, str) and id else None)
         if isinstance(held, str):
             return text_result(held, error=True)
-        return await self._desk.held(calls, held, caller)
+        return await self._callers.held(calls, held, caller)
 
     async def _accepted_since(self, tool: ProxyTool) -> ProxyTool:
         pins = self._pins[tool.upstream.name]
-        if await pins.accepted(tool.tool.name, tool.name, tool.face, tool.changes):
+        if await pins.accepted(tool.tool.name, tool.name, tool.declared, tool.changes):
             tool.changes = ""
         return tool
 
@@ -554,7 +554,7 @@ def _proxy_tool(upstream: Upstream, tool: types.Tool, name: str) -> ProxyTool:
         own=own,
     )
     _ = gated.stored  # refuse a schema that cannot be stored now, not at the first call
-    return ProxyTool(upstream, tool, gated, face_of(tool))
+    return ProxyTool(upstream, tool, gated, declaration_of(tool))
 
 
 async def _if_up(fetch: Callable[[], Any]) -> list[Any]:
