@@ -94,12 +94,10 @@ def width_of(stream: Any) -> int:
     return min(max(columns or 100, NARROWEST), WIDEST)
 
 
-def console(*, plain: bool = False, stderr: bool = False) -> Console:
+def console(*, plain: bool = False) -> Console:
     """Return a console without markup, emoji codes or highlighting. It obeys ``NO_COLOR``."""
-    width = width_of(sys.stderr if stderr else sys.stdout)
     return Console(
-        stderr=stderr,
-        width=width,
+        width=width_of(sys.stdout),
         markup=False,
         emoji=False,
         highlight=False,

@@ -337,6 +337,13 @@ def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_
 
 policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+ToolArgs = Annotated[
+    str, typer.Option("--args", metavar="JSON", help="Its arguments: JSON, @file, or - for stdin.")
+]
+CallingAgent = Annotated[
+    str, typer.Option("--agent", metavar="NAME", help="The agent that calls it.")
+]
+
 
 @policy.callback()
 def group() -> None:
@@ -349,13 +356,8 @@ def check(
     tool: Annotated[
         str | None, typer.Option("--tool", metavar="NAME", help="A tool to call.")
     ] = None,
-    args: Annotated[
-        str,
-        typer.Option("--args", metavar="JSON", help="Its arguments: JSON, @file, or - for stdin."),
-    ] = "{}",
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="NAME", help="The agent that calls it.")
-    ] = "gate",
+    args: ToolArgs = "{}",
+    agent: CallingAgent = "gate",
     at: Annotated[
         str | None,
         typer.Option(
@@ -373,7 +375,7 @@ def check(
     if tool is None:
         output.emit(rules_json(rules), _summary(rules, file), json=json, plain=plain)
         return
-    given = common.json_object(args, "--args")
+    given = common.json_object(args)
     now = datetime.now(UTC) if at is None else common.point_in_time(at, "--at")
     found = explain(
         rules, ToolCall(tool, given), agent=agent, now=now, needs_approval=needs_approval
@@ -397,16 +399,11 @@ def explain_command(
     tool: Annotated[
         str | None, typer.Option("--tool", metavar="NAME", help="Another tool than the shell.")
     ] = None,
-    args: Annotated[
-        str,
-        typer.Option("--args", metavar="JSON", help="Its arguments: JSON, @file, or - for stdin."),
-    ] = "{}",
+    args: ToolArgs = "{}",
     cwd: Annotated[
         str, typer.Option("--cwd", metavar="DIR", help="The working directory.")
     ] = "/src/project",
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="NAME", help="The agent that calls it.")
-    ] = "claude",
+    agent: CallingAgent = "claude",
     json: common.AsJson = False,
     plain: common.Plain = False,
 ) -> None:
@@ -418,7 +415,7 @@ def explain_command(
 
     if (command is None) == (tool is None):
         raise Usage("give a shell command, or --tool NAME --args JSON")
-    given = {"command": command} if tool is None else common.json_object(args, "--args")
+    given = {"command": command} if tool is None else common.json_object(args)
     called = ToolCall(tool or "Bash", {"cwd": cwd, **given})
     now = datetime.now(UTC)
     found = explain(read_policy(file), called, agent=agent, now=now, needs_approval=True)

@@ -215,11 +215,11 @@ def json_value(value: str, option: str) -> Json:
         raise Usage(f"{option} {value!r} cannot be read: {why}") from None
 
 
-def json_object(value: str, option: str) -> dict[str, Json]:
-    """Parse a JSON object given on the command line."""
-    given = json_value(value, option)
+def json_object(args: str) -> dict[str, Json]:
+    """Parse the JSON object of ``--args``."""
+    given = json_value(args, "--args")
     if not isinstance(given, dict):
-        raise Usage(f"{option}: give one JSON object")
+        raise Usage("--args: give one JSON object")
     return given
 
 

@@ -285,12 +285,12 @@ class Conversation:
         try:
             return self._runner.run(_follow(events, self.printer))
         except KeyboardInterrupt:
-            self.printer.hush()
+            self.printer.end_text()
             if not ours:
                 raise
             self._stop()
         except SaysoError as error:
-            self.printer.hush()
+            self.printer.end_text()
             self.screen.say(text.inline(str(error)), "bold red")
             if ours and isinstance(error, ModelError):
                 # Every call has its result by now; the next message continues from there.
@@ -452,7 +452,7 @@ class EventPrinter:
         if isinstance(event, Text):
             self._say(event.text)
             return
-        self.hush()
+        self.end_text()
         if isinstance(event, ToolStarted):
             self._started(event)
         elif isinstance(event, ToolEnded):
@@ -464,7 +464,7 @@ class EventPrinter:
         """Start a new step, in which the agent has said nothing yet."""
         self._spoke = False
 
-    def hush(self) -> None:
+    def end_text(self) -> None:
         """End the text that is streaming."""
         if self._speech is not None:
             self._speech.end()
@@ -487,8 +487,8 @@ class EventPrinter:
         call = self._agent.store.call(event.id)
         words = name(event.tool)
         if call is not None:
-            face = self._agent.store.tool(call.tool_digest)
-            schema = None if face is None else codec.loads(face.schema)["parameters"]
+            tool = self._agent.store.tool(call.tool_digest)
+            schema = None if tool is None else codec.loads(tool.schema)["parameters"]
             args = redact_declared(codec.loads(call.args), schema)
             shown = [f"{name(key)}={_short(codec.dumps(args[key]), as_json=True)}" for key in args]
             words += f"({', '.join(shown)})"
@@ -509,7 +509,7 @@ class EventPrinter:
     def _result(self, result: RunResult) -> None:
         if result.status == "done" and not self._spoke and isinstance(result.output, str):
             self._say(result.output)
-            self.hush()
+            self.end_text()
         elif result.status not in ("done", "paused"):
             error = text.inline(result.error[:_LONG])
             self.line("✗", f"The run is {result.status}: {error}", "bold red")

@@ -103,7 +103,7 @@ def edit(
     if args is not None:
         if digest is None:
             raise Usage("--args needs --digest, the digest that you saw: sayso show ID --json")
-        decision = Edit(common.json_object(args, "--args"), seen_digest=digest)
+        decision = Edit(common.json_object(args), seen_digest=digest)
     _settle(store, request_id, decision, "e", json, plain, token_file)
 
 

@@ -4,8 +4,8 @@
     sayso chat sayso.demo:agent    # the same agent, on a store of your own
 
 It uses the public API of Sayso, as your agent would. Read ``tools`` (with the log of what really
-ran), then ``script``. ``web`` serves it beside a scripted coding agent (``coding``), and ``tour``
-plays it without a person.
+ran), then ``script``. ``web`` serves it beside a scripted coding agent, and ``tour`` plays it
+without a person.
 """
 
 from __future__ import annotations

@@ -1,14 +1,28 @@
-"""Serve the demo: scripted agents behind a server, three requests to begin with, and the log."""
+"""Serve the demo: scripted agents behind a server, three requests to begin with, and the log.
+
+``CodingAgent`` plays an agent that was not written with Sayso, such as Claude Code: before each
+tool use it starts ``sayso hook run`` with the payload that Claude Code sends, and does what the
+answer says. Its tools change nothing: they only log that they ran.
+"""
 
 from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
 
 import sayso
 from sayso.demo import agent
-from sayso.demo.coding import CodingAgent
-from sayso.demo.tools import Effects
+from sayso.demo.tools import Effects, Record
 from sayso.server import CurrentChatUser, JsonResponse, create_app
 
 #: What the inbox opens with: threads, and the words that make the agent ask.
@@ -51,3 +65,104 @@ def demo_app(url: str, *, auth: bool = True) -> FastAPI:
         return Response(status_code=204)
 
     return app
+
+
+# -- the coding agent
+
+#: Each tool use that it makes, one after the other.
+USES: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "Edit",
+        {
+            "file_path": "/srv/shop/deploy/production.yaml",
+            "old_string": "replicas: 4\nmemory: 2Gi\nmigrate: false\n",
+            "new_string": "replicas: 1\nmemory: 2Gi\nmigrate: true\n",
+        },
+    ),
+    (
+        "Bash",
+        {
+            "command": "git commit -am 'Migrate on deploy' && git push --force origin main",
+            "description": "Commit the change and push it",
+        },
+    ),
+)
+_POLICY = str(Path(__file__).with_name("coding.toml"))
+#: How long one hook waits for a person, in seconds. Then it says so, and the agent asks again.
+_LIMIT = 60
+
+
+class CodingAgent:
+    """A coding agent that works in a thread of its own, on one session at a time."""
+
+    def __init__(self, store: str, record: Record) -> None:
+        self._store = store
+        self._record = record
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._hook: subprocess.Popen[str] | None = None
+        self._closed = False
+        atexit.register(self.close)
+
+    def start(self) -> None:
+        """Begin a session, unless one is under way."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the session. What it asked stays in the inbox."""
+        with self._lock:
+            self._closed = True
+            if self._hook is not None:
+                self._hook.kill()
+
+    def _work(self) -> None:
+        session = uuid.uuid4().hex
+        for tool, args in USES:
+            payload = {
+                "session_id": session,
+                "cwd": "/srv/shop",
+                "tool_name": tool,
+                "tool_input": args,
+                "tool_use_id": f"toolu_{tool}_{session}",
+            }
+            while (answer := self._ask(payload)) == "ask again":
+                pass
+            if isinstance(answer, dict):
+                self._record(tool, answer)
+                self._run_hook(
+                    {
+                        **payload,
+                        "hook_event_name": "PostToolUse",
+                        "tool_input": answer,
+                        "tool_response": {"stdout": "done, by the demo"},
+                    }
+                )
+
+    def _ask(self, payload: dict[str, Any]) -> dict[str, Any] | str:
+        """Return the arguments to run the tool with, or why it must not run."""
+        said = self._run_hook({**payload, "hook_event_name": "PreToolUse"})
+        decision = json.loads(said)["hookSpecificOutput"] if said else {}
+        if decision.get("permissionDecision") == "allow":
+            args: dict[str, Any] = decision.get("updatedInput", payload["tool_input"])
+            return args
+        again = "No answer yet" in decision.get("permissionDecisionReason", "")
+        return "ask again" if again else "denied"
+
+    def _run_hook(self, payload: dict[str, Any]) -> str:
+        """Run the hook program. Return what it printed: nothing if it denied or was ended."""
+        others = {k: v for k, v in os.environ.items() if not k.startswith("SAYSO_HOOK_")}
+        with self._lock:
+            if self._closed:
+                return ""
+            self._hook = subprocess.Popen(
+                [sys.executable, "-m", "sayso", "hook", "run", "--limit", str(_LIMIT)],
+                env={**others, "SAYSO_HOOK_STORE": self._store, "SAYSO_HOOK_POLICY": _POLICY},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        return self._hook.communicate(json.dumps(payload))[0]

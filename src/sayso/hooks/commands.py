@@ -438,9 +438,9 @@ def _program_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
     if name in _PUBLISHERS and _first(known) == "publish":
         return {"publish", "network"}
     if name in _DELETES:
-        return {"delete"} | _all_paths(args, cwd, writing=True)
+        return {"delete"} | _written_paths(args, cwd)
     if name in _WRITES:
-        return _all_paths(args, cwd, writing=True)
+        return _written_paths(args, cwd)
     if name in _READS:
         return _read_kinds(name, args, cwd)
     plain = next((kinds for names, kinds in _PLAIN if name in names), {"other"})
@@ -457,21 +457,22 @@ def _variable_kinds(args: Sequence[Word], cwd: str) -> set[str]:
 def _chmod_kinds(args: Sequence[Word], cwd: str) -> set[str]:
     known = [arg for arg in args if arg is not None]
     special = any(re.search(r"\+\w*s|^[2467]\d{3}$", arg) for arg in known)
-    return {"privileged"} if special else _all_paths(args[1:], cwd, writing=True)
+    return {"privileged"} if special else _written_paths(args[1:], cwd)
 
 
 def _first(words: Sequence[str]) -> str:
     return next((word for word in words if not word.startswith("-")), "")
 
 
-def _all_paths(args: Iterable[Word], cwd: str, *, writing: bool) -> set[str]:
+def _written_paths(args: Iterable[Word], cwd: str) -> set[str]:
+    """Return the kinds of a program that writes to all paths among its arguments."""
     kinds = set[str]()
     for arg in args:
         if arg is None or not arg.startswith("-"):
-            kinds |= path_kinds(arg, cwd, writing=writing)
+            kinds |= path_kinds(arg, cwd, writing=True)
         elif "=" in arg:  # --target-directory=…
-            kinds |= path_kinds(arg.partition("=")[2], cwd, writing=writing)
-    return kinds or {"write" if writing else "read"}
+            kinds |= path_kinds(arg.partition("=")[2], cwd, writing=True)
+    return kinds or {"write"}
 
 
 def _secret_args(args: Iterable[str], cwd: str) -> set[str]:
@@ -486,7 +487,7 @@ def _read_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
             return {"delete"}
         return {"other"}
     if name == "uniq" and len([arg for arg in known if not arg.startswith("-")]) > 1:
-        return _all_paths(known[-1:], cwd, writing=True)  # its second file is written
+        return _written_paths(known[-1:], cwd)  # its second file is written
     if name == "cd":
         return _cd_kinds(args, cwd)
     if name == "find" and None in args:
@@ -519,7 +520,7 @@ def _rm_kinds(args: Sequence[Word], cwd: str) -> set[str]:
         or (not arg.startswith("-") and re.search(r"[*?\[{]", arg))
         for arg in known
     )
-    return ({"delete"} if many else set()) | _all_paths(args, cwd, writing=True)
+    return ({"delete"} if many else set()) | _written_paths(args, cwd)
 
 
 def _sed_kinds(args: Sequence[Word], cwd: str) -> set[str]:

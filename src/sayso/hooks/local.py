@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sayso import codec
@@ -50,14 +50,11 @@ def report_to_store(store: str, use: ToolUse) -> dict[str, Any]:
 
 
 def _with_gate(
-    store: str, policy: str, use: ToolUse, act: Callable[[Gate], Awaitable[Call]]
+    store: str, policy: str, use: ToolUse, act: Callable[[Gate], Coroutine[Any, Any, Call]]
 ) -> dict[str, Any]:
-    async def acted(gate: Gate) -> Call:
-        return await act(gate)
-
     gate = Gate(store, agent=use.dialect, policy=policy or None, wait=0)
     try:
-        call = asyncio.run(acted(gate))
+        call = asyncio.run(act(gate))
         return request_json(request_in(gate.store, call))
     finally:
         gate.close()

@@ -17,6 +17,7 @@ import re
 import shlex
 import shutil
 import sys
+import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -379,8 +380,6 @@ def check_config() -> Iterator[Finding]:
 
 
 def _check_server(config: Config) -> Finding:
-    import time
-
     server = Server(config.server, config.token)
     try:
         server.call("GET", "/api/requests/req_none/wait?timeout=0", until=time.monotonic() + 10)

@@ -538,7 +538,7 @@ class Trial:
             taken = time.monotonic() - began
             told = tuple(model.told)
             told_of_edit = "A person changed the arguments" in model.knows
-        happened = problem or _happened(project)
+        happened = problem or _what_ran(project)
         return Outcome(case.name, case.expected, happened, taken, told, told_of_edit)
 
     def _install(
@@ -644,17 +644,17 @@ def _decide(inbox: Inbox, decide: Decide, command: str, settled: threading.Event
         settled.wait(0.2)
 
 
-def _happened(project: Path) -> str:
+def _what_ran(project: Path) -> str:
     if (project / "edited.txt").exists():
         return "ran edited" if not (project / "plain.txt").exists() else "ran both"
     return "ran" if (project / "plain.txt").exists() else "not run"
 
 
-def try_agent(name: str, cases: Sequence[Case] = CASES) -> Iterator[Outcome]:
+def try_agent(name: str) -> Iterator[Outcome]:
     """Run the cases with a real agent, and yield what happened in each."""
     with tempfile.TemporaryDirectory(prefix="sayso-hook-") as folder:
         trial = Trial(name, Path(folder).resolve())
         with trial.serving():
-            for case in cases:
+            for case in CASES:
                 if not case.only or name in case.only:
                     yield trial.run(case)
