@@ -17,7 +17,7 @@ from sayso.gate.run_result import RunResult
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off, inner_thread, wake_outer
-from sayso.sync import read, to_thread
+from sayso.sync import context_value, read, to_thread
 
 #: Prefix of the ids of agent runs.
 RUN = "run_"
@@ -71,17 +71,15 @@ async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
     """Start or resume the run that belongs to one call of the outer agent."""
     thread = inner_thread(ctx.thread, ctx.call_id)
     known = await read(agent.store, run_of_call, agent.store, thread, ctx.call_id)
-    token = _outer_calls.set((*_outer_calls.get(), ctx.call_id))
     try:
-        if known is not None:
-            return await agent.resume(known.id, deps=ctx.deps)
-        return await agent._run_for_call(
-            input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
-        )
+        with context_value(_outer_calls, (*_outer_calls.get(), ctx.call_id)):
+            if known is not None:
+                return await agent.resume(known.id, deps=ctx.deps)
+            return await agent._run_for_call(
+                input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
+            )
     except Exception as error:
         raise SubAgentBroke(error) from error
-    finally:
-        _outer_calls.reset(token)
 
 
 def run_of_call(store: Store, thread: str, call: str) -> Run | None:

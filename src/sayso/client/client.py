@@ -467,7 +467,7 @@ def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call:
+def row_of(request: Request) -> Call:
     """Return the part of a request's row that the driver uses.
 
     The digest, the nonce and the signatures stay on the server, which has verified them.
@@ -484,7 +484,7 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
         agent=request.agent,
         tool=request.tool or "",
         tool_digest="",
-        args=codec.canonical(dict(request.args if args is None else args)).decode(),
+        args=codec.canonical(dict(request.args)).decode(),
         args_hash="",
         nonce="",
         terms=Terms(effect=request.effect),
@@ -493,7 +493,7 @@ def row_of(request: Request, args: Body | None = None, attempt: int = 0) -> Call
         status=CallStatus(status),
         original=None if request.original is None else codec.dumps(request.original),
         decision=None if request.decision is None else _decided(request.decision),
-        attempt=attempt or request.execution.attempts,
+        attempt=request.execution.attempts,
         result=_stored(request, status),
         effect_key=request.effect_key,
     )

@@ -7,7 +7,6 @@ everyone, and what belongs to calls that the reader may not see is withheld (``R
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -260,7 +259,14 @@ class Redaction:
             return Withheld(False, calls)
         withheld = self._withheld_calls.get(str(message.get("call_id", "")))
         if withheld is None:  # the call is in an earlier message: judge by the tool's name
-            withheld = self._may_be_for_others(str(message.get("name", "")))
+            query = Query(
+                status="any",
+                thread=self._thread,
+                tool=str(message.get("name", "")),
+                sort="newest",
+                limit=self._MAX_REQUESTS,
+            )
+            withheld = any(not may_see(self._by, call) for _, call in self._store.page(query))
         return Withheld(withheld, calls)
 
     def _row(self, message: dict[str, Any], n: int, call: dict[str, Any]) -> Call | None:
@@ -282,15 +288,6 @@ class Redaction:
         if "run" in message:
             return self._store.calls_of(message["run"])
         return requests_in(self._store, self._thread)
-
-    def _may_be_for_others(self, tool: str) -> bool:
-        return any(not may_see(self._by, call) for call in self._requests_for(tool))
-
-    def _requests_for(self, tool: str) -> Iterator[Call]:
-        query = Query(
-            status="any", thread=self._thread, tool=tool, sort="newest", limit=self._MAX_REQUESTS
-        )
-        return (call for _, call in self._store.page(query))
 
 
 def _calls(message: dict[str, Any]) -> Any:

@@ -424,6 +424,13 @@ class View(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
 
+class Page(View, Generic[T]):
+    """Base class of lists: some items, and the cursor of the next page."""
+
+    items: list[T]
+    next: str | None
+
+
 class RiskView(View):
     """How risky a call is, and why."""
 
@@ -562,11 +569,8 @@ class RequestView(View):
     shown: ShownView
 
 
-class RequestPage(View):
+class RequestPage(Page[RequestView]):
     """A page of requests and the cursor of the next page."""
-
-    items: list[RequestView]
-    next: str | None
 
 
 class GroupView(View):
@@ -655,11 +659,8 @@ class RunView(View):
     output: Any
 
 
-class RunPage(View):
+class RunPage(Page[RunView]):
     """A page of runs and the cursor of the next page."""
-
-    items: list[RunView]
-    next: str | None
 
 
 class EventView(View):
@@ -679,11 +680,8 @@ class EventView(View):
     body: Any
 
 
-class EventPage(View):
+class EventPage(Page[EventView]):
     """A page of events and the cursor of the next page."""
-
-    items: list[EventView]
-    next: str | None
 
 
 class VerificationView(View):
@@ -713,11 +711,8 @@ class GrantView(View):
     live: bool
 
 
-class GrantPage(View):
+class GrantPage(Page[GrantView]):
     """All grants that you may see."""
-
-    items: list[GrantView]
-    next: str | None
 
 
 class FieldError(View):
@@ -763,11 +758,8 @@ class DecisionResultView(View):
     error: ErrorView | None = None
 
 
-class DecisionResults(View):
+class DecisionResults(Page[DecisionResultView]):
     """The outcome of each decision of a batch, in the order of the batch."""
-
-    items: list[DecisionResultView]
-    next: str | None
 
 
 class RenewView(View):
@@ -786,11 +778,8 @@ class ChatView(View):
     status: RunStatus
 
 
-class ChatPage(View):
+class ChatPage(Page[ChatView]):
     """Your chats."""
-
-    items: list[ChatView]
-    next: str | None
 
 
 class UiMessage(View):
@@ -827,11 +816,8 @@ class AgentView(View):
     tools: list[AgentToolView]
 
 
-class AgentPage(View):
+class AgentPage(Page[AgentView]):
     """The agents of this server."""
-
-    items: list[AgentView]
-    next: str | None
 
 
 class Bar(View):

@@ -257,7 +257,8 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
     whole = {"type": kind, "timestamp": moment(event.at).isoformat(), "data": data}
     # Agents choose names, runs and reasons, which may contain secrets.
     body = codec.dumps(inert(redact(whole).value))
-    return Message(_id_of(event), kind, call.id, event.at, body)
+    id = codec.sha256(f"{event.thread}/{event.seq}/{event.hash}".encode())[:32]
+    return Message(f"evt_{id}", kind, call.id, event.at, body)
 
 
 def _type_and_status(event: Event) -> tuple[str, str] | None:
@@ -290,10 +291,6 @@ def _decision(event: Event) -> dict[str, Json]:
         "assurance": body["assurance"],
         "message": body["message"],
     }
-
-
-def _id_of(event: Event) -> str:
-    return f"evt_{codec.sha256(f'{event.thread}/{event.seq}/{event.hash}'.encode())[:32]}"
 
 
 # -- sending

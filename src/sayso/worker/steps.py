@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from sayso.gate.lease import due_here
 from sayso.rows import LIVE, Call, CallStatus, Event, Run
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable
+from sayso.sync import context_value
 
 log = logging.getLogger("sayso.worker")
 
@@ -78,14 +79,9 @@ class Steps:
             elif call.status in (CallStatus.IN_DOUBT, CallStatus.READY):
                 self.tell(Step("call_in_doubt", call.agent, call.run, call.id, call.tool))
 
-    @contextmanager
-    def during(self) -> Iterator[None]:
+    def during(self) -> AbstractContextManager[None]:
         """Receive the events of ``sayso.Agent`` runs inside this block."""
-        token = _current.set(self)
-        try:
-            yield
-        finally:
-            _current.reset(token)
+        return context_value(_current, self)
 
     def on_event(self, event: AgentEvent) -> None:
         """Turn an event of an agent into steps."""

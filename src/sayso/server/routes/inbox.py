@@ -141,7 +141,8 @@ async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId
         found = await service.inbox.get(request_id)
     except NotFound:
         # A rule or a grant was enough, so nobody was asked; its agent may read it all the same.
-        found = await read(service.store, _unasked_request, service, request_id)
+        call = await read(service.store, remote_agents.get_call, service, request_id)
+        found = await read(service.store, request_in, service.store, call)
     check_visible(who, found)
     body = request_view(found, who.reviewer)
     if who.role != "agent":
@@ -150,10 +151,6 @@ async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId
             service.store, request_details, service, found, who.reviewer, masked=masked
         )
     return JsonResponse(body)
-
-
-def _unasked_request(service: Service, request_id: str) -> SaysoRequest:
-    return request_in(service.store, remote_agents.get_call(service, request_id))
 
 
 @router.post(
