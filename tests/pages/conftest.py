@@ -16,7 +16,17 @@ from windows import Open
 #: CI machines are slow; what is expected is waited for, so this costs nothing where they are not.
 expect.set_options(timeout=60_000)
 
+#: What Playwright switches off, which giving the option again replaces, and the lists below the
+#: address bar: two pages of Chromium's own, which take as long to draw as ours, in every window.
+OFF = (
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades"),
+    *("HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding"),
+    *("ThirdPartyStoragePartitioning", "AvoidCorsURLLoaderRestartOnRedirect", "AimEnabled"),
+    *("OptimizationHints", "NetworkTimeServiceQuerying", "PreconnectToSearch"),
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
+)
 FLAGS = [
+    f"--disable-features={','.join(OFF)}",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
