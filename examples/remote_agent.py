@@ -42,7 +42,7 @@ async def review(inbox: sayso.Inbox) -> None:
 
 
 def main(store: str) -> None:
-    command = [sys.executable, "-m", "sayso.cli.main", "serve", "--port", "0", "--store", store]
+    command = [sys.executable, "-m", "sayso", "serve", "--port", "0", "--store", store]
     with subprocess.Popen(command, stdout=-1, stderr=-3, text=True) as server:
         assert server.stdout is not None
         url = server.stdout.readline().split()[3]  # Sayso is at http://127.0.0.1:…

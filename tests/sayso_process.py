@@ -76,16 +76,16 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
-        """Wait for the end. Return what was written since the last read."""
+        """Wait for the end. Return what was written since the last read, and close the pipes."""
         out = err = ""
-        if self.stdout is not None:
-            with self.stdout as stream:
-                out = stream.read()
+        if self.stdout is not None and not self.stdout.closed:
+            with self.stdout:
+                out = self.stdout.read()
         self.wait(timeout)
-        if self.stderr is not None:
-            with self.stderr as stream:
-                stream.seek(0)
-                err = stream.read()
+        if self.stderr is not None and not self.stderr.closed:
+            with self.stderr:
+                self.stderr.seek(0)
+                err = self.stderr.read()
         return out, err
 
 

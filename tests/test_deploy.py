@@ -312,7 +312,7 @@ def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
     program, *rest = services["server"]["healthcheck"]["test"][1:]
     check = [sys.executable, *(word.replace(f":{PORT}/", f":{port}/") for word in rest)]
     assert (program, check[1:] != rest) == ("python", True)
-    sayso = [sys.executable, "-m", "sayso.cli.main"]
+    sayso = [sys.executable, "-m", "sayso"]
     with log.open("wb") as said:
         options: Any = {"env": environment, "cwd": tmp_path, "stderr": said}
         running = [

@@ -17,7 +17,7 @@ from waiting import until
 
 ROOT = Path(__file__).parents[2]
 FIVE = ("langchain", "openai_agents", "agent_framework", "dspy", "pydantic_ai")
-SAYSO = ("-m", "sayso.cli.main")
+SAYSO = ("-m", "sayso")
 PATIENCE = 120.0
 
 

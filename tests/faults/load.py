@@ -114,7 +114,7 @@ def check_load(load: Load, counts: dict[str, Any]) -> None:
 def _server(folder: Path) -> Iterator[tuple[int, int]]:
     """``sayso serve``: its port, and its process."""
     environment = {**os.environ, **address_of(folder)}
-    command = [sys.executable, "-m", "sayso.cli.main", "serve", "--port", "0", "--workers", "0"]
+    command = [sys.executable, "-m", "sayso", "serve", "--port", "0", "--workers", "0"]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

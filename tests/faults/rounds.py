@@ -145,7 +145,7 @@ def lose_primary(
         time.sleep(0.5)
         held = len(lines(folder / "effects")) == begun and desk.store.restored()
         assert held, "something went on before anybody looked"
-        command = [sys.executable, "-m", "sayso.cli.main", "recover", "--yes", "--json"]
+        command = [sys.executable, "-m", "sayso", "recover", "--yes", "--json"]
         environment = {**os.environ, **address_of(folder)}
         said = subprocess.check_output(command, env=environment, text=True, timeout=60)
         return {**json.loads(said), **desk.finish()}

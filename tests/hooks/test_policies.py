@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import pytest
 from coding_world import World, payload
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sayso_process import run
 
 from sayso import Gate, Policy, Rule, ToolCall
 from sayso.errors import InvalidPolicy
@@ -354,8 +356,7 @@ def test_without_the_parser_the_preset_says_what_to_install() -> None:
 
 
 def explained(*arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "sayso.cli.entry", "policy", "explain", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run("policy", "explain", *arguments, cwd=Path.cwd(), env=os.environ)
     return done.returncode, done.stdout + done.stderr
 
 

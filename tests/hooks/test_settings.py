@@ -6,12 +6,12 @@ import json
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coding_world import World
+from sayso_process import run
 
 from sayso.hooks import settings
 from sayso.hooks.program import Config, load_config
@@ -34,9 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sayso(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sayso.cli.entry", "hook", *arguments]
-    env = os.environ | environment
-    return subprocess.run(command, capture_output=True, text=True, env=env)
+    return run("hook", *arguments, cwd=Path.cwd(), env=os.environ | environment)
 
 
 #: What people have in these files besides.

@@ -13,6 +13,7 @@ import pytest
 from desk_world import Desk
 from dev_server import DevServer
 from dispatch_agents import asking, going_on
+from sayso_process import run
 from waiting import until, until_async
 
 from sayso import Inbox
@@ -30,7 +31,7 @@ HERE = Path(__file__).parent
 
 def started(desk: Desk, url: str) -> subprocess.Popen[bytes]:
     """A worker as people start it."""
-    command = ["-m", "sayso.cli.main", "worker", "dispatch_agents:going_on", "--store", desk.url]
+    command = ["-m", "sayso", "worker", "dispatch_agents:going_on", "--store", desk.url]
     return desk.process(sys.executable, *command, "--dispatch", url, PYTHONPATH=str(HERE))
 
 
@@ -174,12 +175,6 @@ def test_what_is_no_address(url: str) -> None:
 def test_a_wrong_address_is_a_wrong_command(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'sayso.db'}"
     command = ["worker", "dispatch_agents:going_on", "--store", store, "--dispatch", "localhost"]
-    done = subprocess.run(
-        [sys.executable, "-m", "sayso.cli.main", *command],
-        env={**os.environ, "PYTHONPATH": str(HERE)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(*command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(HERE)})
     assert done.returncode == 2
     assert "temporal://host:port" in done.stderr

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hook_world import SECRET, Receiver, ask
+from sayso_process import Process, start
 from waiting import until
 
 import sayso
 
-SERVE = [sys.executable, "-m", "sayso.cli.main", "serve", "--port", "0"]
-
 
 @contextmanager
-def serving(url: str, *options: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    command = [*SERVE, "--store", url, *options]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **environment}
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def serving(url: str, *options: str, **environment: str) -> Iterator[Process]:
+    command = ("serve", "--port", "0", "--store", url, *options)
+    process = start(*command, cwd=Path.cwd(), env={**os.environ, **environment})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_server_with_webhooks_ends_when_told(
