@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
+from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -138,13 +139,24 @@ def result(tool: str, annotation: Any) -> tuple[type[Result], dict[str, Any] | N
     if annotation is _EMPTY:
         return Result, None
     try:
-        model = create_model("Result", __base__=Result, root=(readable(annotation), ...))
-        return model, _schema(model)
+        plain = isinstance(annotation, type) and annotation in _PLAIN
+        model, schema = (_plain_result if plain else _result)(annotation)
+        return model, schema.copy()
     except _UNBUILDABLE as error:
         raise TypeError(
             f"{tool}() returns {inspect.formatannotation(annotation)}, which cannot be stored as "
             f"JSON ({_first_line(error)}); return plain data, a dataclass or a pydantic model"
         ) from error
+
+
+def _result(annotation: Any) -> tuple[type[Result], dict[str, Any]]:
+    model = create_model("Result", __base__=Result, root=(readable(annotation), ...))
+    return model, _schema(model)
+
+
+#: What most functions return. Their models are shared, too.
+_PLAIN = frozenset({str, int, float, bool, NoneType})
+_plain_result = cache(_result)
 
 
 def extra_keys(schema: dict[str, Any]) -> Literal["forbid"] | None:
