@@ -23,8 +23,8 @@ def everything() -> list[tuple[str, ast.AST]]:
     found: list[tuple[str, ast.AST]] = []
     for path in sorted(SOURCE.rglob("*.py")):
         if APART not in path.parents:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            found += [(str(path.relative_to(SOURCE)), node) for node in ast.walk(tree)]
+            name = str(path.relative_to(SOURCE))
+            found += [(name, node) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
     return found
 
 
