@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from chat_world import DEMO, YOU, agent_file, pending, ran, script, talk
 from cli_world import World
-from sayso_process import start
 
 # -- no terminal
 
@@ -155,13 +155,14 @@ def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
 def test_control_c_on_a_pipe_does_not_wait_for_a_tool_that_nothing_can_stop(world: World) -> None:
     body = "@sayso.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
     agent_file(world, "call('work', {}), say('Done.')", body)
-    command = ("chat", "mine:agent", "--message", "go", "--store", world.url)
-    talking = start(*command, cwd=world.folder, env=os.environ)
-    assert talking.stdout is not None
-    while "BEGAN" not in talking.stdout.readline():
-        assert talking.poll() is None
-    talking.send_signal(signal.SIGINT)
-    assert talking.wait(60) == 75
-    talking.communicate()
+    command = [sys.executable, "-m", "sayso", "chat", "mine:agent", "--message", "go"]
+    with subprocess.Popen(
+        [*command, "--store", world.url], cwd=world.folder, stdout=subprocess.PIPE, text=True
+    ) as talking:
+        assert talking.stdout is not None
+        while "BEGAN" not in talking.stdout.readline():
+            assert talking.poll() is None
+        talking.send_signal(signal.SIGINT)
+        assert talking.wait(60) == 75
     (doubt,) = world.json("inbox")["items"]
     assert doubt["kind"] == "in_doubt"
