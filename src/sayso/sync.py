@@ -20,6 +20,7 @@ import os
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial, update_wrapper
@@ -197,13 +198,13 @@ class Readable(Protocol):
 
 async def read(source: Readable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function that only reads from a store: in a thread, unless that would cost more."""
-    if source.quick_reads:
+    if source.quick_reads or _is_direct():
         return function(*args, **kwargs)
-    return await _in_thread(source, partial(function, *args, **kwargs))
-
-
-async def _in_thread(store: Readable, function: Callable[[], T]) -> T:
-    return function() if _is_direct() else await _threads_of(store).run(function)
+    call = partial(function, *args, **kwargs)
+    if _combines(source):
+        found: T = await _calls_to(source)[0].soon(call)
+        return found
+    return await _threads_of(source).run(call)
 
 
 class Writable(Readable, Protocol):
@@ -213,110 +214,180 @@ class Writable(Readable, Protocol):
     def transact_now(self, *commands: Any) -> list[Any] | None: ...
     def transact_each(
         self, batch: Sequence[Sequence[Any]], *, now: bool = False
-    ) -> list[list[Any] | Exception] | None: ...
+    ) -> Sequence[Any] | None: ...
 
 
 #: Commits of two tasks that are fewer seconds apart are worth waiting for each other.
 _TOGETHER_SECONDS = 0.005
-#: How many are committed at once: the loop waits for them.
+#: How many calls are made at once: each waits for all of them.
 _MOST_TOGETHER = 32
+#: A batch that takes more seconds does not hold up the next one, if the store can do both at once.
+_LONG_SECONDS = 0.05
+
+#: A value, or the error that was raised; or a function to call for it, which may take long.
+_Outcome = tuple[Any, BaseException | None] | Callable[[], Any]
 
 
-class _Commits:
-    """The commits of one loop to one store that reads quickly.
+class _Batches(ABC):
+    """The calls of one kind that the tasks of one loop make to one store.
 
-    A task that commits alone does so at once. Where several tasks commit at about the same time,
-    the loop runs all of them up to their commits, and these are made together: one transaction, one
-    wait for the disk, and at most one hand-over to a worker thread.
+    Calls that are made while others are under way are collected. The next batch is then one call of
+    the store in one worker thread, and each task gets its own result or error.
     """
 
-    def __init__(self, store: Writable, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, store: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
-        self.loop = loop
-        self._waiting: list[tuple[asyncio.Future[list[Any]], Sequence[Any]]] = []
-        #: Whether ``_commit`` is going to be called, or a worker thread is committing.
-        self._busy = False
-        #: The task that committed last (none: several did), and when.
-        self._task: asyncio.Task[Any] | None = None
-        self._at = 0.0
+        self._loop = loop
+        self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
+        #: Identifies the batch that the next one waits for.
+        self._batch: object | None = None
+
+    @abstractmethod
+    def _run(self, calls: list[Any]) -> Sequence[_Outcome]:
+        """Make these calls, in a worker thread."""
+
+    def _run_now(self, calls: list[Any]) -> Sequence[_Outcome] | None:
+        """Make these calls on the loop if that costs less than a worker thread, else ``None``."""
+        return None
+
+    def soon(self, call: Any) -> asyncio.Future[Any]:
+        """Make a call together with those of other tasks. Cancelled in time, it is not made."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append((future, call))
+        self._plan()
+        return future
+
+    def _plan(self) -> None:
+        if self._waiting and self._batch is None:
+            self._batch = object()
+            self._loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        wanted = [each for each in self._waiting if not each[0].done()]
+        batch, self._waiting = wanted[:_MOST_TOGETHER], wanted[_MOST_TOGETHER:]
+        calls = [call for _, call in batch]
+        try:
+            outcomes = self._run_now(calls) if batch else []
+        except BaseException:  # an interrupt: nothing waits for the outcome any more
+            for future, _ in batch:
+                future.cancel()
+            self._over(self._batch)
+            raise
+        if outcomes is not None:
+            self._tell(batch, outcomes)
+            self._over(self._batch)
+            return
+        done = _threads_of(self._store).run(partial(self._run, calls))
+        done.add_done_callback(partial(self._done, batch, self._batch))
+        if _combines(self._store):
+            late = self._loop.call_later(_LONG_SECONDS, self._over, self._batch)
+            done.add_done_callback(lambda _: late.cancel())
+
+    def _done(self, batch: list[Any], token: object, done: asyncio.Future[Any]) -> None:
+        error = done.exception()
+        self._tell(batch, done.result() if error is None else [(None, error) for _ in batch])
+        self._over(token)
+
+    def _tell(self, batch: list[Any], outcomes: Sequence[_Outcome]) -> None:
+        for (future, _), outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, tuple):
+                _resolve(future, *outcome)
+            elif not future.done():
+                apart = _threads_of(self._store).run(outcome)
+                apart.add_done_callback(partial(_pass_on, future))
+
+    def _over(self, token: object) -> None:
+        """Start the next batch, if this is the one that it waits for."""
+        if self._batch is token:
+            self._batch = None
+            self._plan()
+
+
+def _pass_on(future: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
+    error = done.exception()
+    _resolve(future, done.result() if error is None else None, error)
+
+
+class _Reads(_Batches):
+    """Functions that read from a store that answers several in one round trip."""
+
+    def _run(self, calls: list[Callable[[], Any]]) -> Sequence[_Outcome]:
+        if len(calls) == 1:
+            return [(calls[0](), None)]
+        outcomes: Sequence[_Outcome] = self._store.read_each(calls)
+        return outcomes
+
+
+class _Commits(_Batches):
+    """Transactions of a store that commits several at once.
+
+    A task that commits alone to a store that reads quickly does so at once. Where several tasks
+    commit at about the same time, the loop runs all of them up to their commits, and these are made
+    together: one transaction, one wait for the disk, and at most one hand-over to a worker thread.
+    """
+
+    #: The task that committed last (none: several did), and when.
+    _task: asyncio.Task[Any] | None = None
+    _at = 0.0
 
     def now(self, commands: Sequence[Any]) -> list[Any] | None:
         """Commit at once; return ``None`` if others are about to commit, or it might take long."""
         task = asyncio.current_task()
         together = task is not self._task and time.monotonic() - self._at < _TOGETHER_SECONDS
-        if self._busy or together:
+        if self._batch is not None or together:
             return None
-        results = self._store.transact_now(*commands)
+        results: list[Any] | None = self._store.transact_now(*commands)
         self._task, self._at = task, time.monotonic()
         return results
 
-    def soon(self, commands: Sequence[Any]) -> asyncio.Future[list[Any]]:
-        """Commit together with what other tasks commit. Cancelled in time, it is not committed."""
-        future: asyncio.Future[list[Any]] = self.loop.create_future()
-        self._waiting.append((future, commands))
-        self._plan()
-        return future
+    def _run_now(self, calls: list[Sequence[Any]]) -> Sequence[_Outcome] | None:
+        outcomes = self._store.transact_each(calls, now=True)
+        return None if outcomes is None else [_outcome(each) for each in outcomes]
 
-    def _plan(self) -> None:
-        if self._waiting and not self._busy:
-            self._busy = True
-            self.loop.call_soon(self._commit)
+    def _run(self, calls: list[Sequence[Any]]) -> Sequence[_Outcome]:
+        return [_outcome(each) for each in self._store.transact_each(calls)]
 
-    def _commit(self) -> None:
-        wanted = [each for each in self._waiting if not each[0].done()]
-        batch, self._waiting = wanted[:_MOST_TOGETHER], wanted[_MOST_TOGETHER:]
-        commands = [each for _, each in batch]
-        try:
-            outcomes = self._store.transact_each(commands, now=True) if batch else []
-        except BaseException:  # an interrupt: nothing waits for the outcome any more
-            for future, _ in batch:
-                future.cancel()
-            self._busy = False
-            raise
-        if outcomes is None:
-            written = _threads_of(self._store).run(partial(self._store.transact_each, commands))
-            written.add_done_callback(partial(self._written, batch))
-        else:
-            self._tell(batch, outcomes)
-
-    def _written(self, batch: list[Any], written: asyncio.Future[Any]) -> None:
-        error = written.exception()
-        self._tell(batch, written.result() if error is None else [error for _ in batch])
-
-    def _tell(self, batch: list[Any], outcomes: Sequence[list[Any] | BaseException]) -> None:
-        for (future, _), outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
-                _resolve(future, None, outcome)
-            else:
-                _resolve(future, outcome, None)
-        self._busy, self._task, self._at = False, None, time.monotonic()
-        self._plan()
+    def _tell(self, batch: list[Any], outcomes: Sequence[_Outcome]) -> None:
+        super()._tell(batch, outcomes)
+        self._task, self._at = None, time.monotonic()
 
 
-_commits = threading.local()
+def _outcome(outcome: Any) -> _Outcome:
+    if isinstance(outcome, BaseException):
+        return None, outcome
+    return (outcome, None) if isinstance(outcome, list) else outcome
+
+
+_calls = threading.local()
+
+
+def _calls_to(store: Readable) -> tuple[_Reads, _Commits]:
+    loop = asyncio.get_running_loop()
+    if getattr(_calls, "loop", None) is not loop:
+        _calls.loop, _calls.of = loop, WeakKeyDictionary()
+    of: WeakKeyDictionary[Readable, tuple[_Reads, _Commits]] = _calls.of
+    found = of.get(store)
+    if found is None:
+        found = of[store] = (_Reads(store, loop), _Commits(store, loop))
+    return found
 
 
 def _commits_to(store: Writable) -> _Commits:
-    loop = asyncio.get_running_loop()
-    if getattr(_commits, "loop", None) is not loop:
-        _commits.loop, _commits.of = loop, WeakKeyDictionary()
-    of: WeakKeyDictionary[Writable, _Commits] = _commits.of
-    found = of.get(store)
-    if found is None:
-        found = of[store] = _Commits(store, loop)
-    return found
+    return _calls_to(store)[1]
+
+
+def _combines(store: Readable) -> bool:
+    """Return whether a store does what several callers ask at once (``read_each``)."""
+    return hasattr(store, "read_each")
 
 
 async def write(store: Writable, *commands: Any) -> list[Any]:
     """Commit: in a thread, unless that would cost more than the commit."""
     if _is_direct():
         return store.transact(*commands)
-    if not store.quick_reads:
-        return await _in_thread(store, partial(store.transact, *commands))
-    commits = _commits_to(store)
-    results = commits.now(commands)
+    results = _commits_to(store).now(commands) if store.quick_reads else None
     if results is None:
-        return await commits.soon(commands)
+        return await _writing(store, commands)
     await _yield_to_loop()
     return results
 
@@ -345,7 +416,7 @@ async def write_start(
 
 
 def _writing(store: Writable, commands: Sequence[Any]) -> asyncio.Future[list[Any]]:
-    if store.quick_reads:
+    if store.quick_reads or _combines(store):
         return _commits_to(store).soon(commands)
     return _threads_of(store).run(partial(store.transact, *commands))
 
@@ -354,9 +425,9 @@ async def write_built(
     store: Writable, build: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
 ) -> list[Any]:
     """Commit a command that is built by reading first; if that needs a thread, both use one."""
-    if store.quick_reads:
-        return await write(store, build(*args, **kwargs))
-    return await _in_thread(store, lambda: store.transact(build(*args, **kwargs)))
+    if store.quick_reads or _is_direct() or _combines(store):
+        return await write(store, await read(store, build, *args, **kwargs))
+    return await _threads_of(store).run(lambda: store.transact(build(*args, **kwargs)))
 
 
 async def write_shielded(store: Writable, *commands: Any) -> list[Any]:

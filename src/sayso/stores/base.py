@@ -32,6 +32,10 @@ from sayso.types import Grant, Micros
 #: A position in the stream of events, opaque to callers; "" is before the first.
 Cursor = str
 
+#: The results of commands, or why they were refused, or (nothing was done yet) a function that runs
+#: them, which may take longer than others should wait.
+TransactOutcome = list[Any] | Exception | Callable[[], list[Any]]
+
 #: Called before and after each commit with the commands' names; fault tests kill the process here.
 Boundary = Callable[[str, str], None]
 
@@ -450,11 +454,11 @@ class Store(StoreReads, Protocol):
 
     def transact_each(
         self, batch: Sequence[Sequence[Command]], *, now: bool = False
-    ) -> list[list[Any] | Exception] | None:
+    ) -> Sequence[TransactOutcome] | None:
         """Run several lists of commands, each as ``transact`` would, in as few commits as possible.
 
-        Returns the results of each, or why it was refused; a refusal does not touch the others.
-        With ``now``, returns ``None``, having done nothing, if it may take long.
+        Returns the outcome of each; a refusal does not touch the others. With ``now``, returns
+        ``None``, having done nothing, if it may take long.
         """
         ...
 

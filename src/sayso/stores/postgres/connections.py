@@ -420,6 +420,11 @@ class Answer:
         self.result: pq.abc.PGresult | None = None
 
     @property
+    def is_done(self) -> bool:
+        """Return whether the reply is here and the server did what it was asked to do."""
+        return self.result is not None and self.result.status in _DONE
+
+    @property
     def rowcount(self) -> int:
         rows = self._arrived().command_tuples
         return -1 if rows is None else rows
@@ -433,7 +438,7 @@ class Answer:
 
     def _arrived(self) -> pq.abc.PGresult:
         if self.result is None:
-            self._pipe.receive()
+            self._pipe.wait()
         assert self.result is not None, "the answers have been received"
         return self.result
 
@@ -452,7 +457,8 @@ class Pipeline:
         self._translate = translate
         self._wire = connection.pgconn
         self._reader = Transformer(connection)
-        self._awaited: list[Answer] = []
+        #: The answers to come, in order; ``None`` is the end of a transaction.
+        self._awaited: list[Answer | None] = []
         self._preparing: dict[bytes, Answer] = {}
 
     def __enter__(self) -> Pipeline:
@@ -476,13 +482,16 @@ class Pipeline:
 
     def send(self, text: str, values: Sequence[Any]) -> Answer:
         """Send a statement of the common dialect; reading the answer waits for it."""
+        return self.send_encoded(text, encoded(values))
+
+    def send_encoded(self, text: str, values: Sequence[bytes | None]) -> Answer:
+        """Send a statement whose values are ``encoded``."""
         statement = self._translate(text)
-        sent = [_as_text(value) for value in values]
         name = self._prepared(statement)
         if name is None:
-            self._wire.send_query_params(statement, sent)
+            self._wire.send_query_params(statement, values)
         else:
-            self._wire.send_query_prepared(name, sent)
+            self._wire.send_query_prepared(name, values)
         return self._await()
 
     def _await(self) -> Answer:
@@ -507,17 +516,32 @@ class Pipeline:
         self._preparing[statement] = self._await()
         return name
 
+    def wait(self) -> None:
+        """Return when the answers to everything sent so far are here."""
+        self.receive()
+
+    def end(self) -> None:
+        """End the transaction of the statements sent so far, unless they began one with BEGIN.
+
+        If one of them is refused, those after it are not run. What is sent later is not affected.
+        """
+        self._wire.pipeline_sync()
+        self._awaited.append(None)
+
     def receive(self) -> None:
         """Wait for the answers to everything sent; raise the first refusal among them."""
+        if not self._awaited or self._awaited[-1] is not None:
+            self.end()
         awaited, self._awaited = self._awaited, []
-        self._wire.pipeline_sync()
         refused: pq.abc.PGresult | None = None
         for answer in awaited:
-            answer.result = result = self._next()
+            result = self._next()
+            if answer is None:
+                continue
+            answer.result = result
             if refused is None and result.status not in _DONE:
                 refused = result
             self._got()  # the end of this answer
-        self._next()  # the end of them all
         if refused is not None:
             for statement, answer in self._preparing.items():
                 if answer.result is None or answer.result.status not in _DONE:
@@ -550,6 +574,14 @@ class Pipeline:
         """Decode the rows of an answer."""
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
+
+
+def encoded(values: Sequence[Any]) -> list[bytes | None]:
+    """Return values as they are sent.
+
+    Raises ``InvalidCall``, ``UnicodeEncodeError`` or ``TypeError`` if one of them cannot be stored.
+    """
+    return [_as_text(value) for value in values]
 
 
 def _as_text(value: Any) -> bytes | None:

@@ -14,7 +14,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -34,6 +35,7 @@ from sayso.stores.base import (
     Hub,
     Listener,
     SnapshotLost,
+    TransactOutcome,
     engine_deps,
     run_commands,
     transact_one_by_one,
@@ -60,6 +62,16 @@ from sayso.stores.postgres.database import (
     split_schema,
     without_password,
 )
+from sayso.stores.postgres.together import (
+    Apart,
+    Outcome,
+    Read,
+    Share,
+    SharedAttempt,
+    SharedReads,
+    SharedTransaction,
+    shared_reads,
+)
 from sayso.stores.postgres.transaction import (
     FREE,
     Attempt,
@@ -81,7 +93,7 @@ from sayso.stores.sql.maintenance import (
     prune_in_batches,
     seal_moved,
 )
-from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
+from sayso.stores.sql.reads import Rows, Snapshot, SqlReads, move_cursor
 from sayso.stores.sql.rowcodec import event_from, run_from
 from sayso.stores.sql.statements import POSTGRES, Reply
 from sayso.stores.sql.transaction import ToolCache
@@ -321,7 +333,7 @@ class JoinedTransaction(SqlReads):
         transaction = PgTransaction(session, ToolCache(), store._deps, self._decode, store._clock)
         results, work = run_commands(transaction, commands)
         _check_starts(work)
-        notify(session.execute, work, store._channel)
+        notify(session.execute, work.events, store._channel)
         store.has_reached(transaction.last_pos())
         return results
 
@@ -444,6 +456,11 @@ _RESERVE = (
 )
 
 
+def _name_of(commands: Sequence[Command]) -> str:
+    """Return what a boundary is told."""
+    return "+".join(command.name for command in commands if command.name)
+
+
 class PostgresStore(SqlReads):
     """A store in a schema of a PostgreSQL database, 14 or later."""
 
@@ -543,23 +560,33 @@ class PostgresStore(SqlReads):
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one durable transaction."""
+        return self._transact(commands, self._database.behind)
+
+    def _transact(self, commands: Sequence[Command], knew: bool) -> list[Any]:
+        """Run commands; ``knew`` is whether the caller could know that the database was restored.
+
+        Raises ``StoreError`` if that is noticed only now.
+        """
 
         def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, PgTransaction]:
             transaction = self._transaction(attempt)
             results, work = run_commands(transaction, commands)
             attempt.probe = probe_of(work)
-            notify(attempt.execute, work, self._channel)
+            notify(attempt.execute, work.events, self._channel)
             return results, work, transaction
 
-        name = "+".join(c.name for c in commands if c.name)
-        results, work, transaction = self._write(name, body, brief=True)
+        results, work, transaction = self._write(_name_of(commands), body, brief=True, knew=knew)
+        self._learn(work, transaction)
+        self._hub.publish({event.thread for event in work.events})
+        self.make_due_seal(work.now)
+        return results
+
+    def _learn(self, work: UnitOfWork, transaction: PgTransaction) -> None:
+        """Note what was committed."""
         self._tool_cache.learn(
             work.tools, {search_key.id for search_key in transaction.search_keys}
         )
-        self._hub.publish({event.thread for event in work.events})
         self.has_reached(transaction.last_pos())
-        self.make_due_seal(work.now)
-        return results
 
     def _transaction(self, attempt: Attempt) -> PgTransaction:
         return PgTransaction(attempt, self._tool_cache, self._deps, self._decode, self._clock)
@@ -569,11 +596,121 @@ class PostgresStore(SqlReads):
 
     def transact_each(
         self, batch: Sequence[Sequence[Command]], *, now: bool = False
-    ) -> list[list[Any] | Exception] | None:
-        """Run several lists of commands, one after the other."""
-        return None if now else transact_one_by_one(self.transact, batch)
+    ) -> Sequence[TransactOutcome] | None:
+        """Run several lists of commands in one commit, except those that must be apart."""
+        if now:
+            return None
+        if len(batch) == 1:
+            return transact_one_by_one(self.transact, batch)
+        knew = self._database.behind
+        try:
+            shares = self._share(batch, knew)
+        except StoreError as error:
+            return [error for _ in batch]
+        done = [share for share in shares if isinstance(share, Share)]
+        for share in done:
+            self._learn(share.work, share.transaction)
+        self._hub.publish({event.thread for share in done for event in share.work.events})
+        if done:
+            self.make_due_seal(done[0].work.now)
+        return [
+            share.results
+            if isinstance(share, Share)
+            else share or partial(self._transact, commands, knew)
+            for commands, share in zip(batch, shares, strict=True)
+        ]
 
-    def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
+    def _share(
+        self, batch: Sequence[Sequence[Command]], knew: bool
+    ) -> list[Share | Exception | None]:
+        """Try to commit together; return what each caller did, or why it was refused.
+
+        ``None`` if nothing was done for it: it is apart, or the database refused the transaction.
+        """
+        end, failed = time.monotonic() + self._patience, False
+        shares: list[Share | Exception | None] = [None for _ in batch]
+        with self._pool.connection(end) as connection:
+            if self._database.behind and not knew:
+                raise restored(self.url)  # the new connection noticed it
+            attempt = SharedAttempt(connection, *self._session())
+            attempt.brief = True
+
+            def body(_: Attempt) -> None:
+                shares[:] = self._run_shared(attempt, batch)
+
+            def before(_: Attempt) -> None:
+                self._check_lineage(attempt)
+                self._cross_shared(batch, shares, "before")
+
+            try:
+                attempt.run(body, before)
+            except psycopg.Error as error:
+                self._may_try_again(error, connection, attempt)
+                failed = True
+        if failed:
+            shares = self._after_failure(attempt, shares, end)
+        self._cross_shared(batch, shares, "after")
+        return shares
+
+    def _run_shared(
+        self, attempt: SharedAttempt, batch: Sequence[Sequence[Command]]
+    ) -> list[Share | Exception | None]:
+        # Of two callers on one thread, the second has to see what the first one did.
+        first = {commands[0].thread: n for n, commands in reversed([*enumerate(batch)])}
+        free = attempt.lock_free(sorted(first))
+
+        def run(commands: Sequence[Command]) -> Share:
+            transaction = SharedTransaction(
+                attempt, self._tool_cache, self._deps, self._decode, self._clock
+            )
+            return Share(*run_commands(transaction, commands), transaction)
+
+        numbers = sorted(first[thread] for thread in free)
+        outcomes = attempt.take_turns([partial(run, batch[n]) for n in numbers])
+        shares: list[Share | Exception | None] = [None for _ in batch]
+        for n, outcome in zip(numbers, outcomes, strict=True):
+            error = outcome.error
+            if isinstance(error, psycopg.Error) or not isinstance(error, Exception | None):
+                raise error  # it is not one caller's
+            if not isinstance(error, Apart):
+                shares[n] = error or outcome.value
+        done = [share.work for share in shares if isinstance(share, Share)]
+        notify(attempt.execute, [event for work in done for event in work.events], self._channel)
+        return shares
+
+    def _after_failure(
+        self, attempt: SharedAttempt, shares: list[Share | Exception | None], end: float
+    ) -> list[Share | Exception | None]:
+        """Return what is known of a shared transaction that failed."""
+        probes = [probe_of(share.work) for share in shares if isinstance(share, Share)]
+        committed, unknown = [False for _ in probes], None
+        if attempt.sent:
+            try:
+                committed = self._read_back(
+                    attempt, lambda at: [there(at) for there in probes], end
+                )
+            except StoreError as error:
+                unknown = error
+        there = iter(committed)
+        return [
+            share if not isinstance(share, Share) or next(there) else unknown for share in shares
+        ]
+
+    def _cross_shared(
+        self, batch: Sequence[Sequence[Command]], shares: list[Share | Exception | None], when: str
+    ) -> None:
+        for commands, share in zip(batch, shares, strict=True):
+            if isinstance(share, Share):
+                self._cross(_name_of(commands), when)
+
+    def _write(
+        self,
+        name: str,
+        body: Callable[[Attempt], T],
+        *,
+        brief: bool = False,
+        knew: bool | None = None,
+    ) -> T:
         """Retry until the write is known to be committed, or known not to be."""
 
         def before(attempt: Attempt) -> None:
@@ -581,7 +718,7 @@ class PostgresStore(SqlReads):
             self._cross(name, "before")
 
         end, nap = time.monotonic() + self._patience, 0.0
-        knew = self._database.behind
+        knew = self._database.behind if knew is None else knew
         while True:
             with self._pool.connection(end) as connection:
                 if self._database.behind and not knew:
@@ -597,7 +734,7 @@ class PostgresStore(SqlReads):
                     late = time.monotonic() > end and not attempt.sent
                     if not again or late:
                         raise explained(error, self.url) from error
-            if attempt.sent and self._was_committed(attempt, end):
+            if attempt.sent and self._read_back(attempt, attempt.probe, end):
                 result = attempt.result
                 break
             time.sleep(nap)  # a read-only server refuses at once, and would again
@@ -606,10 +743,11 @@ class PostgresStore(SqlReads):
         return result
 
     def _attempt(self, connection: Connection) -> Attempt:
+        return Attempt(connection, *self._session())
+
+    def _session(self) -> tuple[Translate, str, str, Clock]:
         database = self._database
-        return Attempt(
-            connection, self._translate, database.incarnation, database.lineage, self._time
-        )
+        return self._translate, database.incarnation, database.lineage, self._time
 
     def _check_lineage(self, attempt: Attempt) -> None:
         try:
@@ -635,14 +773,14 @@ class PostgresStore(SqlReads):
             attempt.sent = False  # the server refused, so nothing changed
         return lost or is_unprepared(error) or is_transient(error)
 
-    def _was_committed(self, attempt: Attempt, end: float) -> bool:
+    def _read_back(self, attempt: Attempt, probe: Callable[[Rows], T], end: float) -> T:
         """Read back the outcome of a commit whose answer was lost."""
         while True:
             try:
                 with self._pool.connection(end) as connection:
                     is_over(connection, attempt)
                     with Pipeline(connection, self._translate) as pipe:
-                        return attempt.probe(lambda *read: pipe.send(*read).fetchall())
+                        return probe(lambda *read: pipe.send(*read).fetchall())
             except (psycopg.Error, StoreError) as error:
                 lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
                 if not lost or time.monotonic() > end:
@@ -777,7 +915,12 @@ class PostgresStore(SqlReads):
     # -- reading
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        end = time.monotonic() + self._patience
+        reads = shared_reads()
+        if reads is not None and reads.store is self:
+            return reads.rows(statement, values)
+        return self._read(statement, values, time.monotonic() + self._patience)
+
+    def _read(self, statement: str, values: Sequence[Any], end: float) -> list[Any]:
         while True:
             with self._pool.connection(end) as connection:
                 try:
@@ -787,6 +930,35 @@ class PostgresStore(SqlReads):
                     again = self._may_try_again(error, connection, self._attempt(connection))
                     if not again or time.monotonic() > end:
                         raise explained(error, self.url) from error
+
+    def read_each(self, functions: Sequence[Callable[[], T]]) -> list[Outcome[T]]:
+        """Call functions that read from this store; return what each returned or raised.
+
+        Their statements share round trips. A function must not hold a lock while it reads.
+        """
+        end = time.monotonic() + self._patience
+
+        def alone(statement: str, values: Sequence[Any]) -> list[Any]:
+            return self._read(statement, values, end)
+
+        return SharedReads(self, partial(self._read_together, end), alone).call(functions)
+
+    def _read_together(self, end: float, reads: Sequence[Read]) -> None:
+        """Read with several statements in one round trip; leave out those that are refused."""
+        with suppress(StoreError), self._pool.connection(end) as connection:
+            try:
+                with Pipeline(connection, self._translate) as pipe:
+                    answers = []
+                    for read in reads:
+                        answers.append(pipe.send_encoded(read.statement, read.values))
+                        pipe.end()
+                    try:
+                        pipe.receive()
+                    finally:
+                        for read, answer in zip(reads, answers, strict=True):
+                            read.rows = answer.fetchall() if answer.is_done else None
+            except psycopg.Error as error:
+                self._may_try_again(error, connection, self._attempt(connection))
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

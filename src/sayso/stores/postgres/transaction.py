@@ -16,7 +16,7 @@ connection breaks, it matters when:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from psycopg import errors
@@ -24,7 +24,7 @@ from psycopg import errors
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.errors import StoreError
-from sayso.rows import SYSTEM_THREAD
+from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.postgres.connections import Answer, Connection, Pipeline, Translate
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
@@ -138,6 +138,8 @@ class Session:
 class Attempt(Session):
     """A transaction on a pooled connection, and what is known of its outcome."""
 
+    _pipeline = Pipeline
+
     def __init__(
         self,
         connection: Connection,
@@ -146,7 +148,7 @@ class Attempt(Session):
         lineage: str,
         clock: Clock,
     ) -> None:
-        self._pipe = Pipeline(connection, translate)
+        self._pipe = self._pipeline(connection, translate)
         super().__init__(self._pipe.send, store, lineage, clock)
         #: Whether the transaction is short, so that a long one means a frozen client.
         self.brief = False
@@ -297,18 +299,17 @@ class PgTransaction(SqlTransaction):
     def save(self, work: UnitOfWork) -> None:
         """Write what changed, combined: sending a statement costs more than running it."""
         pending: list[tuple[str, Sequence[Any]]] = []
-        send = self._execute
 
         def flush() -> None:
             if pending:
-                reply = send(*_combined(pending))
+                reply = self._send(*_combined(pending))
                 if any(text == sql.ADD_EVENT for text, _ in pending):
                     self._added = reply
                 pending.clear()
 
         def gather(text: str, values: Sequence[Any]) -> Reply:
             if text not in _COMBINABLE:
-                return send(text, values)
+                return self._send_other(text, values)
             if text == sql.OWN_THREAD or len(pending) == _MAX_COMBINED:
                 flush()  # one statement can change a row only once
             pending.append((text, values))
@@ -318,8 +319,16 @@ class PgTransaction(SqlTransaction):
         try:
             super().save(work)
         finally:
-            self._write = send
+            self._write = self._execute
         flush()
+
+    def _send(self, text: str, values: Sequence[Any]) -> Reply:
+        """Send writes of rows that the thread's lock covers."""
+        return self._execute(text, values)
+
+    def _send_other(self, text: str, values: Sequence[Any]) -> Reply:
+        """Send a write of a row that threads have in common."""
+        return self._execute(text, values)
 
     def last_pos(self) -> int:
         """Return the position of the last event that was added; 0 if none, or if it is unknown.
@@ -364,7 +373,7 @@ def _combined(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[An
     return f"WITH {named} {returns}", values
 
 
-def notify(execute: Execute, work: UnitOfWork, channel: str) -> None:
+def notify(execute: Execute, events: Iterable[Event], channel: str) -> None:
     """Send a NOTIFY to other processes with the commit."""
-    if any(event.type not in _NO_NOTIFY for event in work.events):
+    if any(event.type not in _NO_NOTIFY for event in events):
         execute("SELECT pg_notify(?, '')", (channel,))

@@ -1,0 +1,275 @@
+"""Several callers on one connection: what they ask is sent together, and their commits are one.
+
+Each caller's function runs in a greenlet of its own, all of them in one OS thread. A function that
+waits for an answer lets the next one run. When all of them wait, everything that they have sent is
+one round trip. So the functions are written as if each were alone.
+
+``SharedReads`` does this for functions that only read, and ``SharedAttempt`` for transactions:
+
+1. Lock the threads of all callers that nothing else has locked, and read the clock.
+2. Let each caller load its rows and run its commands. Its writes are kept until all are done.
+3. Send the writes of those that were not refused, and commit.
+
+A shared transaction waits for no lock of another one, and writes only rows that the locks of its
+threads cover. So two of them cannot block each other, no caller sees what another one of the same
+transaction did, and the order of the callers does not matter. What needs more (a grant, an effect
+key, a new tool, a thread that is locked) is ``Apart``: it is left out and gets a transaction of its
+own. If the database refuses a shared transaction, all of its callers are apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from sayso.engine import EngineDeps, UnitOfWork
+from sayso.engine.commands import Needs
+from sayso.stores.postgres.connections import Pipeline, encoded
+from sayso.stores.postgres.transaction import FREE, Attempt, PgTransaction
+from sayso.stores.row_checks import RowDecoder
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.statements import Reply
+from sayso.stores.sql.transaction import SqlTransaction, ToolCache
+from sayso.types import Micros
+
+T = TypeVar("T")
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """What a function returned, or what it raised."""
+
+    value: T | None
+    error: BaseException | None
+
+
+def take_turns(
+    functions: Sequence[Callable[[], T]], receive: Callable[[], None], reads: object = None
+) -> list[Outcome[T]]:
+    """Call functions in turn; call ``receive`` when all that are left wait (``wait_turn``)."""
+    outcomes: list[Outcome[T]] = [Outcome(None, None)] * len(functions)
+
+    def call(number: int, function: Callable[[], T]) -> None:
+        try:
+            outcomes[number] = Outcome(function(), None)
+        except GreenletExit:
+            raise
+        except BaseException as error:  # whatever it is, it belongs to the caller
+            outcomes[number] = Outcome(None, error)
+
+    waiting = [greenlet(partial(call, *each)) for each in enumerate(functions)]
+    for caller in waiting:
+        caller.sayso_reads = reads
+    try:
+        while True:
+            for caller in waiting:
+                caller.switch()
+            waiting = [caller for caller in waiting if not caller.dead]
+            if not waiting:
+                return outcomes
+            receive()
+    finally:
+        for caller in waiting:
+            if not caller.dead:  # ``receive`` failed
+                caller.throw(GreenletExit)
+
+
+def wait_turn() -> None:
+    """Let the other functions run, until the answers have been received."""
+    getcurrent().parent.switch()
+
+
+# -- reading
+
+
+class Read:
+    """A statement with its encoded values, and the rows that it selects once they are here."""
+
+    __slots__ = ("rows", "statement", "values")
+
+    def __init__(self, statement: str, values: Sequence[bytes | None]) -> None:
+        self.statement = statement
+        self.values = values
+        self.rows: list[Any] | None = None
+
+
+class SharedReads:
+    """The statements of functions that take turns, one round trip after the other.
+
+    ``send`` sends statements and receives their rows. A statement without rows, because it was
+    refused or the connection broke, is sent again ``alone``.
+    """
+
+    def __init__(
+        self,
+        store: object,
+        send: Callable[[Sequence[Read]], None],
+        alone: Callable[[str, Sequence[Any]], list[Any]],
+    ) -> None:
+        self.store = store
+        self._send = send
+        self._alone = alone
+        self._asked: list[Read] = []
+
+    def call(self, functions: Sequence[Callable[[], T]]) -> list[Outcome[T]]:
+        """Call functions whose reads share round trips; return the outcome of each."""
+        return take_turns(functions, self._receive, self)
+
+    def rows(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows that a statement selects."""
+        read = Read(statement, encoded(values))
+        self._asked.append(read)
+        wait_turn()
+        return self._alone(statement, values) if read.rows is None else read.rows
+
+    def _receive(self) -> None:
+        asked, self._asked = self._asked, []
+        self._send(asked)
+
+
+def shared_reads() -> SharedReads | None:
+    """Return the reads that the current function shares with others, if it takes turns."""
+    reads: SharedReads | None = getattr(getcurrent(), "sayso_reads", None)
+    return reads
+
+
+# -- writing
+
+
+class Apart(Exception):
+    """These commands need a transaction of their own."""
+
+
+class _SharedPipeline(Pipeline):
+    """A pipeline in which a caller that waits lets the others send first."""
+
+    #: Whether callers take turns now.
+    shared = False
+
+    def wait(self) -> None:
+        if self.shared:
+            wait_turn()
+        else:
+            self.receive()
+
+
+class SharedAttempt(Attempt):
+    """A transaction of several callers, each on threads of its own."""
+
+    _pipe: _SharedPipeline
+    _pipeline = _SharedPipeline
+    #: The time, read after everything was locked.
+    at: Micros = 0
+
+    def lock_free(self, threads: Sequence[str]) -> set[str]:
+        """Lock those of the threads that nothing else has locked, and return them."""
+        self.execute(f"SELECT {', '.join(self._limits())}", ())
+        free = self.execute(FREE, (json.dumps(threads), self._store))
+        # In a statement of its own: the transaction gets its id after the locks.
+        self.at = self.facts(self._locked(()))
+        return {name for (name,) in free.fetchall()}
+
+    def take_turns(self, callers: Sequence[Callable[[], Share]]) -> list[Outcome[Share]]:
+        """Run the commands of each caller, then send what those write that were not refused."""
+        self._pipe.shared = True
+        try:
+            outcomes = take_turns(callers, self._pipe.receive)
+        finally:
+            self._pipe.shared = False
+        for outcome in outcomes:
+            if outcome.value is not None:
+                outcome.value.transaction.send(self._pipe)
+        return outcomes
+
+
+class _Unsent:
+    """A write that is kept until all callers are done. Nobody reads its reply before."""
+
+    rowcount = -1
+
+    def __init__(self, text: str, values: Sequence[bytes | None]) -> None:
+        self.text = text
+        self.values = values
+
+    def fetchone(self) -> Any:
+        raise AssertionError("a write gives no rows")
+
+    fetchall = fetchone
+
+
+class SharedTransaction(PgTransaction):
+    """One caller's part of a shared transaction. Raises ``Apart`` if it cannot be shared."""
+
+    def __init__(
+        self,
+        attempt: SharedAttempt,
+        tool_cache: ToolCache,
+        deps: EngineDeps,
+        decode: RowDecoder,
+        clock: Callable[[], Micros] | None,
+    ) -> None:
+        super().__init__(attempt, tool_cache, deps, decode, clock)
+        self._at = attempt.at
+        self._unsent: list[_Unsent] = []
+
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
+        """Load the rows that the commands need; the thread is locked."""
+        if needs.grants or needs.system or needs.principal is not None:
+            raise Apart
+        # Read without a lock: if there are none, there is nothing to lock.
+        grants = [self._execute(sql.LOAD_GRANTS_FOR, pair) for pair in needs.grants_for]
+        work = SqlTransaction.load(self, thread, needs._replace(grants_for=()))
+        if any(reply.fetchone() for reply in grants):
+            raise Apart
+        return work
+
+    def _ask_time(self) -> Reply | None:
+        return None
+
+    def _read_time(self, reply: Reply | None) -> Micros:
+        return self._at if self._has_clock else self._clock()
+
+    def _ask_spent(self, work: UnitOfWork, needs: Needs) -> list[Reply]:
+        if needs.spends and any(call.grant is not None for call in work.calls.values()):
+            raise Apart
+        return []
+
+    def _load_effects(self, work: UnitOfWork, needs: Needs) -> None:
+        spent = needs.spends and any(call.effect_key for call in work.calls.values())
+        if needs.effects or spent:
+            raise Apart
+
+    def _save_effects(self, work: UnitOfWork) -> None:
+        raise Apart
+
+    def save(self, work: UnitOfWork) -> None:
+        """Keep what changed, to be sent."""
+        if work.touched_grants or work.principals:
+            raise Apart
+        super().save(work)
+
+    def _send(self, text: str, values: Sequence[Any]) -> Reply:
+        unsent = _Unsent(text, encoded(values))
+        self._unsent.append(unsent)
+        return unsent
+
+    def _send_other(self, text: str, values: Sequence[Any]) -> Reply:
+        raise Apart  # a row that many threads have in common, such as a tool
+
+    def send(self, pipe: Pipeline) -> None:
+        """Send what was kept."""
+        for unsent in self._unsent:
+            answer = pipe.send_encoded(unsent.text, unsent.values)
+            if unsent is self._added:
+                self._added = answer
+
+
+class Share(NamedTuple):
+    """What one caller did in a shared transaction."""
+
+    results: list[Any]
+    work: UnitOfWork
+    transaction: SharedTransaction
