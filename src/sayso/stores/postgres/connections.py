@@ -420,11 +420,6 @@ class Answer:
         self.result: pq.abc.PGresult | None = None
 
     @property
-    def is_done(self) -> bool:
-        """Return whether the reply is here and the server did what it was asked to do."""
-        return self.result is not None and self.result.status in _DONE
-
-    @property
     def rowcount(self) -> int:
         rows = self._arrived().command_tuples
         return -1 if rows is None else rows
@@ -457,8 +452,7 @@ class Pipeline:
         self._translate = translate
         self._wire = connection.pgconn
         self._reader = Transformer(connection)
-        #: The answers to come, in order; ``None`` is the end of a transaction.
-        self._awaited: list[Answer | None] = []
+        self._awaited: list[Answer] = []
         self._preparing: dict[bytes, Answer] = {}
 
     def __enter__(self) -> Pipeline:
@@ -520,28 +514,17 @@ class Pipeline:
         """Return when the answers to everything sent so far are here."""
         self.receive()
 
-    def end(self) -> None:
-        """End the transaction of the statements sent so far, unless they began one with BEGIN.
-
-        If one of them is refused, those after it are not run. What is sent later is not affected.
-        """
-        self._wire.pipeline_sync()
-        self._awaited.append(None)
-
     def receive(self) -> None:
         """Wait for the answers to everything sent; raise the first refusal among them."""
-        if not self._awaited or self._awaited[-1] is not None:
-            self.end()
         awaited, self._awaited = self._awaited, []
+        self._wire.pipeline_sync()
         refused: pq.abc.PGresult | None = None
         for answer in awaited:
-            result = self._next()
-            if answer is None:
-                continue
-            answer.result = result
+            answer.result = result = self._next()
             if refused is None and result.status not in _DONE:
                 refused = result
             self._got()  # the end of this answer
+        self._next()  # the end of them all
         if refused is not None:
             for statement, answer in self._preparing.items():
                 if answer.result is None or answer.result.status not in _DONE:

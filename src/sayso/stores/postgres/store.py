@@ -70,6 +70,7 @@ from sayso.stores.postgres.together import (
     SharedAttempt,
     SharedReads,
     SharedTransaction,
+    reading_alone,
     shared_reads,
 )
 from sayso.stores.postgres.transaction import (
@@ -895,7 +896,8 @@ class PostgresStore(SqlReads):
         while True:
             due = (*said, *agents, json.dumps(unreadable), *said, worker, limit + len(skip))
             mine = (skipped, skipped, limit, *said, worker, *said, *said)
-            rows = self._rows(statement, (*due, *mine, skipped, skipped))
+            with reading_alone():
+                rows = self._rows(statement, (*due, *mine, skipped, skipped))
             found = self._decode.listed(run_from, rows)
             # Runs that fail their check do not hide those behind them from workers.
             if len(found) == len(rows):
@@ -944,19 +946,13 @@ class PostgresStore(SqlReads):
         return SharedReads(self, partial(self._read_together, end), alone).call(functions)
 
     def _read_together(self, end: float, reads: Sequence[Read]) -> None:
-        """Read with several statements in one round trip; leave out those that are refused."""
+        """Send several statements in one round trip; fill in the rows unless one is refused."""
         with suppress(StoreError), self._pool.connection(end) as connection:
             try:
                 with Pipeline(connection, self._translate) as pipe:
-                    answers = []
-                    for read in reads:
-                        answers.append(pipe.send_encoded(read.statement, read.values))
-                        pipe.end()
-                    try:
-                        pipe.receive()
-                    finally:
-                        for read, answer in zip(reads, answers, strict=True):
-                            read.rows = answer.fetchall() if answer.is_done else None
+                    answers = [pipe.send_encoded(read.statement, read.values) for read in reads]
+                    for read, answer in zip(reads, answers, strict=True):
+                        read.rows = answer.fetchall()
             except psycopg.Error as error:
                 self._may_try_again(error, connection, self._attempt(connection))
 
@@ -979,14 +975,18 @@ class PostgresStore(SqlReads):
             rows(_SNAPSHOT)
             yield Snapshot(self, rows)
 
+    def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
+        """Return runs of these agents that are due, without those that are locked right now."""
+        with reading_alone():
+            return super().ready(agents, limit)
+
     def overdue(self, limit: int = 100) -> list[Due]:
         """Return what is overdue, without threads that are locked right now."""
         found = super().overdue(limit)
         if found:
-            names = sorted({due.thread for due in found})
-            free = {
-                row[0] for row in self._rows(FREE, (json.dumps(names), self._database.incarnation))
-            }
+            names = json.dumps(sorted({due.thread for due in found}))
+            with reading_alone():
+                free = {row[0] for row in self._rows(FREE, (names, self._database.incarnation))}
             found = [due for due in found if due.thread in free]
         return found
 

@@ -20,7 +20,8 @@ own. If the database refuses a shared transaction, all of its callers are apart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -99,8 +100,8 @@ class Read:
 class SharedReads:
     """The statements of functions that take turns, one round trip after the other.
 
-    ``send`` sends statements and receives their rows. A statement without rows, because it was
-    refused or the connection broke, is sent again ``alone``.
+    ``send`` sends statements and receives their rows. Statements that are sent together succeed or
+    fail together; if they have no rows then, each is sent again ``alone`` and gets its own error.
     """
 
     def __init__(
@@ -134,6 +135,17 @@ def shared_reads() -> SharedReads | None:
     """Return the reads that the current function shares with others, if it takes turns."""
     reads: SharedReads | None = getattr(getcurrent(), "sayso_reads", None)
     return reads
+
+
+@contextmanager
+def reading_alone() -> Iterator[None]:
+    """Do not share statements that lock rows or write: their locks end with the round trip."""
+    current = getcurrent()
+    reads, current.sayso_reads = shared_reads(), None
+    try:
+        yield
+    finally:
+        current.sayso_reads = reads
 
 
 # -- writing

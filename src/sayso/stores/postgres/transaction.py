@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from psycopg import errors
@@ -349,28 +350,35 @@ class PgTransaction(SqlTransaction):
 
 
 def _combined(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[Any]]:
-    """Combine writes into one statement, which returns the position of its last event, if any.
+    """Combine writes into one statement, which returns the position of its last event, if any."""
+    text, order = _combined_texts(tuple([text for text, _ in writes]))
+    return text, [value for number in order for value in writes[number][1]]
+
+
+@lru_cache(maxsize=256)
+def _combined_texts(texts: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
+    """Combine the texts of writes; return also the order in which the new text has their values.
 
     The parts of such a statement run in no defined order, but the rows of one INSERT do; so rows
     that are numbered as they are added (events, calls) are added by one INSERT.
     """
     parts: list[str] = []
-    values: list[Any] = []
+    order: list[int] = []
     returns = "SELECT 1"
-    rest = list(writes)
+    rest = [*enumerate(texts)]
     while rest:
-        text = rest[0][0]
-        rows = [row for other, row in rest if other == text] if text in _NUMBERED else [rest[0][1]]
-        rest = [write for write in rest if write[0] != text] if text in _NUMBERED else rest[1:]
-        row = f"({', '.join('?' * len(rows[0]))})"
-        part = text + f", {row}" * (len(rows) - 1)
+        number, text = rest[0]
+        same = [n for n, other in rest if other == text] if text in _NUMBERED else [number]
+        rest = [each for each in rest if each[0] not in same]
+        _, _, row = text.rpartition(" VALUES ")
+        part = text + f", {row}" * (len(same) - 1)
         if text == sql.ADD_EVENT:
             part += " RETURNING pos"
             returns = f"SELECT max(pos) FROM w{len(parts)}"
         parts.append(part)
-        values += [value for row_ in rows for value in row_]
+        order += same
     named = ", ".join(f"w{n} AS ({part})" for n, part in enumerate(parts))
-    return f"WITH {named} {returns}", values
+    return f"WITH {named} {returns}", tuple(order)
 
 
 def notify(execute: Execute, events: Iterable[Event], channel: str) -> None:
