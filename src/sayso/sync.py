@@ -219,8 +219,9 @@ class Writable(Readable, Protocol):
 
 #: Commits of two tasks that are fewer seconds apart are worth waiting for each other.
 _TOGETHER_SECONDS = 0.005
-#: How many calls are made at once: each waits for all of them.
-_MOST_TOGETHER = 32
+#: How many calls are made at once: each waits for all of them. Fewer than ``_FEW_TOGETHER`` are not
+#: divided.
+_MOST_TOGETHER, _FEW_TOGETHER = 32, 8
 #: A batch that takes more seconds does not hold up the next one, if the store can do both at once.
 _LONG_SECONDS = 0.05
 
@@ -264,7 +265,11 @@ class _Batches(ABC):
 
     def _start(self) -> None:
         wanted = [each for each in self._waiting if not each[0].done()]
-        batch, self._waiting = wanted[:_MOST_TOGETHER], wanted[_MOST_TOGETHER:]
+        most = _MOST_TOGETHER
+        if _combines(self._store) and len(wanted) > _FEW_TOGETHER:
+            # The loop runs the tasks of one half while the database works for the other.
+            most = min(max(_FEW_TOGETHER, len(wanted) // 2), most)
+        batch, self._waiting = wanted[:most], wanted[most:]
         calls = [call for _, call in batch]
         try:
             outcomes = self._run_now(calls) if batch else []

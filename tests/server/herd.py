@@ -28,36 +28,46 @@ def clerk(store: Any) -> sayso.Agent:
     return sayso.Agent("clerk", model=model, tools=[refund], store=store)
 
 
+class Counting:
+    """Counts the claims of a store, and those that came too late."""
+
+    def __init__(self, store: Any, counts: Counter[str]) -> None:
+        self._counts = counts
+        self._quick = store.quick_reads
+        self._transact, self._transact_each = store.transact, store.transact_each
+        store.transact, store.transact_each = self.transact, self.transact_each
+        store.transact_now = self.transact
+
+    def transact(self, *commands: Any) -> list[Any]:
+        return self._counted(commands, self._transact(*commands))
+
+    def transact_each(self, batch: Sequence[Sequence[Any]], *, now: bool = False) -> Any:
+        outcomes = self._transact_each(batch, now=now)
+        if outcomes is None or (len(batch) == 1 and not self._quick):
+            return outcomes  # the latter called ``transact``
+        return [self._outcome(*each) for each in zip(batch, outcomes, strict=True)]
+
+    def _outcome(self, commands: Sequence[Any], outcome: Any) -> Any:
+        if callable(outcome):
+            return lambda: self._counted(commands, outcome())
+        return self._counted(commands, outcome) if isinstance(outcome, list) else outcome
+
+    def _counted(self, commands: Sequence[Any], results: list[Any]) -> list[Any]:
+        for command, result in zip(commands, results, strict=True):
+            if isinstance(command, Claim):
+                self._counts["claims"] += 1
+                self._counts["in_vain"] += result is None
+        return results
+
+
 async def main(url: str) -> None:
     """Work until standard input ends, then print the counts."""
     store, counts = open_store(url), Counter[str]()
-    transact, transact_each = store.transact, store.transact_each
-
-    def count(commands: Sequence[Any], results: Sequence[Any]) -> None:
-        for command, result in zip(commands, results, strict=True):
-            if isinstance(command, Claim):
-                counts["claims"] += 1
-                counts["in_vain"] += result is None
-
-    def counted(*commands: Any) -> Any:
-        results = transact(*commands)
-        count(commands, results)
-        return results
-
-    def counted_each(batch: Sequence[Sequence[Any]], *, now: bool = False) -> Any:
-        outcomes = transact_each(batch, now=now)
-        for commands, outcome in zip(batch, outcomes or (), strict=outcomes is not None):
-            if isinstance(outcome, list):
-                count(commands, outcome)
-        return outcomes
+    Counting(store, counts)
 
     def told(step: Step) -> None:
         counts[step.step] += 1
 
-    store.transact = counted  # type: ignore[method-assign]
-    if store.quick_reads:  # else it calls transact
-        store.transact_each = counted_each  # type: ignore[method-assign]
-    store.transact_now = lambda *commands: counted(*commands)  # type: ignore[method-assign]
     worker = Worker([clerk(store)], store, on_step=told)
     working = asyncio.create_task(worker.run())
     print("ready", flush=True)
