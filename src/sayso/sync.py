@@ -43,8 +43,14 @@ _own_loop: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_own_loop
 
 # -- worker threads
 
-#: The event loop that gets the result, its future, and the function to call.
-_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+#: The function to call, the event loop that gets its result or error and how it is told, and
+#: whether nothing waits for it any more.
+_Job = tuple[
+    Callable[[], Any],
+    asyncio.AbstractEventLoop,
+    Callable[[Any, BaseException | None], object],
+    Callable[[], bool],
+]
 
 #: How many calls to the store run at once, and how many seconds a process that exits waits for
 #: them: nothing waits for their results any more.
@@ -86,6 +92,16 @@ class ThreadPool:
         """Call the function in a worker thread. A job that is cancelled in time never starts."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._put((function, loop, partial(_resolve, future), future.cancelled))
+        return future
+
+    def run_then(
+        self, function: Callable[[], T], tell: Callable[[T | None, BaseException | None], object]
+    ) -> None:
+        """Call the function in a worker thread, then ``tell`` on the loop what it gave."""
+        self._put((function, asyncio.get_running_loop(), tell, _never))
+
+    def _put(self, job: _Job) -> None:
         with self._lock:
             if self._free <= 0 and (
                 len(self._threads) < self._size or threading.current_thread() in self._threads
@@ -96,14 +112,13 @@ class ThreadPool:
                 self._threads.append(thread)
                 self._free += 1
             self._free -= 1
-        self._jobs.put((loop, future, function))
-        return future
+        self._jobs.put(job)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            loop, future, function = job
+            function, loop, tell, is_over = job
             value = error = None
-            if not future.cancelled():
+            if not is_over():
                 try:
                     value = function()
                 except BaseException as raised:  # whatever it is, it belongs to the caller
@@ -111,8 +126,8 @@ class ThreadPool:
             with self._lock:
                 self._free += 1
             with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
-                loop.call_soon_threadsafe(_resolve, future, value, error)
-            del job, loop, future, function, value, error  # keep nothing alive while idle
+                loop.call_soon_threadsafe(tell, value, error)
+            del job, function, loop, tell, is_over, value, error  # keep nothing alive while idle
 
     def _finish(self) -> None:
         """Complete running jobs before the interpreter exits."""
@@ -121,6 +136,10 @@ class ThreadPool:
         ends = None if self._exit_seconds is None else time.monotonic() + self._exit_seconds
         for thread in self._threads:
             thread.join(None if ends is None else max(ends - time.monotonic(), 0.0))
+
+
+def _never() -> bool:
+    return False
 
 
 def _resolve(future: asyncio.Future[T], value: T, error: BaseException | None) -> None:
@@ -242,6 +261,11 @@ class _Batches(ABC):
         self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
         #: Identifies the batch that the next one waits for.
         self._batch: object | None = None
+        #: Whether one task made the last calls, so that it need not wait for others.
+        self._alone = False
+        #: When it began, and what ends the waiting if it takes long.
+        self._began = 0.0
+        self._late: asyncio.TimerHandle | None = None
 
     @abstractmethod
     def _run(self, calls: list[Any]) -> Sequence[_Outcome]:
@@ -259,9 +283,17 @@ class _Batches(ABC):
         return future
 
     def _plan(self) -> None:
-        if self._waiting and self._batch is None:
-            self._batch = object()
-            self._loop.call_soon(self._start)
+        if not self._waiting:
+            return
+        if self._batch is None:
+            self._batch, self._began = object(), self._loop.time()
+            if self._alone:
+                self._start()
+            else:
+                self._loop.call_soon(self._start)
+        elif self._late is None and _combines(self._store):
+            when = self._began + _LONG_SECONDS
+            self._late = self._loop.call_at(when, self._over, self._batch)
 
     def _start(self) -> None:
         wanted = [each for each in self._waiting if not each[0].done()]
@@ -271,6 +303,7 @@ class _Batches(ABC):
             most = min(max(_FEW_TOGETHER, len(wanted) // 2), most)
         batch, self._waiting = wanted[:most], wanted[most:]
         calls = [call for _, call in batch]
+        self._alone = len(batch) == 1 and _combines(self._store)
         try:
             outcomes = self._run_now(calls) if batch else []
         except BaseException:  # an interrupt: nothing waits for the outcome any more
@@ -282,15 +315,13 @@ class _Batches(ABC):
             self._tell(batch, outcomes)
             self._over(self._batch)
             return
-        done = _threads_of(self._store).run(partial(self._run, calls))
-        done.add_done_callback(partial(self._done, batch, self._batch))
-        if _combines(self._store):
-            late = self._loop.call_later(_LONG_SECONDS, self._over, self._batch)
-            done.add_done_callback(lambda _: late.cancel())
+        done = partial(self._done, batch, self._batch)
+        _threads_of(self._store).run_then(partial(self._run, calls), done)
 
-    def _done(self, batch: list[Any], token: object, done: asyncio.Future[Any]) -> None:
-        error = done.exception()
-        self._tell(batch, done.result() if error is None else [(None, error) for _ in batch])
+    def _done(
+        self, batch: list[Any], token: object, outcomes: Any, error: BaseException | None
+    ) -> None:
+        self._tell(batch, outcomes if error is None else [(None, error) for _ in batch])
         self._over(token)
 
     def _tell(self, batch: list[Any], outcomes: Sequence[_Outcome]) -> None:
@@ -298,35 +329,38 @@ class _Batches(ABC):
             if isinstance(outcome, tuple):
                 _resolve(future, *outcome)
             elif not future.done():
-                apart = _threads_of(self._store).run(outcome)
-                apart.add_done_callback(partial(_pass_on, future))
+                _threads_of(self._store).run_then(outcome, partial(_resolve, future))
 
     def _over(self, token: object) -> None:
         """Start the next batch, if this is the one that it waits for."""
-        if self._batch is token:
-            self._batch = None
-            self._plan()
-
-
-def _pass_on(future: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
-    error = done.exception()
-    _resolve(future, done.result() if error is None else None, error)
+        if self._batch is not token:
+            return
+        self._batch = None
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        self._plan()
 
 
 class _Reads(_Batches):
     """Functions that read from a store that answers several in one round trip."""
 
     def _run(self, calls: list[Callable[[], Any]]) -> Sequence[_Outcome]:
-        if len(calls) == 1:
-            return [(calls[0](), None)]
-        outcomes: Sequence[_Outcome] = self._store.read_each(calls)
-        return outcomes
+        return _read_each(self._store, calls)
+
+
+def _read_each(store: Any, functions: list[Callable[[], Any]]) -> Sequence[Any]:
+    if len(functions) == 1:
+        return [(functions[0](), None)]
+    outcomes: Sequence[Any] = store.read_each(functions)
+    return outcomes
 
 
 class _Commits(_Batches):
     """Transactions of a store that commits several at once.
 
-    A task that commits alone to a store that reads quickly does so at once. Where several tasks
+    Each is a list of commands or, if the store combines reads, a function that reads and returns
+    it. A task that commits alone to a store that reads quickly does so at once. Where several tasks
     commit at about the same time, the loop runs all of them up to their commits, and these are made
     together: one transaction, one wait for the disk, and at most one hand-over to a worker thread.
     """
@@ -349,8 +383,15 @@ class _Commits(_Batches):
         outcomes = self._store.transact_each(calls, now=True)
         return None if outcomes is None else [_outcome(each) for each in outcomes]
 
-    def _run(self, calls: list[Sequence[Any]]) -> Sequence[_Outcome]:
-        return [_outcome(each) for each in self._store.transact_each(calls)]
+    def _run(self, calls: list[Any]) -> Sequence[_Outcome]:
+        if builds := [call for call in calls if callable(call)]:
+            built = iter(_read_each(self._store, builds))
+            made = [next(built) if callable(call) else (call, None) for call in calls]
+        else:
+            made = [(call, None) for call in calls]
+        batch = [commands for commands, error in made if error is None]
+        outcomes = iter(self._store.transact_each(batch) if batch else ())
+        return [_outcome(next(outcomes) if error is None else error) for _, error in made]
 
     def _tell(self, batch: list[Any], outcomes: Sequence[_Outcome]) -> None:
         super()._tell(batch, outcomes)
@@ -430,8 +471,11 @@ async def write_built(
     store: Writable, build: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
 ) -> list[Any]:
     """Commit a command that is built by reading first; if that needs a thread, both use one."""
-    if store.quick_reads or _is_direct() or _combines(store):
-        return await write(store, await read(store, build, *args, **kwargs))
+    if store.quick_reads or _is_direct():
+        return await write(store, build(*args, **kwargs))
+    if _combines(store):
+        results: list[Any] = await _commits_to(store).soon(lambda: [build(*args, **kwargs)])
+        return results
     return await _threads_of(store).run(lambda: store.transact(build(*args, **kwargs)))
 
 
