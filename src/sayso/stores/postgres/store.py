@@ -1,9 +1,10 @@
 """PostgreSQL: many machines share one database, and need nothing else.
 
 The thread's row is the lock; runs and grants are locked after it, always in this order. Time is the
-database's. A transaction takes two round trips (``transaction``). This module has the order of the
-events (``Stream``), the listener for commits of other processes (``Watcher``), the store itself,
-and the store inside a transaction of your own (``JoinedTransaction``).
+database's. A transaction takes two round trips (``transaction``), and tasks of one event loop share
+round trips and transactions (``together``). This module has the order of the events (``Stream``),
+the listener for commits of other processes (``Watcher``), the store itself, and the store inside a
+transaction of your own (``JoinedTransaction``).
 """
 
 from __future__ import annotations
@@ -555,7 +556,8 @@ class PostgresStore(SqlReads):
         return (_NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
 
     def _ask_time(self) -> Micros:
-        return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
+        with reading_alone():  # the answer is worth the more the sooner it comes
+            return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
 
     # -- writing
 
@@ -1007,7 +1009,8 @@ class PostgresStore(SqlReads):
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
-        horizon = horizon_of(self._rows(HORIZON)[0])
+        with reading_alone():  # the hub holds a lock meanwhile
+            horizon = horizon_of(self._rows(HORIZON)[0])
         connect_ = lambda: connect(self._address, prepare=False)  # noqa: E731
         ours = self._pool.is_ours
         Watcher(connect_, self._translate, self._hub, self._channel, horizon, ours).start()

@@ -139,7 +139,11 @@ def shared_reads() -> SharedReads | None:
 
 @contextmanager
 def reading_alone() -> Iterator[None]:
-    """Do not share statements that lock rows or write: their locks end with the round trip."""
+    """Send what is read in this block at once, and not together with what others read.
+
+    For statements that lock rows or write, because that would last until the others are read, and
+    for callers that hold a lock.
+    """
     current = getcurrent()
     reads, current.sayso_reads = shared_reads(), None
     try:
