@@ -46,6 +46,6 @@ class TestPostgres(StoreSuite):
         return self.make_store(store.now, store.keys)
 
 
-@pytest.mark.chaos  # three minutes; the property machine does the same in less
+@pytest.mark.chaos  # the property machine does the same in less time
 class TestPostgresTogether(TestPostgres):
     store = SharingStore
