@@ -547,11 +547,28 @@ def run_on_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine that needs a loop in this OS thread, on a new loop."""
     if on_loop():
         raise _on_a_loop()
-    token = _own_loop.set(True)
-    try:
-        return asyncio.run(make())
-    finally:
-        _own_loop.reset(token)
+    with context_value(_own_loop, True), asyncio.Runner() as runner:
+        runner.get_loop().set_task_factory(_main_task)
+        return runner.run(_run_main(make))
+
+
+class _MainTask(asyncio.Task[T]):
+    """A task with a short ``repr``.
+
+    ``asyncio.Runner`` asks ``signal`` for its handler of Ctrl-C, and that formats the handler with
+    its task into an error that nobody sees: a twentieth of a short run of an agent.
+    """
+
+    __repr__ = object.__repr__
+
+
+def _main_task(loop: asyncio.AbstractEventLoop, body: Any, **options: Any) -> asyncio.Task[Any]:
+    return _MainTask(body, loop=loop, **options)
+
+
+async def _run_main(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    asyncio.get_running_loop().set_task_factory(None)
+    return await make()
 
 
 def stream_twin(
