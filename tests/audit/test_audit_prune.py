@@ -87,7 +87,7 @@ def test_a_forged_pruning_does_not_count_until_it_is_sealed(tmp_path: Path) -> N
         server.order("order-2")
         forged = Event("", 1, server.clock(), "pruned", "eve", None, "", "")
         before = server.clock() + 1
-        server.sql(f"INSERT INTO thread VALUES ('{SYSTEM_THREAD}', '', 0, '', 0, '', 1, '', 0)")
+        server.sql(f"INSERT INTO thread VALUES ('{SYSTEM_THREAD}', '', 0, '', 0, '', 1, '', 0, 1)")
         server.rewrite(
             SYSTEM_THREAD, plain, extra=(edited(forged, runs=["order-2"], before=before),)
         )

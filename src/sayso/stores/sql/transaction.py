@@ -154,7 +154,9 @@ class SqlTransaction:
         #: Those of them that were read from the database just now.
         self._read: dict[str, Call] = {}
         self._read_run: Run | None = None
+        #: The events since the oldest of some calls.
         self._later: Reply | None = None
+        self._later_than: frozenset[str] = frozenset()
         #: The effect keys that were locked, each with a row that may not name a call yet.
         self._held: list[str] = []
         #: What the written calls have in common with others.
@@ -170,6 +172,7 @@ class SqlTransaction:
             # A call that starts was decided, and its run claimed, so there are later events.
             marks = ", ".join("?" * len(needs.calls))
             self._later = ask(sql.LOAD_EVENTS_SINCE_CALLS.format(marks), (thread, *needs.calls))
+            self._later_than = frozenset(needs.calls)
         grants = [ask(sql.LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
         grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
         people = ask(sql.LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
@@ -309,8 +312,8 @@ class SqlTransaction:
         older = [row for row in rows if row.seq < thread.seq]
         if older:
             oldest = min(row.seq for row in older)
-            asked = None if self._read_run in older else self._later
-            later = asked or self._execute(sql.LOAD_EVENTS_SINCE, (thread.id, oldest))
+            later = self._later if self._later_than.issuperset(row.id for row in older) else None
+            later = later or self._execute(sql.LOAD_EVENTS_SINCE, (thread.id, oldest))
             events = [event_from(row) for row in later.fetchall()]
             events = [event for event in events if event.seq >= oldest]
             check_not_put_back(self._deps, thread, older, events)

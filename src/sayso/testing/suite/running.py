@@ -430,6 +430,21 @@ class Releasing:
         assert world.release(world.ready(effect="read")).status is CallStatus.RELEASED
         world.check()
 
+    def test_a_release_that_ends_the_run_closes_its_older_reads(self, world: World) -> None:
+        (read,) = world.start(world.ready(effect="read"))
+        read = world.record(read, ok=False, result="no answer", retry=True)
+        call = world.ready()
+        assert (read.status, call.status) == (CallStatus.READY, CallStatus.READY)
+        world.reopen()
+        of: dict[str, Any] = {"thread": "t", "run": "r"}
+        (released, _) = world.transact(
+            Release(**of, call=call.id, seen=world.mac_of(call), caller="use:1"),
+            Finish(**of, status="done"),
+        )
+        assert released.status is CallStatus.RELEASED
+        assert world.call(read).status is CallStatus.FAILED
+        world.check()
+
     def test_a_result_may_be_reported_once_also_after_the_run(self, world: World) -> None:
         call = world.release(world.ready(caller="use:1"))
         world.finish()
