@@ -47,6 +47,8 @@ class Hand:
         self.fault = None if fault is None else tuple(fault)
         self.counts: Counter[str] = Counter()
         self.store: Store = open_at(folder, boundary=self.cross)
+        with (self.folder / "opened").open("a") as opened:
+            opened.write(f"{os.getpid()}\n")
 
     def cross(self, name: str, when: str) -> None:
         """A point at which the process may be hit."""

@@ -116,7 +116,7 @@ def kill_server(
                 desk.begin(runs)
             desk.fill()
             goal = len(lines(folder / "acks")) + 5
-            desk.work_until(lambda goal=goal: len(lines(folder / "acks")) >= goal or desk.over())
+            desk.work_until(lambda goal=goal: _at_work(desk, goal) or desk.over())
             with _deciding(desk):
                 time.sleep(desk.dice.random() * 0.05)
                 server.kill()
@@ -135,7 +135,7 @@ def lose_primary(
     ):
         desk.begin(runs)
         desk.fill()
-        desk.work_until(lambda: len(lines(folder / "acks")) >= runs or desk.over())
+        desk.work_until(lambda: _at_work(desk, runs) or desk.over())
         with _deciding(desk):
             time.sleep(desk.dice.random() * 0.05)
             primary.kill()
@@ -149,6 +149,12 @@ def lose_primary(
         environment = {**os.environ, **address_of(folder)}
         said = subprocess.check_output(command, env=environment, text=True, timeout=60)
         return {**json.loads(said), **desk.finish()}
+
+
+def _at_work(desk: Desk, acks: int) -> bool:
+    """Return whether all have opened the store, and this many decisions were acknowledged."""
+    opened = {int(pid) for pid in lines(desk.folder / "opened")}
+    return opened.issuperset(desk.pids) and len(lines(desk.folder / "acks")) >= acks
 
 
 @contextlib.contextmanager
