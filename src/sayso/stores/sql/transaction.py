@@ -323,7 +323,7 @@ class SqlTransaction:
         if was is None:
             self._write(sql.ADD_THREAD, thread)
             return
-        save = sql.SAVE_THREAD if was.moved else sql.MOVE_THREAD
+        save = sql.SAVE_THREAD if thread.moved == was.moved else sql.MOVE_THREAD
         self._write(save, (*thread_changes(thread), thread.id))
         if was.owner != thread.owner:
             self._write(sql.OWN_THREAD, (thread.owner, thread.id))

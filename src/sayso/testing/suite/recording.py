@@ -339,6 +339,16 @@ class Recording:
         assert world.store.seals(limit=1) == [first]
         assert {thread.sealed for thread in world.store.threads()} == {1, 2}
 
+    def test_a_sealed_thread_that_is_written_without_an_event_stays_sealed(
+        self, world: World
+    ) -> None:
+        call, grant = world.decide(world.ask()), world.grant()
+        world.store.seal()
+        world.reopen()
+        assert world.decide(call, grant=grant).status == "ready"  # it is decided already
+        assert {thread.moved for thread in world.store.threads()} == {0}
+        world.check()
+
     def test_a_thousand_events_are_sealed(self, world: World) -> None:
         notes = [Note(type="seen", actor="ana")] * 111
         for count in range(9):
