@@ -43,8 +43,8 @@ _own_loop: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_own_loop
 
 # -- worker threads
 
-#: The function to call, the event loop that gets its result or error and how it is told, and
-#: whether nothing waits for it any more.
+#: The function to call; the event loop of the caller, and the function to call there with the
+#: result or error; and whether the caller no longer waits.
 _Job = tuple[
     Callable[[], Any],
     asyncio.AbstractEventLoop,

@@ -6,7 +6,6 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,16 +137,40 @@ CREATE INDEX call_list_status ON call (n); UPDATE meta SET value = '4' WHERE key
 """
 
 
-@pytest.mark.parametrize("dialect", FROZEN)
+class OldStore:
+    """A store whose newest migrations can be undone."""
+
+    def __init__(self, path: Path, place: Any) -> None:
+        """Use ``place`` in PostgreSQL, or without one the SQLite file at ``path``."""
+        self.clock = FakeClock()
+        self._path, self._place = path, place
+        self._options: dict[str, Any] = {"clock": self.clock, "keys": Keyring.parse(new_key())}
+
+    def open(self) -> Store:
+        """Open it, which migrates it."""
+        if self._place is None:
+            return SqliteStore(self._path, **self._options)
+        return PostgresStore(self._place.url, schema=self._place.schema, **self._options)
+
+    def undo(self, statements: str, postgres: str = "") -> None:
+        """Undo migrations; ``postgres`` is what only PostgreSQL has to drop."""
+        if self._place is None:
+            with closing(sqlite3.connect(self._path)) as db:
+                db.executescript(statements.format(on=""))
+        else:
+            self._place.sql(f"{statements.format(on=' ON call')} {postgres}")
+
+
+@pytest.fixture(params=FROZEN)
+def old_store(request: pytest.FixtureRequest, tmp_path: Path) -> OldStore:
+    place = request.getfixturevalue("place") if request.param == "postgres" else None
+    return OldStore(tmp_path / "store.db", place)
+
+
 def test_what_is_open_is_counted_when_a_store_of_version_4_is_opened(
-    dialect: str, tmp_path: Path, request: pytest.FixtureRequest
+    old_store: OldStore,
 ) -> None:
-    options: dict[str, Any] = {"clock": FakeClock(), "keys": Keyring.parse(new_key())}
-    if dialect == "sqlite":
-        open_store = partial(SqliteStore, tmp_path / "store.db", **options)
-    else:
-        place = request.getfixturevalue("place")
-        open_store = partial(PostgresStore, place.url, schema=place.schema, **options)
+    open_store = old_store.open
     with closing(open_store()) as store:
         pause_runs(store)
         gate = sayso.Gate(store, agent="bank", wait=0)
@@ -160,15 +183,8 @@ def test_what_is_open_is_counted_when_a_store_of_version_4_is_opened(
         before = store.groups(Query(), Viewer())
         of_zoe = Viewer(names=frozenset(("Zoë",)), only_theirs=True)
         assert sum(group.count for group in before) == 5
-    if dialect == "sqlite":
-        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
-            db.executescript(_TO_VERSION_4.format(on=""))
-    else:
-        functions = "count_open, count_open_again, sum_open_count, note_change"
-        place.sql(
-            f"{_TO_VERSION_4.format(on=' ON call')} DROP FUNCTION {functions} CASCADE; "
-            "DROP TABLE offer"
-        )
+    functions = "count_open, count_open_again, sum_open_count, note_change"
+    old_store.undo(_TO_VERSION_4, f"DROP FUNCTION {functions} CASCADE; DROP TABLE offer")
     with closing(open_store()) as store:
         assert store.groups(Query(), Viewer()) == before
         assert [group.count for group in store.groups(Query(), of_zoe)] == [1]
@@ -176,17 +192,10 @@ def test_what_is_open_is_counted_when_a_store_of_version_4_is_opened(
         assert (store.miscounted(), verify(store).problems) == (0, [])
 
 
-@pytest.mark.parametrize("dialect", FROZEN)
 def test_what_happened_is_counted_when_a_store_of_version_6_is_opened(
-    dialect: str, tmp_path: Path, request: pytest.FixtureRequest
+    old_store: OldStore,
 ) -> None:
-    clock = FakeClock()
-    options: dict[str, Any] = {"clock": clock, "keys": Keyring.parse(new_key())}
-    if dialect == "sqlite":
-        open_store = partial(SqliteStore, tmp_path / "store.db", **options)
-    else:
-        place = request.getfixturevalue("place")
-        open_store = partial(PostgresStore, place.url, schema=place.schema, **options)
+    clock, open_store = old_store.clock, old_store.open
     began = [clock() + hours * 3600 * 1_000_000 for hours in (0, 1, 30)]
     with closing(open_store()) as store:
         world = World(store, clock, lambda store: store)
@@ -202,12 +211,7 @@ def test_what_happened_is_counted_when_a_store_of_version_6_is_opened(
         viewers = (Viewer(), Viewer(names=frozenset(("ana",))), Viewer(names=frozenset(("zoe",))))
         before = [store.tallies(viewer, began) for viewer in viewers]
         assert sum(before[0].times.values()) == 11
-    undo = _TO_VERSION_6.format(on="" if dialect == "sqlite" else " ON call")
-    if dialect == "sqlite":
-        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
-            db.executescript(undo)
-    else:
-        place.sql(f"{undo} DROP FUNCTION note_change")
+    old_store.undo(_TO_VERSION_6, "DROP FUNCTION note_change")
 
     def counted(store: Store) -> list[Any]:
         found = [store.tallies(viewer, began) for viewer in viewers]
@@ -223,27 +227,16 @@ def test_what_happened_is_counted_when_a_store_of_version_6_is_opened(
         assert store.wrong_totals({}) == 0
 
 
-@pytest.mark.parametrize("dialect", FROZEN)
 def test_the_next_seal_covers_what_moved_before_an_upgrade_from_version_7(
-    dialect: str, tmp_path: Path, request: pytest.FixtureRequest
+    old_store: OldStore,
 ) -> None:
-    clock = FakeClock()
-    options: dict[str, Any] = {"clock": clock, "keys": Keyring.parse(new_key())}
-    if dialect == "sqlite":
-        open_store = partial(SqliteStore, tmp_path / "store.db", **options)
-    else:
-        place = request.getfixturevalue("place")
-        open_store = partial(PostgresStore, place.url, schema=place.schema, **options)
+    clock, open_store = old_store.clock, old_store.open
     store = open_store()
     world = World(store, clock, lambda store: store)
     both = world.ask(run="a", thread="a"), world.ask(run="b", thread="b")
     store.seal()
     world.decide(both[0])
-    if dialect == "sqlite":
-        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
-            db.executescript(_TO_VERSION_7)
-    else:
-        place.sql(_TO_VERSION_7)
+    old_store.undo(_TO_VERSION_7)
     with closing(open_store()) as upgraded:
         assert {row.id: row.moved for row in upgraded.threads()} == {"a": 1, "b": 0}
         assert verify(upgraded).unsealed == 1

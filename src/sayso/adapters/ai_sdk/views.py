@@ -71,7 +71,7 @@ DENIED = "Error: User denied access to tool execution"
 
 
 def tools_requiring_confirmation(agent: Agent) -> list[str]:
-    """Return the names of the tools that may need a Yes or No, by the policy or by themselves."""
+    """Return the names of the tools that may need approval, by the policy or by themselves."""
     rules, now = agent.gate.policy.rules, moment(agent.store.now())
     return [tool.name for tool in agent.tools.values() if _may_ask(tool, agent.name, rules, now)]
 

@@ -459,7 +459,7 @@ _RESERVE = (
 
 
 def _name_of(commands: Sequence[Command]) -> str:
-    """Return what a boundary is told."""
+    """Return the name of a commit for its boundary."""
     return "+".join(command.name for command in commands if command.name)
 
 
