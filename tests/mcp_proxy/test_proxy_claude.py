@@ -1,6 +1,6 @@
 """The real Claude Code behind the proxy, with a scripted model on loopback.
 
-Skipped where Claude Code is not installed; ``sayso hook test`` says how to install it.
+The program is the one in the wheel of the Claude Agent SDK.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
+import claude_agent_sdk
 from mcp_world import World
 
-from sayso.hooks.trial import REAL_AGENTS, ScriptedModel, TrialError, Turn, find_agent
+from sayso.hooks.trial import REAL_AGENTS, ScriptedModel, Turn
 
 SAYSO = Path(sys.executable).with_name("sayso")
+CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 
 
 class CallingModel(ScriptedModel):
@@ -73,10 +74,6 @@ def call(tool: str, **args: Any) -> Turn:
 
 
 async def test_claude_code_reads_waits_and_learns_of_an_edit(world: World) -> None:
-    try:
-        program = find_agent("claude")
-    except TrialError as missing:
-        pytest.skip(str(missing))
     config = world.config(servers={"shop": world.shop(trust_hints=True)}, hold=3)
     args = ["proxy", "--config", str(world.write(config)), "--store", world.url]
     home = world.folder / "home"
@@ -99,7 +96,7 @@ async def test_claude_code_reads_waits_and_learns_of_an_edit(world: World) -> No
             **REAL_AGENTS["claude"].environment(model),
         }
         tools = ",".join(f"mcp__sayso__{name}" for name in ("stock", "order", "sayso_wait"))
-        command = [program, "-p", "Go.", "--output-format", "json", "--allowedTools", tools]
+        command = [str(CLAUDE), "-p", "Go.", "--output-format", "json", "--allowedTools", tools]
         process = await asyncio.create_subprocess_exec(
             *(*command, "--mcp-config", str(home / "mcp.json")),
             cwd=home,
