@@ -12,7 +12,7 @@ LIGHT := .venv/.light
 STATIC := src/sayso/server/static
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-agents versions check lint types imports pages pictures bench chaos ui docs site update clean help
+.PHONY: demo test test-agents versions check lint types imports generated pages pictures bench chaos ui docs site update clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/sayso demo $(ARGS)
@@ -22,11 +22,11 @@ test: $(READY) ## run all tests, and every snippet of the documentation
 	@[ -z "$$CI" ] || $(BIN)/python scripts/programs.py pgbouncer >/dev/null || true
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: lint types imports pages site ## lint, types, imports, the web app, the documentation site, and whether generated pages are up to date
-	$(BIN)/python scripts/state_chart.py --check
-	$(BIN)/python scripts/cli_page.py --check
-	$(BIN)/python scripts/adapter_table.py --check
-	$(BIN)/python scripts/tamper_table.py --check
+check: $(READY) ## lint, types, imports, the web app, the documentation site, and whether generated pages are up to date
+	@$(MAKE) --no-print-directory --jobs=2 $(TOGETHER) types pages site lint imports generated
+
+# The output of each target in one piece, where make can do that.
+TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 versions: $(READY) ## run each adapter's story at both ends of its range of versions, in fresh environments; one as ARGS="dspy"
 	$(BIN)/python scripts/adapter_versions.py $(ARGS)
@@ -40,6 +40,12 @@ types: $(READY) ## mypy, strict
 
 imports: $(READY) ## import-linter: arrows point down
 	$(BIN)/lint-imports
+
+generated: $(READY) ## whether generated pages are up to date
+	$(BIN)/python scripts/state_chart.py --check
+	$(BIN)/python scripts/cli_page.py --check
+	$(BIN)/python scripts/adapter_table.py --check
+	$(BIN)/python scripts/tamper_table.py --check
 
 test-agents: $(READY) ## the hooks with the real Claude Code, Codex and Copilot (npm, about 1 GB, kept in ~/.cache), and the Claude Agent SDK's story
 	@mkdir -p $(AGENTS)
