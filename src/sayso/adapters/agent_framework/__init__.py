@@ -13,16 +13,15 @@ Read ``guard.py`` first, then ``reach.py``, ``middleware.py``, ``messages.py``, 
 
 from __future__ import annotations
 
+from sayso.adapters import check_versions
+
+check_versions("agent-framework")  # before an import that may take seconds
 try:
     import agent_framework as _agent_framework  # noqa: F401
 except ImportError as error:
     raise ImportError(
         'agent-framework is not installed: pip install "sayso[agent-framework]"', name=error.name
     ) from error
-else:
-    from sayso.adapters import check_versions
-
-    check_versions("agent-framework")
 
 from sayso.adapters.agent_framework.as_agent import edited, rejected, responded
 from sayso.adapters.agent_framework.guard import Guarded, guard

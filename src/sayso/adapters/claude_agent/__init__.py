@@ -17,16 +17,15 @@ calls are gated, but that they run once is up to Claude Code.
 Read ``guard.py`` first, then ``messages.py``.
 """
 
+from sayso.adapters import check_versions
+
+check_versions("claude-agent")  # before an import that may take seconds
 try:
     import claude_agent_sdk as _sdk  # noqa: F401
 except ImportError as error:
     raise ImportError(
         'this adapter needs the Claude Agent SDK: pip install "sayso[claude-agent]"'
     ) from error
-else:
-    from sayso.adapters import check_versions
-
-    check_versions("claude-agent")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.claude_agent.guard import Guarded, guard

@@ -12,16 +12,15 @@ Read ``guard.py`` for the durable agent, and ``asking.py`` for the tool that ask
 
 from __future__ import annotations
 
+from sayso.adapters import check_versions
+
+check_versions("dspy")  # before an import that may take seconds
 try:
     import dspy as _dspy  # noqa: F401
 except ImportError as error:
     raise ImportError(
         'DSPy is not installed: pip install "sayso[dspy]"', name=error.name
     ) from error
-else:
-    from sayso.adapters import check_versions
-
-    check_versions("dspy")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.dspy.asking import (

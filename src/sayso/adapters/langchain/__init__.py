@@ -13,16 +13,15 @@ Read ``guard.py`` first, then ``tools.py``, ``interrupts.py`` and ``middleware.p
 
 from __future__ import annotations
 
+from sayso.adapters import check_versions
+
+check_versions("langchain")  # before an import that may take seconds
 try:
     import langchain.agents.middleware.human_in_the_loop as _found  # noqa: F401
 except ImportError as error:
     raise ImportError(
         'LangChain is not installed: pip install "sayso[langchain]"', name=error.name
     ) from error
-else:
-    from sayso.adapters import check_versions
-
-    check_versions("langchain")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.langchain.guard import GuardedAgent, guard
