@@ -7,6 +7,7 @@ of them pass. With one, ``DIFFERENT`` says which do not, and why.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -129,9 +130,17 @@ def run(sources: Path, folder: Path, conftest: str) -> subprocess.CompletedProce
     (inner / "test_theirs.py").write_text(text)
     settings = ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
-    command += ["--rootdir", str(folder), "--tb=short", "-rf", *settings, "tests"]
+    # Tracebacks as Python prints them: pytest's own parse every file that they name, each time.
+    command += ["--rootdir", str(folder), "--tb=native", "-rf", *settings]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        [*command, "-p", "pytest_asyncio.plugin", "tests"],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
