@@ -8,11 +8,15 @@ a command loads, or of the interpreter's own options, start a new interpreter.
 ``start`` gives a process with pipes, ``run`` waits for one, and ``Terminal`` is one in a
 pseudo-terminal. All processes of a test run's worker come from the same interpreter, which ends
 with the worker.
+
+``PythonForks`` does the same for other programs, from an interpreter that has imported what they
+need most of their time for: the frameworks.
 """
 
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import fcntl
 import gc
@@ -21,6 +25,7 @@ import io
 import json
 import os
 import pty
+import runpy
 import signal
 import socket
 import struct
@@ -30,6 +35,7 @@ import tempfile
 import termios
 import threading
 import time
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -50,7 +56,10 @@ _MODULES = (
 class Process:
     """A running command, with the methods of ``subprocess.Popen`` that tests use."""
 
-    def __init__(self, pid: int, stdout: IO[str] | None, stderr: IO[str] | None) -> None:
+    def __init__(
+        self, forks: _Forks, pid: int, stdout: IO[str] | None, stderr: IO[str] | None
+    ) -> None:
+        self._forks = forks
         self.pid = pid
         self.stdout = stdout
         self.stderr = stderr
@@ -59,7 +68,7 @@ class Process:
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal, or None while the process runs."""
         if self.returncode is None:
-            self.returncode = _forks().ended(self.pid)
+            self.returncode = self._forks.ended(self.pid)
         return self.returncode
 
     def wait(self, timeout: float = PATIENCE) -> int:
@@ -93,6 +102,17 @@ def start(
     *args: str, cwd: Path, env: Mapping[str, str], stdin: str = "", stderr: IO[Any] | None = None
 ) -> Process:
     """Start ``sayso`` with pipes. Its stderr is kept for ``communicate``, or goes to a file."""
+    return _start(_forks(), ("sayso", *args), cwd, env, stdin, stderr)
+
+
+def _start(
+    forks: _Forks,
+    command: tuple[str, ...],
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: str,
+    stderr: IO[Any] | None,
+) -> Process:
     kept = None if stderr is not None else tempfile.TemporaryFile("w+")  # noqa: SIM115
     reads, writes = os.pipe()
     given, gives = os.pipe()
@@ -100,10 +120,10 @@ def start(
     os.close(gives)
     errors = stderr if kept is None else kept
     assert errors is not None
-    pid = _forks().spawn(args, cwd, env, [given, writes, errors.fileno()])
+    pid = forks.spawn(command, cwd, env, [given, writes, errors.fileno()])
     os.close(given)
     os.close(writes)
-    return Process(pid, open(reads, encoding="utf-8"), kept)
+    return Process(forks, pid, open(reads, encoding="utf-8"), kept)
 
 
 def run(
@@ -124,7 +144,9 @@ class Terminal(fdspawn):  # type: ignore[misc]
         main, other = pty.openpty()
         super().__init__(main, encoding="utf-8", timeout=PATIENCE)
         self.setwinsize(*dimensions)
-        self._process = Process(_forks().spawn(args, cwd, env, [other], terminal=True), None, None)
+        command = ("sayso", *args)
+        pid = _forks().spawn(command, cwd, env, [other], terminal=True)
+        self._process = Process(_forks(), pid, None, None)
         os.close(other)
 
     def setwinsize(self, rows: int, columns: int) -> None:
@@ -160,13 +182,30 @@ class Terminal(fdspawn):  # type: ignore[misc]
         self.exitstatus = self._process.wait()
 
 
+class PythonForks:
+    """Python programs in processes that start at once, with these modules already imported.
+
+    The options are the interpreter's own. ``close`` ends it and all programs that still run.
+    """
+
+    def __init__(self, *modules: str, options: tuple[str, ...] = ()) -> None:
+        self._forks = _Forks(modules, options)
+        self.close = self._forks.close
+
+    def start(
+        self, *command: str, cwd: Path, env: Mapping[str, str], stderr: IO[Any] | None = None
+    ) -> Process:
+        """Start ``FILE ...``, ``-m MODULE ...`` or ``sayso ...``, with nothing to read on stdin."""
+        return _start(self._forks, command, cwd, env, "", stderr)
+
+
 class _Forks:
     """The interpreter that forks, and the socket to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: tuple[str, ...], options: tuple[str, ...] = ()) -> None:
         self._socket, theirs = socket.socketpair()
         self._server = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
+            [sys.executable, *options, __file__, str(theirs.fileno()), *modules],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
@@ -176,7 +215,7 @@ class _Forks:
 
     def spawn(
         self,
-        args: tuple[str, ...],
+        command: tuple[str, ...],
         cwd: Path,
         env: Mapping[str, str],
         files: list[int],
@@ -184,7 +223,7 @@ class _Forks:
         terminal: bool = False,
     ) -> int:
         """Start a command with these as its standard files. Return its process id."""
-        request = {"args": args, "cwd": str(cwd), "env": dict(env), "terminal": terminal}
+        request = {"command": command, "cwd": str(cwd), "env": dict(env), "terminal": terminal}
         pid: int = self._ask(request, files)
         return pid
 
@@ -214,7 +253,7 @@ _running: list[_Forks] = []
 
 def _forks() -> _Forks:
     if not _running:
-        _running.append(_Forks())
+        _running.append(_Forks(_MODULES))
         atexit.register(_running[0].close)
     return _running[0]
 
@@ -222,9 +261,9 @@ def _forks() -> _Forks:
 # -- in the interpreter
 
 
-def _serve(connection: socket.socket) -> None:
-    """Fork a child for each request. Return in the children only."""
-    for module in _MODULES:
+def _serve(connection: socket.socket, modules: list[str]) -> list[str]:
+    """Fork a child for each request. Return in the children only, with the command to run."""
+    for module in modules:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # so that collections in the children do not copy all that was imported
@@ -246,8 +285,7 @@ def _serve(connection: socket.socket) -> None:
             answer = os.fork()
             if answer == 0:
                 connection.close()
-                _become(request, files)
-                return
+                return _become(request, files)
             children.add(answer)
             for number in files:
                 os.close(number)
@@ -263,8 +301,8 @@ def _exit_code(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def _become(request: dict[str, Any], files: list[int]) -> None:
-    """Give this process everything that a new one would have."""
+def _become(request: dict[str, Any], files: list[int]) -> list[str]:
+    """Give this process everything that a new one would have. Return the command to run."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["terminal"]:
         os.setsid()
@@ -281,8 +319,10 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     more = os.environ.get("PYTHONPATH", "")
-    sys.path[:1] = [os.getcwd(), *filter(None, more.split(os.pathsep))]
-    sys.argv = ["sayso", *request["args"]]
+    command: list[str] = request["command"]
+    beside = os.getcwd() if command[0] in ("sayso", "-m") else os.path.dirname(command[0])
+    sys.path[:1] = [beside, *filter(None, more.split(os.pathsep))]
+    return command
 
 
 def _text(number: int, mode: str, errors: str) -> io.TextIOWrapper:
@@ -291,8 +331,23 @@ def _text(number: int, mode: str, errors: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(binary, "utf-8", errors, line_buffering=eager)
 
 
-if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
-    from sayso.cli.entry import main
+def _run(command: list[str]) -> None:
+    """Run ``sayso ...``, or what ``python`` would run as a new ``__main__``."""
+    if command[0] == "sayso":
+        from sayso.cli.entry import main
 
-    main()
+        sys.argv = command
+        main()
+        return
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    if command[0] == "-m":
+        sys.argv = command[1:]
+        runpy._run_module_as_main(command[1])  # type: ignore[attr-defined]
+    else:
+        sys.argv = command
+        module.__dict__.update(__file__=command[0], __builtins__=builtins)
+        exec(compile(Path(command[0]).read_bytes(), command[0], "exec"), module.__dict__)
+
+
+if __name__ == "__main__":
+    _run(_serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))

@@ -1,4 +1,7 @@
-"""Processes around one store: agents of ``examples/five_frameworks.py``, a server, workers."""
+"""Processes around one store: agents of ``examples/five_frameworks.py``, a server, workers.
+
+All are forks of one interpreter that has imported the frameworks, which takes longest.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +9,59 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import httpx
+from sayso_process import Process, PythonForks
 from waiting import until
 
 ROOT = Path(__file__).parents[2]
 FIVE = ("langchain", "openai_agents", "agent_framework", "dspy", "pydantic_ai")
-SAYSO = ("-m", "sayso")
 PATIENCE = 120.0
+#: DSPy first: it looks through all modules that are loaded, again and again.
+IMPORTED = (
+    *("dspy.utils", "langchain.agents", "langgraph.checkpoint.sqlite", "agents.testing"),
+    *("agent_framework", "pydantic_ai.models.function"),
+    *(f"sayso.adapters.{name}" for name in FIVE),
+    *("sayso.cli.serve", "sayso.cli.decide", "sayso.worker", "sayso.stores.sqlite", "jsonschema"),
+    *("sayso.server.serving", "sayso.server.app", "sayso.server.logs", "sayso.server.monitoring"),
+    *("uvicorn.protocols.http.httptools_impl", "uvloop"),
+)
 
 
 class OneSystem:
     """A folder with a store in it, and whoever works there; each one a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: PythonForks) -> None:
         self.folder = folder
+        self._python = python
         mine = {name: v for name, v in os.environ.items() if not name.startswith("SAYSO_")}
         self._env = {**mine, "PYTHONPATH": str(ROOT / "examples"), "NO_COLOR": "1"}
         self._log = (folder / "log").open("w+")
-        self._running: list[subprocess.Popen[str]] = []
+        self._running: list[Process] = []
         self.http = httpx.Client(timeout=PATIENCE)
 
     # -- processes
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=self.folder,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-        )
+    def start(self, *command: str) -> Process:
+        process = self._python.start(*command, cwd=self.folder, env=self._env, stderr=self._log)
         self._running.append(process)
         return process
 
-    def begin(self, *names: str) -> subprocess.Popen[str]:
+    def begin(self, *names: str) -> Process:
         """A process that holds these agents: each asks, and then the process ends."""
         return self.start("-m", "five_frameworks", *names)
 
-    def ended(self, process: subprocess.Popen[str]) -> str:
+    def ended(self, process: Process) -> str:
         """What a process printed that had to end well."""
         printed, _ = process.communicate(timeout=PATIENCE)
         self._running.remove(process)
         assert process.returncode == 0, self.log()
         return printed
 
-    def hear(self, process: subprocess.Popen[str], words: str) -> str:
+    def hear(self, process: Process, words: str) -> str:
         """The rest of the first line of a process that begins with these words."""
         assert process.stdout is not None
         watch = threading.Timer(PATIENCE, process.kill)  # ends the reading too
@@ -68,7 +71,7 @@ class OneSystem:
         assert line.startswith(words), line + self.log()
         return line.removeprefix(words)
 
-    def is_at(self, server: subprocess.Popen[str]) -> str:
+    def is_at(self, server: Process) -> str:
         """Where a server is, once it answers."""
         (url,) = re.findall(r"http://[\d.:]+", self.hear(server, "Sayso is at "))
         self.http.base_url = url
@@ -108,7 +111,7 @@ class OneSystem:
 
     def in_a_terminal(self, request: dict[str, Any], command: str, *more: str) -> None:
         """``sayso approve ID --digest …``"""
-        line = (*SAYSO, command, request["id"], "--digest", request["digest"], "--json", *more)
+        line = ("sayso", command, request["id"], "--digest", request["digest"], "--json", *more)
         decided = json.loads(self.ended(self.start(*line)))
         assert decided["id"] == request["id"]
 

@@ -9,17 +9,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from one_system import FIVE, ROOT, SAYSO, OneSystem
+from one_system import FIVE, IMPORTED, ROOT, OneSystem
 from playwright.sync_api import expect, sync_playwright
+from sayso_process import PythonForks
 
 SECONDS = 60_000
-SERVE = (*SAYSO, "serve", "--port", "0", "--no-auth")
+SERVE = ("sayso", "serve", "--port", "0", "--no-auth")
 LAST = dict.fromkeys(FIVE, "Ana has her money.")
 
 
+@pytest.fixture(scope="module")
+def python() -> Iterator[PythonForks]:
+    forks = PythonForks(*IMPORTED)
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[OneSystem]:
-    made = OneSystem(tmp_path)
+def system(tmp_path: Path, python: PythonForks) -> Iterator[OneSystem]:
+    made = OneSystem(tmp_path, python)
     yield made
     made.close()
 
@@ -100,7 +108,7 @@ def test_five_agents_in_five_processes(system: OneSystem) -> None:
     assert set(waiting) == set(FIVE)
 
     system.on_the_web(waiting["dspy"], "approve").raise_for_status()  # before its worker is there
-    workers = {name: system.start(*SAYSO, "worker", f"five_frameworks:{name}") for name in FIVE}
+    workers = {name: system.start("sayso", "worker", f"five_frameworks:{name}") for name in FIVE}
     for name, worker in workers.items():
         system.hear(worker, f"Resuming runs of {name} ")
     new = {"to": "ana", "euros": 12}
