@@ -94,7 +94,6 @@ SLOWEST = (
     "faults/test_workers.py",
     "adapters/test_story_pydantic_ai.py",
     "agent/test_agent_properties.py",
-    "test_seed_examples.py",
     "server/test_worker_herd.py",
     "gate/test_settle.py",
     "audit/test_audit_seals_due.py",

@@ -1,19 +1,42 @@
-"""Every example runs without a terminal and prints what it should."""
+"""Every example runs without a terminal and prints what it should.
+
+The seeds' samples are examples of another kind: three or four changed lines put them behind a gate,
+and each is marked. An added line ends with ``# added``, a changed line with ``# was:`` and what it
+said before. So each is two programs: both run, and print the same.
+
+Examples with frameworks are forks of one interpreter that has imported the frameworks, and nothing
+of Sayso. The others are new interpreters.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sayso_process import PythonForks
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MOST_LINES = 60
 #: Examples that need more lines.
 MORE_LINES = {"dspy_pizza.py": 110, "openai_loop.py": 110, "five_frameworks.py": 180}
 MOST_SECONDS = 60
+
+#: What examples with frameworks import. DSPy is first: it looks through all modules that are
+#: loaded, again and again.
+FRAMEWORKS = (
+    *("dspy.utils", "langchain.agents", "langgraph.checkpoint.memory"),
+    *("langgraph.checkpoint.sqlite", "agents.testing", "agent_framework"),
+    "pydantic_ai.models.function",
+)
+_USES_ONE = re.compile(
+    r"^ *(from|import) (dspy|langchain|agents|agent_framework|pydantic_ai)\b", re.M
+)
 
 FIVE = ("langchain", "openai_agents", "agent_framework", "dspy", "pydantic_ai")
 
@@ -168,22 +191,38 @@ ONCE = {
 }
 
 
-def run(command: list[str], folder: Path) -> str:
-    """What a command prints in an empty folder, without a terminal and without our variables."""
+@pytest.fixture(scope="module")
+def frameworks() -> Iterator[PythonForks]:
+    forks = PythonForks(*FRAMEWORKS, options=("-W", "error"))
+    yield forks
+    forks.close()
+
+
+def run(program: Path, folder: Path, frameworks: PythonForks) -> tuple[str, str]:
+    """What a program prints on stdout and stderr, without a terminal and without our variables."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *command],
-        cwd=folder,
-        env={**clean, "PYTHONIOENCODING": "utf-8"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=MOST_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    return done.stdout
+    env = {**clean, "PYTHONIOENCODING": "utf-8"}
+    if _USES_ONE.search(program.read_text("utf-8")):
+        process = frameworks.start(str(program), cwd=folder, env=env)
+        watch = threading.Timer(MOST_SECONDS, process.kill)
+        watch.start()
+        out, err = process.communicate()
+        watch.cancel()
+        code = process.returncode
+    else:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(program)],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=MOST_SECONDS,
+            check=False,
+        )
+        out, err, code = done.stdout, done.stderr, done.returncode
+    assert code == 0, out + err
+    return out, err
 
 
 def in_order(wanted: list[str], printed: list[str]) -> list[str]:
@@ -197,8 +236,9 @@ def test_every_example_is_expected_to_print_something() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_an_example(name: str, tmp_path: Path) -> None:
-    printed = run([str(EXAMPLES / name)], tmp_path)
+def test_an_example(name: str, tmp_path: Path, frameworks: PythonForks) -> None:
+    printed, errors = run(EXAMPLES / name, tmp_path, frameworks)
+    assert errors == ""
     assert in_order(EXPECTED[name], printed.splitlines()) == []
     if name in ONCE:
         assert printed.count(ONCE[name]) == 1
@@ -209,3 +249,66 @@ def test_an_example(name: str, tmp_path: Path) -> None:
 def test_an_example_is_short(name: str) -> None:
     lines = (EXAMPLES / name).read_text("utf-8").splitlines()
     assert len(lines) <= MORE_LINES.get(name, MOST_LINES)
+
+
+SEEDS = EXAMPLES / "seeds"
+MOST_CHANGED = 3
+#: DSPy's users call the agent itself, so that this line changes too.
+MORE_CHANGED = {"pizza_dspy.py": 4}
+
+#: Lines that both programs of a seed print, in this order.
+BOTH_PRINT = {
+    "deploy_openai_agents.py": [
+        "  staging runs 2.5.0",
+        "approval required: deploy_to_production {'version': '2.5.0'}",
+        "approval required: rollback {'environment': 'production', 'version': '2.4'}",
+        "  production runs 2.5.0",
+        "Version 2.5.0 is in production.",
+    ],
+    "flight_agent_framework.py": [
+        "approve? book_flight {'destination': 'Paris', 'day': 'Friday'}",
+        "  booked: Paris on Friday",
+        "Your flight to Paris is booked.",
+    ],
+    "pizza_dspy.py": [
+        "What do you mean by rocks?",
+        "> rocks like you'd find on a hill",
+        "We have no rocks. Something else instead?",
+        "> meatballs",
+        "Order: [{'size': 'small', 'toppings': ['meatballs'], 'special_instructions': None}]",
+    ],
+    "sql_langchain.py": [
+        "  read records",
+        "Tool execution pending approval: execute_sql",
+        "  executed DELETE FROM records WHERE created_at < NOW() - INTERVAL '30 days';",
+        "The old records are gone.",
+    ],
+}
+_MARK = re.compile(r"  # (added|was: (?P<was>.+))$")
+
+
+def before(program: str) -> tuple[str, int]:
+    """The program without the gate, and how many lines differ."""
+    lines, changed = [], 0
+    for line in program.splitlines():
+        mark = _MARK.search(line)
+        if mark is None:
+            lines.append(line)
+            continue
+        changed += 1
+        if mark["was"] is not None:
+            lines.append(mark["was"])
+    return "\n".join(lines), changed
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in SEEDS.glob("*.py")))
+def test_few_lines_put_it_behind_a_gate(name: str, tmp_path: Path, frameworks: PythonForks) -> None:
+    program = (SEEDS / name).read_text()
+    bare, changed = before(program)
+    assert 1 <= changed <= MORE_CHANGED.get(name, MOST_CHANGED)
+    assert "sayso" not in bare
+    (tmp_path / f"bare_{name}").write_text(bare)
+    for file in (SEEDS / name, tmp_path / f"bare_{name}"):
+        printed, _ = run(file, tmp_path, frameworks)
+        assert printed.splitlines() == BOTH_PRINT[name]
+    assert (tmp_path / "sayso.db").exists()  # only one of them has a store
