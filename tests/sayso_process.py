@@ -198,6 +198,15 @@ class PythonForks:
         """Start ``FILE ...``, ``-m MODULE ...`` or ``sayso ...``, with nothing to read on stdin."""
         return _start(self._forks, command, cwd, env, "", stderr)
 
+    def start_logged(
+        self, *command: str, cwd: Path, env: Mapping[str, str], log: IO[Any]
+    ) -> Process:
+        """Start a program whose stdout and stderr go to a file."""
+        with open(os.devnull) as nothing:
+            files = [nothing.fileno(), log.fileno(), log.fileno()]
+            pid = self._forks.spawn(command, cwd, env, files)
+        return Process(self._forks, pid, None, None)
+
 
 class _Forks:
     """The interpreter that forks, and the socket to it."""

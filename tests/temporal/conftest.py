@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from desk_world import Desk
+from desk_world import IMPORTED, Desk
 from dev_server import DevServer, NoTemporal
+from sayso_process import PythonForks
 
 
 def started(folder: Path, tries: int = 3) -> DevServer:
@@ -40,8 +41,16 @@ def mortal_server(tmp_path: Path) -> Iterator[DevServer]:
     server.kill()
 
 
+@pytest.fixture(scope="module")
+def python() -> Iterator[PythonForks]:
+    """What starts the workers."""
+    forks = PythonForks(*IMPORTED)
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def desk(tmp_path: Path, server: DevServer) -> Iterator[Desk]:
-    desk = Desk(tmp_path, server)
+def desk(tmp_path: Path, server: DevServer, python: PythonForks) -> Iterator[Desk]:
+    desk = Desk(tmp_path, server, python)
     yield desk
     desk.close()

@@ -10,42 +10,59 @@ from typing import Any
 from uuid import uuid4
 
 from dev_server import LAUNCH, DevServer
+from sayso_process import Process, PythonForks
 from waiting import until
 
 import sayso
 
 HERE = Path(__file__).parent
+#: What workers import.
+IMPORTED = (
+    *("temporalio.client", "temporalio.worker", "sayso.adapters.temporal", "sayso.testing"),
+    *("sayso.worker.temporal", "sayso.cli.serve", "sayso.stores.sqlite", "jsonschema"),
+)
+
+
+def _environment() -> dict[str, str]:
+    return {n: v for n, v in os.environ.items() if not n.startswith(("SAYSO_", "TEMPORAL_"))}
 
 
 class Desk:
     """A store, the people at it, and worker processes that come and go."""
 
-    def __init__(self, folder: Path, server: DevServer) -> None:
+    def __init__(self, folder: Path, server: DevServer, python: PythonForks) -> None:
         self.folder = folder
         self.server = server
+        self._python = python
         self.url = f"sqlite:///{folder / 'sayso.db'}"
         self.inbox = sayso.Inbox(self.url)
         self._queue = f"desk-{uuid4().hex[:8]}"  # what another test left is not done here
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[Process | subprocess.Popen[bytes]] = []
 
-    def worker(self) -> subprocess.Popen[bytes]:
+    def worker(self) -> Process:
         """Start a worker of the user's."""
         script = str(HERE / "desk_worker.py")
-        where = [self.server.address, self._queue, self.url, str(self.folder)]
-        return self.process(sys.executable, script, *where)
+        return self.fork(script, self.server.address, self._queue, self.url, str(self.folder))
 
     def begin(self, type: str, id: str, *input: Any) -> None:
         """Start a workflow of the user's."""
         self.server.begin(type, id, self._queue, *input)
 
-    def process(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+    def fork(self, *command: str, **environment: str) -> Process:
+        """Start a program in a fork of an interpreter that has imported Temporal's SDK."""
+        env = {**_environment(), **environment}
+        with self.log.open("ab") as log:
+            process = self._python.start_logged(*command, cwd=self.folder, env=env, log=log)
+        self._processes.append(process)
+        return process
+
+    def process(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a process that does not outlive the test."""
-        clean = {n: v for n, v in os.environ.items() if not n.startswith(("SAYSO_", "TEMPORAL_"))}
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", LAUNCH, *command],
                 cwd=self.folder,
-                env={**clean, **environment},
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

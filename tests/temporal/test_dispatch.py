@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from desk_world import Desk
 from dev_server import DevServer
 from dispatch_agents import asking, going_on
-from sayso_process import run
+from sayso_process import Process, run
 from waiting import until, until_async
 
 from sayso import Inbox
@@ -29,10 +27,10 @@ from sayso.worker.worker import Relay
 HERE = Path(__file__).parent
 
 
-def started(desk: Desk, url: str) -> subprocess.Popen[bytes]:
+def started(desk: Desk, url: str) -> Process:
     """A worker as people start it."""
-    command = ["-m", "sayso", "worker", "dispatch_agents:going_on", "--store", desk.url]
-    return desk.process(sys.executable, *command, "--dispatch", url, PYTHONPATH=str(HERE))
+    command = ["sayso", "worker", "dispatch_agents:going_on", "--store", desk.url]
+    return desk.fork(*command, "--dispatch", url, PYTHONPATH=str(HERE))
 
 
 def url_of(server: DevServer) -> str:

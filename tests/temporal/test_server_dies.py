@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from desk_world import Desk
 from dev_server import DevServer
+from sayso_process import PythonForks
 from test_dispatch import asked, ended, started, url_of
 from waiting import until
 
 
 @pytest.fixture
-def mortal_desk(tmp_path: Path, mortal_server: DevServer) -> Iterator[Desk]:
-    desk = Desk(tmp_path, mortal_server)
+def mortal_desk(tmp_path: Path, mortal_server: DevServer, python: PythonForks) -> Iterator[Desk]:
+    desk = Desk(tmp_path, mortal_server, python)
     yield desk
     desk.close()
 
