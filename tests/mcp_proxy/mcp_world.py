@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import json
+import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import uvicorn
 from live_server import LiveServer
 from mcp import Client
+from sayso_process import Process, PythonForks
 from shop_server import make_shop
 from waiting import until_async
 
@@ -26,6 +30,29 @@ from sayso.types import Request
 
 SHOP = Path(__file__).with_name("shop_server.py")
 ERAS = ("legacy", "2026-07-28")
+
+
+@functools.cache
+def _forks() -> PythonForks:
+    """An interpreter that has imported what ``sayso proxy`` imports."""
+    modules = ["sayso.cli.proxy", "sayso.mcp.proxy", "sayso.mcp.front", "sayso.mcp.journal"]
+    modules += ["sayso.client", "sayso.stores.sqlite", "jsonschema", "uvicorn"]
+    forks = PythonForks(*modules)
+    atexit.register(forks.close)
+    return forks
+
+
+def start_proxy(*args: str, env: Mapping[str, str] | None = None) -> Process:
+    """Start ``sayso proxy`` with these arguments, and nothing to read on stdin."""
+    given = os.environ if env is None else env
+    return _forks().start("sayso", "proxy", *args, cwd=Path.cwd(), env=given)
+
+
+def start_shop(folder: Path, port: int) -> Process:
+    """Start a shop over HTTP in a process of its own."""
+    command = [str(SHOP), str(folder), str(port)]
+    with open(os.devnull, "wb") as nowhere:
+        return _forks().start_logged(*command, cwd=folder, env=os.environ, log=nowhere)
 
 
 class World:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp_world import World, said, ticket_in
+from mcp_world import World, said, start_proxy, start_shop, ticket_in
+from sayso_process import Process
 from waiting import until, until_async
 
 ALLOW = '[[rule]]\ntool = "*"\nverdict = "allow"\n'
@@ -95,19 +96,17 @@ async def test_a_server_that_cannot_start_is_named_and_the_others_work(world: Wo
 
 async def test_a_server_over_http_that_restarts_is_reconnected(world: World) -> None:
     port = _free_port()
-    command = [sys.executable, str(Path(__file__).with_name("shop_server.py"))]
-    command += [str(world.folder), str(port)]
     entry = {"url": f"http://127.0.0.1:{port}/mcp", "sayso": {"protocol": "legacy"}}
     config = world.config(servers={"shop": entry})
-    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    second: subprocess.Popen[bytes] | None = None
+    first = start_shop(world.folder, port)
+    second: Process | None = None
     try:
         await until_async(lambda: _listens(port))
         async with world.client(config=config, policy=ALLOW) as client:
             assert not (await client.call_tool("order", {"item": "a"})).is_error
             first.kill()
             first.wait()
-            second = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            second = start_shop(world.folder, port)
             await until_async(lambda: _listens(port))
             result = await client.call_tool("order", {"item": "b"})
             assert not result.is_error, said(result)
@@ -259,8 +258,8 @@ async def test_two_proxies_on_one_store_run_a_call_once(world: World) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_proxy_that_listens(world: World, number: int) -> None:
     config = world.config(servers={"shop": world.stdio_shop()})
-    command = [*proxy_command(world, config), "--listen", "127.0.0.1:0", "--no-auth"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _, _, *args = proxy_command(world, config)
+    process = start_proxy(*args, "--listen", "127.0.0.1:0", "--no-auth")
     try:
         assert process.stdout is not None
         assert "Sayso proxy is at" in process.stdout.readline()

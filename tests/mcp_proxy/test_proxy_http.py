@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,12 +14,11 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp_world import ERAS, World, ticket_in
+from mcp_world import ERAS, World, start_proxy, ticket_in
 from waiting import until_async
 
 from sayso.inbox import create_token
 
-SAYSO = Path(sys.executable).with_name("sayso")
 TEA = {"item": "tea"}
 
 
@@ -33,18 +30,17 @@ def token(world: World, name: str, role: str = "agent") -> str:
 @contextmanager
 def listening(world: World, config: dict[str, Any], *options: str) -> Iterator[str]:
     """Start a proxy on a free port, and return its URL."""
-    command = [str(SAYSO), "proxy", "--config", str(world.write(config)), "--store", world.url]
-    command += ["--listen", "127.0.0.1:0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    args = ["--config", str(world.write(config)), "--store", world.url, "--listen", "127.0.0.1:0"]
+    process = start_proxy(*args, *options)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
         assert line.startswith("Sayso proxy is at http://127.0.0.1:"), line
         yield line.split()[4]
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait(30)
-        process.stdout.close()
+        process.communicate()
 
 
 @contextlib.asynccontextmanager
@@ -128,11 +124,11 @@ async def test_both_eras_at_once_and_a_client_that_comes_back(world: World) -> N
 )
 def test_options_that_do_not_go_together(world: World, options: list[str], message: str) -> None:
     path = world.write({"mcpServers": {"shop": {"command": "true"}}})
-    command = [str(SAYSO), "proxy", "--config", str(path), "--store", world.url, *options]
-    ran = subprocess.run(command, capture_output=True, text=True, input="", timeout=60)
-    assert ran.returncode == 2
-    assert message in ran.stderr
-    assert "Traceback" not in ran.stderr
+    process = start_proxy("--config", str(path), "--store", world.url, *options)
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert message in errors
+    assert "Traceback" not in errors
 
 
 async def test_a_client_that_disconnects_without_a_word_is_not_handed_the_result(

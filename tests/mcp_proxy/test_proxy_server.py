@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from live_server import LiveServer
 from mcp import Client, StdioServerParameters
-from mcp_world import World, said, ticket_in
+from mcp_world import World, said, start_proxy, ticket_in
 from test_proxy_http import connected, token
 from waiting import until_async
 
@@ -79,9 +79,8 @@ async def test_the_server_decides_and_nothing_is_lost(world: World, served: str)
 
 async def test_clients_over_http_ask_with_their_own_tokens(world: World, served: str) -> None:
     config = world.config(servers={"shop": world.shop()}, hold=20)
-    line = command(world, served, config, "--listen", "127.0.0.1:0")
-    env = environment(world, token(world, "proxy"))
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=env)
+    _, _, *args = command(world, served, config, "--listen", "127.0.0.1:0")
+    process = start_proxy(*args, env=environment(world, token(world, "proxy")))
     assert process.stdout is not None
     try:
         url = process.stdout.readline().split()[4]
@@ -95,9 +94,9 @@ async def test_clients_over_http_ask_with_their_own_tokens(world: World, served:
             async with connected(url, token(world, "ana", "reviewer")):
                 pass
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait(30)
-        process.stdout.close()
+        process.communicate()
 
 
 async def test_without_the_server_nothing_runs(world: World) -> None:
