@@ -32,6 +32,7 @@ _DEPTH = 3
 #: Where installed code is. It is not the user's own, unless the user's package is installed too.
 _INSTALLED = tuple({sysconfig.get_path(one) for one in ("stdlib", "purelib", "platlib")})
 _MISSING = object()
+_mro_of = type.__dict__["__mro__"].__get__
 
 
 #: A name in the code of a function, what it means, and the class that it was found in.
@@ -285,10 +286,29 @@ def _named(function: Any, owner: type | None) -> Iterator[Named]:
     for name, value in held.items():
         yield name, value, None
         kind = value if isinstance(value, type) else type(value)
-        for attribute in names:
+        for attribute in _possible(value, names):
             found = inspect.getattr_static(value, attribute, _MISSING)
             if found is not _MISSING:
                 yield attribute, getattr(found, "__func__", found), kind
+
+
+def _possible(value: Any, names: set[str]) -> set[str]:
+    """Return the names that may be attributes of a value, without running any of its code.
+
+    ``getattr_static`` takes long to find nothing, and most names are attributes of something else.
+    """
+    try:
+        places = [*_mro_of(value), *_mro_of(type(value))]
+    except TypeError:  # not a class
+        places = [*_mro_of(type(value))]
+        own = [vars(kind)["__dict__"] for kind in places if "__dict__" in vars(kind)]
+        if not all(isinstance(one, types.GetSetDescriptorType) for one in own):
+            return names  # a class of its own makes what is in `__dict__`
+        held = object.__getattribute__(value, "__dict__") if own else {}
+        found = {name for name in names if dict.__contains__(held, name)}
+    else:
+        found = set()
+    return found.union(*(names & vars(kind).keys() for kind in places))
 
 
 def _package(value: Any) -> str:
