@@ -1,4 +1,7 @@
-"""Upgrading with runs paused: a store is decided on and finished after its next migration."""
+"""Upgrading with runs paused: a store is decided on and finished after its next migration.
+
+A new store is created by ``schema.sql``, without the migrations: both ways give the same tables.
+"""
 
 from __future__ import annotations
 
@@ -255,3 +258,82 @@ def test_the_first_migration_is_frozen(dialect: str) -> None:
     assert hashlib.sha256(text.encode()).hexdigest() == FROZEN[dialect], (
         "a released migration never changes: add the next number"
     )
+
+
+# -- new stores
+
+
+def _sqlite_tables(path: Path) -> dict[str, Any]:
+    """Return everything that SQLite knows of the tables of a store, by name."""
+    with closing(sqlite3.connect(path)) as db:
+        found: dict[str, Any] = {}
+        for kind, name, table, text in db.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_master"
+        ):
+            # A column that was added stands in the text of its table as it was added.
+            found[f"{kind} {name}"] = table, kind != "table" and " ".join((text or "").split())
+        for (table,) in db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall():
+            indexes = db.execute(f"PRAGMA index_list({table})").fetchall()
+            found[table] = (
+                db.execute("SELECT * FROM pragma_table_list WHERE name = ?", (table,)).fetchall(),
+                db.execute(f"PRAGMA table_xinfo({table})").fetchall(),
+                {
+                    name: (rest, db.execute(f"PRAGMA index_xinfo({name})").fetchall())
+                    for _, name, *rest in indexes
+                },
+            )
+        found["version"] = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
+    return found
+
+
+#: Each with the OID of the schema; in the order in which tests print a difference best.
+_PG_CATALOG = (
+    "SELECT relname, relkind, relpersistence, reloptions FROM pg_class WHERE relnamespace = %s",
+    "SELECT relname, attnum, attname, format_type(atttypid, atttypmod), attnotnull, attidentity, "
+    "attcollation, attstorage, pg_get_expr(adbin, adrelid) FROM pg_attribute "
+    "JOIN pg_class ON pg_class.oid = attrelid "
+    "LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum "
+    "WHERE relnamespace = %s AND relkind = 'r' AND attnum > 0",
+    "SELECT pg_get_indexdef(pg_class.oid) FROM pg_class WHERE relkind = 'i' AND relnamespace = %s",
+    "SELECT conname, conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint "
+    "WHERE connamespace = %s",
+    "SELECT pg_get_triggerdef(pg_trigger.oid) FROM pg_trigger "
+    "JOIN pg_class ON pg_class.oid = tgrelid WHERE relnamespace = %s",
+    "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %s",
+)
+
+
+def _postgres_tables(place: Any) -> list[Any]:
+    """Return everything that PostgreSQL knows of the tables of a store."""
+    name, schema = "SELECT oid FROM pg_namespace WHERE nspname = %s", place.schema
+    ((oid,),) = place.sql(name, schema)
+    found = [sorted(map(repr, place.sql(query, oid))) for query in _PG_CATALOG]
+    return [*found, place.sql("SELECT value FROM meta WHERE key = 'version'")]
+
+
+@pytest.mark.parametrize("dialect", FROZEN)
+def test_a_new_store_has_the_tables_of_an_upgraded_one(
+    dialect: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = request.getfixturevalue("place") if dialect == "postgres" else None
+    newest = migrate.migrations(dialect)[-1][0]
+    assert newest == migrate.SCHEMA_VERSION, "change schema.sql of both dialects, too"
+
+    def created(path: Path) -> Any:
+        OldStore(path, place).open().close()
+        if place is None:
+            return _sqlite_tables(path)
+        found = _postgres_tables(place)
+        place.sql(f'DROP SCHEMA "{place.schema}" CASCADE')
+        return found
+
+    new = created(tmp_path / "new.db")
+    first = migrate.migrations(dialect)[0][1]
+    monkeypatch.setattr(migrate, "schema", lambda dialect: first)
+    monkeypatch.setattr(migrate, "SCHEMA_VERSION", 1)
+    assert created(tmp_path / "upgraded.db") == new

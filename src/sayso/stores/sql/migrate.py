@@ -1,4 +1,4 @@
-"""Numbered migrations: an older store is upgraded, a newer one is refused."""
+"""Tables: a new store gets today's, an older one is upgraded, a newer one is refused."""
 
 from __future__ import annotations
 
@@ -7,19 +7,31 @@ import secrets
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from sayso.errors import StoreError, StoreVersion
 
+#: The migration whose tables ``schema.sql`` creates, in both dialects.
+SCHEMA_VERSION = 8
 _BEGIN = re.compile(r"\bBEGIN\b")
 
 
 @cache
 def migrations(dialect: str) -> tuple[tuple[int, str], ...]:
     """Return the numbered SQL files of a dialect, in order."""
-    folder = files("sayso.stores.sql") / "migrations" / dialect
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
+    found = [entry for entry in _folder(dialect).iterdir() if entry.name[:4].isdecimal()]
     return tuple(sorted((int(entry.name[:4]), entry.read_text()) for entry in found))
+
+
+@cache
+def schema(dialect: str) -> str:
+    """Return the SQL that creates the tables of a new store."""
+    return (_folder(dialect) / "schema.sql").read_text()
+
+
+def _folder(dialect: str) -> Traversable:
+    return files("sayso.stores.sql") / "migrations" / dialect
 
 
 def version_of(names: set[str], execute: Callable[[str, Sequence[Any]], Any], url: str) -> int:
@@ -78,17 +90,19 @@ def migrate(
     execute: Callable[[str, Sequence[Any]], Any],
     key_id: str,
 ) -> None:
-    """Run the missing migrations, inside the caller's transaction."""
-    for number, text in migrations(dialect):
-        if number <= version:
-            continue
-        for statement in _statements(text):
+    """Create the tables, or run the missing migrations, inside the caller's transaction."""
+    if version == 0:
+        for statement in _statements(schema(dialect)):
             execute(statement, ())
-        if number == 1:
-            meta = {"version": "0", "incarnation": secrets.token_hex(16), "key": key_id}
-            for pair in meta.items():
-                execute("INSERT INTO meta (key, value) VALUES (?, ?)", pair)
-        execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(number),))
+        version = SCHEMA_VERSION
+        meta = {"version": str(version), "incarnation": secrets.token_hex(16), "key": key_id}
+        for pair in meta.items():
+            execute("INSERT INTO meta (key, value) VALUES (?, ?)", pair)
+    for number, text in migrations(dialect):
+        if number > version:
+            for statement in _statements(text):
+                execute(statement, ())
+            execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(number),))
 
 
 @cache

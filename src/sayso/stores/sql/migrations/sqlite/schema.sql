@@ -1,0 +1,342 @@
+-- The tables of a new store. An older store gets the same tables by the numbered migrations, so a new
+-- migration changes this file too, and SCHEMA_VERSION in sayso.stores.sql.migrate.
+
+-- What the store says of itself: its version, its incarnation, the key that signs for it.
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- One conversation: the lock of every write, and the head of its chain of events.
+CREATE TABLE thread (
+    id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    messages INTEGER NOT NULL,
+    messages_pruned TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    head TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    mac TEXT NOT NULL,
+    sealed INTEGER NOT NULL,
+    moved INTEGER NOT NULL DEFAULT 1
+) WITHOUT ROWID;
+-- Whether a chain has moved since its last seal. An index whose condition names seq would be
+-- written by every commit; this one is written by the first commit after a seal.
+CREATE INDEX thread_moved ON thread (id) WHERE moved = 1;
+CREATE INDEX thread_owner ON thread (owner, created) WHERE owner <> '';
+
+-- The messages of a conversation, appended and never rewritten.
+CREATE TABLE message (
+    thread TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    run TEXT NOT NULL,
+    body TEXT NOT NULL,
+    mac TEXT NOT NULL,
+    PRIMARY KEY (thread, seq)
+) WITHOUT ROWID;
+
+-- One execution; ready_at makes the row its own entry in the queue.
+CREATE TABLE run (
+    id TEXT PRIMARY KEY,
+    thread TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    agent_digest TEXT NOT NULL,
+    requester TEXT NOT NULL,
+    parent_call TEXT,
+    status TEXT NOT NULL,
+    stop TEXT NOT NULL,
+    wake INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    owner TEXT,
+    ready_at INTEGER,
+    asked INTEGER NOT NULL,
+    ready INTEGER NOT NULL,
+    running INTEGER NOT NULL,
+    in_doubt INTEGER NOT NULL,
+    snapshot TEXT,
+    output TEXT,
+    created INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX run_live ON run (thread) WHERE status IN ('running', 'paused');
+-- Find the leases that lapsed without reading the runs that are due and that no process has.
+CREATE INDEX run_ready ON run (ready_at, owner) WHERE ready_at IS NOT NULL;
+CREATE INDEX run_state ON run (status, created);
+CREATE INDEX run_agent ON run (agent, status, created);
+CREATE INDEX run_thread ON run (thread, created);
+
+-- One call, from the asking to the result.
+CREATE TABLE call (
+    n INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    run TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_digest TEXT NOT NULL,
+    args TEXT NOT NULL,
+    args_hash TEXT NOT NULL,
+    nonce TEXT NOT NULL,
+    rev INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    terms TEXT NOT NULL,
+    binds TEXT NOT NULL,
+    title TEXT NOT NULL,
+    note TEXT NOT NULL,
+    preview TEXT NOT NULL,
+    status TEXT NOT NULL,
+    asked INTEGER NOT NULL,
+    original TEXT,
+    expires_at INTEGER,
+    votes TEXT NOT NULL,
+    decision TEXT,
+    valid_until INTEGER,
+    grant_id TEXT,
+    attempt INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    result TEXT,
+    created INTEGER NOT NULL,
+    requester TEXT NOT NULL,
+    effect_key TEXT NOT NULL,
+    settles INTEGER NOT NULL,
+    doubt TEXT,
+    seq INTEGER NOT NULL,
+    mac TEXT NOT NULL,
+    list_status TEXT NOT NULL,
+    search_key INTEGER NOT NULL,
+    caller TEXT NOT NULL DEFAULT '',
+    request_group INTEGER NOT NULL DEFAULT 0,
+    decided_by TEXT,
+    decided_at INTEGER,
+    UNIQUE (run, key)
+);
+-- Statistics are read from this index alone.
+CREATE INDEX call_list_status
+    ON call (list_status, n, created, request_group, decided_at, decided_by, requester, expires_at)
+    WHERE list_status <> '';
+CREATE INDEX call_search_key ON call (search_key, list_status, n, created);
+CREATE INDEX call_expiry ON call (coalesce(expires_at, 4611686018427387904), n)
+    WHERE list_status IN ('asked', 'in_doubt');
+-- Find the call that an agent elsewhere waits for, or was told to ask about again.
+CREATE INDEX call_caller ON call (run, caller) WHERE caller <> '';
+-- The oldest of a group and how many of it are how old, the first of it to expire, and what a
+-- person asked for.
+CREATE INDEX call_open_age ON call (request_group, list_status, created)
+    WHERE list_status IN ('asked', 'in_doubt');
+CREATE INDEX call_open_expiry
+    ON call (request_group, list_status, coalesce(expires_at, 4611686018427387904))
+    WHERE list_status IN ('asked', 'in_doubt');
+CREATE INDEX call_open_requester ON call (requester, request_group, list_status)
+    WHERE list_status IN ('asked', 'in_doubt') AND requester <> '';
+
+-- What calls have in common for people who search, and the words to find it by.
+CREATE TABLE search_key (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    risk TEXT NOT NULL,
+    words TEXT NOT NULL
+);
+CREATE INDEX search_key_agent ON search_key (agent);
+CREATE INDEX search_key_tool ON search_key (tool);
+CREATE INDEX search_key_risk ON search_key (risk, kind);
+CREATE INDEX search_key_kind ON search_key (kind, risk);
+CREATE TABLE search_word (word TEXT NOT NULL, search_key INTEGER NOT NULL, PRIMARY KEY (word, search_key))
+    WITHOUT ROWID;
+
+-- What a tool is to people and models, stored once however many calls it gets.
+CREATE TABLE tool (
+    digest TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    schema TEXT NOT NULL,
+    description TEXT NOT NULL,
+    version TEXT NOT NULL,
+    title TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Grants: approvals given in advance.
+CREATE TABLE grants (
+    id TEXT PRIMARY KEY,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_digest TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    given_by TEXT NOT NULL,
+    uses_left INTEGER,
+    ends INTEGER,
+    revoked INTEGER,
+    created INTEGER NOT NULL,
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX grants_for ON grants (agent, tool_digest) WHERE revoked IS NULL;
+
+-- Facts, only ever added: one chain per thread.
+CREATE TABLE event (
+    pos INTEGER PRIMARY KEY,
+    thread TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    run TEXT NOT NULL,
+    call TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    body TEXT,
+    digest TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    UNIQUE (thread, seq)
+);
+-- Find the history of one call without reading its thread.
+CREATE INDEX event_call ON event (call, seq) WHERE call <> '';
+
+-- Signed heads of the chains that moved; a chain of its own.
+CREATE TABLE seal (
+    n INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    heads TEXT NOT NULL,
+    prev TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    signature TEXT NOT NULL
+);
+
+-- People and agents with a token; only the token's hash is kept.
+CREATE TABLE principal (
+    id TEXT PRIMARY KEY,
+    token_hash TEXT NOT NULL UNIQUE,
+    person TEXT NOT NULL,
+    role TEXT NOT NULL,
+    groups TEXT NOT NULL,
+    ends INTEGER,
+    revoked INTEGER,
+    created INTEGER NOT NULL,
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX principal_person ON principal (person);
+
+-- How far each reader of the events has come.
+CREATE TABLE cursor (name TEXT PRIMARY KEY, pos TEXT NOT NULL) WITHOUT ROWID;
+
+-- Effects that are unique by their key: which call has had each, or may have had it.
+CREATE TABLE effect (
+    key TEXT PRIMARY KEY,
+    call TEXT NOT NULL,
+    run TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    requester TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- What calls have in common for people who count: those of one group have the same reviewers, so
+-- that a viewer sees all of a group, or only what they asked for or decided themselves.
+CREATE TABLE request_group (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    risk TEXT NOT NULL,
+    reviewers TEXT NOT NULL
+);
+
+-- How many calls are open, by what they have in common. The transaction that moves a call counts it.
+CREATE TABLE open_count (
+    list_status TEXT NOT NULL,
+    request_group INTEGER NOT NULL,
+    search_key INTEGER NOT NULL,
+    many INTEGER NOT NULL,
+    PRIMARY KEY (list_status, request_group, search_key)
+) WITHOUT ROWID;
+CREATE TRIGGER call_opened AFTER INSERT ON call WHEN new.list_status IN ('asked', 'in_doubt') BEGIN
+    INSERT INTO open_count (list_status, request_group, search_key, many)
+        VALUES (new.list_status, new.request_group, new.search_key, 1)
+        ON CONFLICT (list_status, request_group, search_key) DO UPDATE SET many = many + 1;
+END;
+CREATE TRIGGER call_moved AFTER UPDATE OF list_status, request_group, search_key ON call
+WHEN (old.list_status, old.request_group, old.search_key)
+    <> (new.list_status, new.request_group, new.search_key)
+BEGIN
+    INSERT INTO open_count (list_status, request_group, search_key, many)
+        SELECT new.list_status, new.request_group, new.search_key, 1
+        WHERE new.list_status IN ('asked', 'in_doubt')
+        ON CONFLICT (list_status, request_group, search_key) DO UPDATE SET many = many + 1;
+    UPDATE open_count SET many = many - 1
+        WHERE list_status = old.list_status AND request_group = old.request_group
+        AND search_key = old.search_key;
+    DELETE FROM open_count
+        WHERE list_status = old.list_status AND request_group = old.request_group
+        AND search_key = old.search_key AND many = 0;
+END;
+CREATE TRIGGER call_deleted AFTER DELETE ON call WHEN old.list_status IN ('asked', 'in_doubt') BEGIN
+    UPDATE open_count SET many = many - 1
+        WHERE list_status = old.list_status AND request_group = old.request_group
+        AND search_key = old.search_key;
+    DELETE FROM open_count
+        WHERE list_status = old.list_status AND request_group = old.request_group
+        AND search_key = old.search_key AND many = 0;
+END;
+
+-- What happened to requests, for statistics: how many were asked, decided by people (and how fast)
+-- or expired, up to the end of each slot of 15 minutes; every time zone's day begins with one. So a
+-- period of any length is the difference of two rows. See sayso.stores.sql.totals.
+
+-- The requests that changed since they were counted, and what the totals have counted of each:
+-- kind, tool, reviewers, slot, outcome, its slot, person and seconds taken; '' if nothing.
+CREATE TABLE request_change (
+    call TEXT PRIMARY KEY,
+    counted TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- What is counted: what happened to the requests of a tool (took = -1), and decisions for or
+-- against by person and seconds taken. The id is a hash of the rest.
+CREATE TABLE request_series (
+    id INTEGER PRIMARY KEY,
+    what TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    reviewers TEXT NOT NULL,
+    person TEXT NOT NULL,
+    took INTEGER NOT NULL
+);
+
+-- How often it happened up to the end of a slot; without a row, as often as before.
+CREATE TABLE request_total (
+    series INTEGER NOT NULL,
+    slot INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    PRIMARY KEY (series, slot)
+) WITHOUT ROWID;
+
+-- The transaction that changes a request notes what was counted of it before.
+CREATE TRIGGER request_added AFTER INSERT ON call WHEN new.list_status <> '' BEGIN
+    INSERT INTO request_change (call, counted) VALUES (new.id, '') ON CONFLICT (call) DO NOTHING;
+END;
+CREATE TRIGGER request_changed
+AFTER UPDATE OF list_status, request_group, decided_at, decided_by, expires_at ON call
+WHEN (old.list_status, old.request_group, old.decided_at, old.decided_by, old.expires_at)
+    IS NOT (new.list_status, new.request_group, new.decided_at, new.decided_by, new.expires_at)
+    AND NOT EXISTS (SELECT 1 FROM request_change WHERE call = old.id)
+BEGIN
+    INSERT INTO request_change (call, counted)
+        SELECT old.id, CASE WHEN old.list_status = '' THEN '' ELSE json_array(
+            kind, tool, reviewers, old.created / 900000000,
+            CASE WHEN old.list_status = 'expired' OR by_person THEN old.list_status ELSE '' END,
+            CASE WHEN old.list_status = 'expired'
+                THEN coalesce(old.expires_at, old.created) / 900000000
+                WHEN by_person THEN old.decided_at / 900000000 ELSE 0 END,
+            CASE WHEN by_person THEN coalesce(old.decided_by, '') ELSE '' END,
+            CASE WHEN NOT by_person THEN -1 WHEN took < 1000000 THEN 0
+                WHEN took < 20000000 THEN took / 1000000
+                WHEN took < 60000000 THEN took / 5000000 * 5
+                WHEN took < 600000000 THEN took / 30000000 * 30
+                WHEN took < 3600000000 THEN took / 180000000 * 180
+                WHEN took < 86400000000 THEN took / 1800000000 * 1800
+                ELSE took / 21600000000 * 21600 END
+        ) END
+        FROM (
+            SELECT old.decided_at - old.created AS took, old.decided_at IS NOT NULL
+                AND old.list_status IN ('approved', 'edited', 'rejected', 'responded') AS by_person
+        ) AS decision LEFT JOIN request_group ON request_group.id = old.request_group;
+END;
