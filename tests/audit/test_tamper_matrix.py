@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kept_sessions import kept_sessions
 from postgres_server import why_not
 from tamper_matrix import CONFIGURATIONS, RESULTS, Matrix, label, opened
 
@@ -34,9 +35,10 @@ def results() -> dict[str, dict[str, str]]:
 def matrix(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Matrix]:
     if request.param.startswith("postgres") and why_not():
         pytest.skip(why_not())
-    found = opened(request.param, tmp_path)
-    with closing(found.database):
-        yield found
+    with kept_sessions():
+        found = opened(request.param, tmp_path)
+        with closing(found.database):
+            yield found
 
 
 @pytest.mark.timeout(600)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from kept_sessions import kept_sessions
 from pg_places import Place
 from sharing_store import SharingStore
 
@@ -31,11 +32,17 @@ class TestSqlite(StoreSuite):
         return self.make_store(store.now, store.keys)
 
 
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[None]:
+    with kept_sessions():
+        yield
+
+
 class TestPostgres(StoreSuite):
     store: type[PostgresStore] = PostgresStore
 
     @pytest.fixture(autouse=True)
-    def _place(self, swept_place: Place) -> None:
+    def _place(self, swept_place: Place, sessions: None) -> None:
         self.place = swept_place
 
     def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
