@@ -85,13 +85,13 @@ async def test_a_thousand_waiters_cost_no_thread_each(case: Case) -> None:
 
     before = threading.active_count()  # of earlier tests
     waiters = [asyncio.create_task(wait_for(number)) for number in range(1000)]
+    await until_async(lambda: case.store.waiting()["asked"] == 1000)
     requests: dict[str, Request] = {}
-    while len(requests) < 1000:
-        page = await case.inbox.pending(limit=500)
-        while page.items:
-            requests |= {request.run: request for request in page.items}
-            page = await case.inbox.pending(limit=500, after=page.next or "1000000")
-        await asyncio.sleep(0.02)
+    page = await case.inbox.pending(limit=500)
+    while page.items:
+        requests |= {request.run: request for request in page.items}
+        page = await case.inbox.pending(limit=500, after=page.next or "1000000")
+    assert len(requests) == 1000
     assert threading.active_count() - before < 50
     assert not any(waiter.done() for waiter in waiters)
     for run, request in requests.items():
