@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
+from sayso import codec
 from sayso.redaction import redact
 from sayso.schema import Signature
 from sayso.schema.functions import split_docstring
@@ -327,3 +328,35 @@ def test_jsonschema_is_imported_late() -> None:
     code = "import sys, sayso.schema; print('jsonschema' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+# -- functions that are inspected again
+
+
+def test_equal_parameters_share_a_model_and_nothing_else() -> None:
+    def made(text: str) -> Signature:
+        def pay(to: str, amount: int = 1) -> str:
+            return to
+
+        pay.__doc__ = f"Pay.\n\nArgs:\n    to: {text}\n"
+        return Signature.of(pay)
+
+    one, other = made("A name."), made("An account.")
+    assert one._arguments is other._arguments
+    assert one.parameters["properties"]["to"]["description"] == "A name."
+    assert other.parameters["properties"]["to"]["description"] == "An account."
+    assert one.parameters["properties"]["amount"] is not other.parameters["properties"]["amount"]
+
+
+def test_defaults_that_are_equal_and_not_the_same_stay_apart() -> None:
+    def made(value: Any) -> Signature:
+        def pay(amount=value):  # type: ignore[no-untyped-def]
+            return amount
+
+        return Signature.of(pay)
+
+    values = (1, True, 1.0, 0, False, 0.0, -0.0, "", None)
+    taken = [made(value).intake({}) for value in values]
+    assert taken == [codec.canonical({"amount": value}) for value in values]
+    defaults = [made(value).parameters["properties"]["amount"]["default"] for value in values]
+    assert [repr(value) for value in defaults] == [repr(value) for value in values]

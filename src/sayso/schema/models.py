@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -154,7 +155,7 @@ def _result(annotation: Any) -> tuple[type[Result], dict[str, Any]]:
     return model, _schema(model)
 
 
-#: What most functions return. Their models are shared, too.
+#: What most functions take and return. Their models are shared, too.
 _PLAIN = frozenset({str, int, float, bool, NoneType})
 _plain_result = cache(_result)
 
@@ -167,6 +168,34 @@ def extra_keys(schema: dict[str, Any]) -> Literal["forbid"] | None:
 
 def _build(
     tool: str, parameters: list[inspect.Parameter]
+) -> tuple[type[BaseModel], dict[str, Any]]:
+    if not all(map(_is_plain, parameters)):
+        return _new(tool, parameters)
+    # 1 equals True, so the types of the defaults are compared, too.
+    types = tuple(type(parameter.default) for parameter in parameters)
+    model, schema = _shared(tool, tuple(parameters), types)
+    return model, deepcopy(schema)
+
+
+def _is_plain(parameter: inspect.Parameter) -> bool:
+    """Return whether equal parameters have the same model. 0.0 equals -0.0, so floats do not."""
+    annotation, default = parameter.annotation, type(parameter.default)
+    plain = isinstance(annotation, type) and annotation in _PLAIN
+    anything = annotation is _EMPTY or annotation is Any
+    fits = parameter.default is _EMPTY or (default in _PLAIN and default is not float)
+    return (plain or anything) and fits
+
+
+@lru_cache(maxsize=256)
+def _shared(
+    tool: str, parameters: tuple[inspect.Parameter, ...], types: tuple[type, ...]
+) -> tuple[type[BaseModel], dict[str, Any]]:
+    """Return the model of plain parameters, which a function that is guarded again shares."""
+    return _new(tool, parameters)
+
+
+def _new(
+    tool: str, parameters: Sequence[inspect.Parameter]
 ) -> tuple[type[BaseModel], dict[str, Any]]:
     # Numbered fields with the parameter as alias: models do not take every name for a field.
     fields: dict[str, Any] = {f"p{i}": _field(item) for i, item in enumerate(parameters)}
