@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -110,6 +111,9 @@ def _fork(folder: str, task: str, arguments: dict[str, Any]) -> int:
 
 def _wait(folder: str, pid: int) -> dict[str, Any]:
     end = time.monotonic() + PATIENCE
+    if hasattr(os, "pidfd_open"):  # on Linux; elsewhere, poll
+        with open(os.pidfd_open(pid), "rb") as process:
+            select.select([process], [], [], PATIENCE)
     while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
         if time.monotonic() > end:
             os.kill(pid, signal.SIGKILL)
