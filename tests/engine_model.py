@@ -273,8 +273,9 @@ class Twins(RuleBasedStateMachine):
         self.memory.check()
         for run in self.memory.store.ready(["agent"], 9):
             assert run.status in LIVE
+        found = [self.memory.store.run(run) for run in self.memory.runs]
+        runs = [run for run in found if run is not None]
         for thread in THREADS:
-            runs = [run for run in self.memory.everything()["runs"] if run is not None]
             live = [run for run in runs if run.thread == thread and run.status in LIVE]
             assert len(live) <= 1
         for grant in self.memory.store.grants(live_only=False):
