@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from kept_sessions import kept_sessions
 from pg_places import PgOpener, Place
 from postgres_server import shared_url, why_not
 
@@ -109,6 +110,13 @@ def swept_place(_kept_place: tuple[Place, psycopg.Connection[Any]]) -> Iterator[
     )
     names = [row[0] for row in tables if row[0] != "meta"]
     sweeper.execute("; ".join(f'DELETE FROM "{place.schema}"."{name}"' for name in names) or b"")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[None]:
+    """Stores of a module get the PostgreSQL sessions of those that were closed before them."""
+    with kept_sessions():
+        yield
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from kept_sessions import kept_sessions
 from pg_places import Place
 from sharing_store import SharingStore
 
@@ -30,12 +29,6 @@ class TestSqlite(StoreSuite):
     def reopen(self, store: Store) -> Store:
         store.close()
         return self.make_store(store.now, store.keys)
-
-
-@pytest.fixture(scope="module")
-def sessions() -> Iterator[None]:
-    with kept_sessions():
-        yield
 
 
 class TestPostgres(StoreSuite):

@@ -28,6 +28,9 @@ from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import ScriptedModel, call, say
 
+#: One for all tests, because the tables of their PostgreSQL stores are.
+KEYS = Keyring.parse(new_key())
+
 
 class Database:
     """One store, opened as often as wanted, and a way around it."""
@@ -65,7 +68,6 @@ class Database:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    keys = Keyring.parse(new_key())
     if request.param == "sqlite":
         path = tmp_path / "store.db"
 
@@ -75,9 +77,10 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
             with closing(sqlite3.connect(path, isolation_level=None)) as file:
                 return file.execute(statement, values).fetchall()
 
-        made = Database(lambda: SqliteStore(path, keys=keys), lite)
+        made = Database(lambda: SqliteStore(path, keys=KEYS), lite)
     else:
-        place = request.getfixturevalue("place")
+        request.getfixturevalue("sessions")
+        place = request.getfixturevalue("swept_place")
 
         def pg(statement: str, *values: Any) -> list[Any]:
             if statement == "COLUMNS":
@@ -88,7 +91,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
                 )
             return place.sql(statement.replace("?", "%s"), *values)
 
-        made = Database(lambda: PostgresStore(place.url, schema=place.schema, keys=keys), pg)
+        made = Database(lambda: PostgresStore(place.url, schema=place.schema, keys=KEYS), pg)
     yield made
     made.close()
 
