@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.configuration import storage_directory
 from served import Serve, Served, mailer
 
 from sayso.server import create_app
@@ -171,6 +172,7 @@ import schemathesis
 whole = requests.Session.request
 
 def begun(session, method, url, **options):
+    session.trust_env = False  # else every call looks for proxies and passwords
     # The live feed never ends: its first frame is read, and then the reader leaves.
     if "/api/events" not in url:
         return whole(session, method, url, **options)
@@ -227,7 +229,13 @@ def test_the_coverage_phase_of_schemathesis_finds_nothing(
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "st_hooks", "PYTHONPATH": str(tmp_path)},
+        env={
+            **os.environ,
+            "SCHEMATHESIS_HOOKS": "st_hooks",
+            "PYTHONPATH": str(tmp_path),
+            # Where the tables of Unicode are, which take seconds to make.
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(storage_directory().path),
+        },
         timeout=170,
         check=False,
     )
