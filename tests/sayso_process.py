@@ -5,9 +5,9 @@ opens no store, so a fork of it is as good as ``python -m sayso`` and costs a te
 arguments, environment, folder, signals and terminal, and ends as any interpreter does. Tests of how
 a command loads, or of the interpreter's own options, start a new interpreter.
 
-``start`` gives a process with pipes, ``run`` waits for one, and ``Terminal`` is one in a
-pseudo-terminal. All processes of a test run's worker come from the same interpreter, which ends
-with the worker.
+``start`` gives a process with pipes, ``run`` waits for one, ``Piped`` is one that is fed bytes
+while it runs, and ``Terminal`` is one in a pseudo-terminal. All processes of a test run's worker
+come from the same interpreter, which ends with the worker.
 
 ``PythonForks`` does the same for other programs, from an interpreter that has imported what they
 need most of their time for: the frameworks.
@@ -49,6 +49,7 @@ _MODULES = (
     *("sayso.demo.web", "sayso.demo.tour", "sayso.testing", "sayso.audit", "sayso.worker"),
     *("sayso.server.serving", "sayso.server.app", "sayso.server.logs", "sayso.server.monitoring"),
     *("sayso.stores.sqlite", "sayso.stores.postgres", "sayso.stores.memory"),
+    *("sayso.hooks.program", "sayso.hooks.local"),
     *("typer._adapters", "jsonschema", "uvicorn.protocols.http.httptools_impl", "uvloop"),
 )
 
@@ -133,6 +134,45 @@ def run(
     process = start(*args, cwd=cwd, env=env, stdin=stdin)
     out, err = process.communicate()
     return subprocess.CompletedProcess(args, process.wait(), out, err)
+
+
+class Piped:
+    """``sayso`` with three pipes of bytes, and the methods of ``subprocess.Popen`` for them."""
+
+    def __init__(self, *args: str, cwd: Path, env: Mapping[str, str]) -> None:
+        given, gives = os.pipe()
+        reads, writes = os.pipe()
+        hears, complains = os.pipe()
+        theirs = [given, writes, complains]
+        pid = _forks().spawn(("sayso", *args), cwd, env, theirs)
+        self._process = Process(_forks(), pid, None, None)
+        for number in theirs:
+            os.close(number)
+        self.stdin = open(gives, "wb")  # noqa: SIM115
+        self.stdout = open(reads, "rb")  # noqa: SIM115
+        self.stderr = open(hears, "rb")  # noqa: SIM115
+
+    def communicate(self, sent: bytes = b"", timeout: float = PATIENCE) -> tuple[bytes, bytes]:
+        """Send the rest of the input, and wait for the end. Return what was written since the last
+        read, and close the pipes."""
+        with contextlib.suppress(BrokenPipeError):
+            if sent:
+                self.stdin.write(sent)
+            self.stdin.close()
+        out = b"" if self.stdout.closed else self.stdout.read()
+        error = self.stderr.read()
+        self.stdout.close()
+        self.stderr.close()
+        self.wait(timeout)
+        return out, error
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Wait for the end. Return the exit code."""
+        return self._process.wait(timeout)
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
 
 
 class Terminal(fdspawn):  # type: ignore[misc]

@@ -1,4 +1,8 @@
-"""A real server, and the hook as a real process in front of it."""
+"""A real server, and the hook as a real process in front of it.
+
+The process is a fork of an interpreter that has loaded the hook, or a new interpreter where a test
+is about that.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from live_server import LiveServer
+from sayso_process import Piped
 
 import sayso
 from sayso.inbox import create_token
@@ -31,13 +36,18 @@ def payload(name: str, **changes: Any) -> dict[str, Any]:
     return found | changes
 
 
+def as_bytes(data: object) -> bytes:
+    """What the hook reads: bytes as they are, and all else as JSON."""
+    return data if isinstance(data, bytes) else json.dumps(data).encode()
+
+
 class Ran:
     """What the agent sees of one run of the hook."""
 
-    def __init__(self, done: subprocess.CompletedProcess[bytes], seconds: float) -> None:
-        self.code, self.seconds = done.returncode, seconds
-        self.error = done.stderr.decode()
-        self.said: dict[str, Any] = json.loads(done.stdout) if done.stdout.strip() else {}
+    def __init__(self, code: int, out: bytes, error: bytes, seconds: float) -> None:
+        self.code, self.seconds = code, seconds
+        self.error = error.decode()
+        self.said: dict[str, Any] = json.loads(out) if out.strip() else {}
 
     @property
     def verdict(self) -> str:
@@ -73,19 +83,27 @@ class World:
             "SAYSO_HOOK_TOKEN": token,
         }
 
-    def start(self, *options: str, **environment: str) -> subprocess.Popen[bytes]:
-        pipe = subprocess.PIPE
-        env = self.environment | environment
-        return subprocess.Popen([*HOOK, *options], stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+    def start(self, *options: str, **environment: str) -> Piped:
+        return Piped("hook", "run", *options, cwd=Path.cwd(), env=self.environment | environment)
 
     def hook(self, data: object, *options: str, **environment: str) -> Ran:
         """Run the hook to its end."""
         began = time.monotonic()
-        sent = data if isinstance(data, bytes) else json.dumps(data).encode()
         process = self.start(*options, **environment)
-        out, error = process.communicate(sent, timeout=60)
-        done = subprocess.CompletedProcess(HOOK, process.returncode, out, error)
-        return Ran(done, time.monotonic() - began)
+        out, error = process.communicate(as_bytes(data))
+        return Ran(process.wait(), out, error, time.monotonic() - began)
+
+    def new_hook(self, data: object, *options: str, **environment: str) -> Ran:
+        """Run the hook to its end, in a new interpreter."""
+        began = time.monotonic()
+        done = subprocess.run(
+            [*HOOK, *options],
+            input=as_bytes(data),
+            capture_output=True,
+            env=self.environment | environment,
+            timeout=60,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
 
     def pending(self) -> list[sayso.Request]:
         return list(self.inbox.pending_sync().items)
@@ -105,14 +123,11 @@ class World:
         """Run the hook, and decide its request while it waits."""
         began = time.monotonic()
         process = self.start(*options)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(data).encode())
+        process.stdin.write(as_bytes(data))
         process.stdin.close()
-        process.stdin = None
         self.decide(how)
-        out, error = process.communicate(timeout=60)
-        done = subprocess.CompletedProcess(HOOK, process.returncode, out, error)
-        return Ran(done, time.monotonic() - began)
+        out, error = process.communicate()
+        return Ran(process.wait(), out, error, time.monotonic() - began)
 
     def close(self) -> None:
         self.app.state.sayso.feed.close()
