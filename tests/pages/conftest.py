@@ -16,14 +16,15 @@ from windows import Open
 #: CI machines are slow; what is expected is waited for, so this costs nothing where they are not.
 expect.set_options(timeout=60_000)
 
-#: What Playwright switches off, which giving the option again replaces, and the lists below the
-#: address bar: two pages of Chromium's own, which take as long to draw as ours, in every window.
+#: What Playwright switches off, which giving the option again replaces; the lists below the address
+#: bar: two pages of Chromium's own, which take as long to draw as ours, in every window; and the
+#: process that every window keeps ready for a next page.
 OFF = (
     *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades"),
     *("HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding"),
     *("ThirdPartyStoragePartitioning", "AvoidCorsURLLoaderRestartOnRedirect", "AimEnabled"),
     *("OptimizationHints", "NetworkTimeServiceQuerying", "PreconnectToSearch"),
-    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "SpareRendererForSitePerProcess"),
 )
 FLAGS = [
     f"--disable-features={','.join(OFF)}",
