@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -21,10 +22,12 @@ APART = SOURCE / "testing"
 def everything() -> list[tuple[str, ast.AST]]:
     """Every node of the source, with the file that it is in."""
     found: list[tuple[str, ast.AST]] = []
+    gc.disable()  # nothing here becomes garbage, and looking for it takes half of the time
     for path in sorted(SOURCE.rglob("*.py")):
         if APART not in path.parents:
             name = str(path.relative_to(SOURCE))
             found += [(name, node) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    gc.enable()
     return found
 
 
