@@ -85,13 +85,20 @@ class Process:
         """Kill the process."""
         self.send_signal(signal.SIGKILL)
 
-    def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
-        """Wait for the end. Return what was written since the last read, and close the pipes."""
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end. Return what was written since the last read, and close the pipes.
+
+        Kill a process that has not ended after so many seconds.
+        """
         out = err = ""
+        watch = threading.Timer(timeout or 0, self.kill)
+        if timeout is not None:
+            watch.start()
         if self.stdout is not None and not self.stdout.closed:
             with self.stdout:
                 out = self.stdout.read()
-        self.wait(timeout)
+        self.wait(timeout or PATIENCE)
+        watch.cancel()
         if self.stderr is not None and not self.stderr.closed:
             with self.stderr:
                 self.stderr.seek(0)
