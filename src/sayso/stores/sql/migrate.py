@@ -95,7 +95,7 @@ def migrate(
         for statement in _statements(schema(dialect)):
             execute(statement, ())
         version = SCHEMA_VERSION
-        meta = {"version": str(version), "incarnation": secrets.token_hex(16), "key": key_id}
+        meta = {"incarnation": secrets.token_hex(16), "key": key_id, "version": str(version)}
         for pair in meta.items():
             execute("INSERT INTO meta (key, value) VALUES (?, ?)", pair)
     for number, text in migrations(dialect):
