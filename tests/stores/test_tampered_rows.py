@@ -513,6 +513,41 @@ def test_a_row_under_another_list_is_left_out(
     assert f"{request.id} is indexed as something else" in caplog.text
 
 
+#: More bad pages than Python has frames, at two rows a page.
+MANY = 2500
+
+
+def copy_rows(database: Database, table: str, where: str, **prefixes: str) -> None:
+    """Copy a row many times. The copies have the MAC of the row, and so a wrong one."""
+    names = [name for name in database.columns(table) if name != "n"]
+    values = [f"'{prefixes[name]}' || k" if name in prefixes else name for name in names]
+    database.sql(
+        f"INSERT INTO {table} ({', '.join(names)}) "
+        f"WITH RECURSIVE c(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM c WHERE k < {MANY}) "
+        f"SELECT {', '.join(values)} FROM {table}, c WHERE {where}"
+    )
+
+
+def test_bad_rows_do_not_hide_those_behind_them(database: Database) -> None:
+    """However many there are: whoever can write to the database could bury a request."""
+
+    def asked(run: str) -> sayso.Request:
+        gate = Gate(database.reopen(), wait=0)
+        with gate.run(run):
+            return paused(lambda: gate.confirm_sync("Go on?"))
+
+    asked("first")
+    database.sql("UPDATE call SET title = 'Go!'")
+    copy_rows(database, "call", "run = 'first'", id="x", run="x", thread="x")
+    copy_rows(database, "run", "id = 'first'", id="x", thread="x")
+    copy_rows(database, "thread", "id = 'first'", id="a")
+    behind = asked("second")
+    store = database.reopen()
+    assert [one.id for one in Inbox(store).pending_sync(limit=1)] == [behind.id]
+    assert [run.id for _, run in store.runs(limit=2)] == ["second", "first"]
+    assert [thread.id for thread in store.threads(limit=2)] == ["first", "second"]
+
+
 def covered(row: Any) -> str:
     """What the MAC of a row is made of."""
     return row_mac(row, bytes.hex)

@@ -17,8 +17,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest, nsmallest
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
+from sayso.engine.row_macs import AuthenticRow
 from sayso.rows import (
     Call,
     EffectKey,
@@ -56,7 +58,7 @@ from sayso.stores.listing import (
     short,
     wanted,
 )
-from sayso.stores.row_checks import UNCHECKED, RowDecoder, log, tampered
+from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
 from sayso.stores.seals import Seal
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql import totals
@@ -76,6 +78,8 @@ from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Grant, Micros
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
+K = TypeVar("K")
+R = TypeVar("R", bound=AuthenticRow)
 #: SQL text and its values.
 Piece = tuple[str, list[Any]]
 
@@ -103,26 +107,34 @@ class RequestPage:
         self._wanted = wanted(query.text) if query.text else None
 
     def page(self) -> list[tuple[int, Call]]:
-        """Return the calls of the page, each with the key to continue after."""
-        query = self._query
+        """Return the calls of the page, each with the key to continue after.
+
+        Rows that are left out do not shorten the page.
+        """
+        limit = self._query.limit
+        found: list[tuple[int, Call]] = []
+        part = self
+        while True:
+            rows = part._read()
+            numbers_of = {row[0]: row[-1] for row in rows}
+            calls = [c for c in self._decode.listed(call_from, rows) if self._belongs(c)]
+            found += [(page_key(self._query, numbers_of[c.id], c.expires_at), c) for c in calls]
+            if len(found) >= limit or len(rows) < limit:
+                return found[:limit]
+            last = page_key(self._query, rows[-1][-1], rows[-1][_ENDS])
+            rest = replace(self._query, after=last)
+            part = RequestPage(self._rows, self._dialect, self._decode, rest)
+
+    def _read(self) -> list[Any]:
         numbers = self._numbers() if self._statuses else None
         if numbers is None:
             return []
         text, values = numbers
         statement = (
             f"SELECT {sql.CALL}, n FROM call WHERE n IN ({text}) "
-            f"ORDER BY {_ORDER[query.sort]} LIMIT {query.limit:d}"
+            f"ORDER BY {_ORDER[self._query.sort]} LIMIT {self._query.limit:d}"
         )
-        rows = self._rows(statement, values)
-        numbers_of = {row[0]: row[-1] for row in rows}
-        calls = [c for c in self._decode.listed(call_from, rows) if self._belongs(c)]
-        found = [(page_key(query, numbers_of[c.id], c.expires_at), c) for c in calls]
-        if len(found) < len(rows) == query.limit:
-            # Rows that were left out do not shorten the page: read on.
-            last = page_key(query, rows[-1][-1], rows[-1][_ENDS])
-            more = replace(query, after=last, limit=query.limit - len(found))
-            found += RequestPage(self._rows, self._dialect, self._decode, more).page()
-        return found
+        return self._rows(statement, values)
 
     def groups(self, viewer: Viewer) -> list[RequestGroup]:
         """Count the requests of the query by kind, agent, tool and risk.
@@ -492,6 +504,8 @@ def _union_of(pieces: Iterable[Piece | None]) -> Piece:
 
 
 _RUN_CREATED = sql.RUN.split(", ").index("created")
+_THREAD_CREATED = sql.THREAD.split(", ").index("created")
+_id_of = itemgetter(0)
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
 _THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
 
@@ -642,12 +656,11 @@ class SqlReads:
         after: str | None = None,
         limit: int = 50,
     ) -> list[tuple[str, Run]]:
-        at, name = age_start(after)
-        place, wanted = "created <= ? AND (created < ? OR id < ?)", [at, at, name]
+        place, named = "created <= ? AND (created < ? OR id < ?)", list[Any]()
         for column, value in (("agent", agent), ("thread", thread)):
             if value is not None:
                 place += f" AND {column} = ?"
-                wanted.append(value)
+                named.append(value)
         # A short walk along the index of each status; one thread has few runs.
         if status is not None:
             statuses = [f"status = '{RunStatus(status)}'"]
@@ -660,27 +673,52 @@ class SqlReads:
             "ORDER BY created DESC, id DESC LIMIT ?) AS walked"
             for condition in statuses
         )
-        values = [*wanted, limit] * len(statuses)
         statement = f"{_RUNS} WHERE id IN ({walks}) ORDER BY created DESC, id DESC LIMIT ?"
-        rows = self._rows(statement, (*values, limit))
-        runs = self._decode.listed(run_from, rows)
-        found = [(age_key(run.created, run.id), run) for run in runs]
-        if len(found) < len(rows) == limit:
-            # Rows that were left out do not shorten the page: read on.
-            last, rest = age_key(rows[-1][_RUN_CREATED], rows[-1][0]), limit - len(found)
-            found += self.runs(status=status, agent=agent, thread=thread, after=last, limit=rest)
-        return found
+
+        def rows_after(key: str | None) -> list[Any]:
+            at, name = age_start(key)
+            walked = [at, at, name, *named, limit] * len(statuses)
+            return self._rows(statement, (*walked, limit))
+
+        def key_of(row: Sequence[Any]) -> str:
+            return age_key(row[_RUN_CREATED], row[0])
+
+        runs = self._first(limit, run_from, rows_after, key_of, after)
+        return [(age_key(run.created, run.id), run) for run in runs]
+
+    def _first(
+        self,
+        limit: int,
+        decode: Decode[R],
+        rows_after: Callable[[K], list[Any]],
+        key_of: Callable[[Sequence[Any]], K],
+        after: K,
+    ) -> list[R]:
+        """Return the first rows of a list. Those that are left out do not shorten it."""
+        found: list[R] = []
+        while True:
+            rows = rows_after(after)
+            found += self._decode.listed(decode, rows)
+            if len(found) >= limit or len(rows) < limit:
+                return found[:limit]
+            after = key_of(rows[-1])
 
     def threads_of(
         self, owner: str, after: str | None = None, limit: int = 50
     ) -> list[tuple[str, Thread]]:
-        at, name = age_start(after)
         statement = (
             f"{_THREADS} WHERE owner <> '' AND owner = ? "
             "AND created <= ? AND (created < ? OR id < ?) ORDER BY created DESC, id DESC LIMIT ?"
         )
-        rows = self._rows(statement, (owner, at, at, name, limit))
-        threads = self._decode.listed(thread_from, rows)
+
+        def rows_after(key: str | None) -> list[Any]:
+            at, name = age_start(key)
+            return self._rows(statement, (owner, at, at, name, limit))
+
+        def key_of(row: Sequence[Any]) -> str:
+            return age_key(row[_THREAD_CREATED], row[0])
+
+        threads = self._first(limit, thread_from, rows_after, key_of, after)
         return [(age_key(thread.created, thread.id), thread) for thread in threads]
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
@@ -698,8 +736,10 @@ class SqlReads:
         return None if row is None else self._decode.one(effect_from, row)
 
     def effects(self, after: str = "", limit: int = 1000) -> list[EffectKey]:
-        rows = self._rows(sql.LOAD_EFFECTS, (after, limit))
-        return self._decode.listed(effect_from, rows)
+        def rows_after(key: str) -> list[Any]:
+            return self._rows(sql.LOAD_EFFECTS, (key, limit))
+
+        return self._first(limit, effect_from, rows_after, _id_of, after)
 
     def principal(self, token_hash: str) -> Principal | None:
         statement = f"SELECT {sql.PRINCIPAL} FROM principal WHERE token_hash = ?"
@@ -770,7 +810,11 @@ class SqlReads:
 
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
         statement = f"{_THREADS} WHERE id > ? ORDER BY id LIMIT ?"
-        return self._decode.listed(thread_from, self._rows(statement, (after, limit)))
+
+        def rows_after(key: str) -> list[Any]:
+            return self._rows(statement, (key, limit))
+
+        return self._first(limit, thread_from, rows_after, _id_of, after)
 
     def cursor(self, name: str) -> str:
         row = self._row("SELECT pos FROM cursor WHERE name = ?", name)
