@@ -1,8 +1,8 @@
 """Load one PostgreSQL server: ``python -m benchmarks.scale`` prints the figures of docs/scale.md.
 
 Several processes ask, decide and resume real runs on one server, started here with its data on this
-machine's disk and fsync on. Then SQL fills the store with copies of a paused thread, which is
-faster than asking a million times, and pages of the inbox are read from it.
+machine's disk and fsync on. Then the store is filled with copies of a paused run, which is faster
+than asking a million times, and pages of the inbox are read from it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import psycopg
 
 import sayso
+from benchmarks.rounds import measured, ours
 from sayso.agent.agent import lend_store
 from sayso.keys import ENVIRONMENT, new_key
 from sayso.stores.postgres import PostgresStore
@@ -32,14 +33,6 @@ from tests.postgres_server import PostgresServer
 
 PHASES = ("open", "decide", "resume")
 LOOKS = 300
-#: The columns that must differ in each copy of a thread.
-OWN = {
-    "thread": {"id"},
-    "message": {"thread", "run"},
-    "run": {"id", "thread"},
-    "call": {"id", "run", "thread"},
-    "event": {"thread", "run", "call"},
-}
 
 
 def main() -> None:
@@ -180,13 +173,14 @@ def share(url: str, number: int, each: int, barrier: Any, times: Any) -> None:
 
 def pages(url: str, rows: int) -> dict[str, Any]:
     """Measure pages of the inbox with this many pending requests."""
-    fill(url, rows)
+    ((there,),) = sql(url, "SELECT count(*) FROM sayso.call WHERE list_status = 'asked'")
+    measured(ours("fill.py", url, str(rows), str(there)), {ENVIRONMENT: os.environ[ENVIRONMENT]})
     with closing(PostgresStore(url)) as store, sayso.Inbox(store) as inbox:
         first = inbox.pending_sync(limit=50)
         looks: dict[str, Callable[[], Any]] = {
             "first": lambda: inbox.pending_sync(limit=50),
             "second": lambda: inbox.pending_sync(limit=50, after=first.next),
-            "searched": lambda: inbox.search_sync(q="refund", limit=50),
+            "searched": lambda: inbox.search_sync(q="email", limit=50),
             "expiring": lambda: inbox.pending_sync(limit=50, sort="expiring"),
         }
         return {"rows": rows, **{name: timed(url, look) for name, look in looks.items()}}
@@ -205,46 +199,6 @@ def timed(url: str, look: Callable[[], Any]) -> dict[str, float]:
         "cpu_ms": round((time.process_time() - cpu) * 1000 / LOOKS, 2),
         "server_cpu_ms": round((server_cpu(url) - theirs) * 1000 / LOOKS, 2),
     }
-
-
-def fill(url: str, rows: int) -> None:
-    """Copy a paused thread until this many requests are pending."""
-    ((there,),) = sql(url, "SELECT count(*) FROM sayso.call WHERE list_status = 'asked'")
-    if not there:
-        pattern(url)
-        there = 1
-    ((thread,),) = sql(url, "SELECT thread FROM sayso.call WHERE list_status = 'asked' LIMIT 1")
-    for table, own in OWN.items():
-        statement = (
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = 'sayso' "
-            "AND table_name = %s AND column_name NOT IN ('n', 'pos', 'era', 'xid')"
-        )
-        names = [row[0] for row in sql(url, statement, table)]
-        values = [f"{name} || '-' || copy" if name in own else name for name in names]
-        where = "id" if table == "thread" else "thread"
-        sql(
-            url,
-            f"INSERT INTO sayso.{table} ({', '.join(names)}) SELECT {', '.join(values)} "
-            f"FROM sayso.{table}, generate_series(%s::bigint, %s::bigint) AS copy "
-            f"WHERE {where} = %s",
-            *(there, rows - 1, thread),
-        )
-    sql(url, "VACUUM ANALYZE")
-
-
-def pattern(url: str) -> None:
-    """Make the thread that is copied."""
-    model = ScriptedModel([call("refund", {"order": "A-17", "euros": 20})])
-
-    @sayso.tool(needs_approval=True)
-    def refund(order: str, euros: int) -> str:
-        """Give money back."""
-        return f"paid {order}"
-
-    with closing(PostgresStore(url)) as store:
-        agent = sayso.Agent("clerk", model=model, tools=[refund])
-        lend_store(agent, store)
-        agent.run_sync("Refund it", thread="pattern")
 
 
 if __name__ == "__main__":

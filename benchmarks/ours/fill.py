@@ -1,5 +1,7 @@
 """Fill a store with open requests of paused runs: ask once, then copy the rows with plain SQL.
 
+Each copy has a MAC of its own, so that every row is one that Sayso would hand out.
+
 python fill.py URL REQUESTS
 """
 
@@ -9,16 +11,24 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from scene import agent_on
 
-#: What is copied, and the columns that name the copy.
-TABLES = {"thread": ("id",), "run": ("id", "thread"), "call": ("id", "run", "thread")}
+from sayso.engine.row_macs import row_mac
+from sayso.stores import open_store
+from sayso.stores.base import engine_deps
+from sayso.stores.sql import statements as sql
+from sayso.stores.sql.rowcodec import call_from, run_from, thread_from
 
-Execute = Callable[[str], Any]
+#: What is copied: its columns, how a row of them is read, and the columns that name the copy.
+TABLES: dict[str, tuple[str, Any, tuple[str, ...]]] = {
+    "thread": (sql.THREAD, thread_from, ("id",)),
+    "run": (sql.RUN, run_from, ("id", "thread")),
+    "call": (sql.CALL, call_from, ("id", "run", "thread")),
+}
 
 
 async def ask(url: str) -> None:
@@ -29,11 +39,11 @@ async def ask(url: str) -> None:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[tuple[Execute, bool]]:
-    """Yield a function that executes SQL in one transaction, and whether it is SQLite."""
+def opened(url: str) -> Iterator[tuple[Any, bool]]:
+    """Yield a cursor in one transaction, and whether it is SQLite."""
     if url.startswith("sqlite"):
         with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
-            yield db.execute, True
+            yield db.cursor(), True
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.close()
         return
@@ -41,43 +51,39 @@ def opened(url: str) -> Iterator[tuple[Execute, bool]]:
 
     with psycopg.connect(url) as connection:
         connection.execute("SET search_path TO sayso")
-        yield connection.execute, False
+        yield connection.cursor(), False
         connection.commit()
         connection.autocommit = True
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
 
 
-def columns(execute: Execute, table: str, lite: bool) -> Sequence[str]:
-    if lite:
-        return [row[1] for row in execute(f"PRAGMA table_info({table})")]
-    return [column.name for column in execute(f"SELECT * FROM {table} LIMIT 0").description]
-
-
-def copy(execute: Execute, lite: bool, first: int, last: int) -> None:
-    """Copy the open request; the copies are numbered from ``first`` to ``last``."""
-    numbers = (
-        f"(WITH RECURSIVE k(value) AS (SELECT {first} UNION ALL SELECT value + 1 FROM k "
-        f"WHERE value < {last}) SELECT value FROM k)"
-        if lite
-        else f"(SELECT generate_series({first}, {last}) AS value)"
-    )
-    for table, changed in TABLES.items():
-        names = [name for name in columns(execute, table, lite) if name != "n"]
-        values = ", ".join(f"o.{n} || '-' || k.value" if n in changed else f"o.{n}" for n in names)
-        one = "id" if table == "thread" else "thread"
-        execute(
-            f"INSERT INTO {table} ({', '.join(names)}) SELECT {values} "
-            f"FROM (SELECT * FROM {table} WHERE {one} = 'first') o, {numbers} k"
-        )
+def copy(url: str, numbers: Sequence[int]) -> None:
+    """Copy the open request, once for each number."""
+    with closing(open_store(url)) as store:
+        mac = engine_deps(store.keys).mac
+    with opened(url) as (cursor, lite):
+        for table, (columns, read, names) in TABLES.items():
+            one = "id" if table == "thread" else "thread"
+            cursor.execute(f"SELECT * FROM {table} WHERE {one} = 'first'")
+            shown = [column[0] for column in cursor.description]
+            row = dict(zip(shown, cursor.fetchone(), strict=True))
+            row.pop("n", None)  # the copies get numbers of their own
+            original = read([row[column] for column in columns.split(", ")])
+            copies = []
+            for number in numbers:
+                named = {name: f"{row[name]}-{number}" for name in names}
+                signed = named | {"mac": row_mac(original._replace(**named), mac)}
+                copies.append([*(row | signed).values()])
+            marks = ", ".join(["?" if lite else "%s"] * len(row))
+            cursor.executemany(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", copies)
 
 
 def fill(url: str, requests: int, have: int = 0) -> None:
     """Raise the number of open requests from ``have`` to ``requests``."""
     if not have:
         asyncio.run(ask(url))
-    with opened(url) as (execute, lite):
-        copy(execute, lite, max(have, 1) + 1, requests)
+    copy(url, range(max(have, 1) + 1, requests + 1))
 
 
 if __name__ == "__main__":
