@@ -15,13 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import claude_agent_sdk
+import pytest
 from mcp_world import World
 
 from sayso.hooks.trial import REAL_AGENTS, ScriptedModel, Turn
 
 SAYSO = Path(sys.executable).with_name("sayso")
-CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+SDK = pytest.importorskip(
+    "claude_agent_sdk", reason='needs pip install "sayso[claude-agent]" (365 MB)'
+)
+CLAUDE = Path(SDK.__file__).parent / "_bundled" / "claude"
 
 
 class CallingModel(ScriptedModel):

@@ -28,7 +28,7 @@ from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import ScriptedModel, call, say
 
-#: One for all tests, because the tables of their PostgreSQL stores are.
+#: The tests share one key, because their PostgreSQL stores share one schema.
 KEYS = Keyring.parse(new_key())
 
 
@@ -529,7 +529,7 @@ def copy_rows(database: Database, table: str, where: str, **prefixes: str) -> No
 
 
 def test_bad_rows_do_not_hide_those_behind_them(database: Database) -> None:
-    """However many there are: whoever can write to the database could bury a request."""
+    """Anyone who can write to the database could bury a request under them."""
 
     def asked(run: str) -> sayso.Request:
         gate = Gate(database.reopen(), wait=0)

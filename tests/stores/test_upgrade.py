@@ -270,7 +270,7 @@ def _sqlite_tables(path: Path) -> dict[str, Any]:
         for kind, name, table, text in db.execute(
             "SELECT type, name, tbl_name, sql FROM sqlite_master"
         ):
-            # A column that was added stands in the text of its table as it was added.
+            # SQLite keeps the text of an added column as the migration wrote it.
             found[f"{kind} {name}"] = table, kind != "table" and " ".join((text or "").split())
         for (table,) in db.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table'"
