@@ -548,6 +548,18 @@ def test_bad_rows_do_not_hide_those_behind_them(database: Database) -> None:
     assert [thread.id for thread in store.threads(limit=2)] == ["first", "second"]
 
 
+@pytest.mark.timeout(30)
+def test_a_time_before_all_times_does_not_lead_back_to_the_start(database: Database) -> None:
+    for run in ("first", "second", "third"):
+        gate = Gate(database.reopen(), wait=0)
+        with gate.run(run):
+            paused(lambda gate=gate: gate.confirm_sync("Go on?"))
+    database.sql("UPDATE run SET created = -5 WHERE id <> 'third'")
+    store = database.reopen()
+    assert [run.id for _, run in store.runs(limit=3)] == ["third"]
+    assert [run.id for _, run in store.runs(limit=2)] == ["third"]
+
+
 def covered(row: Any) -> str:
     """What the MAC of a row is made of."""
     return row_mac(row, bytes.hex)

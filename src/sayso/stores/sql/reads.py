@@ -113,11 +113,16 @@ class RequestPage:
         """
         limit = self._query.limit
         found: list[tuple[int, Call]] = []
-        part = self
+        part, seen = self, set[Any]()
         while True:
             rows = part._read()
-            numbers_of = {row[0]: row[-1] for row in rows}
-            calls = [c for c in self._decode.listed(call_from, rows) if self._belongs(c)]
+            # A key that was tampered with may lead back to rows that were read.
+            numbers_of = {row[0]: row[-1] for row in rows if row[0] not in seen}
+            if rows and not numbers_of:
+                return found
+            seen |= numbers_of.keys()
+            new = [row for row in rows if row[0] in numbers_of]
+            calls = [c for c in self._decode.listed(call_from, new) if self._belongs(c)]
             found += [(page_key(self._query, numbers_of[c.id], c.expires_at), c) for c in calls]
             if len(found) >= limit or len(rows) < limit:
                 return found[:limit]
@@ -696,9 +701,15 @@ class SqlReads:
     ) -> list[R]:
         """Return the first rows of a list. Those that are left out do not shorten it."""
         found: list[R] = []
+        seen: set[Any] = set()
         while True:
             rows = rows_after(after)
-            found += self._decode.listed(decode, rows)
+            # A key that was tampered with may lead back to rows that were read.
+            new = [row for row in rows if row[0] not in seen]
+            if rows and not new:
+                return found
+            seen.update(row[0] for row in new)
+            found += self._decode.listed(decode, new)
             if len(found) >= limit or len(rows) < limit:
                 return found[:limit]
             after = key_of(rows[-1])
