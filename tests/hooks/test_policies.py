@@ -246,12 +246,36 @@ def test_strict_never_lets_an_agent_change_its_own_settings() -> None:
             ),
             max_size=20,
         ).map(" ".join),
+        st.lists(st.sampled_from([*"{<$([!~=;\n 1x\xe9\u4e2d\U0001f600\U0010ffff"])).map("".join),
     )
 )
 def test_whatever_is_typed_has_a_kind(command: str) -> None:
     kinds = command_kinds(command, CWD)
     assert kinds
     assert kinds <= KINDS.keys()
+
+
+@pytest.mark.parametrize("character", ["\xe9", "\u4e2d", "\ud800", "\U0001f600", "\U0010ffff"])
+def test_characters_outside_of_ascii_are_parts_of_words(character: str) -> None:
+    """The scanner of the grammar cannot look them up: some of them ended the process."""
+    c = character
+    assert command_kinds(f"echo {{{c}", CWD) == {"read"}
+    assert command_kinds(f"echo {{{c}..2}} {{1{c}}}", CWD) == {"read"}
+    assert command_kinds(f"echo {{{c}; rm -rf x", CWD) == {"read", "write", "delete"}
+    assert command_kinds(f"{c}; ls", CWD) == {"other", "read"}
+    assert command_kinds(f"{c}=1; ls", CWD) == {"other", "read"}  # no assignment to a shell
+    assert command_kinds(f"touch a{c}.txt", CWD) == {"write"}
+    assert command_kinds(f"touch {CWD}{c}/a", CWD) == {"outside"}
+    assert command_kinds(f"touch {CWD}{c}/a", f"{CWD}{c}") == {"write"}
+    assert command_kinds(f"touch {CWD}%/a", f"{CWD}{c}") == {"outside"}
+    assert command_kinds(f"cat {c}/.env", CWD) == {"read", "secret"}
+    assert command_kinds(f'echo "{c}" > {c}', CWD) == {"read", "write"}
+
+
+def test_a_here_document_ends_no_later_than_in_a_shell() -> None:
+    command = "cat <<\xe9\nx\n\u4e2d\nrm -rf x\n\xe9\n"
+    assert "delete" in command_kinds(command, CWD) or command_kinds(command, CWD) == {"unclear"}
+    assert "delete" in command_kinds("cat <<\xe9\nx\n\xe9\nrm -rf x\n", CWD)
 
 
 @pytest.mark.parametrize(

@@ -96,155 +96,159 @@ def load_parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
+#: Stands for each character outside of ASCII while a command is parsed. The grammar's scanner looks
+#: characters up in a table of 256, and reads beyond its end for others: ``{`` and a character of a
+#: high plane end the process. To a shell, both are part of a word and of no variable's name.
+_STAND_IN = "%"
+_OUTSIDE_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
 @lru_cache(maxsize=512)
 def parse(command: str) -> tuple[Simple, ...]:
     """Return the simple commands of a shell command. Raise ``Unclear`` if it is not understood."""
     if "\0" in command or len(command) > 20_000:
         raise Unclear("it is too long, or no text")
-    root = load_parser().parse(command.encode("utf-8", "surrogatepass")).root_node
-    if root.has_error:
+    parsed = load_parser().parse(_OUTSIDE_ASCII.sub(_STAND_IN, command).encode())
+    if parsed.root_node.has_error:
         raise Unclear("it is not a valid shell command")
-    return tuple(_statements(root))
-
-
-def _statements(node: Node, writes: tuple[Word, ...] = ()) -> Iterator[Simple]:
-    """Yield the simple commands below a node."""
-    kind = node.type
-    if node.is_missing:
-        raise Unclear("it is incomplete")
-    _refuse_arithmetic(node)
-    if kind == "command":
-        yield from _command(node, writes)
-    elif kind == "pipeline":
-        yield from _pipeline(node.named_children, writes)
-    elif kind == "redirected_statement":
-        yield from _redirected(node, writes)
-    elif kind in _GROUPS or kind in _EXPRESSIONS:
-        for child in node.named_children:
-            yield from _statements(child, writes if kind in _GROUPS else ())
-        if kind == "variable_assignment":
-            yield from _assigned(node)
-    elif kind not in _LEAVES:
-        raise Unclear(f"it has a {kind.replace('_', ' ')}")
+    return tuple(_Parsed(command).statements(parsed.root_node))
 
 
 #: ``[[ … ]]`` evaluates both sides of a comparison of numbers, and the name of a variable.
 _ARITHMETIC_TESTS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
-
-
-def _refuse_arithmetic(node: Node) -> None:
-    """Raise ``Unclear`` where a shell evaluates a string: it runs the ``$(…)`` in ``a[$(…)]``."""
-    marks = {child.type for child in node.children}
-    if node.type == "compound_statement" and "((" in marks:
-        raise Unclear("it has arithmetic")
-    if node.type == "expansion" and marks & {":", "@", "!"}:
-        raise Unclear("it has an expansion that evaluates a variable")
-    tests = node.type in ("unary_expression", "binary_expression")
-    if tests and any(_source(one) in _ARITHMETIC_TESTS for one in node.children):
-        raise Unclear("it has arithmetic in a test")
-
-
-def _assigned(node: Node) -> Iterator[Simple]:
-    """An assignment may change what later programs do: ``PATH=…``, ``LD_PRELOAD=…``."""
-    name = node.child_by_field_name("name")
-    text = "" if name is None else _source(name)
-    if text in _TELLING or text.startswith(("LD_", "GIT_", "BASH_", "DYLD_", "PYTHON", "NODE_")):
-        raise Unclear(f"it sets {text}, which changes what programs do")
-    yield from ()
-
-
 _TELLING = frozenset({"PATH", "IFS", "ENV", "SHELL", "PAGER", "EDITOR", "VISUAL", "HOME"})
+_TELLING_PREFIXES = ("LD_", "GIT_", "BASH_", "DYLD_", "PYTHON", "NODE_")
 
 
-def _pipeline(parts: Sequence[Node], writes: tuple[Word, ...]) -> Iterator[Simple]:
-    before = ""
-    for index, part in enumerate(parts):
-        last = index == len(parts) - 1
-        found = list(_statements(part, writes if last else ()))
-        for simple in found:
-            yield simple._replace(piped_from=before or simple.piped_from)
-        names = {program(simple.words) for simple in found}
-        before = next((name for name in names if name in _NETWORK), before)
+class _Parsed:
+    """A command that was parsed: its text, which its nodes point into."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
 
-def _redirected(node: Node, writes: tuple[Word, ...]) -> Iterator[Simple]:
-    files: list[Word] = list(writes)
-    inner: list[Node] = []
-    for child in node.named_children:
-        if child.type == "file_redirect":
-            files += _redirect(child)
-            inner += [part for part in child.named_children if part.type not in _LEAVES]
-        elif child.type in ("heredoc_redirect", "herestring_redirect"):
-            for part in child.named_children:
-                if part.type == "file_redirect":
-                    files += _redirect(part)
-                elif part.type not in ("heredoc_start", "heredoc_end"):
-                    inner.append(part)
-        else:
-            inner.insert(0, child)
-    if not inner:
-        yield Simple((), tuple(files))
-    for part in inner:
-        yield from _statements(part, tuple(files))
+    def statements(self, node: Node, writes: tuple[Word, ...] = ()) -> Iterator[Simple]:
+        """Yield the simple commands below a node."""
+        kind = node.type
+        if node.is_missing:
+            raise Unclear("it is incomplete")
+        self._refuse_arithmetic(node)
+        if kind == "command":
+            yield from self._command(node, writes)
+        elif kind == "pipeline":
+            yield from self._pipeline(node.named_children, writes)
+        elif kind == "redirected_statement":
+            yield from self._redirected(node, writes)
+        elif kind in _GROUPS or kind in _EXPRESSIONS:
+            for child in node.named_children:
+                yield from self.statements(child, writes if kind in _GROUPS else ())
+            if kind == "variable_assignment":
+                yield from self._assigned(node)
+        elif kind not in _LEAVES:
+            raise Unclear(f"it has a {kind.replace('_', ' ')}")
 
+    def _refuse_arithmetic(self, node: Node) -> None:
+        """Raise ``Unclear`` where a shell evaluates a string, and runs the ``$(…)`` in it."""
+        marks = {child.type for child in node.children}
+        if node.type == "compound_statement" and "((" in marks:
+            raise Unclear("it has arithmetic")
+        if node.type == "expansion" and marks & {":", "@", "!"}:
+            raise Unclear("it has an expansion that evaluates a variable")
+        tests = node.type in ("unary_expression", "binary_expression")
+        if tests and any(self._source(one) in _ARITHMETIC_TESTS for one in node.children):
+            raise Unclear("it has arithmetic in a test")
 
-def _redirect(node: Node) -> list[Word]:
-    """Return the file that a redirection writes to, or "<" and the file that it reads."""
-    operator = next((child.type for child in node.children if not child.is_named), "")
-    target = node.child_by_field_name("destination")
-    if operator == "<":
-        source = None if target is None else _value(target)
-        return [] if source is None else [f"<{source}"]
-    if operator in (">&", "<&") and target is not None and target.type == "number":
-        return []
-    if operator not in (">", ">>", "&>", "&>>", ">|"):
-        raise Unclear(f"it redirects with {operator}")
-    value = None if target is None else _value(target)
-    return [] if value in ("/dev/null", "/dev/stdout", "/dev/stderr") else [value]
+    def _assigned(self, node: Node) -> Iterator[Simple]:
+        """An assignment may change what later programs do: ``PATH=…``, ``LD_PRELOAD=…``."""
+        name = node.child_by_field_name("name")
+        text = "" if name is None else self._source(name)
+        if text in _TELLING or text.startswith(_TELLING_PREFIXES):
+            raise Unclear(f"it sets {text}, which changes what programs do")
+        yield from ()
 
+    def _pipeline(self, parts: Sequence[Node], writes: tuple[Word, ...]) -> Iterator[Simple]:
+        before = ""
+        for index, part in enumerate(parts):
+            last = index == len(parts) - 1
+            found = list(self.statements(part, writes if last else ()))
+            for simple in found:
+                yield simple._replace(piped_from=before or simple.piped_from)
+            names = {program(simple.words) for simple in found}
+            before = next((name for name in names if name in _NETWORK), before)
 
-def _command(node: Node, writes: tuple[Word, ...]) -> Iterator[Simple]:
-    words: list[Word] = []
-    files = list(writes)
-    for child in node.named_children:
-        if child.type == "variable_assignment":
-            yield from _statements(child)
-        elif child.type == "command_name":
-            words += [_value(part) for part in child.named_children]
-            for part in child.named_children:
-                yield from _statements(part)
-        elif child.type in ("file_redirect", "herestring_redirect"):
-            files += _redirect(child) if child.type == "file_redirect" else []
-            for part in child.named_children:
-                if part.type not in _LEAVES:
-                    yield from _statements(part)
-        else:
-            words.append(_value(child))
-            yield from _statements(child)
-    yield Simple(tuple(words), tuple(files))
+    def _redirected(self, node: Node, writes: tuple[Word, ...]) -> Iterator[Simple]:
+        files: list[Word] = list(writes)
+        inner: list[Node] = []
+        for child in node.named_children:
+            if child.type == "file_redirect":
+                files += self._redirect(child)
+                inner += [part for part in child.named_children if part.type not in _LEAVES]
+            elif child.type in ("heredoc_redirect", "herestring_redirect"):
+                for part in child.named_children:
+                    if part.type == "file_redirect":
+                        files += self._redirect(part)
+                    elif part.type not in ("heredoc_start", "heredoc_end"):
+                        inner.append(part)
+            else:
+                inner.insert(0, child)
+        if not inner:
+            yield Simple((), tuple(files))
+        for part in inner:
+            yield from self.statements(part, tuple(files))
 
+    def _redirect(self, node: Node) -> list[Word]:
+        """Return the file that a redirection writes to, or "<" and the file that it reads."""
+        operator = next((child.type for child in node.children if not child.is_named), "")
+        target = node.child_by_field_name("destination")
+        if operator == "<":
+            source = None if target is None else self._value(target)
+            return [] if source is None else [f"<{source}"]
+        if operator in (">&", "<&") and target is not None and target.type == "number":
+            return []
+        if operator not in (">", ">>", "&>", "&>>", ">|"):
+            raise Unclear(f"it redirects with {operator}")
+        value = None if target is None else self._value(target)
+        return [] if value in ("/dev/null", "/dev/stdout", "/dev/stderr") else [value]
 
-def _source(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
+    def _command(self, node: Node, writes: tuple[Word, ...]) -> Iterator[Simple]:
+        words: list[Word] = []
+        files = list(writes)
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                yield from self.statements(child)
+            elif child.type == "command_name":
+                words += [self._value(part) for part in child.named_children]
+                for part in child.named_children:
+                    yield from self.statements(part)
+            elif child.type in ("file_redirect", "herestring_redirect"):
+                files += self._redirect(child) if child.type == "file_redirect" else []
+                for part in child.named_children:
+                    if part.type not in _LEAVES:
+                        yield from self.statements(part)
+            else:
+                words.append(self._value(child))
+                yield from self.statements(child)
+        yield Simple(tuple(words), tuple(files))
 
+    def _source(self, node: Node) -> str:
+        return self._text[node.start_byte : node.end_byte]
 
-def _value(node: Node) -> Word:
-    """Return a word as the program gets it; None if only the shell knows."""
-    text = _source(node)
-    if node.type in ("word", "number"):
-        if re.search(r"(?<!\\)[*?\[{]|^~", text):
-            return text if node.type == "word" and "\\" not in text else None
-        return re.sub(r"\\(.)", r"\1", text, flags=re.S)
-    if node.type == "raw_string":
-        return text[1:-1]
-    if node.type == "string":
-        if all(child.type == "string_content" for child in node.named_children):
-            return re.sub(r"\\([\"\\$`\n])", r"\1", text[1:-1])
+    def _value(self, node: Node) -> Word:
+        """Return a word as the program gets it; None if only the shell knows."""
+        text = self._source(node)
+        if node.type in ("word", "number"):
+            if re.search(r"(?<!\\)[*?\[{]|^~", text):
+                return text if node.type == "word" and "\\" not in text else None
+            return re.sub(r"\\(.)", r"\1", text, flags=re.S)
+        if node.type == "raw_string":
+            return text[1:-1]
+        if node.type == "string":
+            if all(child.type == "string_content" for child in node.named_children):
+                return re.sub(r"\\([\"\\$`\n])", r"\1", text[1:-1])
+            return None
+        if node.type == "concatenation":
+            parts = [self._value(child) for child in node.named_children]
+            return None if None in parts else "".join(part or "" for part in parts)
         return None
-    if node.type == "concatenation":
-        parts = [_value(child) for child in node.named_children]
-        return None if None in parts else "".join(part or "" for part in parts)
-    return None
 
 
 # -- what programs do
