@@ -1,4 +1,4 @@
-"""PostgreSQL: tasks of one event loop share round trips and commits, and nobody pays for another.
+"""PostgreSQL: callers at once share round trips and commits, and nobody pays for another.
 
 Which transactions were shared is read from the database: events of one transaction have its id.
 """
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sayso.keys import Keyring, new_key
 from sayso.rows import Message
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.postgres.connections import Pipeline
+from sayso.stores.postgres.together import CallQueue
 from sayso.stores.postgres.transaction import Attempt
 from sayso.testing.world import World
 
@@ -623,3 +625,262 @@ def test_after_all_this_the_connections_are_idle(store: PostgresStore) -> None:
         with Pipeline(connection, store._translate) as pipe:
             assert pipe.send("SELECT 1::bigint", ()).fetchall() == [(1,)]
     assert len(store._pool._idle) <= 3
+
+
+# -- callers on several OS threads
+
+
+def on_os_threads(*functions: Callable[[], Any]) -> list[Any]:
+    """Call each function in an OS thread of its own, all at once; return results and errors."""
+    results: list[Any] = [None] * len(functions)
+    together = threading.Barrier(len(functions))
+
+    def call(number: int) -> None:
+        together.wait(20)
+        try:
+            results[number] = functions[number]()
+        except BaseException as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return results
+
+
+def waiting_in(queue: CallQueue[Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of all calls that queue from now on."""
+    queued: list[Any] = []
+    real = queue._outcome
+    monkeypatch.setattr(queue, "_outcome", lambda call: (queued.append(call), real(call))[1])
+    return queued
+
+
+def queued_behind(
+    store: PostgresStore,
+    monkeypatch: pytest.MonkeyPatch,
+    *commands: Command,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[Any]:
+    """Run commands, each in an OS thread, while three others hold all connections."""
+    go, held = threading.Event(), list[str]()
+
+    def boundary(name: str, when: str) -> None:
+        held.append(name)
+        assert go.wait(60)
+
+    store.boundary = boundary
+    queued = waiting_in(store._commits, monkeypatch)
+    first = [threading.Thread(target=store.transact, args=(said("x", f"f{n}"),)) for n in range(3)]
+    for thread in first:
+        thread.start()
+    until(lambda: len(held) == 3)
+
+    def let_go() -> None:
+        until(lambda: len(queued) == len(commands))
+        meanwhile()
+        go.set()
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        going = elsewhere.submit(let_go)
+        results = on_os_threads(*(partial(store.transact, each) for each in commands))
+        going.result()
+    for thread in first:
+        thread.join()
+    return results
+
+
+def test_twelve_os_threads_need_few_commits(
+    store: PostgresStore, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = queued_behind(store, monkeypatch, *(said("hello", f"t{n}") for n in range(12)))
+    assert kinds(results) == [list] * 12
+    assert [told(store, f"t{n}") for n in range(12)] == [["hello"]] * 12
+    # Two workers took what was there when they began, and one of them took the rest.
+    assert commits(place) <= 3
+    assert commits(place, "f") == 3
+
+
+def test_what_is_refused_on_one_os_thread_touches_no_other(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.transact(said("zero", "t3"))
+    results = queued_behind(
+        store,
+        monkeypatch,
+        said("one", "t1"),
+        said("half a \ud800 pair", "t2"),
+        Finish(thread="t3", run="none", status="done", token=0),
+        Propose(thread="t3", run="another", agent="a"),
+        said("a \0 in it", "t4"),
+        said("five", "t5"),
+        said("five again", "t5"),
+    )
+    assert kinds(results) == [list, InvalidCall, NotFound, Conflict, InvalidCall, list, list]
+    assert [told(store, f"t{n}") for n in range(1, 5)] == [["one"], [], ["zero"], []]
+    assert sorted(told(store, "t5")) == ["five", "five again"]
+    World(store, None).check()  # type: ignore[arg-type]
+
+
+def test_os_threads_read_in_few_round_trips(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_all(counted, *(said(f"hello {n}", f"t{n}") for n in range(12)))
+    queued, go = waiting_in(counted._reads, monkeypatch), threading.Event()
+    real = counted._pool.connection
+    monkeypatch.setattr(counted._pool, "connection", lambda end: (go.wait(60), real(end))[1])
+    counted.trips = 0
+
+    def let_go() -> None:
+        until(lambda: len(queued) == 9)
+        go.set()
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        going = elsewhere.submit(let_go)
+        results = on_os_threads(*(partial(told, counted, f"t{n}") for n in range(12)))
+        going.result()
+    assert results == [[f"hello {n}"] for n in range(12)]
+    assert counted.trips <= 6  # three alone, and three batches
+
+
+def test_a_read_on_one_os_thread_that_is_refused_touches_no_other(store: PostgresStore) -> None:
+    store.transact(said("hello", "t"))
+
+    def fails() -> Any:
+        return store._rows("SELECT 1 / 0")
+
+    functions = [fails if n % 4 == 0 else lambda: told(store, "t") for n in range(16)]
+    for _ in range(5):
+        results = on_os_threads(*functions)
+        assert kinds(results) == [StoreError if n % 4 == 0 else list for n in range(16)]
+
+
+def test_a_locked_thread_holds_up_its_own_os_thread_only(
+    store: PostgresStore, place: Place
+) -> None:
+    store.transact(said("zero", "locked"))
+    with psycopg.connect(place.url) as other, ThreadPoolExecutor(5) as elsewhere:
+        other.execute(LOCK, (store.incarnation, "locked"))
+        waiting = [elsewhere.submit(store.transact, said("hello", "locked")) for _ in range(2)]
+        for turn in range(3):
+            results = on_os_threads(
+                *(partial(store.transact, said("hello", f"t{turn}-{n}")) for n in range(12))
+            )
+            assert kinds(results) == [list] * 12
+        assert not any(each.done() for each in waiting)
+        other.rollback()
+        assert [len(each.result(20)) for each in waiting] == [1, 1]
+    assert told(store, "locked") == ["zero", "hello", "hello"]
+
+
+def test_sessions_of_os_threads_that_are_killed_again_and_again(
+    store: PostgresStore, place: Place
+) -> None:
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.wait(0.03):
+            place.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'sayso' AND pid <> pg_backend_pid() AND query LIKE %s",
+                f"%{place.schema}%",
+            )
+
+    def work(name: str) -> None:
+        for turn in range(8):
+            store.transact(said(str(turn), name))
+            assert told(store, name) == [str(n) for n in range(turn + 1)]
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        killing = elsewhere.submit(kill)
+        try:
+            results = on_os_threads(*(partial(work, f"t{n}") for n in range(16)))
+        finally:
+            over.set()
+            killing.result()
+    assert results == [None] * 16
+    world = World(store, None)  # type: ignore[arg-type]
+    world.runs = {f"t{n}": None for n in range(16)}
+    world.check()
+
+
+def test_a_store_restored_while_callers_queue_takes_none_of_them(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They did not know of it when they called, even if it is known once it is their turn."""
+    results = queued_behind(
+        store,
+        monkeypatch,
+        *(said("x", f"t{n}") for n in range(6)),
+        meanwhile=lambda: setattr(store._database, "behind", True),
+    )
+    assert kinds(results) == [StoreError] * 6
+    assert "sayso recover" in str(results[0])
+    assert [told(store, f"t{n}") for n in range(6)] == [[]] * 6
+    store._database.behind = False
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from sayso.engine.commands import Propose
+from sayso.keys import Keyring
+from sayso.rows import Message
+from sayso.stores.postgres import PostgresStore
+
+url, schema, key = sys.argv[1:]
+store = PostgresStore(url, schema=schema, keys=Keyring.parse(key))
+done = {}
+over = threading.Event()
+
+def work(name):
+    for n in range(25):
+        words = str(n)
+        said = Propose(thread=name, run=name, agent="a", messages=(Message(name, words),))
+        store.transact(said)
+        done[name] = n
+
+def annoy():
+    while not over.wait(0.004):
+        os.kill(os.getpid(), signal.SIGINT)
+
+threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(12)]
+for thread in threads:
+    thread.start()
+annoyer = threading.Thread(target=annoy)
+interrupts, turn = 0, 0
+annoyer.start()
+while any(thread.is_alive() for thread in threads):
+    try:
+        said = Propose(thread="main", run="main", agent="a", messages=(Message("main", "x"),))
+        store.transact(said)
+        time.sleep(0.001)
+    except KeyboardInterrupt:
+        interrupts += 1
+while True:
+    try:
+        over.set()
+        annoyer.join()
+        break
+    except KeyboardInterrupt:
+        pass
+print(interrupts > 3, sorted(set(done.values())), len(done))
+store.close()
+"""
+
+
+def test_an_interrupt_touches_no_other_os_thread(
+    open_pg: PgOpener, place: Place, tmp_path: Path
+) -> None:
+    secret = new_key()
+    store = open_pg(keys=Keyring.parse(secret))
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    args = [sys.executable, str(script), place.url, place.schema, secret]
+    ran = subprocess.run(args, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.strip() == "True [24] 12", ran.stderr
+    for n in range(12):
+        assert told(store, f"t{n}") == [str(turn) for turn in range(25)]
+    World(store, None).check()  # type: ignore[arg-type]

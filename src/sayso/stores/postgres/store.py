@@ -1,7 +1,7 @@
 """PostgreSQL: many machines share one database, and need nothing else.
 
 The thread's row is the lock; runs and grants are locked after it, always in this order. Time is the
-database's. A transaction takes two round trips (``transaction``), and tasks of one event loop share
+database's. A transaction takes two round trips (``transaction``), and callers at the same time share
 round trips and transactions (``together``). This module has the order of the events (``Stream``),
 the listener for commits of other processes (``Watcher``), the store itself, and the store inside a
 transaction of your own (``JoinedTransaction``).
@@ -65,6 +65,7 @@ from sayso.stores.postgres.database import (
 )
 from sayso.stores.postgres.together import (
     Apart,
+    CallQueue,
     Outcome,
     Read,
     Share,
@@ -72,6 +73,7 @@ from sayso.stores.postgres.together import (
     SharedReads,
     SharedTransaction,
     reading_alone,
+    reads_alone,
     shared_reads,
 )
 from sayso.stores.postgres.transaction import (
@@ -493,6 +495,7 @@ class PostgresStore(SqlReads):
         self.keys = keys or Keyring.for_store(None)
         self._clock = clock
         self._patience = patience
+        self._size = size
         self._leaving = False
         self._prepare = prepare
         self._time = Clock(self._ask_time)
@@ -511,11 +514,14 @@ class PostgresStore(SqlReads):
         self._channel = f"sayso_{self.incarnation}"
 
     def after_fork(self) -> None:
-        """Forget what the parent has yet to seal."""
+        """Forget what the parent has yet to seal, and what its callers wait for."""
         self._schedule = SealSchedule()
         #: Whether this process has committed events since it sealed, and how far they reached.
         self._has_written = False
         self._pos = 0
+        # As many callers as there are connections are quicker alone.
+        self._commits = CallQueue(self._commit_queued, self._size)
+        self._reads = CallQueue(self._read_each, self._size)
 
     def _open(self) -> None:
         """Create or migrate the schema. A server that cannot be reached is an error at once; one
@@ -563,7 +569,9 @@ class PostgresStore(SqlReads):
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread in one durable transaction."""
-        return self._transact(commands, self._database.behind)
+        knew = self._database.behind
+        alone = partial(self._transact, commands, knew)
+        return alone() if knew else self._commits.make(commands, alone)
 
     def _transact(self, commands: Sequence[Command], knew: bool) -> list[Any]:
         """Run commands; ``knew`` is whether the caller could know that the database was restored.
@@ -610,18 +618,34 @@ class PostgresStore(SqlReads):
             shares = self._share(batch, knew)
         except StoreError as error:
             return [error for _ in batch]
-        done = [share for share in shares if isinstance(share, Share)]
-        for share in done:
-            self._learn(share.work, share.transaction)
-        self._hub.publish({event.thread for share in done for event in share.work.events})
-        if done:
-            self.make_due_seal(done[0].work.now)
+        self._finish([share for share in shares if isinstance(share, Share)])
         return [
             share.results
             if isinstance(share, Share)
             else share or partial(self._transact, commands, knew)
             for commands, share in zip(batch, shares, strict=True)
         ]
+
+    def _commit_queued(self, batch: Sequence[Sequence[Command]]) -> list[TransactOutcome]:
+        """Commit for callers on several OS threads, each of which then publishes its own events:
+        it may hold a lock that a listener waits for."""
+
+        def finish(share: Share) -> list[Any]:
+            self._finish([share])
+            return share.results
+
+        return [
+            partial(finish, share)
+            if isinstance(share, Share)
+            else share or partial(self._transact, commands, knew=False)
+            for commands, share in zip(batch, self._share(batch, knew=False), strict=True)
+        ]
+
+    def _finish(self, shares: Sequence[Share]) -> None:
+        """Publish what was committed, and seal if that is due."""
+        self._hub.publish({event.thread for share in shares for event in share.work.events})
+        if shares:
+            self.make_due_seal(shares[0].work.now)
 
     def _share(
         self, batch: Sequence[Sequence[Command]], knew: bool
@@ -653,6 +677,9 @@ class PostgresStore(SqlReads):
         if failed:
             shares = self._after_failure(attempt, shares, end)
         self._cross_shared(batch, shares, "after")
+        for share in shares:
+            if isinstance(share, Share):
+                self._learn(share.work, share.transaction)
         return shares
 
     def _run_shared(
@@ -919,21 +946,29 @@ class PostgresStore(SqlReads):
     # -- reading
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        reads = shared_reads()
-        if reads is not None and reads.store is self:
-            return reads.rows(statement, values)
-        return self._read(statement, values, time.monotonic() + self._patience)
+        read = Read(statement, values)
+        if (reads := shared_reads(self)) is not None:
+            return reads.rows(read)
+        alone = partial(self._read, time.monotonic() + self._patience, read)
+        return alone() if reads_alone() else self._reads.make(read, alone)
 
-    def _read(self, statement: str, values: Sequence[Any], end: float) -> list[Any]:
+    def _read(self, end: float, read: Read) -> list[Any]:
         while True:
             with self._pool.connection(end) as connection:
                 try:
                     with Pipeline(connection, self._translate) as pipe:
-                        return pipe.send(statement, values).fetchall()
+                        return pipe.send_encoded(read.statement, read.values).fetchall()
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, self._attempt(connection))
                     if not again or time.monotonic() > end:
                         raise explained(error, self.url) from error
+
+    def _read_each(self, reads: Sequence[Read]) -> list[list[Any] | Callable[[], list[Any]]]:
+        end = time.monotonic() + self._patience
+        self._read_together(end, reads)
+        return [
+            partial(self._read, end, read) if read.rows is None else read.rows for read in reads
+        ]
 
     def read_each(self, functions: Sequence[Callable[[], T]]) -> list[Outcome[T]]:
         """Call functions that read from this store; return what each returned or raised.
@@ -941,11 +976,8 @@ class PostgresStore(SqlReads):
         Their statements share round trips. A function must not hold a lock while it reads.
         """
         end = time.monotonic() + self._patience
-
-        def alone(statement: str, values: Sequence[Any]) -> list[Any]:
-            return self._read(statement, values, end)
-
-        return SharedReads(self, partial(self._read_together, end), alone).call(functions)
+        send, alone = partial(self._read_together, end), partial(self._read, end)
+        return SharedReads(self, send, alone).call(functions)
 
     def _read_together(self, end: float, reads: Sequence[Read]) -> None:
         """Send several statements in one round trip; fill in the rows unless one is refused."""

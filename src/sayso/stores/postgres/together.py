@@ -15,15 +15,20 @@ threads cover. So two of them cannot block each other, no caller sees what anoth
 transaction did, and the order of the callers does not matter. What needs more (a grant, an effect
 key, a new tool, a thread that is locked) is ``Apart``: it is left out and gets a transaction of its
 own. If the database refuses a shared transaction, all of its callers are apart.
+
+``sayso.sync`` collects the calls of one event loop; ``CallQueue``, those of other OS threads.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakMethod
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -38,6 +43,7 @@ from sayso.stores.sql.transaction import SqlTransaction, ToolCache
 from sayso.types import Micros
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 class Outcome(NamedTuple, Generic[T]):
@@ -91,9 +97,9 @@ class Read:
 
     __slots__ = ("rows", "statement", "values")
 
-    def __init__(self, statement: str, values: Sequence[bytes | None]) -> None:
+    def __init__(self, statement: str, values: Sequence[Any]) -> None:
         self.statement = statement
-        self.values = values
+        self.values = encoded(values)
         self.rows: list[Any] | None = None
 
 
@@ -108,7 +114,7 @@ class SharedReads:
         self,
         store: object,
         send: Callable[[Sequence[Read]], None],
-        alone: Callable[[str, Sequence[Any]], list[Any]],
+        alone: Callable[[Read], list[Any]],
     ) -> None:
         self.store = store
         self._send = send
@@ -119,22 +125,30 @@ class SharedReads:
         """Call functions whose reads share round trips; return the outcome of each."""
         return take_turns(functions, self._receive, self)
 
-    def rows(self, statement: str, values: Sequence[Any]) -> list[Any]:
+    def rows(self, read: Read) -> list[Any]:
         """Return the rows that a statement selects."""
-        read = Read(statement, encoded(values))
         self._asked.append(read)
         wait_turn()
-        return self._alone(statement, values) if read.rows is None else read.rows
+        return self._alone(read) if read.rows is None else read.rows
 
     def _receive(self) -> None:
         asked, self._asked = self._asked, []
         self._send(asked)
 
 
-def shared_reads() -> SharedReads | None:
+#: What a greenlet has in ``sayso_reads`` while it reads alone.
+_ALONE = object()
+
+
+def shared_reads(store: object) -> SharedReads | None:
     """Return the reads that the current function shares with others, if it takes turns."""
-    reads: SharedReads | None = getattr(getcurrent(), "sayso_reads", None)
-    return reads
+    reads = getattr(getcurrent(), "sayso_reads", None)
+    return reads if isinstance(reads, SharedReads) and reads.store is store else None
+
+
+def reads_alone() -> bool:
+    """Return whether the current function is in a block of ``reading_alone``."""
+    return getattr(getcurrent(), "sayso_reads", None) is _ALONE
 
 
 @contextmanager
@@ -145,7 +159,8 @@ def reading_alone() -> Iterator[None]:
     for callers that hold a lock.
     """
     current = getcurrent()
-    reads, current.sayso_reads = shared_reads(), None
+    reads = getattr(current, "sayso_reads", None)
+    current.sayso_reads = _ALONE
     try:
         yield
     finally:
@@ -289,3 +304,125 @@ class Share(NamedTuple):
     results: list[Any]
     work: UnitOfWork
     transaction: SharedTransaction
+
+
+# -- callers on several OS threads
+
+#: How many calls are made together: each waits for all of them.
+_MOST_TOGETHER = 32
+#: A batch that takes more seconds does not hold up the next one.
+_LONG_SECONDS = 0.05
+#: How many batches can be under way.
+_WORKERS = 2
+
+#: The result of a call, the error that it raises, or a function that makes the call.
+CallOutcome = list[T] | BaseException | Callable[[], list[T]]
+
+
+class _Queued(Generic[C]):
+    """A call whose caller waits for the outcome."""
+
+    __slots__ = ("call", "given_up", "outcome")
+
+    def __init__(self, call: C) -> None:
+        self.call = call
+        self.given_up = False
+        self.outcome: SimpleQueue[CallOutcome[Any]] = SimpleQueue()
+
+
+class CallQueue(Generic[C]):
+    """Makes calls of one kind together, if callers on several OS threads make them at once.
+
+    A few callers make their calls alone. Others queue, and a worker thread makes the calls of all
+    of them: an interrupt (Ctrl-C) reaches the main thread only, and so it never comes in the middle
+    of what is done for other callers. While it works for many, everyone queues.
+    """
+
+    def __init__(
+        self, call_each: Callable[[Sequence[C]], Sequence[CallOutcome[Any]]], alone: int
+    ) -> None:
+        self._call_each = WeakMethod(call_each)
+        # Lists, because a finalizer may make a call while this OS thread is inside a semaphore.
+        self._alone = [None] * alone
+        self._unstarted = [None] * _WORKERS
+        self._queue: SimpleQueue[_Queued[C] | None] = SimpleQueue()
+        self._workers: list[threading.Thread] = []
+        #: How many calls are in each batch under way.
+        self._batches: list[int] = []
+
+    def make(self, call: C, alone: Callable[[], list[Any]]) -> list[Any]:
+        """Make a call by calling ``alone``, or together with others."""
+        if max(self._batches, default=0) <= 1 and _taken(self._alone):
+            try:
+                return alone()
+            finally:
+                self._alone.append(None)
+        if threading.current_thread() in self._workers:
+            return alone()  # a finalizer, or a hook at a boundary
+        queued = _Queued(call)
+        self._queue.put(queued)
+        try:
+            outcome = self._outcome(queued)
+        except BaseException:
+            queued.given_up = True
+            raise
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome if isinstance(outcome, list) else outcome()
+
+    def _outcome(self, queued: _Queued[C]) -> CallOutcome[Any]:
+        while self._unstarted:
+            if (not self._workers or not self._queue.empty()) and _taken(self._unstarted):
+                args = (self._queue, self._batches, self._call_each)
+                worker = threading.Thread(target=_work, args=args, name="sayso-call", daemon=True)
+                self._workers.append(worker)
+                worker.start()
+            with suppress(Empty):
+                return queued.outcome.get(timeout=_LONG_SECONDS)
+        return queued.outcome.get()
+
+    def __del__(self) -> None:
+        for _ in self._workers:
+            self._queue.put(None)
+
+
+def _taken(places: list[None]) -> bool:
+    """Take one of these places; return whether there was one."""
+    try:
+        places.pop()
+    except IndexError:
+        return False
+    return True
+
+
+def _work(
+    queue: SimpleQueue[_Queued[C] | None],
+    batches: list[int],
+    call_each: WeakMethod[Callable[[Sequence[C]], Sequence[CallOutcome[Any]]]],
+) -> None:
+    """Make the calls that are queued, batch by batch, until there is a ``None``.
+
+    Refers to the store weakly, so that one that nobody closes can still be collected.
+    """
+    while (first := queue.get()) is not None:
+        batch = [first]
+        with suppress(Empty):
+            while len(batch) < _MOST_TOGETHER:
+                following = queue.get_nowait()
+                if following is None:
+                    queue.put(None)
+                    break
+                batch.append(following)
+        batch = [queued for queued in batch if not queued.given_up]
+        make = call_each()
+        if make is None:
+            return  # nobody can wait for a store that is gone
+        batches.append(len(batch))
+        try:
+            outcomes = make([queued.call for queued in batch]) if batch else ()
+        except BaseException as error:  # whatever it is, the callers wait for it
+            outcomes = [error for _ in batch]
+        batches.remove(len(batch))
+        for queued, outcome in zip(batch, outcomes, strict=True):
+            queued.outcome.put(outcome)
+        del first, batch, make, outcomes  # keep nothing alive while idle
