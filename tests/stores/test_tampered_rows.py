@@ -560,6 +560,26 @@ def test_a_time_before_all_times_does_not_lead_back_to_the_start(database: Datab
     assert [run.id for _, run in store.runs(limit=2)] == ["third"]
 
 
+@pytest.mark.parametrize("value", ["'soon'", "x'00'", "1.5", "1e300", "9e999", "-9e999", "-1"])
+def test_an_expiry_that_is_no_time_hides_no_request(tmp_path: Path, value: str) -> None:
+    """SQLite stores anything in a column of numbers."""
+    store = SqliteStore(tmp_path / "sayso.db")
+    gate = Gate(store, wait=0)
+    for run in "abcdef":
+        with gate.run(run):
+            paused(lambda: gate.confirm_sync("Go on?", expires_in=60))
+    with closing(sqlite3.connect(store.path)) as database:
+        database.execute(f"UPDATE call SET expires_at = {value} WHERE run IN ('b', 'e')")
+        database.commit()
+    inbox = Inbox(store)
+    for sort in ("oldest", "newest", "expiring"):
+        for limit in range(1, 8):
+            runs = {one.run for one in inbox.pending_sync(sort=sort, limit=limit)}
+            assert len(runs) == min(limit, 4)
+            assert runs <= set("acdf")
+    store.close()
+
+
 def covered(row: Any) -> str:
     """What the MAC of a row is made of."""
     return row_mac(row, bytes.hex)

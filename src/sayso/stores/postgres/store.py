@@ -1,10 +1,10 @@
 """PostgreSQL: many machines share one database, and need nothing else.
 
 The thread's row is the lock; runs and grants are locked after it, always in this order. Time is the
-database's. A transaction takes two round trips (``transaction``), and callers at the same time share
-round trips and transactions (``together``). This module has the order of the events (``Stream``),
-the listener for commits of other processes (``Watcher``), the store itself, and the store inside a
-transaction of your own (``JoinedTransaction``).
+database's. A transaction takes two round trips (``transaction``), and callers at the same time
+share round trips and transactions (``together``). This module has the order of the events
+(``Stream``), the listener for commits of other processes (``Watcher``), the store itself, and the
+store inside a transaction of your own (``JoinedTransaction``).
 """
 
 from __future__ import annotations

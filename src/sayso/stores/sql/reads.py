@@ -14,6 +14,7 @@ planner that does not know a limit assumes a tenth of all rows, and plans again 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest, nsmallest
@@ -126,9 +127,23 @@ class RequestPage:
             found += [(page_key(self._query, numbers_of[c.id], c.expires_at), c) for c in calls]
             if len(found) >= limit or len(rows) < limit:
                 return found[:limit]
-            last = page_key(self._query, rows[-1][-1], rows[-1][_ENDS])
+            last = self._key_of(rows[-1])
+            if last is None:
+                return found
             rest = replace(self._query, after=last)
             part = RequestPage(self._rows, self._dialect, self._decode, rest)
+
+    def _key_of(self, row: Any) -> int | None:
+        """Return the key to continue after a row, which may have been tampered with.
+
+        ``None`` if no request can follow: SQLite sorts what is no number after all numbers.
+        """
+        ends = row[_ENDS]
+        if self._query.sort != "expiring" or isinstance(ends, int | None):
+            return page_key(self._query, row[-1], ends)
+        if isinstance(ends, float):
+            return page_key(self._query, 0, math.ceil(max(1, min(ends, NEVER))))
+        return None
 
     def _read(self) -> list[Any]:
         numbers = self._numbers() if self._statuses else None
