@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -79,9 +79,9 @@ def fsync_ms() -> float:
     return statistics.median(took) * 1e3
 
 
-def preload_slow_disk() -> dict[str, str]:
+def preload_slow_disk(folder: Path) -> dict[str, str]:
     """Return the environment of a program whose every sync takes 3 ms longer (needs cc)."""
-    library = Path(__file__).parent.parent / ".bench-peers" / "slow_disk.so"
+    library = folder / "slow_disk.so"
     library.parent.mkdir(exist_ok=True)
     source = Path(__file__).with_name("slow_disk.c")
     command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
@@ -90,36 +90,41 @@ def preload_slow_disk() -> dict[str, str]:
 
 
 class _Shared:
-    """The PostgreSQL server of this process, and how many databases it has."""
+    """The PostgreSQL servers of this process, by their disk, and how many databases they have."""
 
     folder: Path | None = None
-    server: PostgresServer | None = None
+    servers: ClassVar[dict[str, PostgresServer]] = {}
     made = 0
 
 
 @contextmanager
 def server() -> Iterator[None]:
-    """Provide a PostgreSQL server with fsync on, started when a row first needs it."""
+    """Provide PostgreSQL servers with fsync on, started when a row first needs them."""
     with tempfile.TemporaryDirectory(prefix="sayso-bench-") as folder:
         os.chmod(folder, 0o755)  # PostgreSQL may have to run as another user
         _Shared.folder = Path(folder)
         try:
             yield
         finally:
-            if _Shared.server is not None:
-                _Shared.server.stop()
-            _Shared.folder = _Shared.server = None
+            for one in _Shared.servers.values():
+                one.stop()
+            _Shared.servers.clear()
+            _Shared.folder = None
 
 
-def database() -> str:
+def database(*, slow_disk: bool = False) -> str:
     """Return the URL of a new, empty database."""
     if _Shared.folder is None:
         raise RuntimeError("no PostgreSQL: measure rows inside `with server():`")
-    if _Shared.server is None:
-        _Shared.server = PostgresServer(_Shared.folder / "postgres")
-        _Shared.server.start()
+    disk = "slow" if slow_disk else "fast"
+    if disk not in _Shared.servers:
+        # In the server's folder, because it may run as another user.
+        shim = preload_slow_disk(_Shared.folder) if slow_disk else None
+        _Shared.servers[disk] = PostgresServer(_Shared.folder / disk, environment=shim)
+        _Shared.servers[disk].start()
+    its = _Shared.servers[disk]
     _Shared.made += 1
     name = f"bench{_Shared.made}"
-    with psycopg.connect(_Shared.server.url, autocommit=True) as connection:
+    with psycopg.connect(its.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-    return _Shared.server.url_of(name)
+    return its.url_of(name)

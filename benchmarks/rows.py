@@ -139,7 +139,7 @@ def crowd(effort: Effort) -> Measured:
 @row(
     "ask → approve → run once, no agent",
     beside="holdpoint and CTRLRun, with the fsync that they leave out by default",
-    goal="at most 1.2 times holdpoint's wall, and no more than CTRLRun's",
+    goal="at most 1.2 times holdpoint's wall, and half of CTRLRun's",
     durability="SQLite, WAL, synchronous=FULL, on all sides",
     shown="wall_ms",
     explanation=(
@@ -147,7 +147,8 @@ def crowd(effort: Effort) -> Measured:
         "SQLite takes 0.9 (42 statements), JSON 0.3, HMAC 0.1; the rest is 2,100 small Python "
         "calls. What holdpoint does not do: arguments checked against a schema and run "
         "from the stored bytes, a digest, a signed decision that is verified before the start, a "
-        "chain of five facts, a lease."
+        "chain of five facts, a lease. CTRLRun's eleven more commits cost little on a disk that "
+        "syncs in a fraction of a millisecond; on a slower one, we need a third of its time."
     ),
 )
 def once(effort: Effort) -> Measured:
@@ -157,7 +158,7 @@ def once(effort: Effort) -> Measured:
         {"sayso": sayso, "holdpoint": holdpoint, "ctrlrun": ctrlrun},
         [
             Check("wall, to holdpoint", ratio(sayso, holdpoint, "wall_ms"), most=1.2),
-            Check("wall, to CTRLRun", ratio(sayso, ctrlrun, "wall_ms"), most=1),
+            Check("wall, to CTRLRun", ratio(sayso, ctrlrun, "wall_ms"), most=1 / 2),
         ],
     )
 
@@ -174,7 +175,7 @@ def _once(n: str) -> tuple[Command, Command, Command]:
     "the rows agent, crowd and once, on SQLite, with a disk that takes 3 ms longer for each sync",
     beside="LangGraph; holdpoint and CTRLRun",
     goal="a sixth of LangGraph's wall; 8 times as many at once; at most 1.2 times holdpoint's "
-    "wall, and no more than CTRLRun's",
+    "wall, and half of CTRLRun's",
     durability="SQLite, WAL, synchronous=FULL, on all sides; fsync and fdatasync sleep for 3 ms "
     "(LD_PRELOAD, benchmarks/slow_disk.c)",
     shown="wall_ms",
@@ -186,7 +187,7 @@ def _once(n: str) -> tuple[Command, Command, Command]:
     ),
 )
 def slow_disk(effort: Effort) -> Measured:
-    n, shim = effort.of(100, 10), preload_slow_disk()
+    n, shim = effort.of(100, 10), preload_slow_disk(HOME)
     once, holdpoint, ctrlrun = alternating(effort, *_once(n), more=shim)
     cycle, graph = alternating(
         effort,
@@ -215,7 +216,43 @@ def slow_disk(effort: Effort) -> Measured:
             Check("wall, to LangGraph", ratio(cycle, graph, "wall_ms"), most=1 / 6),
             Check("16 at once, to LangGraph", ratio(crowd, graphs, "per_second"), least=8),
             Check("wall, to holdpoint", ratio(once, holdpoint, "wall_ms"), most=1.2),
-            Check("wall, to CTRLRun", ratio(once, ctrlrun, "wall_ms"), most=1),
+            Check("wall, to CTRLRun", ratio(once, ctrlrun, "wall_ms"), most=1 / 2),
+        ],
+    )
+
+
+@row(
+    "the rows postgres and crowd, on PostgreSQL, with a disk that takes 3 ms longer for each sync",
+    beside="LangGraph, PostgresSaver (16 threads and a pool of 16 for the crowd)",
+    goal="a fifth of LangGraph's wall; 8 times as many at once",
+    durability=f"{POSTGRES}; the server's fsync and fdatasync sleep for 3 ms (LD_PRELOAD, "
+    "benchmarks/slow_disk.c)",
+    shown="wall_ms",
+    explanation="TODO",
+)
+def slow_postgres(effort: Effort) -> Measured:
+    n = effort.of(100, 10)
+    cycle, graph = alternating(
+        effort,
+        ours("cycle.py", n, database(slow_disk=True)),
+        theirs("langgraph", "graph_cycle.py", n, database(slow_disk=True)),
+    )
+    many, their_many = effort.of(320, 64), effort.of(80, 32)
+    crowd, graphs = alternating(
+        effort,
+        ours("crowd.py", many, "16", database(slow_disk=True)),
+        theirs("langgraph", "graph_crowd.py", their_many, "16", database(slow_disk=True)),
+    )
+    return Measured(
+        {
+            "sayso, agent": cycle,
+            "langgraph": graph,
+            "sayso, 16 at once": crowd,
+            "langgraph, 16 at once": graphs,
+        },
+        [
+            Check("wall, to LangGraph", ratio(cycle, graph, "wall_ms"), most=1 / 5),
+            Check("16 at once, to LangGraph", ratio(crowd, graphs, "per_second"), least=8),
         ],
     )
 

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -36,9 +37,12 @@ class NoPostgres(Exception):
 class PostgresServer:
     """One server in a folder, reached by a socket in it."""
 
-    def __init__(self, folder: Path, *, fsync: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, fsync: bool = True, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self._fsync = fsync
+        self._environment = {**_plain_environment(), **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._user = _user()
@@ -77,7 +81,7 @@ class PostgresServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_plain_environment(),
+                env=self._environment,
             )
         self._wait()
 

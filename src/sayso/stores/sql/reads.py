@@ -203,7 +203,7 @@ class RequestPage:
         text = (
             "SELECT list_status, kind, agent, tool, risk, many, "
             f"(SELECT {END} {here} ORDER BY {END} LIMIT 1), "
-            f"(SELECT min(created) {here}) FROM ({counted}) AS counted "
+            f"(SELECT created {here} ORDER BY created LIMIT 1) FROM ({counted}) AS counted "
             f"JOIN request_group ON request_group.id = counted.request_group WHERE {whole}"
         )
         return text, [*shown_values * 3, *whole_values]
