@@ -42,7 +42,7 @@ class PostgresServer:
     ) -> None:
         self.folder = folder
         self._fsync = fsync
-        self._environment = {**_plain_environment(), **(environment or {})}
+        self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._user = _user()
@@ -81,7 +81,7 @@ class PostgresServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environment,
+                env={**_plain_environment(), **self._environment},
             )
         self._wait()
 
