@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -308,7 +309,9 @@ def test_a_database_that_was_restored_in_between_takes_none_of_them(
     assert [told(store, f"t{n}") for n in range(4)] == [[]] * 4
 
 
-def test_sessions_that_are_killed_again_and_again(store: PostgresStore, place: Place) -> None:
+@contextmanager
+def killing_sessions(place: Place) -> Iterator[None]:
+    """Kill the sessions of the store again and again."""
     over = threading.Event()
 
     def kill() -> None:
@@ -319,6 +322,16 @@ def test_sessions_that_are_killed_again_and_again(store: PostgresStore, place: P
                 f"%{place.schema}%",
             )
 
+    with ThreadPoolExecutor(1) as elsewhere:
+        killing = elsewhere.submit(kill)
+        try:
+            yield
+        finally:
+            over.set()
+            killing.result()
+
+
+def test_sessions_that_are_killed_again_and_again(store: PostgresStore, place: Place) -> None:
     async def work(name: str) -> None:
         for turn in range(12):
             await sync.write_shielded(store, said(str(turn), name))
@@ -327,13 +340,8 @@ def test_sessions_that_are_killed_again_and_again(store: PostgresStore, place: P
     async def main() -> None:
         await asyncio.gather(*(work(f"t{n}") for n in range(8)))
 
-    with ThreadPoolExecutor(1) as elsewhere:
-        killing = elsewhere.submit(kill)
-        try:
-            asyncio.run(main())
-        finally:
-            over.set()
-            killing.result()
+    with killing_sessions(place):
+        asyncio.run(main())
     world = World(store, None)  # type: ignore[arg-type]
     world.runs = {f"t{n}": None for n in range(8)}
     world.check()
@@ -779,28 +787,13 @@ def test_a_locked_thread_holds_up_its_own_os_thread_only(
 def test_sessions_of_os_threads_that_are_killed_again_and_again(
     store: PostgresStore, place: Place
 ) -> None:
-    over = threading.Event()
-
-    def kill() -> None:
-        while not over.wait(0.03):
-            place.sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name = 'sayso' AND pid <> pg_backend_pid() AND query LIKE %s",
-                f"%{place.schema}%",
-            )
-
     def work(name: str) -> None:
         for turn in range(8):
             store.transact(said(str(turn), name))
             assert told(store, name) == [str(n) for n in range(turn + 1)]
 
-    with ThreadPoolExecutor(1) as elsewhere:
-        killing = elsewhere.submit(kill)
-        try:
-            results = on_os_threads(*(partial(work, f"t{n}") for n in range(16)))
-        finally:
-            over.set()
-            killing.result()
+    with killing_sessions(place):
+        results = on_os_threads(*(partial(work, f"t{n}") for n in range(16)))
     assert results == [None] * 16
     world = World(store, None)  # type: ignore[arg-type]
     world.runs = {f"t{n}": None for n in range(16)}
@@ -850,7 +843,7 @@ threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(12)]
 for thread in threads:
     thread.start()
 annoyer = threading.Thread(target=annoy)
-interrupts, turn = 0, 0
+interrupts = 0
 annoyer.start()
 while any(thread.is_alive() for thread in threads):
     try:

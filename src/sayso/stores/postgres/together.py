@@ -375,8 +375,12 @@ class CallQueue(Generic[C]):
             if (not self._workers or not self._queue.empty()) and _taken(self._unstarted):
                 args = (self._queue, self._batches, self._call_each)
                 worker = threading.Thread(target=_work, args=args, name="sayso-call", daemon=True)
+                try:
+                    worker.start()
+                except BaseException:  # an interrupt: another caller starts it
+                    self._unstarted.append(None)
+                    raise
                 self._workers.append(worker)
-                worker.start()
             with suppress(Empty):
                 return queued.outcome.get(timeout=_LONG_SECONDS)
         return queued.outcome.get()
