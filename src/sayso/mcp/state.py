@@ -1,14 +1,14 @@
 """What a proxy remembers across restarts: open calls, and how each tool was declared.
 
-``Journal`` is a file for a proxy without a store. With ``--server`` the requests are elsewhere, and
-an agent's token cannot list them. So the proxy notes which calls it has not handed over, and how
-its tools were declared. The file decides nothing: without it, people are asked again.
+``StateFile`` is for a proxy without a store. With ``--server`` the requests are elsewhere, and an
+agent's token cannot list them. So the proxy keeps a file of the calls that it has not delivered,
+and of how its tools were declared. No decision depends on it: without it, people are asked again.
 
-``Pins`` are in the store, or in the journal of a proxy without one. A server may change what a tool
-says or takes after people have learned to trust it. The declaration of a tool (its title,
-description, schemas and hints) is stored when it is first seen. If it differs later, each call of
-the tool needs approval and shows the difference, until a person accepts the new declaration in the
-inbox.
+``AcceptedTools`` are in the store, or in the state file of a proxy without one. A server may change
+a tool's description or parameters after people have learned to trust it. The declaration of a tool
+(its title, description, schemas and hints) is stored when it is first seen. If it differs later,
+each call of the tool needs approval and shows the difference, until a person accepts the new
+declaration in the inbox.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sayso.sync import read
 log = logging.getLogger("sayso.mcp")
 
 
-class Journal:
+class StateFile:
     """One JSON file, written as a whole on each change."""
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class Journal:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s cannot be read, so open calls are asked again: %s", path, error)
+            log.warning("%s cannot be read, so open calls are asked about again: %s", path, error)
 
     def save(self) -> None:
         """Write the file, which only this user can read."""
@@ -66,11 +66,11 @@ class Journal:
                 os.unlink(name)
 
 
-def journal_path(server: str, token: str) -> Path:
-    """Return where the journal of a server's agent is."""
+def state_path(server: str, token: str) -> Path:
+    """Return the path of the state file of a server's agent."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    whose = codec.sha256(f"{server}\n{token}".encode())[:24]
-    return Path(home) / "sayso" / f"proxy-{whose}.json"
+    digest = codec.sha256(f"{server}\n{token}".encode())[:24]
+    return Path(home) / "sayso" / f"proxy-{digest}.json"
 
 
 # -- tools as they were declared
@@ -106,27 +106,27 @@ def difference(old: Declaration, new: Declaration) -> str:
 def _lines(declared: Declaration) -> list[str]:
     found = [f"title: {declared['title']}", *f"description: {declared['description']}".splitlines()]
     for part in ("inputSchema", "outputSchema", "annotations"):
-        whole = json.dumps(declared[part], indent=2, sort_keys=True, ensure_ascii=False)
-        found += f"{part}: {whole}".splitlines()
+        value = json.dumps(declared[part], indent=2, sort_keys=True, ensure_ascii=False)
+        found += f"{part}: {value}".splitlines()
     return found
 
 
-class Pins:
+class AcceptedTools:
     """The accepted declarations of the tools of one server."""
 
     def __init__(
-        self, gate: Gate | RemoteGate, server: str, journal: Journal | None = None
+        self, gate: Gate | RemoteGate, server: str, state: StateFile | None = None
     ) -> None:
         self._gate = gate
-        self._journal = journal
+        self._state = state
         self._server = server
         self._run = f"mcp-tools:{gate.agent}:{server}"
-        #: What was accepted, by the tool's own name: the first declaration, and later ones.
+        #: The accepted declarations, oldest first, by the tool's own name.
         self._accepted: dict[str, list[Declaration]] = {}
         self._rows = 0
 
     async def check(self, tools: Mapping[str, Declaration]) -> dict[str, str]:
-        """Return how each tool differs from what was accepted; tools that do not are left out.
+        """Return how each changed tool differs from the accepted declaration.
 
         A tool that is seen for the first time is accepted as it is.
         """
@@ -137,34 +137,34 @@ class Pins:
         changed: dict[str, str] = {}
         for name, declared in tools.items():
             known = self._accepted.get(name, [declared])
-            if not any(digest_of(declared) == digest_of(one) for one in known):
+            if not any(digest_of(declared) == digest_of(accepted) for accepted in known):
                 changed[name] = difference(known[-1], declared)
         return changed
 
-    async def accepted(self, name: str, shown: str, declared: Declaration, changes: str) -> bool:
-        """Ask people to accept a changed tool. Return whether they have."""
+    async def ask(self, name: str, shown: str, declared: Declaration, changes: str) -> bool:
+        """Ask people to accept a changed tool. Return whether they have accepted it."""
         digest = digest_of(declared)
         question = f"Accept the changed tool {shown}? Its server {self._server} changed it."
         details = {"tool": shown, "changes": changes, "digest": digest}
         try:
             async with self._gate.run(f"{self._run}:{name[:60]}:{digest[:16]}"):
-                yes = await self._gate.confirm(question, details, key=digest, wait=0)
+                accepted = await self._gate.confirm(question, details, key=digest, wait=0)
         except Paused:
             return False
         except SaysoError as error:
-            log.warning("%s: people could not be asked about its change: %s", shown, error)
+            log.warning("%s: cannot ask about its change: %s", shown, error)
             return False
-        if yes:
+        if accepted:
             await self._add({name: declared})
-        return yes
+        return accepted
 
     # -- the store
 
     async def _load(self) -> None:
         """Read the declarations that this or another process has stored since."""
         if not isinstance(self._gate, Gate):
-            if self._journal is not None:
-                self._accepted = self._journal.tools.setdefault(self._server, {})
+            if self._state is not None:
+                self._accepted = self._state.tools.setdefault(self._server, {})
             return
         store = self._gate.store
         rows = await read(store, store.calls_of, self._run)
@@ -176,7 +176,7 @@ class Pins:
 
     def _accept(self, name: str, declared: Declaration) -> None:
         known = self._accepted.setdefault(name, [])
-        if not any(digest_of(declared) == digest_of(one) for one in known):
+        if not any(digest_of(declared) == digest_of(accepted) for accepted in known):
             known.append(declared)
 
     async def _add(self, declarations: dict[str, Declaration]) -> None:
@@ -184,14 +184,14 @@ class Pins:
             # As text, because a schema may contain numbers that no call may hold.
             ours = json.dumps(declarations)
             async with self._gate.run(self._run):
-                kept = ""
-                while kept != ours:
-                    # Another process may have taken the number: then its declarations come first.
-                    kept = await self._gate.once(f"seen-{self._rows}", lambda: ours)
+                stored = ""
+                while stored != ours:
+                    # Another process may have used the number: then its declarations come first.
+                    stored = await self._gate.once(f"seen-{self._rows}", lambda: ours)
                     self._rows += 1
-                    for name, declared in json.loads(kept).items():
+                    for name, declared in json.loads(stored).items():
                         self._accept(name, declared)
         for name, declared in declarations.items():
             self._accept(name, declared)
-        if self._journal is not None:
-            self._journal.save()
+        if self._state is not None:
+            self._state.save()
