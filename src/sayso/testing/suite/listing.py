@@ -49,7 +49,7 @@ def _walk(
     raise AssertionError("the pages do not end")
 
 
-class Paging:
+class ListTests:
     """``page``, ``groups``, ``tallies``, ``waiting`` and ``calls_like``."""
 
     def _one_of_each(self, world: World) -> dict[str, Call]:
@@ -354,7 +354,7 @@ class Paging:
         assert store.calls_like("none", 9) == []
 
 
-class Searching:
+class SearchTests:
     """``page`` with a text and other filters, ``runs``, ``threads_of``, ``next_due``."""
 
     def _mail(self, world: World) -> tuple[Call, Call]:

@@ -28,12 +28,12 @@ from sayso.engine.commands import (
 from sayso.errors import AlreadyDecided, Conflict, InvalidCall, NotFound, SaysoError
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, Event, Message, RunStatus
 from sayso.stores.base import Query
-from sayso.testing.checks import all_events, all_seals, all_threads, whole_chain
+from sayso.testing.checks import all_events, all_seals, all_threads, chain_events
 from sayso.testing.world import LEASE, SECOND, World
 from sayso.types import Grant, Reviewer, Risk
 
 
-class Atomicity:
+class AtomicityTests:
     """``transact`` and ``transact_now``."""
 
     def test_several_commands_are_one_commit(self, world: World) -> None:
@@ -124,31 +124,29 @@ class Atomicity:
     def test_one_transaction_is_for_one_thread_and_one_run(self, world: World) -> None:
         world.ask()
         world.ask(run="r2", thread="t2")
-        before = world.everything()
-        mixed: list[list[Command]] = [
-            [_note("t"), _note("t2")],
-            [Expire(thread="t", run="r", call="a"), Expire(thread="t", run="r2", call="b")],
-        ]
-        for commands in mixed:
-            with pytest.raises(SaysoError):
-                world.transact(*commands)
-        assert world.everything() == before
+        with world.unchanged():
+            mixed: list[list[Command]] = [
+                [_note("t"), _note("t2")],
+                [Expire(thread="t", run="r", call="a"), Expire(thread="t", run="r2", call="b")],
+            ]
+            for commands in mixed:
+                with pytest.raises(SaysoError):
+                    world.transact(*commands)
 
     def test_a_command_that_names_the_wrong_place_is_refused(self, world: World) -> None:
         call = world.ask(expires_in=1)
         other = world.ask(expires_in=1, run="r2", thread="t2")
         world.clock.advance(1)
-        before = world.everything()
-        wrong = [
-            Expire(thread="t2", run="r", call=call.id),
-            Expire(thread="t", run="r2", call=call.id),
-            Expire(thread="t", run="r", call=other.id),
-            Finish(thread="t2", run="r", status="done", token=0),
-        ]
-        for command in wrong:
-            with pytest.raises((Conflict, NotFound)):
-                world.transact(command)
-        assert world.everything() == before
+        with world.unchanged():
+            wrong = [
+                Expire(thread="t2", run="r", call=call.id),
+                Expire(thread="t", run="r2", call=call.id),
+                Expire(thread="t", run="r", call=other.id),
+                Finish(thread="t2", run="r", status="done", token=0),
+            ]
+            for command in wrong:
+                with pytest.raises((Conflict, NotFound)):
+                    world.transact(command)
 
     def test_a_refused_command_does_not_block_the_next(self, world: World) -> None:
         for _ in range(3):
@@ -159,11 +157,10 @@ class Atomicity:
 
     def test_a_bug_in_a_command_changes_nothing(self, world: World) -> None:
         world.propose()
-        before = world.everything()
-        for _ in range(2):
-            with pytest.raises(ValueError, match="no such status"):
-                world.finish("no such status")
-        assert world.everything() == before
+        with world.unchanged():
+            for _ in range(2):
+                with pytest.raises(ValueError, match="no such status"):
+                    world.finish("no such status")
         assert world.finish().status is RunStatus.DONE
 
     def test_boundaries_are_named_after_their_commands(self, world: World) -> None:
@@ -226,7 +223,7 @@ def _recorded(call: Call) -> Record:
     )
 
 
-class Recording:
+class RecordTests:
     """``events``, ``newest``, ``chain``, ``threads``, ``seal``, ``prune``, ``subscribe``."""
 
     def test_a_cursor_continues_where_it_stopped(self, world: World) -> None:
@@ -299,7 +296,7 @@ class Recording:
         assert world.store.chain("t", after=2) == chain[2:]
         assert world.store.chain("t", after=1, limit=2) == chain[1:3]
         assert world.store.chain("none") == []
-        assert whole_chain(world.store, "t", page=3) == chain
+        assert chain_events(world.store, "t", page=3) == chain
 
     def test_the_same_content_has_another_digest_each_time(self, world: World) -> None:
         """Otherwise a pruned body could be guessed by hashing candidates."""
@@ -498,10 +495,9 @@ class Recording:
         (revoked,) = world.transact(RevokePrincipal(principal=ana.id, by="bo"))
         assert revoked.revoked == world.clock()
         assert world.store.principal(ana.token_hash) == revoked
-        before = world.everything()
-        world.clock.advance(1)
-        assert world.transact(RevokePrincipal(principal=ana.id, by="bo")) == [revoked]
-        assert world.everything() == before
+        with world.unchanged():
+            world.clock.advance(1)
+            assert world.transact(RevokePrincipal(principal=ana.id, by="bo")) == [revoked]
         with pytest.raises(NotFound, match="tok_none"):
             world.transact(RevokePrincipal(principal="tok_none", by="bo"))
 
@@ -509,10 +505,8 @@ class Recording:
     def test_a_token_that_is_taken_is_a_conflict(self, world: World, field: str) -> None:
         ana = world.token("ana")
         world.transact(RevokePrincipal(principal=ana.id, by="bo"))
-        before = world.everything()
-        with pytest.raises(Conflict):
+        with world.unchanged(), pytest.raises(Conflict):
             world.token("eve", **{field: getattr(ana, field)})
-        assert world.everything() == before
 
     # -- notifications
 
@@ -617,7 +611,7 @@ HOSTILE = {
 }
 
 
-class Keeping:
+class StorageTests:
     """Every value comes back byte for byte."""
 
     @pytest.mark.parametrize("name", sorted(HOSTILE))
@@ -626,9 +620,8 @@ class Keeping:
         self._fill(world, text)
         world.check()
         world.store.seal()
-        before = world.everything()
-        world.reopen()
-        assert world.everything() == before
+        with world.unchanged():
+            world.reopen()
 
     def _fill(self, world: World, text: str) -> None:
         some = text or "-"
@@ -741,12 +734,11 @@ class Keeping:
         world.doubted(run="r2", thread="t2")
         running = world.running(run="r3", thread="t3")
         world.store.seal()
-        before = world.everything()
-        pages, incarnation = world.store.page(ANY), world.store.incarnation
-        world.reopen()
-        assert world.store.incarnation == incarnation != ""
-        assert not world.store.restored()
-        assert world.everything() == before
+        with world.unchanged():
+            pages, incarnation = world.store.page(ANY), world.store.incarnation
+            world.reopen()
+            assert world.store.incarnation == incarnation != ""
+            assert not world.store.restored()
         assert world.store.page(ANY) == pages
         assert world.decide(calls[0], by="bo").status is CallStatus.READY
         assert world.record(running).status is CallStatus.DONE

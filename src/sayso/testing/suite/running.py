@@ -24,7 +24,7 @@ from sayso.rows import LATER, Call, CallStatus, Message, RunStatus
 from sayso.testing.world import LEASE, World, attempt_of, content, seconds, tool_of
 
 
-class Running:
+class RunTests:
     """``Start``, ``Record``, ``Complete``, ``Suspend`` and ``MarkInDoubt``."""
 
     def test_start(self, world: World) -> None:
@@ -40,18 +40,16 @@ class Running:
 
     def test_a_started_call_does_not_start_again(self, world: World) -> None:
         call = world.running()
-        before = world.everything()
-        assert world.start(call) == (call,)
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.start(call) == (call,)
 
     @pytest.mark.parametrize("type", [None, "reject", "respond"])
     def test_only_what_is_ready_starts(self, world: World, type: str | None) -> None:
         call = world.ask()
         if type is not None:
             call = world.decide(call, type, value=1)
-        before = world.everything()
-        assert world.start(call) == (call,)
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.start(call) == (call,)
 
     def test_several_start_together(self, world: World) -> None:
         asked = world.ask()
@@ -64,9 +62,8 @@ class Running:
     def test_nothing_starts_under_the_lease_of_another(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
-        before = world.everything()
-        assert world.start(call, owner="w2") == (call,)
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.start(call, owner="w2") == (call,)
         assert world.start(call, owner="w1")[0].status is CallStatus.RUNNING
 
     def test_nothing_starts_beside_a_running_call_of_a_lost_owner(self, world: World) -> None:
@@ -196,9 +193,8 @@ class Running:
         call = world.complete(world.decide(world.ask(tool="")))
         assert (call.status, call.result, call.attempt) == (CallStatus.DONE, "true", 1)
         assert world.events(call=call) == ["asked", "decided", "started", "recorded"]
-        before = world.everything()
-        assert world.complete(call) == call
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.complete(call) == call
 
     # -- pauses inside a call
 
@@ -228,10 +224,9 @@ class Running:
 
     def test_only_the_attempt_itself_suspends(self, world: World) -> None:
         call = world.running()
-        before = world.everything()
-        for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
-            assert world.suspend(other).status is CallStatus.RUNNING
-        assert world.everything() == before
+        with world.unchanged():
+            for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
+                assert world.suspend(other).status is CallStatus.RUNNING
         world.record(call)
         assert world.suspend(call).status is CallStatus.DONE
 
@@ -272,10 +267,9 @@ class Running:
 
     def test_a_doubt_about_another_attempt_is_none(self, world: World) -> None:
         call = world.running()
-        before = world.everything()
-        for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
-            assert world.doubt(other) == call
-        assert world.everything() == before
+        with world.unchanged():
+            for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
+                assert world.doubt(other) == call
 
     def test_a_late_result_closes_an_open_doubt(self, world: World) -> None:
         call = world.running()
@@ -336,7 +330,7 @@ def again(world: World, caller: str, **new: Any) -> Call:
     return found
 
 
-class Releasing:
+class ReleaseTests:
     """What becomes of a call that is gated here and runs elsewhere."""
 
     def test_a_released_call_is_over_and_holds_nothing(self, world: World) -> None:
@@ -602,7 +596,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
 }
 
 
-class Moving:
+class MoveTests:
     """The table of moves, tested through the store."""
 
     @pytest.mark.parametrize("command", sorted(MOVED_BY))
