@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+from generated_page import update
 
 from sayso.channels.prompt import TABLES, Key
 from sayso.cli.common import MEANINGS
@@ -174,18 +174,5 @@ def escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the page is not up to date")
-    wanted = page().rstrip("\n") + "\n"
-    if not parser.parse_args().check:
-        PAGE.write_text(wanted, encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == wanted:
-        return 0
-    print(f"{PAGE.name} is not up to date: run `make docs`", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(update(PAGE, page().rstrip("\n") + "\n", __doc__))
