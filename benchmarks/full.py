@@ -39,7 +39,7 @@ from sayso.types import Reviewer
 from tests.postgres_server import PostgresServer
 
 PLANS = Path(__file__).with_name("plans.txt")
-LOOKS = 20
+READS = 20
 Mac = Callable[[bytes], str]
 _BATCH = 5000
 PEOPLE = ("ana", "ben", "cleo", "dan", "eve")
@@ -243,16 +243,16 @@ def read(url: str) -> tuple[dict[str, float], list[str]]:
         for name, look in looks(store).items():
             look()
             took = []
-            for _ in range(LOOKS):
+            for _ in range(READS):
                 began = time.perf_counter()
                 look()
                 took.append((time.perf_counter() - began) * 1000)
             figures[name] = round(median(took), 2)
-            plans += [f"\n## {name}: {figures[name]} ms", *explained(store, look)]
+            plans += [f"\n## {name}: {figures[name]} ms", *query_plans(store, look)]
     return figures, plans
 
 
-def explained(store: Any, look: Callable[[], Any]) -> list[str]:
+def query_plans(store: Any, look: Callable[[], Any]) -> list[str]:
     """Return what the database says about each statement of a look."""
     lite = store.url.startswith("sqlite")
     explain = "EXPLAIN QUERY PLAN" if lite else "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF)"
