@@ -1,4 +1,4 @@
-"""What somebody who holds the row key, and no key that signs, can do to a SQLite store."""
+"""What an attacker with the row key, but without a signing key, can do to a SQLite store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TABLES: dict[str, tuple[str, Any]] = {
 
 
 def authenticate_rows(store: SqliteStore) -> None:
-    """Give every row of a store the MAC that it would have, had Sayso written it as it is."""
+    """Give every row of a store a valid MAC."""
     with closing(sqlite3.connect(store.path, isolation_level=None)) as file:
         for table, (columns, decode) in _TABLES.items():
             for row in file.execute(f"SELECT {columns} FROM {table}").fetchall():

@@ -1,4 +1,4 @@
-"""The stories themselves: between them they cross every commit boundary that a store has."""
+"""The stories. Together they cross every commit boundary of a store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sayso.types import Grant, Request
 
 
 class Free(Story):
-    """Nobody has to be asked."""
+    """A call that needs no approval."""
 
     options: ClassVar[dict[str, Any]] = {"needs_approval": False}
 
 
 class Alone(Story):
-    """No run was named: the pause says how to come back, if it was heard."""
+    """A call without a named run: the pause says how to resume it."""
 
     def agent(self, world: World) -> Any:
         pay = self.guarded(world)
@@ -41,7 +41,7 @@ class Alone(Story):
 
 
 class FreeAlone(Story):
-    """Nobody is asked and no run is named: who calls again after a crash makes another call."""
+    """No approval and no named run: calling again after a crash makes another call."""
 
     options: ClassVar[dict[str, Any]] = {"needs_approval": False}
 
@@ -51,7 +51,7 @@ class FreeAlone(Story):
 
 
 class Asynchronous(Story):
-    """The same as coroutines."""
+    """The approved call, as coroutines."""
 
     def agent(self, world: World) -> Any:
         async def pay(to: str, amount: int = 3) -> str:
@@ -112,7 +112,7 @@ class TextAlone(Alone):
 
 
 class Once(Story):
-    """A step that needs nobody, and has no call of its own to look at."""
+    """A ``gate.once`` step, which needs no approval."""
 
     value = "step"
 
@@ -128,7 +128,7 @@ class Once(Story):
 
 
 class Nested(Story):
-    """A guarded function that does a step once and then asks: it starts again at its top."""
+    """A guarded function that runs a step once and then asks: it restarts from the top."""
 
     value = "paid from giro"
 
@@ -161,7 +161,7 @@ class Quorum(Story):
 
 
 class Granted(Story):
-    """The first call is approved with a standing yes, under which the second one runs."""
+    """The first call is approved with a grant, which covers the second one."""
 
     value = ("paid", "paid")
 
@@ -212,7 +212,7 @@ class Superseded(Story):
 
 
 class Changed(Story):
-    """The tool changes after the approval, so that it is asked about again."""
+    """The tool changes after the approval, so that the call needs approval again."""
 
     def agent(self, world: World) -> Any:
         version = "2" if world.has("decided") else "1"
@@ -221,7 +221,7 @@ class Changed(Story):
 
 
 class Outlived(Story):
-    """The first approval gets too old before the start."""
+    """The first approval expires before the start."""
 
     options: ClassVar[dict[str, Any]] = {"needs_approval": True, "valid_for": 60}
 
@@ -245,7 +245,7 @@ class Long(Story):
 
 
 class Parked(Story):
-    """A process takes the paused run, finds nothing to do, and gives it back."""
+    """A process claims the paused run, finds nothing to do, and releases it."""
 
     only = ("park",)
 
@@ -261,7 +261,7 @@ class Parked(Story):
 
 
 class Interrupted(Story):
-    """Ctrl-C after the start: the process itself says that nobody knows."""
+    """Ctrl-C after the start: the process itself marks the call as in doubt."""
 
     interrupts = 1
 
@@ -273,7 +273,7 @@ class Interrupted(Story):
 
 
 class Settled(Interrupted):
-    """The same, and the other side knows whether it happened: it looks at the effects."""
+    """Ctrl-C after the start, and ``settle=`` finds out whether it ran, from the effects."""
 
     def guarded(self, world: World, **more: Any) -> Any:
         def settle(key: str) -> Ran | DidNotRun:
@@ -294,7 +294,7 @@ class Settled(Interrupted):
 
 
 class Woken(Story):
-    """Something else that the run waits for is there: it is due, and its call waits as before."""
+    """The run is woken by something else: it is due, and its call still waits."""
 
     only = ("wake",)
 
@@ -306,7 +306,7 @@ class Woken(Story):
 
 
 class Claimed(Story):
-    """A worker takes the run before it goes on with it."""
+    """A worker claims the run before it resumes it."""
 
     def agent(self, world: World) -> Any:
         for run in world.store.ready(["bot"]):
@@ -334,7 +334,7 @@ class RecoveredIdempotent(Recovered):
 
 
 class Standing(Story):
-    """What belongs to no conversation: a token, a grant, their ends, a policy, a seal."""
+    """What belongs to no thread: a token, a grant, their revocation, a policy, a seal."""
 
     value = "all there"
 
@@ -354,7 +354,7 @@ class Standing(Story):
 
 
 class Noted(Story):
-    """A policy file is read, and that is noted."""
+    """A policy file is read, and that is recorded."""
 
     value = "noted"
 
@@ -368,7 +368,7 @@ class Noted(Story):
 
 
 class Pruned(Free):
-    """An old run is forgotten, and the record of it stays whole."""
+    """An old run is pruned, and its record stays complete."""
 
     value = 1
     only = ("prune", "seal")
@@ -382,7 +382,7 @@ class Pruned(Free):
 
 
 class Released(Story):
-    """A coding agent asks through its hook, is told to ask again, and reports what it did."""
+    """A coding agent asks through its hook, has to ask again, and reports its result."""
 
     value = "listed"
 

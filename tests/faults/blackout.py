@@ -1,4 +1,4 @@
-"""Power cuts, at many moments of one story: what is left must be whole, and must go on."""
+"""Power cuts at many moments of a story: the store stays consistent, and the story resumes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def cut_power(
     ends: int,
     careless: bool = False,
 ) -> dict[str, int]:
-    """Cut at so many moments, and take the story to its end after some of them.
+    """Cut the power at several moments, and finish the story after some of them.
 
-    Gives what was wrong how often, over all cuts; nothing is asserted of it.
+    Return the counts of violations over all cuts, without asserting anything.
     """
     place = home / "place"
     place.mkdir()
@@ -69,7 +69,7 @@ def cut_power(
 
 
 def _looked_at(folder: Path) -> Tally:
-    """What somebody finds who comes back after the cut."""
+    """Check the store after a cut."""
     store = open_at(folder)
     try:
         found = store._rows("PRAGMA integrity_check")  # type: ignore[attr-defined]

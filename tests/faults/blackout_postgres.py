@@ -1,4 +1,4 @@
-"""Power cuts of a PostgreSQL: its server and those who use it write to one disk that forgets."""
+"""Power cuts of PostgreSQL: the server and its clients write to one disk that loses writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stories import lines
 def cut_server_power(
     home: Path, seed: int, runs: int, cuts: int, monkeypatch: pytest.MonkeyPatch, careless: bool
 ) -> dict[str, int]:
-    """Cut at so many moments; gives what was wrong how often, over all cuts.
+    """Cut the power at several moments. Return the counts of violations over all cuts.
 
     ``home`` is a folder that the server's user may enter, with a short name.
     """
@@ -67,7 +67,7 @@ def cut_server_power(
 
 
 def _looked_at(disk: Disk, to: Path, place: Path, some: random.Random | None) -> Tally:
-    """Start a server on what the cut has left, and count."""
+    """Start a server on what the cut left, and count."""
     (to / "place").mkdir(parents=True)
     disk.cut(to, some)
     shutil.copytree(place.parent / "server", to / "server", ignore=_no_files, dirs_exist_ok=True)

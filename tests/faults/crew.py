@@ -1,4 +1,4 @@
-"""A worker to be killed, stopped and woken: the product's ``Worker`` with an agent that pays.
+"""A worker to be killed, stopped and continued: the product's ``Worker`` with an agent that pays.
 
 Each run pays twice, and each payment needs a person. Effects are counted outside the store, in a
 file that every process appends to.
@@ -34,13 +34,13 @@ Fault = Sequence[Any]
 
 
 def next_step(messages: Sequence[Any]) -> Any:
-    """What the model says: it depends on nothing but the conversation."""
+    """Return the model's reply, which depends on the conversation only."""
     done = sum(message["role"] == "assistant" for message in messages)
     return call("pay", {"to": f"shop {done}"}) if done < PAYMENTS else say("Paid.")
 
 
 class Hand:
-    """One process of the crew, with the point at which something happens to it."""
+    """One worker process, and the point at which it is hit."""
 
     def __init__(self, folder: str, fault: Fault | None) -> None:
         self.folder = Path(folder)
@@ -51,7 +51,7 @@ class Hand:
             opened.write(f"{os.getpid()}\n")
 
     def cross(self, name: str, when: str) -> None:
-        """A point at which the process may be hit."""
+        """Count a point, at which the process may be hit."""
         self.counts[name] += when == "before"
         if self.fault is not None and self.fault[:3] == (name, self.counts[name], when):
             number = self.fault[3]
@@ -59,7 +59,7 @@ class Hand:
             os.kill(os.getpid(), number)
 
     def effect(self, context: Context, to: str) -> str:
-        """Something that must not happen twice."""
+        """Perform an effect, which must not happen twice."""
         self.cross("effect", "before")
         append(self.folder / "effects", context.call_id, context.attempt, to)
         self.cross("effect", "after")
@@ -67,7 +67,7 @@ class Hand:
 
 
 def payer(store: Store, effect: Any = None, lease: float = 30.0) -> Agent:
-    """The agent; who only asks needs no effect."""
+    """Return the agent. A process that only asks needs no effect."""
 
     @tool(needs_approval=True)
     async def pay(context: Context, to: str) -> str:
@@ -84,7 +84,7 @@ def work(
     deaf: bool = False,
     lag: float = 0.0,
 ) -> dict[str, int]:
-    """Work until SIGTERM, or until something happens; gives how often which point was crossed.
+    """Work until SIGTERM or a fault. Return how often each point was crossed.
 
     With ``skew``, this machine's clock is so many seconds ahead; ``deaf`` sends no notifications;
     with ``lag``, what it writes is based on what it read up to so many seconds ago.
@@ -109,12 +109,12 @@ def work(
 
 
 def silence() -> None:
-    """From now on no NOTIFY is sent from this process."""
+    """Send no NOTIFY from this process any more."""
     postgres.notify = lambda *_: None
 
 
 def slow_down(store: Store, lag: float) -> None:
-    """Put a pause of random length, half of the time, between each look and the write after it."""
+    """Sleep for a random time between half of the reads and the write that follows."""
     transact = store.transact
 
     def later(*commands: Any) -> list[Any]:
@@ -126,7 +126,7 @@ def slow_down(store: Store, lag: float) -> None:
 
 
 def commit_with(store: Store, transact: Callable[..., list[Any]]) -> None:
-    """Make every commit of a store by calling this function, none of them on the loop's thread."""
+    """Make every commit of a store with this function, never on the event loop's OS thread."""
 
     def each(batch: Sequence[Sequence[Any]], *, now: bool = False) -> Any:
         return None if now else transact_one_by_one(transact, batch)
@@ -136,7 +136,7 @@ def commit_with(store: Store, transact: Callable[..., list[Any]]) -> None:
 
 
 def resume_at_once(folder: str, runs: list[str], threads: int, lag: float) -> list[str]:
-    """Resume every run in so many OS threads at once; gives what was raised."""
+    """Resume every run in several OS threads at once. Return what was raised."""
     store = open_at(folder)
     slow_down(store, lag)
     hand = Hand(folder, None)

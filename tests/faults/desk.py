@@ -1,4 +1,4 @@
-"""A test's own process: it starts runs, decides whatever waits, and looks after the crew."""
+"""The test's own process: start runs, decide requests, and manage the workers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fork_server import Ended, ForkServer
 from places import open_at
 from record import check_record
 from stories import append
+from waiting import until
 
 from sayso import Inbox, SaysoError
 from sayso.types import Decision, Request
@@ -40,7 +41,7 @@ POINTS = [
 
 
 class Desk:
-    """People and their crew on one store."""
+    """Workers on one store, and the people who decide their requests."""
 
     def __init__(
         self, folder: Path, fork_server: ForkServer, seed: int, lease: float = 0.5
@@ -65,7 +66,7 @@ class Desk:
     # -- runs and decisions
 
     def begin(self, count: int) -> None:
-        """Start runs; each asks at once."""
+        """Start runs. Each opens a request."""
 
         async def body() -> list[str]:
             begun = [await self._agent.run(f"Pay {PAYMENTS} shops.") for _ in range(count)]
@@ -74,13 +75,13 @@ class Desk:
         self.adopt(asyncio.run(body()))
 
     def adopt(self, runs: list[str]) -> None:
-        """Look after runs that somebody began."""
+        """Also track runs that another process started."""
         self.runs += runs
         self.live.update(runs)
         self._end = time.monotonic() + PATIENCE
 
     def decide(self, most: int = _LOOK) -> int:
-        """Decide what waits, and note what was acknowledged; gives how many decisions were."""
+        """Decide pending requests, and log acknowledged decisions. Return their number."""
         with contextlib.suppress(SaysoError):
             waiting = self.inbox.pending_sync(limit=most).items
             return sum(self._people.map(self._settle, waiting))
@@ -97,17 +98,17 @@ class Desk:
         with contextlib.suppress(SaysoError):
             self.inbox.decide_sync(request.id, decision, by=by)
             append(self.folder / "acks", request.id, decision.type, by)
-            self._end = time.monotonic() + PATIENCE  # it goes on
+            self._end = time.monotonic() + PATIENCE  # there is progress
             return True
         return False
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing has gone on for a very long time; what is left then counts as lost."""
+        """Whether nothing has progressed for a long time. What is left then counts as lost."""
         return bool(self.live) and time.monotonic() > self._end
 
     def over(self) -> bool:
-        """Whether every run has ended; looks at some of them each time."""
+        """Whether every run has ended. Checks some of them each time."""
         with contextlib.suppress(SaysoError):
             for run in self.dice.sample(sorted(self.live), min(_LOOK, len(self.live))):
                 found = self.store.run(run)
@@ -119,28 +120,28 @@ class Desk:
     # -- the crew
 
     def hire(self, fault: Fault | None = None, **options: Any) -> int:
-        """One more worker."""
+        """Start one more worker."""
         options |= {"folder": str(self.folder), "lease": self.lease, "fault": fault}
         pid = self._fork_server.spawn("crew:work", **options)
         self.pids.append(pid)
         return pid
 
     def fill(self, sig: signal.Signals | None = None, named: float = 0.5) -> None:
-        """Have a whole crew, some of whom something will happen to at a point of its own."""
+        """Start workers until the pool is full. Some of them will be hit at a named point."""
         while len(self.pids) < CREW:
             point = self.dice.choice(POINTS)
             hit = sig is not None and self.dice.random() < named
             self.hire((*point, int(sig)) if hit and sig is not None else None)
 
     def bury(self) -> int:
-        """Take those who died by themselves off the list; gives how many they were."""
+        """Forget workers that have died. Return how many there were."""
         dead = [pid for pid in self.pids if state(pid) == "Z"]
         for pid in dead:
             self._buried(pid)
         return len(dead)
 
     def kill(self) -> None:
-        """Kill one of them, wherever it is."""
+        """Kill a worker, whatever it is doing."""
         pid = self.dice.choice(self.pids)
         os.kill(pid, signal.SIGKILL)
         self._buried(pid)
@@ -151,7 +152,7 @@ class Desk:
         self.kills += 1
 
     def work_until(self, done: Callable[[], object], crew: bool = True) -> None:
-        """Go on deciding until something is so, or nothing goes on any more."""
+        """Decide requests until ``done()`` is true, or nothing progresses any more."""
         while not done() and not self.stuck:
             if crew:
                 self.bury()
@@ -160,35 +161,32 @@ class Desk:
                 time.sleep(0.01)
 
     def finish(self, crew: bool = True) -> dict[str, int]:
-        """Let the crew end everything, send it home, and look at what became of it all."""
+        """Let the workers finish every run, stop them, and check the record."""
         self.work_until(self.over, crew)
         self.dismiss()
         self.decide()  # a doubt of a run that ended some other way is listed, too
         return check_record(self.store, self.folder, self.runs, self.listed, PAYMENTS)
 
     def dismiss(self) -> None:
-        """Send everybody home."""
+        """Stop all workers."""
         for pid in list(self.pids):
             self.send_home(pid)
 
     def send_home(self, pid: int) -> None:
-        """Let one finish what it does."""
+        """Stop a worker, which finishes what it is doing."""
         os.kill(pid, signal.SIGTERM)
         ended = self._gone(pid)
         assert ended.killed or not ended.error, ended.error
 
     def _gone(self, pid: int) -> Ended:
-        """Wait for the end of one; until it is taken off the list, its number is its own."""
-        end = time.monotonic() + PATIENCE
-        while state(pid) != "Z":
-            assert time.monotonic() < end, "a worker does not end"
-            time.sleep(0.002)
+        """Wait until a worker has exited. Its pid is not reused before it is waited for."""
+        until(lambda: state(pid) == "Z", seconds=PATIENCE)
         with self.hands_off:
             self.pids.remove(pid)
         return self._fork_server.wait(pid)
 
     def close(self) -> None:
-        """Let go of everything; who is still there is killed."""
+        """Close everything, and kill workers that still run."""
         for pid in list(self.pids):
             os.kill(pid, signal.SIGKILL)
             self._gone(pid)
@@ -197,6 +195,6 @@ class Desk:
 
 
 def state(pid: int) -> str:
-    """What the kernel says of a child: T is stopped, Z died and was not waited for yet."""
+    """Return the state of a child process: T is stopped, Z has exited and was not waited for."""
     text = Path(f"/proc/{pid}/stat").read_text()
     return text.rpartition(")")[2].split()[0]

@@ -1,5 +1,4 @@
-"""The fixtures of the fault tests, long and short: a warm interpreter to fork from, one line of
-report, a PostgreSQL to be killed."""
+"""Fixtures of the fault tests: a fork server, a one-line report, a PostgreSQL to be killed."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
-    """Prints what a fault test did, as one line of JSON."""
+    """Print what a fault test did, as one line of JSON."""
 
     def line(**counts: Any) -> None:
         with capsys.disabled():
@@ -47,7 +46,7 @@ def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A PostgreSQL of the test's own, to be killed."""
+    """Yield a PostgreSQL of the test's own, to be killed."""
     if why_not():
         pytest.skip(why_not())
     folder = Path(tempfile.mkdtemp(prefix="sayso-pg-"))

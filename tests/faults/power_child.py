@@ -1,4 +1,4 @@
-"""A program whose disk will forget: people decide and an agent pays, in threads, on one store."""
+"""A program whose disk loses writes: people decide and an agent pays, in OS threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fault tests themselves, long or short as their numbers say."""
+"""The fault tests themselves. Their arguments make them short or long."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAG = 0.02
 
 @contextlib.contextmanager
 def at_work(fork_server: ForkServer, folder: Path, seed: int, lease: float = 0.5) -> Iterator[Desk]:
-    """A desk, which is left in order also where a test fails."""
+    """Yield a worker pool, which is closed even if the test fails."""
     desk = Desk(folder, fork_server, seed, lease)
     try:
         yield desk
@@ -41,7 +41,7 @@ def at_work(fork_server: ForkServer, folder: Path, seed: int, lease: float = 0.5
 def kill_workers(
     fork_server: ForkServer, folder: Path, seed: int, kills: int, runs: int
 ) -> dict[str, int]:
-    """SIGKILL of workers, half of them at named points, while people decide."""
+    """Kill workers (SIGKILL), half of them at named points, while people decide."""
     with at_work(fork_server, folder, seed) as desk:
         pace = runs * PAYMENTS / kills
         told = 0
@@ -64,7 +64,7 @@ def kill_workers(
 def stop_workers(
     fork_server: ForkServer, folder: Path, seed: int, stops: int, runs: int
 ) -> dict[str, int]:
-    """SIGSTOP of workers for longer than their lease, at random and at named points."""
+    """Stop workers (SIGSTOP) for longer than their lease, at random and at named points."""
     with at_work(fork_server, folder, seed, lease=0.3) as desk:
         desk.begin(runs)
         desk.fill(signal.SIGSTOP)
@@ -82,7 +82,7 @@ def stop_workers(
 
 
 def crowd_workers(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
-    """Workers that are all told of the same runs, some of them always a little behind."""
+    """Notify all workers of the same runs, some of them with a delay."""
     with at_work(fork_server, folder, seed, lease=30.0) as desk:
         for lag in (0.0, 0.0, LAG, LAG):
             desk.hire(lag=lag)
@@ -93,7 +93,7 @@ def crowd_workers(fork_server: ForkServer, folder: Path, seed: int, runs: int) -
 
 
 def crowd_threads(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
-    """OS threads that resume one run at once, each a little behind the others."""
+    """Resume one run in several OS threads at once, each with a delay."""
     with at_work(fork_server, folder, seed) as desk:
         desk.begin(runs)
         for _ in range(PAYMENTS):
@@ -108,7 +108,7 @@ def crowd_threads(fork_server: ForkServer, folder: Path, seed: int, runs: int) -
 def kill_server(
     fork_server: ForkServer, server: PostgresServer, folder: Path, seed: int, kills: int, runs: int
 ) -> dict[str, int]:
-    """kill -9 of PostgreSQL and all its processes while workers work and people decide."""
+    """Kill PostgreSQL and all its processes while workers work and people decide."""
     with at_work(fork_server, folder, seed, lease=2.0) as desk:
         for _ in range(kills):
             assert not desk.stuck, "nothing goes on any more"
@@ -140,7 +140,7 @@ def lose_primary(
             time.sleep(desk.dice.random() * 0.05)
             primary.kill()
             standby.promote()
-            time.sleep(1)  # they find it, and that somebody has to look first
+            time.sleep(1)  # they find it, and that a person has to settle it first
         begun = len(lines(folder / "effects"))
         time.sleep(0.5)
         held = len(lines(folder / "effects")) == begun and desk.store.restored()
@@ -159,7 +159,7 @@ def _at_work(desk: Desk, acks: int) -> bool:
 
 @contextlib.contextmanager
 def _deciding(desk: Desk) -> Iterator[None]:
-    """People go on deciding; in a thread, because the server dies with the one that started it."""
+    """Keep deciding, in an OS thread: the server dies with the thread that started it."""
     over = threading.Event()
 
     def body() -> None:

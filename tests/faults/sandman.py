@@ -1,6 +1,6 @@
-"""Puts workers to sleep for longer than their leases, and wakes them.
+"""Stop workers (SIGSTOP) for longer than their leases, and continue them.
 
-In a thread of its own: who sleeps in the middle of a commit keeps everybody waiting, people too.
+In an OS thread of its own: a worker that is stopped during a commit blocks all others, people too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OFTEN = 0.1
 
 
 class Sandman:
-    """Also wakes those who stopped by themselves, at a point of their own."""
+    """Stops workers at random, and continues those and the ones that stopped at a named point."""
 
     def __init__(self, desk: Desk, seed: int, least: int) -> None:
         self.stops = 0
@@ -34,11 +34,11 @@ class Sandman:
 
     @property
     def done(self) -> bool:
-        """Whether there were enough of them; from now on, who stops by themselves are woken."""
+        """Whether enough workers were stopped. From now on, others are only continued."""
         return self.stops >= self._least
 
     def woken(self) -> list[int]:
-        """Half of those who were woken since the last time."""
+        """Return half of the workers that were continued since the last call."""
         woken, self._woken = self._woken, []
         return [pid for pid in set(woken) & set(self._desk.pids) if self._dice.random() < 0.5]
 

@@ -1,4 +1,4 @@
-"""A product without one of its safeguards, in a child only: the fault tests must notice."""
+"""Remove one safeguard of the product, in a child process: the fault tests must notice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sayso.stores.base import Store
 
 
 def no_token() -> None:
-    """Whoever comes with an outcome is believed to be the attempt that runs."""
+    """Accept an outcome from any attempt, not only from the one that runs."""
 
     def record(work: UnitOfWork, command: Record) -> Call:
         call = work.the_call(command.call)
@@ -28,12 +28,12 @@ def no_token() -> None:
 
 
 def no_wake() -> None:
-    """A decision is stored, and its run is left to be woken by somebody later."""
+    """Store a decision without waking its run."""
     deciding.wake_or_end = lambda work: None
 
 
 def no_start_row() -> None:
-    """The start is written together with the outcome, not before the effect."""
+    """Write the start together with the outcome, not before the effect."""
     opened = stories.open_at
 
     def open_without(*args: Any, **options: Any) -> Store:
@@ -78,7 +78,7 @@ def play(without: str = "", **arguments: Any) -> Any:
 
 
 def call(without: str = "", **arguments: Any) -> Any:
-    """One call in one run, as of ``actors``, without a safeguard; its effects name the call."""
+    """Make one call in one run, like ``actors``, without a safeguard. Its effects name the call."""
     import actors
 
     def noted(path: Path, *facts: Any) -> None:
