@@ -24,7 +24,7 @@ from typing import Any
 from sayso.stores.postgres import store
 from sayso.testing.adapter_steps import Interpreter
 
-MODULES = ("actors", "stories", "tales")
+MODULES = ("actors", "stories", "all_stories")
 PATIENCE = 60.0
 
 

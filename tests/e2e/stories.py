@@ -161,18 +161,18 @@ def play(
     doubt: str = "approve",
 ) -> dict[str, Any]:
     """Play a story from its current state to its end, or until it is killed."""
-    from tales import TALES
+    from all_stories import STORIES
 
-    tale: Story = TALES[story]
+    chosen: Story = STORIES[story]
     world = World(
-        folder, kill=tuple(kill) if kill else None, later=later, **{"lease": 30.0, **tale.gate}
+        folder, kill=tuple(kill) if kill else None, later=later, **{"lease": 30.0, **chosen.gate}
     )
     value: Any = "never ended"
     for _ in range(12):
         try:
-            value = tale.agent(world)
+            value = chosen.agent(world)
         except (Paused, KeyboardInterrupt):
-            tale.person(world, doubt)
+            chosen.person(world, doubt)
             continue
         except SaysoError as error:
             value = type(error).__name__

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from all_stories import STORIES
 from fork_server import ForkServer
 from places import drop, make, open_at
 from stories import BY_HAND, events_in, lines
-from tales import TALES
 
 from sayso import codec
 from sayso.audit import verify
@@ -50,7 +50,7 @@ class Plot:
     events: tuple[tuple[str, str], ...]
 
     def kills(self) -> list[Point]:
-        only = TALES[self.story].only
+        only = STORIES[self.story].only
         return [point for point in self.points if not only or point.name in only]
 
     def hanging(self, point: Point) -> int:
@@ -65,7 +65,7 @@ class Plot:
 
     def doubts(self, point: Point) -> tuple[int, int]:
         """Return how many doubts there must be, and how many of them are not settled yet."""
-        tale = TALES[self.story]
+        chosen = STORIES[self.story]
         raised, waiting, hanging = 0, set[str](), self.hanging(point)
         for type, call in self.events[: point.events]:
             if type == "in_doubt":
@@ -73,9 +73,9 @@ class Plot:
                 waiting.add(call)
             elif type in ("decided", "retried", "recorded"):
                 waiting.discard(call)
-        coming = max(tale.interrupts - raised - hanging, 0)
+        coming = max(chosen.interrupts - raised - hanging, 0)
         # Nobody is asked about what may simply run again.
-        asked = 0 if tale.options.get("effect") == "idempotent" else hanging
+        asked = 0 if chosen.options.get("effect") == "idempotent" else hanging
         return raised + hanging + coming, len(waiting) + asked + coming
 
 
@@ -90,7 +90,7 @@ def plot_of(fork_server: ForkServer, story: str, folder: Path, later: float = 0.
 
 
 def value_of(story: str) -> Any:
-    value = TALES[story].value
+    value = STORIES[story].value
     return list(value) if isinstance(value, tuple) else value
 
 

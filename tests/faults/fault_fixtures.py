@@ -22,7 +22,9 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    warm = ForkServer(*(HERE / f"{name}.py" for name in ("crew", "teeth", "disk")))
+    warm = ForkServer(
+        *(HERE / f"{name}.py" for name in ("paying_worker", "removed_safeguards", "disk"))
+    )
     yield warm
     warm.close()
 

@@ -112,7 +112,7 @@ class Disk:
         self._synced_names: dict[str, Contents] = {}
         self._begun: dict[tuple[int, int], tuple[Contents | None, int, dict[str, Contents]]] = {}
 
-    def adopt(self) -> None:
+    def load_files(self) -> None:
         """Start with the current files, all synced."""
         for path in self._root.rglob("*"):
             if path.is_file() and not path.is_symlink():

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from crew import PAYMENTS, payer
+from paying_worker import PAYMENTS, payer
 from places import open_at
 from stories import append
 

@@ -11,26 +11,26 @@ import signal
 import threading
 import time
 
-from desk import Desk, state
+from worker_pool import WorkerPool, state
 
 _MOST = 2
 #: How likely somebody falls asleep within a hundredth of a second.
 _OFTEN = 0.1
 
 
-class Sandman:
+class WorkerStopper:
     """Stops workers at random, and continues those and the ones that stopped at a named point."""
 
-    def __init__(self, desk: Desk, seed: int, least: int) -> None:
+    def __init__(self, pool: WorkerPool, seed: int, least: int) -> None:
         self.stops = 0
         self.named = 0
-        self._desk = desk
+        self._pool = pool
         self._dice = random.Random(seed)
         self._least = least
         self._asleep: dict[int, float] = {}
         self._woken: list[int] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="sandman")
+        self._thread = threading.Thread(target=self._work, name="worker-stopper")
 
     @property
     def done(self) -> bool:
@@ -40,9 +40,9 @@ class Sandman:
     def woken(self) -> list[int]:
         """Return half of the workers that were continued since the last call."""
         woken, self._woken = self._woken, []
-        return [pid for pid in set(woken) & set(self._desk.pids) if self._dice.random() < 0.5]
+        return [pid for pid in set(woken) & set(self._pool.pids) if self._dice.random() < 0.5]
 
-    def __enter__(self) -> Sandman:
+    def __enter__(self) -> WorkerStopper:
         self._thread.start()
         return self
 
@@ -52,7 +52,7 @@ class Sandman:
 
     def _work(self) -> None:
         while not self._over.wait(0.01) or self._asleep:
-            with self._desk.hands_off:
+            with self._pool.lock:
                 self._wake()
                 self._put_to_sleep()
 
@@ -60,12 +60,12 @@ class Sandman:
         now = time.monotonic()
         for pid in [pid for pid, end in self._asleep.items() if end < now]:
             del self._asleep[pid]
-            if pid in self._desk.pids:
+            if pid in self._pool.pids:
                 os.kill(pid, signal.SIGCONT)
                 self._woken.append(pid)
 
     def _put_to_sleep(self) -> None:
-        awake = [pid for pid in self._desk.pids if pid not in self._asleep]
+        awake = [pid for pid in self._pool.pids if pid not in self._asleep]
         stopped = [pid for pid in awake if state(pid) == "T"]
         self.named += len(stopped)
         room = len(self._asleep) + len(stopped) < _MOST and not (self.done or self._over.is_set())
@@ -75,6 +75,6 @@ class Sandman:
                 os.kill(pid, signal.SIGSTOP)
                 stopped.append(pid)
         for pid in stopped:
-            lease = self._desk.lease
+            lease = self._pool.lease
             self._asleep[pid] = time.monotonic() + lease * (1.2 + self._dice.random())
         self.stops += len(stopped)

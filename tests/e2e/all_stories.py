@@ -407,7 +407,7 @@ def _grant() -> Grant:
     )
 
 
-TALES: dict[str, Story] = {
+STORIES: dict[str, Story] = {
     "approved": Story(),
     "approved, async": Asynchronous(),
     "approved, no run": Alone(),

@@ -39,7 +39,7 @@ def next_step(messages: Sequence[Any]) -> Any:
     return call("pay", {"to": f"shop {done}"}) if done < PAYMENTS else say("Paid.")
 
 
-class Hand:
+class WorkerProcess:
     """One worker process, and the point at which it is hit."""
 
     def __init__(self, folder: str, fault: Fault | None) -> None:
@@ -94,7 +94,7 @@ def work(
         time.time_ns = lambda: honest() + ahead
     if deaf:
         silence()
-    hand = Hand(folder, fault)
+    hand = WorkerProcess(folder, fault)
     if lag:
         slow_down(hand.store, lag)
 
@@ -139,7 +139,7 @@ def resume_at_once(folder: str, runs: list[str], threads: int, lag: float) -> li
     """Resume every run in several OS threads at once. Return what was raised."""
     store = open_at(folder)
     slow_down(store, lag)
-    hand = Hand(folder, None)
+    hand = WorkerProcess(folder, None)
     agent = payer(store, hand.effect)
     raised: list[str] = []
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from blackout import CHILD, PATH, PATIENCE
 from places import make, open_at
 from postgres_server import PostgresServer
 from power import Disk, read_log
+from power_cuts import CHILD, PATH, PATIENCE
 from record import Tally, take_stock
 from shim import Shim
 from stories import lines
@@ -41,7 +41,7 @@ def cut_server_power(
     server.stop()
     shim = Shim(home, disk)
     at_first = Disk(disk)
-    at_first.adopt()
+    at_first.load_files()
     place = make(disk / "place", "postgres", server.url)
     with monkeypatch.context() as patched:
         for name, value in {**shim.environment(logs=True), "PYTHONPATH": PATH}.items():

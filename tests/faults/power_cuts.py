@@ -81,8 +81,8 @@ def _looked_at(folder: Path) -> Tally:
 
 
 def _gone_on(fork_server: ForkServer, folder: Path, seed: int) -> dict[str, int]:
-    with at_work(fork_server, folder, seed) as desk:
-        desk.adopt([run for (run,) in lines(folder / "begun")])
+    with at_work(fork_server, folder, seed) as pool:
+        pool.track([run for (run,) in lines(folder / "begun")])
         for _ in range(2):
-            desk.hire(skew=_LATER)
-        return desk.finish(crew=False)
+            pool.start_worker(skew=_LATER)
+        return pool.finish(workers=False)

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from crew import PAYMENTS, Fault, payer
 from fork_server import Ended, ForkServer
+from paying_worker import PAYMENTS, Fault, payer
 from places import open_at
 from record import check_record
 from stories import append
@@ -24,14 +24,14 @@ from waiting import until
 from sayso import Inbox, SaysoError
 from sayso.types import Decision, Request
 
-CREW = 4
+POOL_SIZE = 4
 #: How many people decide at once.
 PEOPLE = 4
 #: Far more than it takes: machines may be slow and busy.
 PATIENCE = 120.0
 _LOOK = 100
 
-#: The points at which a hand dies or falls asleep by itself, between them everything it commits.
+#: The points at which a worker is killed or stopped: around everything that it commits.
 POINTS = [
     (name, nth, when)
     for name in ("claim+start", "effect", "record", "propose", "propose+finish")
@@ -40,7 +40,7 @@ POINTS = [
 ]
 
 
-class Desk:
+class WorkerPool:
     """Workers on one store, and the people who decide their requests."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Desk:
         self.kills = 0
         self.pids: list[int] = []
         #: Held while a signal is sent, or a process is taken off the list.
-        self.hands_off = threading.Lock()
+        self.lock = threading.Lock()
         self._fork_server = fork_server
         self._agent = payer(self.store)
         self._end = 0.0
@@ -72,9 +72,9 @@ class Desk:
             begun = [await self._agent.run(f"Pay {PAYMENTS} shops.") for _ in range(count)]
             return [result.run for result in begun]
 
-        self.adopt(asyncio.run(body()))
+        self.track(asyncio.run(body()))
 
-    def adopt(self, runs: list[str]) -> None:
+    def track(self, runs: list[str]) -> None:
         """Also track runs that another process started."""
         self.runs += runs
         self.live.update(runs)
@@ -117,71 +117,71 @@ class Desk:
                     self._end = time.monotonic() + PATIENCE
         return not self.live
 
-    # -- the crew
+    # -- the workers
 
-    def hire(self, fault: Fault | None = None, **options: Any) -> int:
+    def start_worker(self, fault: Fault | None = None, **options: Any) -> int:
         """Start one more worker."""
         options |= {"folder": str(self.folder), "lease": self.lease, "fault": fault}
-        pid = self._fork_server.spawn("crew:work", **options)
+        pid = self._fork_server.spawn("paying_worker:work", **options)
         self.pids.append(pid)
         return pid
 
-    def fill(self, sig: signal.Signals | None = None, named: float = 0.5) -> None:
+    def start_missing(self, sig: signal.Signals | None = None, named: float = 0.5) -> None:
         """Start workers until the pool is full. Some of them will be hit at a named point."""
-        while len(self.pids) < CREW:
+        while len(self.pids) < POOL_SIZE:
             point = self.dice.choice(POINTS)
             hit = sig is not None and self.dice.random() < named
-            self.hire((*point, int(sig)) if hit and sig is not None else None)
+            self.start_worker((*point, int(sig)) if hit and sig is not None else None)
 
-    def bury(self) -> int:
+    def reap(self) -> int:
         """Forget workers that have died. Return how many there were."""
         dead = [pid for pid in self.pids if state(pid) == "Z"]
         for pid in dead:
-            self._buried(pid)
+            self._reap_killed(pid)
         return len(dead)
 
     def kill(self) -> None:
         """Kill a worker, whatever it is doing."""
         pid = self.dice.choice(self.pids)
         os.kill(pid, signal.SIGKILL)
-        self._buried(pid)
+        self._reap_killed(pid)
 
-    def _buried(self, pid: int) -> None:
-        ended = self._gone(pid)
+    def _reap_killed(self, pid: int) -> None:
+        ended = self._wait_for_exit(pid)
         assert ended.killed, ended.error or ended
         self.kills += 1
 
-    def work_until(self, done: Callable[[], object], crew: bool = True) -> None:
+    def work_until(self, done: Callable[[], object], workers: bool = True) -> None:
         """Decide requests until ``done()`` is true, or nothing progresses any more."""
         while not done() and not self.stuck:
-            if crew:
-                self.bury()
-                self.fill()
+            if workers:
+                self.reap()
+                self.start_missing()
             if not self.decide():
                 time.sleep(0.01)
 
-    def finish(self, crew: bool = True) -> dict[str, int]:
+    def finish(self, workers: bool = True) -> dict[str, int]:
         """Let the workers finish every run, stop them, and check the record."""
-        self.work_until(self.over, crew)
-        self.dismiss()
+        self.work_until(self.over, workers)
+        self.stop_all()
         self.decide()  # a doubt of a run that ended some other way is listed, too
         return check_record(self.store, self.folder, self.runs, self.listed, PAYMENTS)
 
-    def dismiss(self) -> None:
+    def stop_all(self) -> None:
         """Stop all workers."""
         for pid in list(self.pids):
-            self.send_home(pid)
+            self.stop_worker(pid)
 
-    def send_home(self, pid: int) -> None:
+    def stop_worker(self, pid: int) -> None:
         """Stop a worker, which finishes what it is doing."""
         os.kill(pid, signal.SIGTERM)
-        ended = self._gone(pid)
+        ended = self._wait_for_exit(pid)
         assert ended.killed or not ended.error, ended.error
 
-    def _gone(self, pid: int) -> Ended:
+    def _wait_for_exit(self, pid: int) -> Ended:
         """Wait until a worker has exited. Its pid is not reused before it is waited for."""
         until(lambda: state(pid) == "Z", seconds=PATIENCE)
-        with self.hands_off:
+        with self.lock:
             self.pids.remove(pid)
         return self._fork_server.wait(pid)
 
@@ -189,7 +189,7 @@ class Desk:
         """Close everything, and kill workers that still run."""
         for pid in list(self.pids):
             os.kill(pid, signal.SIGKILL)
-            self._gone(pid)
+            self._wait_for_exit(pid)
         self._people.shutdown()
         self.store.close()
 
