@@ -54,7 +54,7 @@ class AskTests:
         new = [world.new(verdict=verdict) for verdict in ("ask", "allow", "deny")]
         calls = world.propose(*new)
         assert [call.status for call in calls] == ["asked", "ready", "rejected"]
-        assert [call.id for call in calls] == [one.id for one in new]
+        assert [call.id for call in calls] == [proposed.id for proposed in new]
         assert world.store.calls_of("r") == list(calls)
         keys = [call.key for call in calls]
         assert world.store.calls_of("r", keys) == list(calls)
@@ -123,9 +123,9 @@ class AskTests:
         assert world.store.call_by_key("r2", "k") is None
 
     def test_the_same_key_in_one_commit_is_the_same_call(self, world: World) -> None:
-        one, two = world.propose(world.new(key="k"), world.new(key="k"))
-        assert one == two
-        assert world.store.calls_of("r") == [one]
+        first, second = world.propose(world.new(key="k"), world.new(key="k"))
+        assert first == second
+        assert world.store.calls_of("r") == [first]
 
     def test_the_same_key_in_another_run_is_another_call(self, world: World) -> None:
         first = world.ask(key="k")

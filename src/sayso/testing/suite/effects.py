@@ -53,13 +53,13 @@ class EffectTests:
 
     def test_several_read_at_once_and_the_first_result_counts(self, world: World) -> None:
         call = gated_read(world)
-        (one,) = world.start(call, owner="w1")
-        (two,) = world.start(one, owner="w2")
-        assert (one.attempt, two.attempt) == (1, 2)
-        assert world.record(one, result='"first"').result == '"first"'
+        (first,) = world.start(call, owner="w1")
+        (second,) = world.start(first, owner="w2")
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert world.record(first, result='"first"').result == '"first"'
         with world.unchanged():
-            assert world.record(two, result='"second"').result == '"first"'
-            assert world.record(two, ok=False, result="boom", retry=True).result == '"first"'
+            assert world.record(second, result='"second"').result == '"first"'
+            assert world.record(second, ok=False, result="boom", retry=True).result == '"first"'
 
     def test_a_read_does_not_break_a_lease(self, world: World) -> None:
         call = gated_read(world)

@@ -105,8 +105,8 @@ class ListTests:
         everything = {call.id for call in calls.values()}
         assert set(_found(world, status="any")) == everything - never_asked
         listed = world.store.listed_calls([*everything, "req_none"])
-        assert {one.call for one in listed} == {world.call(call) for call in calls.values()}
-        assert {one.call.id for one in listed if not one.list_status} == never_asked
+        assert {row.call for row in listed} == {world.call(call) for call in calls.values()}
+        assert {row.call.id for row in listed if not row.list_status} == never_asked
         assert sum(count for _, count in world.store.call_counts()) == len(everything)
         closed = set(_found(world, status="closed"))
         assert closed == everything - never_asked - pending
@@ -118,30 +118,30 @@ class ListTests:
         assert _found(world, kind="approval") == [calls["asked"].id]
 
     def test_by_place_agent_and_tool(self, world: World) -> None:
-        one = world.ask("send")
-        (two,) = world.propose(world.new("pay"), run="r2", thread="t2", agent="other")
+        first = world.ask("send")
+        (second,) = world.propose(world.new("pay"), run="r2", thread="t2", agent="other")
         for filters, call in [
-            ({"tool": "send"}, one),
-            ({"tool": "pay"}, two),
-            ({"agent": "agent"}, one),
-            ({"agent": "other"}, two),
-            ({"thread": "t"}, one),
-            ({"run": "r2"}, two),
-            ({"run": "r2", "agent": "other", "tool": "pay", "thread": "t2"}, two),
+            ({"tool": "send"}, first),
+            ({"tool": "pay"}, second),
+            ({"agent": "agent"}, first),
+            ({"agent": "other"}, second),
+            ({"thread": "t"}, first),
+            ({"run": "r2"}, second),
+            ({"run": "r2", "agent": "other", "tool": "pay", "thread": "t2"}, second),
         ]:
             assert _found(world, **filters) == [call.id], filters
         assert world.store.page(Query(run="r2", agent="agent")) == []
 
     def test_oldest_and_newest_first(self, world: World) -> None:
-        made = [world.ask().id for _ in range(5)]
-        assert _found(world) == made
-        assert _found(world, sort="newest") == made[::-1]
-        assert _found(world, limit=2) == made[:2]
+        ids = [world.ask().id for _ in range(5)]
+        assert _found(world) == ids
+        assert _found(world, sort="newest") == ids[::-1]
+        assert _found(world, limit=2) == ids[:2]
 
     def test_soonest_end_first_and_those_without_one_last(self, world: World) -> None:
         ends = [30, None, 10, 20, None, 10]
-        made = [world.ask(expires_in=end).id for end in ends]
-        order = [made[n] for n in (2, 5, 3, 0, 1, 4)]
+        ids = [world.ask(expires_in=end).id for end in ends]
+        order = [ids[n] for n in (2, 5, 3, 0, 1, 4)]
         assert _found(world, sort="expiring") == order
         for limit in (1, 2, 3, 4):
             assert _walk(world, sort="expiring", limit=limit) == order
@@ -153,8 +153,8 @@ class ListTests:
         self, world: World, status: str, sort: str, limit: int
     ) -> None:
         self._one_of_each(world)
-        whole = _found(world, status=status, sort=sort, limit=100)
-        assert _walk(world, status=status, sort=sort, limit=limit) == whole
+        full = _found(world, status=status, sort=sort, limit=100)
+        assert _walk(world, status=status, sort=sort, limit=limit) == full
 
     @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
     @pytest.mark.parametrize("status", ["pending", "any"])
@@ -162,7 +162,7 @@ class ListTests:
         self, world: World, status: str, sort: str
     ) -> None:
         ends = [None, 500, 100, 300, None, 200, 400, 250, 150, None, 50, 600]
-        made = [world.ask(expires_in=end).id for end in ends]
+        ids = [world.ask(expires_in=end).id for end in ends]
         gone: set[str] = set()
 
         def between(page: int) -> None:
@@ -170,7 +170,7 @@ class ListTests:
             if page >= 6:
                 return
             last = [call.id for _, call in world.store.page(Query(sort=sort, limit=3))]
-            for call_id in (last[0], made[(7 * page + 5) % len(made)]):
+            for call_id in (last[0], ids[(7 * page + 5) % len(ids)]):
                 if world.call(call_id).status == "asked":
                     world.decide(call_id, "reject")
                     gone.add(call_id)
@@ -178,12 +178,12 @@ class ListTests:
 
         seen = _walk(world, between=between, status=status, sort=sort)
         assert len(seen) == len(set(seen)), "a row came twice"
-        lost = set(made) - set(seen)
+        lost = set(ids) - set(seen)
         assert lost <= (gone if status == "pending" else set()), "a row was lost"
 
     def test_an_unknown_cursor_of_a_page_is_no_error(self, world: World) -> None:
-        made = [world.ask(expires_in=5).id, world.ask().id]
-        for sort, first in (("oldest", made), ("newest", []), ("expiring", made)):
+        ids = [world.ask(expires_in=5).id, world.ask().id]
+        for sort, first in (("oldest", ids), ("newest", []), ("expiring", ids)):
             assert _found(world, sort=sort, after=0) == first
         for sort in ("oldest", "newest", "expiring"):
             world.store.page(Query(sort=sort, after=10**40))
@@ -442,10 +442,10 @@ class SearchTests:
         assert _found(world, text="second", status="any") == [call.id]
 
     def test_each_call_with_a_description_of_its_own(self, world: World) -> None:
-        made = [world.ask("pay", description=f"Invoice {n} for {'abc'[n % 3]}") for n in range(12)]
-        assert _found(world, text="invoice 7") == [made[7].id]
-        assert _found(world, text="invoice 1") == [made[n].id for n in (1, 10, 11)]
-        for sort, order in (("oldest", made), ("newest", made[::-1])):
+        calls = [world.ask("pay", description=f"Invoice {n} for {'abc'[n % 3]}") for n in range(12)]
+        assert _found(world, text="invoice 7") == [calls[7].id]
+        assert _found(world, text="invoice 1") == [calls[n].id for n in (1, 10, 11)]
+        for sort, order in (("oldest", calls), ("newest", calls[::-1])):
             assert _walk(world, text="invoice", sort=sort) == [call.id for call in order]
 
     @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
@@ -484,8 +484,8 @@ class SearchTests:
             {"created_after": world.clock() + 1},
         ]
         for some in filters:
-            whole = [c for _, c in world.store.page(Query(status=status, sort=sort, limit=999))]
-            wanted = [call.id for call in whole if _matches(call, some)]
+            full = [c for _, c in world.store.page(Query(status=status, sort=sort, limit=999))]
+            wanted = [call.id for call in full if _matches(call, some)]
             assert _found(world, status=status, sort=sort, **some) == wanted, some
             assert _walk(world, status=status, sort=sort, **some) == wanted, some
 
@@ -524,13 +524,13 @@ class SearchTests:
 
     def _runs(self, world: World, **filters: Any) -> list[str]:
         """Read all pages, and check that together they are the full list."""
-        whole = [run.id for _, run in world.store.runs(limit=99, **filters)]
+        full = [run.id for _, run in world.store.runs(limit=99, **filters)]
         seen: list[str] = []
         after: str | None = None
         while page := world.store.runs(after=after, limit=2, **filters):
             seen += [run.id for _, run in page]
             after = page[-1][0]
-        assert seen == whole
+        assert seen == full
         return seen
 
     def test_an_unknown_key_of_a_page_is_no_error(self, world: World) -> None:

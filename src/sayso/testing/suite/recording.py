@@ -231,16 +231,16 @@ class RecordTests:
         assert world.store.events(world.store.tail()) == []
         for number in range(5):
             world.ask(run=f"r{number % 2}", thread=f"t{number % 2}")
-        whole = all_events(world.store)
-        assert [event.type for _, event in whole] == ["asked"] * 5
+        events = all_events(world.store)
+        assert [event.type for _, event in events] == ["asked"] * 5
         for size in (1, 2, 5, 9):
-            assert all_events(world.store, page=size) == whole
-        assert world.store.events(whole[2][0]) == whole[3:]
-        assert world.store.events(whole[2][0], limit=1) == whole[3:4]
+            assert all_events(world.store, page=size) == events
+        assert world.store.events(events[2][0]) == events[3:]
+        assert world.store.events(events[2][0], limit=1) == events[3:4]
         # The position of an event works as a cursor, too.
-        assert world.store.events(str(whole[2][1].pos)) == whole[3:]
-        assert world.store.newest(str(whole[2][1].pos)) == whole[:2][::-1]
-        assert world.store.events("0") == whole
+        assert world.store.events(str(events[2][1].pos)) == events[3:]
+        assert world.store.newest(str(events[2][1].pos)) == events[:2][::-1]
+        assert world.store.events("0") == events
         tail = world.store.tail()
         assert world.store.events(tail) == []
         world.decide(world.store.calls_of("r0")[0])
@@ -511,49 +511,49 @@ class RecordTests:
     # -- notifications
 
     def test_listeners_are_notified_of_their_thread(self, world: World) -> None:
-        heard: dict[str | None, threading.Event] = {}
+        notified: dict[str | None, threading.Event] = {}
         subscriptions = []
         for thread in ("t", "t2", None):
-            heard[thread] = threading.Event()
-            subscriptions.append(world.store.subscribe(thread, heard[thread].set))
+            notified[thread] = threading.Event()
+            subscriptions.append(world.store.subscribe(thread, notified[thread].set))
         call = world.ask()
-        assert heard["t"].wait(5)
-        assert heard[None].wait(5)
-        assert not heard["t2"].wait(0.1)
+        assert notified["t"].wait(5)
+        assert notified[None].wait(5)
+        assert not notified["t2"].wait(0.1)
         for subscription in subscriptions:
             subscription.cancel()
             subscription.cancel()
         threading.Event().wait(0.05)  # let notifications that are under way arrive
-        for event in heard.values():
+        for event in notified.values():
             event.clear()
         world.decide(call)
-        assert not any(event.wait(0.05) for event in heard.values())
+        assert not any(event.wait(0.05) for event in notified.values())
 
     def test_a_listener_can_read_the_commit(self, world: World) -> None:
         seen: list[int] = []
-        heard = threading.Event()
+        notified = threading.Event()
 
         def listener() -> None:
             seen.append(len(world.store.calls_of("r")))
-            heard.set()
+            notified.set()
 
         subscription = world.store.subscribe("t", listener)
         world.ask()
-        assert heard.wait(5)
+        assert notified.wait(5)
         assert seen[0] == 1
         subscription.cancel()
 
     def test_a_listener_may_write(self, world: World) -> None:
-        said = threading.Event()
+        called = threading.Event()
 
         def listener() -> None:
-            if not said.is_set():
-                said.set()
+            if not called.is_set():
+                called.set()
                 world.propose(says=("I heard",), run="r2", thread="t2")
 
         subscription = world.store.subscribe("t", listener)
         world.ask()
-        assert said.wait(5)
+        assert called.wait(5)
         for _ in range(1000):
             if world.store.messages("t2"):
                 break
@@ -563,15 +563,15 @@ class RecordTests:
 
     def test_a_refused_command_notifies_nobody(self, world: World) -> None:
         world.ask()
-        heard = threading.Event()
-        subscription = world.store.subscribe("t", heard.set)
+        notified = threading.Event()
+        subscription = world.store.subscribe("t", notified.set)
         # A store may notify once more for an earlier commit, but not every time.
         quiet = 0
         for _ in range(5):
-            heard.clear()
+            notified.clear()
             with pytest.raises(NotFound):
                 world.finish(run="none")
-            quiet += not heard.wait(0.05)
+            quiet += not notified.wait(0.05)
         assert quiet > 0
         subscription.cancel()
 
@@ -579,13 +579,13 @@ class RecordTests:
         def listener() -> None:
             raise RuntimeError("not my day")
 
-        heard = threading.Event()
+        notified = threading.Event()
         subscriptions = [
             world.store.subscribe("t", listener),
-            world.store.subscribe("t", heard.set),
+            world.store.subscribe("t", notified.set),
         ]
         assert world.ask().status is CallStatus.ASKED
-        assert heard.wait(5)
+        assert notified.wait(5)
         for subscription in subscriptions:
             subscription.cancel()
 
@@ -750,7 +750,7 @@ class StorageTests:
     def test_many_threads_decide_and_one_wins(self, world: World) -> None:
         calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(6)]
         wins: Counter[str] = Counter()
-        told: list[str] = []
+        errors: list[str] = []
 
         def decide(number: int) -> None:
             for call in calls:
@@ -758,16 +758,16 @@ class StorageTests:
                     world.decide(call, by=f"person-{number}", seen_digest=call.digest)
                     wins[call.id] += 1
                 except AlreadyDecided as error:
-                    told.append(str(error))
+                    errors.append(str(error))
 
         _together(8, decide)
         assert [wins[call.id] for call in calls] == [1] * 6
-        assert len(told) == 7 * 6
+        assert len(errors) == 7 * 6
         for call in calls:
             row = world.call(call)
             assert row.decision is not None
             winner = row.decision.by
-            assert sum(f"{winner} decided" in text and call.id in text for text in told) == 7
+            assert sum(f"{winner} decided" in text and call.id in text for text in errors) == 7
 
     def test_many_threads_start_a_call_and_one_wins(self, world: World) -> None:
         call = world.ready()

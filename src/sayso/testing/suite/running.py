@@ -183,10 +183,10 @@ class RunTests:
         assert world.run().owner is None
 
     def test_the_lease_stays_while_other_calls_run(self, world: World) -> None:
-        one, two = world.start(world.ready(), world.ready())
-        world.record(one)
+        first, second = world.start(world.ready(), world.ready())
+        world.record(first)
         assert world.run().owner == "w1"
-        world.record(two)
+        world.record(second)
         assert world.run().owner is None
 
     def test_complete_is_start_and_record_at_once(self, world: World) -> None:
