@@ -630,23 +630,23 @@ class _StoreCheck:
 
     def _check_outside_threads(self) -> None:
         """Check what belongs to no thread. Much may have been added since the threads were read."""
-        self._missing_threads()
-        self._orphan_events()
-        self._orphan_calls()
-        self._orphan_runs()
-        self._grants_and_tokens()
-        self._effect_keys()
-        self._open_counts()
-        self._totals()
+        self._check_missing_threads()
+        self._check_orphan_events()
+        self._check_orphan_calls()
+        self._check_orphan_runs()
+        self._check_grants_and_tokens()
+        self._check_effect_keys()
+        self._check_open_counts()
+        self._check_totals()
 
-    def _missing_threads(self) -> None:
+    def _check_missing_threads(self) -> None:
         for thread in self._seals.heads.keys() - self._found.threads - self._found.skipped:
             head = self._seals.heads[thread]
             if not self._rows.chain(thread, 0, 1):
                 what = f"the whole thread is missing: seal {head.n} has its rows up to {head.seq}"
                 self._report(what, thread, 1)
 
-    def _orphan_events(self) -> None:
+    def _check_orphan_events(self) -> None:
         try:
             for thread, seq in self._rows.orphan_events(MAX_PROBLEMS):
                 events = self._rows.chain(thread, seq - 1, 1)
@@ -655,17 +655,17 @@ class _StoreCheck:
             if not self._problems.found:
                 self._report(f"the events cannot be read: {error}")
 
-    def _orphan_calls(self) -> None:
+    def _check_orphan_calls(self) -> None:
         try:
             for run, count in self._rows.call_counts():
-                if count > self._found.calls[run] and self._is_checked(run):
+                if count > self._found.calls[run] and self._is_in_checked_thread(run):
                     for call in self._rows.calls_of(run):
                         self._check_call_has_event(call)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
                 self._report_row(f"a call that no event made cannot be read: {error}")
 
-    def _orphan_runs(self) -> None:
+    def _check_orphan_runs(self) -> None:
         try:
             for run, thread in read_pages(self._rows.run_threads, lambda row: row[0], "", PAGE):
                 if run in self._found.runs or thread in self._found.skipped:
@@ -678,7 +678,7 @@ class _StoreCheck:
             if not self._problems.found:
                 self._report_row(f"the runs cannot be read: {error}")
 
-    def _is_checked(self, run: str) -> bool:
+    def _is_in_checked_thread(self, run: str) -> bool:
         if not self._found.skipped or run in self._found.runs:
             return True
         row = self._rows.run(run)
@@ -689,7 +689,7 @@ class _StoreCheck:
         if not any(event.call == call.id for event in chain_of(self._rows, call.thread)):
             self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
 
-    def _open_counts(self) -> None:
+    def _check_open_counts(self) -> None:
         """Check the counts of open requests, which have no MAC."""
         try:
             wrong = self._rows.miscounted()
@@ -699,7 +699,7 @@ class _StoreCheck:
         if wrong:
             self._report_row(f"counts of open requests that do not match the requests: {wrong}")
 
-    def _totals(self) -> None:
+    def _check_totals(self) -> None:
         """Check the totals of the statistics, which have no MAC."""
         if self._problems.found:
             return  # rows that are missing or changed add up to other totals
@@ -711,7 +711,7 @@ class _StoreCheck:
         if wrong:
             self._report_row(f"totals of the statistics that do not match the requests: {wrong}")
 
-    def _grants_and_tokens(self) -> None:
+    def _check_grants_and_tokens(self) -> None:
         try:
             found = grant_and_token_problems(self._rows, self._system, self._found.spent)
         except DAMAGE_ERRORS as error:
@@ -721,7 +721,7 @@ class _StoreCheck:
 
     # -- effect keys
 
-    def _effect_keys(self) -> None:
+    def _check_effect_keys(self) -> None:
         """Check that each effect key belongs to the call that its row names, and vice versa."""
         store = self._rows
         try:

@@ -165,12 +165,6 @@ class Server:
         self._token = token
         self._connection: http.client.HTTPConnection | None = None
 
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port)
-        return http.client.HTTPConnection(host, port)
-
     def call(
         self,
         method: str,
@@ -217,7 +211,9 @@ class Server:
         self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout: float
     ) -> tuple[int, dict[str, Any]]:
         if self._connection is None:
-            self._connection = self._connect()
+            https = self._parts.scheme == "https"
+            connect = http.client.HTTPSConnection if https else http.client.HTTPConnection
+            self._connection = connect(self._parts.hostname or "", self._parts.port)
         self._connection.timeout = timeout
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)

@@ -411,14 +411,14 @@ def _edit_command(request: Request) -> Decision:
 
 
 CASES: tuple[Case, ...] = (
-    Case(name="approved", expected="ran", decide=lambda r: r.approve()),
+    Case(name="approved", expected="ran", decide=Request.approve),
     Case(name="rejected", expected="not run", decide=lambda r: r.reject("not on a Friday")),
     Case(name="edited", expected="ran edited", decide=_edit_command),
     Case(name="no answer in time", expected="not run", limit=8),
     Case(
         name="no answer in time, then approved and tried again",
         expected="ran",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         limit=8,
         retries=True,
     ),
@@ -427,7 +427,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="permission prompt, approved",
         expected="ran",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         prompts=True,
         skip_permissions=False,
         only=("claude",),
@@ -450,7 +450,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="session deferred, then approved and resumed",
         expected="ran",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         limit=8,
         defer=True,
         resumes=True,
@@ -468,7 +468,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="approved, and another hook changed it before",
         expected="ran",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         other_hook_delay=0,
         only=("claude", "codex"),
     ),
@@ -476,7 +476,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="approved, and another hook changes it afterwards",
         expected="ran edited",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         other_hook_delay=8,
         only=("claude", "codex"),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -693,11 +694,14 @@ class StorageTests:
             world.cancel(run="r1", thread="t1", reason=text)
             return world.run("r1").stop
 
+        def last_actor() -> str:
+            return all_events(world.store)[-1][1].actor
+
         return [
             lambda: world.ask(note=text) and world.store.calls_of("r")[-1].note,
             lambda: world.propose(says=(text,)) or world.store.messages("t")[-1][1],
             lambda: world.propose(snapshot=text) or world.run().snapshot,
-            lambda: world.transact(Note(type="n", actor=text)) and _actors(world)[-1],
+            lambda: world.transact(Note(type="n", actor=text)) and last_actor(),
             reason,
         ]
 
@@ -760,7 +764,7 @@ class StorageTests:
                 except AlreadyDecided as error:
                     errors.append(str(error))
 
-        _together(8, decide)
+        _in_threads(8, decide)
         assert [wins[call.id] for call in calls] == [1] * 6
         assert len(errors) == 7 * 6
         for call in calls:
@@ -779,14 +783,14 @@ class StorageTests:
             if started.status is CallStatus.RUNNING and world.run().owner == owner:
                 begun.append(owner)
 
-        _together(8, start)
+        _in_threads(8, start)
         assert len(begun) == 1
         assert world.call(call).attempt == 1
 
     def test_many_threads_claim_a_run_and_one_wins(self, world: World) -> None:
         world.decide(world.ask())
         claims: list[object] = []
-        _together(8, lambda number: claims.append(world.claim(f"w{number}", lease=LEASE)))
+        _in_threads(8, lambda number: claims.append(world.claim(f"w{number}", lease=LEASE)))
         assert len([claim for claim in claims if claim is not None]) == 1
 
     def test_many_threads_write_at_once(self, world: World) -> None:
@@ -798,7 +802,7 @@ class StorageTests:
                 world.store.page(ANY)
                 world.store.events(world.store.tail())
 
-        _together(6, work)
+        _in_threads(6, work)
         assert len(world.store.calls_of("r")) == 30
         assert world.run().asked == 30
         assert len(world.store.chain("t")) == 30
@@ -814,7 +818,7 @@ class StorageTests:
             except Conflict as error:
                 conflicts.append(error)
 
-        _together(8, propose)
+        _in_threads(8, propose)
         assert len(ids) == 1
         assert conflicts == []
         assert len(world.store.calls_of("r")) == 1
@@ -823,32 +827,19 @@ class StorageTests:
         grant = world.grant(uses_left=5)
         calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(12)]
         statuses: list[str] = []
-        _together(12, lambda n: statuses.append(world.start(calls[n])[0].status))
+        _in_threads(12, lambda n: statuses.append(world.start(calls[n])[0].status))
         assert Counter(statuses) == {"running": 5, "asked": 7}
         (left,) = [g.uses_left for g in world.store.grants(live_only=False) if g.id == grant.id]
         assert left == 0
 
 
-def _actors(world: World) -> list[str]:
-    return [event.actor for _, event in all_events(world.store)]
-
-
-def _together(number: int, body: Callable[[int], object]) -> None:
+def _in_threads(number: int, body: Callable[[int], object]) -> None:
     """Run a function in several OS threads that start together. Raise what any of them raises."""
     barrier = threading.Barrier(number)
-    errors: list[BaseException] = []
 
     def run(index: int) -> None:
-        try:
-            barrier.wait()
-            body(index)
-        except BaseException as error:
-            errors.append(error)
+        barrier.wait()
+        body(index)
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(number) as threads:
+        list(threads.map(run, range(number)))
