@@ -29,24 +29,24 @@ BY_HAND = "settled by hand"
 REPLY = calls(call("pay", {"amount": 1}), call("look", {"what": "x"}), call("pay", {"amount": 2}))
 
 
-class Life:
+class KillPoints:
     """Counts the points that a process passes, and kills it at one of them."""
 
     def __init__(self, folder: Path, kill: int | None) -> None:
         self.folder = folder
         self.kill = kill
-        self.points: list[str] = []
+        self.reached: list[str] = []
 
-    def passes(self, point: str) -> None:
-        self.points.append(point)
-        if self.kill == len(self.points):
+    def reach(self, point: str) -> None:
+        self.reached.append(point)
+        if self.kill == len(self.reached):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def commit(self, name: str, when: str) -> None:
         if name != "renew":  # heartbeats come when they come
-            self.passes(f"{name} {when}")
+            self.reach(f"{name} {when}")
 
-    def writes(self, file: str, *values: Any) -> None:
+    def append(self, file: str, *values: Any) -> None:
         with (self.folder / file).open("a") as out:
             out.write(json.dumps(values) + "\n")
 
@@ -61,18 +61,18 @@ def play(
     story: str = "plain",
 ) -> Any:
     """Start or resume the run, and decide what is pending, until it ends."""
-    life = Life(Path(folder), kill)
+    points = KillPoints(Path(folder), kill)
     store = SqliteStore(
-        life.folder / "a.db",
-        boundary=life.commit,
+        points.folder / "a.db",
+        boundary=points.commit,
         clock=lambda: time.time_ns() // 1000 + round(later * 1e6),
     )
-    agent = STORIES[story](life, store)
-    return asyncio.run(_play(life, store, agent, doubt, at_once))
+    agent = STORIES[story](points, store)
+    return asyncio.run(_play(points, store, agent, doubt, at_once))
 
 
 async def _play(
-    life: Life, store: SqliteStore, agent: sayso.Agent, doubt: str, at_once: bool
+    points: KillPoints, store: SqliteStore, agent: sayso.Agent, doubt: str, at_once: bool
 ) -> Any:
     inbox = sayso.Inbox(store)
     known = store.last_run(THREAD) is not None
@@ -87,37 +87,37 @@ async def _play(
                 options = {"reject": request.reject("lost"), "respond": request.respond(BY_HAND)}
                 decision = options.get(doubt, decision)
             await inbox.decide(request.id, decision, by="ana")
-            life.writes("acks", request.id, decision.type)
+            points.append("acks", request.id, decision.type)
         result = await agent.resume(THREAD)
     said = [json.loads(body) for _, body in store.messages(THREAD)]
     store.close()
     return {
         "status": result.status,
         "output": result.output,
-        "points": life.points,
+        "points": points.reached,
         "doubts": doubts,
         "said": [[m["role"], m["content"]] for m in said],
     }
 
 
-def _nested(life: Life, store: SqliteStore) -> sayso.Agent:
+def _nested(points: KillPoints, store: SqliteStore) -> sayso.Agent:
     """Return an agent with a sub-agent, which pays after an approval."""
 
     @sayso.tool(needs_approval=True)
     async def pay(ctx: sayso.Context, amount: int) -> str:
         """Pay."""
-        life.passes("pay before")
-        life.writes("effects", "pay", amount, ctx.attempt)
-        life.passes("pay after")
+        points.reach("pay before")
+        points.append("effects", "pay", amount, ctx.attempt)
+        points.reach("pay after")
         return f"paid {amount}"
 
     def inner(messages: Any) -> Any:
-        life.passes("inner model")
+        points.reach("inner model")
         answered = any(message["role"] == "tool" for message in messages)
         return say("Paid.") if answered else call("pay", {"amount": 1})
 
     def outer(messages: Any) -> Any:
-        life.passes("outer model")
+        points.reach("outer model")
         answered = any(message["role"] == "tool" for message in messages)
         return say("Done.") if answered else call("clerk", {"input": "go"})
 
@@ -125,19 +125,19 @@ def _nested(life: Life, store: SqliteStore) -> sayso.Agent:
     return sayso.Agent("boss", model=ScriptedModel(outer), tools=[clerk], store=store)
 
 
-def _asking(life: Life, store: SqliteStore) -> sayso.Agent:
+def _asking(points: KillPoints, store: SqliteStore) -> sayso.Agent:
     """Return an agent whose tool asks, runs a step once, and asks again."""
 
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
-        life.passes("order")
+        points.reach("order")
         size = await ctx.ask("Which size?")
 
         def reserve() -> int:
-            life.passes("reserve before")
-            life.writes("effects", "reserve", size, 1)
-            life.passes("reserve after")
+            points.reach("reserve before")
+            points.append("effects", "reserve", size, 1)
+            points.reach("reserve after")
             return 4711
 
         number = await ctx.once("reserve", reserve)
@@ -145,48 +145,48 @@ def _asking(life: Life, store: SqliteStore) -> sayso.Agent:
         return f"{size} {number} {sure}"
 
     def speak(messages: Any) -> Any:
-        life.passes("model")
+        points.reach("model")
         answered = any(message["role"] == "tool" for message in messages)
         return say("Done.") if answered else call("order")
 
     return sayso.Agent("waiter", model=ScriptedModel(speak), tools=[order], store=store)
 
 
-def _agent(life: Life, store: SqliteStore) -> sayso.Agent:
+def _agent(points: KillPoints, store: SqliteStore) -> sayso.Agent:
     @sayso.tool(needs_approval=True)
     async def pay(ctx: sayso.Context, amount: int) -> str:
         """Pay."""
-        life.passes(f"pay {amount} before")
-        life.writes("effects", "pay", amount, ctx.attempt)
-        life.passes(f"pay {amount} after")
+        points.reach(f"pay {amount} before")
+        points.append("effects", "pay", amount, ctx.attempt)
+        points.reach(f"pay {amount} after")
         return f"paid {amount}"
 
     @sayso.tool
     async def look(ctx: sayso.Context, what: str) -> str:
         """Look."""
-        life.passes("look before")
-        life.writes("effects", "look", what, ctx.attempt)
-        life.passes("look after")
+        points.reach("look before")
+        points.append("effects", "look", what, ctx.attempt)
+        points.reach("look after")
         return "seen"
 
     def speak(messages: Any) -> Any:
-        life.passes("model before")
+        points.reach("model before")
         answered = any(message["role"] == "tool" for message in messages)
-        life.writes("model", answered)
-        life.passes("model after")
+        points.append("model", answered)
+        points.reach("model after")
         return say("Done.") if answered else REPLY
 
     model = ScriptedModel(speak)
     return sayso.Agent("mortal", model=model, tools=[pay, look], store=store)
 
 
-def _reading(life: Life, store: SqliteStore) -> sayso.Agent:
+def _reading(points: KillPoints, store: SqliteStore) -> sayso.Agent:
     """Return an agent that makes two reads at once, one of which needs approval."""
 
     async def read(ctx: sayso.Context, what: str) -> str:
-        life.passes(f"{what} before")
-        life.writes("effects", "read", what, ctx.attempt)
-        life.passes(f"{what} after")
+        points.reach(f"{what} before")
+        points.append("effects", "read", what, ctx.attempt)
+        points.reach(f"{what} after")
         return f"seen {what}"
 
     @sayso.tool(effect="read")
@@ -200,7 +200,7 @@ def _reading(life: Life, store: SqliteStore) -> sayso.Agent:
         return await read(ctx, "letter")
 
     def speak(messages: Any) -> Any:
-        life.passes("model")
+        points.reach("model")
         answered = any(message["role"] == "tool" for message in messages)
         return say("Done.") if answered else calls(call("look"), call("open_letter"))
 
