@@ -128,7 +128,7 @@ class ExpectedCall:
         """Return whether only late results can follow.
 
         An agent may still report the result of a released call, or collect an answer that came
-        after it was told to ask again.
+        after its request was deferred.
         """
         closed = self.status is not None and not MOVES[self.status]
         unreported = self.status is _S.RELEASED and self.result is None
@@ -423,7 +423,7 @@ _SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded"})
 
 @dataclass(slots=True)
 class ExpectedRun:
-    """What a run's row must be, according to its events."""
+    """A run's row as its events imply it."""
 
     id: str
     thread: str

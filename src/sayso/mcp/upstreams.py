@@ -382,30 +382,31 @@ class Upstream:
 
     async def prompts(self) -> list[types.Prompt]:
         """Return its prompts; none if it is not connected or has none."""
-        client = self._client
-        if client is None or client.server_capabilities.prompts is None:
+        if not self._offers("prompts"):
             return []
         pages = await self._send(lambda client: _pages(client.list_prompts))
         return [prompt for page in pages for prompt in page.prompts]
 
     async def resources(self) -> list[types.Resource]:
         """Return its resources; none if it is not connected or has none."""
-        client = self._client
-        if client is None or client.server_capabilities.resources is None:
+        if not self._offers("resources"):
             return []
         pages = await self._send(lambda client: _pages(client.list_resources))
         return [resource for page in pages for resource in page.resources]
 
     async def templates(self) -> list[types.ResourceTemplate]:
         """Return its resource templates; none if it is not connected or has none."""
-        client = self._client
-        if client is None or client.server_capabilities.resources is None:
+        if not self._offers("resources"):
             return []
         try:
             pages = await self._send(lambda client: _pages(client.list_resource_templates))
         except UpstreamError:  # many servers have resources and no templates
             return []
         return [template for page in pages for template in page.resource_templates]
+
+    def _offers(self, capability: str) -> bool:
+        client = self._client
+        return client is not None and getattr(client.server_capabilities, capability) is not None
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         """Read a resource."""

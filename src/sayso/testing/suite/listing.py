@@ -52,7 +52,7 @@ def _walk(
 class ListTests:
     """``page``, ``groups``, ``tallies``, ``waiting`` and ``calls_like``."""
 
-    def _one_of_each(self, world: World) -> dict[str, Call]:
+    def _add_one_of_each(self, world: World) -> dict[str, Call]:
         calls = {
             "asked": world.ask(),
             "approved": world.decide(world.ask()),
@@ -94,12 +94,12 @@ class ListTests:
         ],
     )
     def test_by_status(self, world: World, status: str, names: list[str]) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         found = _found(world, status=status)
         assert found == [calls[name].id for name in names]
 
     def test_closed_and_any(self, world: World) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         never_asked = {calls[name].id for name in ("allowed", "denied", "ran")}
         pending = set(_found(world))
         everything = {call.id for call in calls.values()}
@@ -112,7 +112,7 @@ class ListTests:
         assert closed == everything - never_asked - pending
 
     def test_by_kind(self, world: World) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         for kind, name in (("question", "question"), ("in_doubt", "in_doubt")):
             assert _found(world, kind=kind) == [calls[name].id]
         assert _found(world, kind="approval") == [calls["asked"].id]
@@ -152,7 +152,7 @@ class ListTests:
     def test_all_pages_together_are_the_whole(
         self, world: World, status: str, sort: str, limit: int
     ) -> None:
-        self._one_of_each(world)
+        self._add_one_of_each(world)
         full = _found(world, status=status, sort=sort, limit=100)
         assert _walk(world, status=status, sort=sort, limit=limit) == full
 
@@ -191,15 +191,15 @@ class ListTests:
 
     def test_counts_of_pending_requests(self, world: World) -> None:
         assert world.store.waiting() == {"asked": 0, "in_doubt": 0}
-        self._one_of_each(world)
+        self._add_one_of_each(world)
         found = [call.status.value for _, call in world.store.page(Query(limit=99))]
         counted = {name: found.count(name) for name in ("asked", "in_doubt")}
         assert world.store.waiting() == counted
         assert min(counted.values()) > 0
 
-    def _crowd(self, world: World) -> None:
+    def _add_varied_requests(self, world: World) -> None:
         """Requests that differ in everything that groups tell apart."""
-        self._one_of_each(world)
+        self._add_one_of_each(world)
         member = Reviewer("ana", groups=("money",), assurance="token")
         for n in range(6):
             world.ask("pay", run=f"r{n % 2}", thread=f"t{n % 2}", expires_in=[None, 9, 5][n % 3])
@@ -211,7 +211,7 @@ class ListTests:
         world.propose(world.new("send"), run="r8", thread="t8", agent="other", requester="cleo")
 
     def test_groups_count_what_the_pages_list(self, world: World) -> None:
-        self._crowd(world)
+        self._add_varied_requests(world)
         for query in (
             Query(),
             Query(status="any"),
@@ -259,12 +259,12 @@ class ListTests:
 
     def test_tallies_are_those_of_the_pages(self, world: World) -> None:
         began = world.clock() // SLOT * SLOT
-        self._crowd(world)
+        self._add_varied_requests(world)
         for hours in (1, 30, 200):
             self._check_tallies(world, began)
             world.store.seal()  # the totals are brought up to date, and read together with changes
             self._check_tallies(world, began)
-            calls = self._one_of_each(world)
+            calls = self._add_one_of_each(world)
             world.clock.advance(hours * 3600)
             world.decide(calls["question"], "respond", value=1)
             world.decide(calls["in_doubt"], "reject")
@@ -333,7 +333,7 @@ class ListTests:
         assert {history.person for history in pruned} == {"ana"}
 
     def test_counts_follow_every_move(self, world: World) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         assert world.store.miscounted() == 0
         world.decide(calls["asked"])
         world.decide(calls["in_doubt"], "reject")
@@ -357,7 +357,7 @@ class ListTests:
 class SearchTests:
     """``page`` with a text and other filters, ``runs``, ``threads_of``, ``next_due``."""
 
-    def _mail(self, world: World) -> tuple[Call, Call]:
+    def _add_two_mails(self, world: World) -> tuple[Call, Call]:
         mail = world.ask("send_mail", description='Mails the "100%" offer', risk=Risk("high"))
         new = world.new("payInvoice", id="req_special")
         (pay,) = world.propose(new, run="r2", thread="t2", agent="Ops-Bot")
@@ -368,32 +368,32 @@ class SearchTests:
         ["mail", "SEND_", "send_mail", "sendmail", "sendMail", "offer mails", "of ma se", "100%"],
     )
     def test_search_matches_the_start_of_words(self, world: World, text: str) -> None:
-        mail, _ = self._mail(world)
+        mail, _ = self._add_two_mails(world)
         assert _found(world, text=text) == [mail.id]
 
     @pytest.mark.parametrize(
         "text", ["pay", "invoice", "payinv", "PayInvoice", "bot", "ops bot", "opsbot", "invoice op"]
     )
     def test_names_are_split_at_capitals_and_marks(self, world: World, text: str) -> None:
-        _, pay = self._mail(world)
+        _, pay = self._add_two_mails(world)
         assert _found(world, text=text) == [pay.id]
 
     @pytest.mark.parametrize(
         "text", ["ail", "mail pay", "nothing", "%", "_", "\\", "'", "' OR 1=1 --", "\x00", "mailx"]
     )
     def test_texts_that_match_nothing(self, world: World, text: str) -> None:
-        self._mail(world)
+        self._add_two_mails(world)
         assert _found(world, text=text) == []
 
     def test_search_by_the_start_of_an_id(self, world: World) -> None:
-        _, pay = self._mail(world)
+        _, pay = self._add_two_mails(world)
         for text in ("req_special", "req_spe", "special", "spe", " req_spec "):
             assert _found(world, text=text) == [pay.id], text
         for text in ("req_", "req_sp", "sp", "ecial", "req_specially"):
             assert _found(world, text=text) == [], text
 
     def test_an_empty_text_is_no_filter(self, world: World) -> None:
-        mail, pay = self._mail(world)
+        mail, pay = self._add_two_mails(world)
         assert _found(world, text="") == _found(world, text=None) == [mail.id, pay.id]
 
     def test_search_ignores_case_and_normalizes_letters(self, world: World) -> None:
@@ -417,7 +417,7 @@ class SearchTests:
         assert len(_found(world, text="money")) == 2, "the tool is known, and was not sent again"
 
     def test_text_combines_with_every_other_filter(self, world: World) -> None:
-        mail, pay = self._mail(world)
+        mail, pay = self._add_two_mails(world)
         assert _found(world, text="pay", tool="send_mail") == []
         assert _found(world, text="mail", tool="send_mail", agent="agent") == [mail.id]
         assert _found(world, text="mail", run="r") == _found(world, text="mail", thread="t")

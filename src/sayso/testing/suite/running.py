@@ -331,7 +331,7 @@ def again(world: World, caller: str, **new: Any) -> Call:
 
 
 class ReleaseTests:
-    """What becomes of a call that is gated here and runs elsewhere."""
+    """``Release``, ``Defer`` and ``ReportResult``: calls that are gated here and run elsewhere."""
 
     def test_a_released_call_is_over_and_holds_nothing(self, world: World) -> None:
         call = world.ask(caller="use:1")
