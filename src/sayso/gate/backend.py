@@ -243,11 +243,8 @@ class StoreBackend:
     def __init__(self, store: Store, lease: float) -> None:
         self.store = store
         self.lease_length = lease
-
-    @property
-    def place(self) -> str:
-        """The store's own id, the same for every address of it."""
-        return self.store.incarnation
+        #: The store's own id, the same for every address of it.
+        self.place = store.incarnation
 
     def check_usable(self) -> None:
         if self.store.restored():

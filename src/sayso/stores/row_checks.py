@@ -177,9 +177,6 @@ class _Unchecked(RowDecoder):
     def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
         return decode(row)
 
-    def checked(self, value: R) -> R:
-        return value
-
     def tool(self, row: Sequence[Any]) -> Tool:
         return Tool(*row)
 

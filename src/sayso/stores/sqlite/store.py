@@ -29,7 +29,7 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread, Tool
+from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread, Tool, event_from, principal_from
 from sayso.stores.base import (
     Boundary,
     Cursor,
@@ -51,7 +51,6 @@ from sayso.stores.sql.maintenance import (
 )
 from sayso.stores.sql.migrate import another, read_meta
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
-from sayso.stores.sql.rowcodec import event_from, principal_from
 from sayso.stores.sql.statements import SQLITE, Execute, Reply
 from sayso.stores.sql.transaction import SqlTransaction, ToolCache
 from sayso.stores.sqlite.files import (
