@@ -12,7 +12,7 @@ it, is taken as an HMAC secret too; it must be random, because nothing slows dow
 
 A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. A
 signature by a key that is not in the keyring raises ``UnknownKey``, because it may be genuine. It
-is forged if it names a key of the keyring and was not made with it. ``docs/deployment.md`` has the
+is forged if it names a key of the keyring and was not made with it. ``docs/keys.md`` has the
 order in which to rotate keys on several machines.
 
 Three things are made with keys, under separate domains, so that one cannot be used as another:
