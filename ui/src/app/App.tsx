@@ -1,4 +1,4 @@
-/** The shell: who is here, which page, and what is the same on all of them. */
+/** The shell: sign-in state, routing, and the parts shared by all pages. */
 
 import { lazy, Suspense, useEffect, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
@@ -75,11 +75,11 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
     "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
   });
   if (out) return null;
-  if (me.error) return <Failed what="Your account" error={me.error} retry={me.reload} />;
+  if (me.error) return <Failed what="your account" error={me.error} retry={me.reload} />;
   if (!me.data || stray) return <Skeleton label="Loading Sayso" />;
   return (
     <MeContext value={me.data}>
-      {/* The page comes before the bar above it, so that Tab reaches a request at once. */}
+      {/* The page comes before the top bar in the DOM, so that Tab reaches its content first. */}
       <a className="skip" href="#pages">
         Skip to navigation
       </a>

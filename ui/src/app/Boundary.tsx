@@ -1,7 +1,7 @@
 import { Component, type ReactNode } from "react";
 import { Button } from "../shared/components/Button";
 
-/** A page that fails to draw says so, and the others still work. */
+/** Shows an error in place of a page that fails to render; the top bar keeps working. */
 export class Boundary extends Component<{ children: ReactNode }, { error: Error | null }> {
   override state = { error: null as Error | null };
 

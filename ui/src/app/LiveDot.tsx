@@ -2,11 +2,11 @@ import type { ReactElement } from "react";
 import { retryNow, useLive } from "../shared/live";
 import { clock, useNow } from "../shared/format";
 
-/** Whether what is shown is what is true: live, on its way back, or from a while ago. */
+/** The state of the live feed, and so whether the page is up to date. */
 export function LiveDot(): ReactElement | null {
   const live = useLive();
   const now = useNow();
-  const since = live.heardAt ? `, showing ${clock(live.heardAt)}` : "";
+  const since = live.heardAt ? `, last updated ${clock(live.heardAt)}` : "";
   const wait = live.retryAt ? Math.max(0, Math.ceil((live.retryAt - now) / 1_000)) : 0;
   const text = {
     connecting: "connecting",

@@ -4,17 +4,17 @@ import { setShortcuts, useShortcutsEnabled } from "../shared/keys";
 import { PAGES } from "./pages";
 
 const INBOX: [string[], string][] = [
-  [["j", "k"], "Next and previous request"],
-  [["Enter"], "Open the request; Enter alone never approves"],
-  [["a"], "Approve; high risk asks for Enter within two seconds"],
-  [["r"], "Reject, with a reason"],
+  [["j", "k"], "Next or previous request"],
+  [["Enter"], "Open the request. Enter alone never approves"],
+  [["a"], "Approve. For high risk, confirm with Enter within 2 seconds"],
+  [["r"], "Reject with a reason"],
   [["e"], "Edit the arguments"],
-  [["m"], "Respond instead of running it, or answer"],
+  [["m"], "Respond without running the call, or answer a question"],
   [["Esc"], "Close a form, or go back to the list"],
 ];
 const ANYWHERE: [string[], string][] = [
   [["/"], "Search"],
-  [["?"], "This list"],
+  [["?"], "Show this list"],
   ...PAGES.map((page): [string[], string] => [["g", page.key], `Go to ${page.name}`]),
 ];
 
@@ -44,7 +44,7 @@ export function Shortcuts({ onClose }: { onClose: () => void }): ReactElement {
     <Dialog title="Keyboard shortcuts" onClose={onClose} wide>
       <label className="check">
         <input type="checkbox" checked={enabled} onChange={(event) => setShortcuts(event.target.checked)} />
-        Single-key shortcuts are on
+        Enable single-key shortcuts
       </label>
       <div className="shortcut-columns">
         <List title="Inbox" rows={INBOX} />

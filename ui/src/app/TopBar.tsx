@@ -12,7 +12,7 @@ import { LiveDot } from "./LiveDot";
 import { pagesOf } from "./pages";
 import { UserMenu } from "./UserMenu";
 
-/** How many requests wait for this person, exactly. */
+/** The number of pending requests, formatted; empty until it is loaded. */
 function useOpenCount(active: boolean): string {
   const open = useResource(active ? "count" : null, (signal) => api.groups({ status: "pending" }, signal));
   useChanges((events) => {
@@ -95,7 +95,7 @@ export function TopBar({ path, onHelp }: { path: string; onHelp: () => void }): 
             {to === "/inbox" && count !== "" && count !== "0" && (
               <span className="count">
                 {count}
-                <span className="sr-only"> waiting</span>
+                <span className="sr-only"> pending</span>
               </span>
             )}
           </Link>

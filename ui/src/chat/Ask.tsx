@@ -13,11 +13,11 @@ import type { Thread } from "./thread";
 interface AskProps {
   call: Call;
   thread: Thread;
-  /** The agent's words above the card; they need not stand in it once more. */
+  /** The agent's text above the card. If the note repeats it, the card does not show the note. */
   said: string | undefined;
 }
 
-/** The request behind a call that waits, with the card of the inbox; what is decided here is decided everywhere. */
+/** The request of an open call, as a card to decide it. */
 export function Ask({ call, thread, said }: AskProps): ReactElement {
   const { id } = call;
   const { role } = useMe();
@@ -25,12 +25,12 @@ export function Ask({ call, thread, said }: AskProps): ReactElement {
   useChanges((events) => {
     if (events.some((event) => !("request" in event) || event.request === id)) request.reload();
   });
-  if (request.error && !request.data) return <Failed what="The request" error={request.error} retry={request.reload} />;
-  if (!request.data) return <Skeleton rows={2} label="Loading the request" />;
+  if (request.error && !request.data) return <Failed what="the request" error={request.error} retry={request.reload} />;
+  if (!request.data) return <Skeleton rows={2} label="Loading request" />;
   return (
     <div className="ask" data-said={request.data.note.trim() === said?.trim() || undefined}>
       {call.card?.problem && (
-        <Notice tone="bad" title="Your answer was not accepted">
+        <Notice tone="bad" title="Your decision was not accepted">
           <p className="wrap">{visible(call.card.problem)}</p>
         </Notice>
       )}

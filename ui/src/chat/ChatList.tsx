@@ -12,13 +12,13 @@ const WORDS: Record<string, string> = { paused: "waiting for a decision", runnin
 interface ChatListProps {
   chats: Resource<{ items: Chat[] }>;
   current: string | undefined;
-  /** More than one agent: say whose chat it is. */
+  /** Show the agent's name, because there are several. */
   named: boolean;
   onNew: () => void;
   onOpen: () => void;
 }
 
-/** The person's own conversations, the newest first. */
+/** The user's own chats, newest first. */
 export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps): ReactElement {
   return (
     <nav className="chats" aria-label="Your chats">
@@ -29,9 +29,9 @@ export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps
         </Button>
       </div>
       {chats.error && !chats.data ? (
-        <Failed what="Your chats" error={chats.error} retry={chats.reload} />
+        <Failed what="your chats" error={chats.error} retry={chats.reload} />
       ) : chats.loading ? (
-        <Skeleton rows={4} label="Loading your chats" />
+        <Skeleton rows={4} label="Loading chats" />
       ) : chats.data?.items.length === 0 ? (
         <p className="muted small chats-none">No chats yet.</p>
       ) : (

@@ -17,7 +17,7 @@ import "./talk.css";
 
 const WIDE = "(min-width: 1180px)";
 
-/** `/chat` begins a chat, `/chat/{id}` goes on with one; `?agent=` says with whom. */
+/** `/chat` starts a chat, `/chat/{id}` continues one. `?agent=` selects the agent. */
 export default function ChatPage({ id }: { id?: string }): ReactElement {
   const { demo } = useMe();
   const [query] = useQuery();
@@ -26,7 +26,7 @@ export default function ChatPage({ id }: { id?: string }): ReactElement {
   const chats = useResource("chats", api.chats);
   const agents = useResource("agents", api.agents);
   useChanges(chats.reload, 400);
-  // Who may not read the feed is shown what is new when an answer has ended.
+  // Without access to the live feed, the list of executions is reloaded after each answer.
   const fed = useLive().state !== "closed";
   const [turns, setTurns] = useState(0);
 
@@ -54,7 +54,7 @@ export default function ChatPage({ id }: { id?: string }): ReactElement {
       <div className="chat-side" data-open={listed || undefined}>
         <ChatList chats={chats} current={id} named={among.length > 1} onNew={begin} onOpen={() => setListed(false)} />
       </div>
-      {listed && <button type="button" className="chat-shade" aria-label="Close the list of chats" onClick={() => setListed(false)} />}
+      {listed && <button type="button" className="chat-shade" aria-label="Close chat list" onClick={() => setListed(false)} />}
       <div className="chat-main">
         <div className="chat-bar" data-plain={among.length > 1 && !id ? undefined : true}>
           <Button small tone="ghost" icon="panel" className="chat-toggle" aria-expanded={listed} onClick={() => setListed(!listed)}>
@@ -96,7 +96,7 @@ export default function ChatPage({ id }: { id?: string }): ReactElement {
             }}
           />
         ) : (
-          <Skeleton rows={6} label="Loading the chat" />
+          <Skeleton rows={6} label="Loading chat" />
         )}
       </div>
       <aside className="chat-ran">
@@ -108,24 +108,23 @@ export default function ChatPage({ id }: { id?: string }): ReactElement {
 
 type OpenedProps = Pick<Parameters<typeof Conversation>[0], "id" | "agent" | "about" | "onBegin" | "onSettled"> & { fresh: boolean };
 
-/** A chat that exists is painted from what the server holds before its stream is joined. */
+/** Loads the stored messages of an existing chat before its stream is joined. */
 function Opened({ fresh, ...rest }: OpenedProps): ReactElement {
   const [isNew] = useState(fresh);
   const held = useResource(isNew ? null : "messages", (signal) => stored(rest.agent, rest.id, signal));
   if (isNew) return <Conversation {...rest} first={[]} known={false} />;
-  if (held.error && !held.data) return <Failed what="This chat" error={held.error} retry={held.reload} />;
-  if (!held.data) return <Skeleton rows={6} label="Loading the chat" />;
+  if (held.error && !held.data) return <Failed what="this chat" error={held.error} retry={held.reload} />;
+  if (!held.data) return <Skeleton rows={6} label="Loading chat" />;
   return <Conversation {...rest} first={held.data} known />;
 }
 
-/** There is nobody to write to, and why. */
 function Nobody({ others }: { others: string[] }): ReactElement {
   return (
     <Empty icon="question" title="No agent to chat with">
       <p className="muted">
         {others.length > 0
-          ? `${others.join(", ")} has a runner of its own: what it asks is in the inbox.`
-          : "Agents elsewhere ask through the inbox. To chat with one here, start the server with it:"}
+          ? `You cannot chat with ${others.join(", ")} here. Requests appear in the inbox.`
+          : "Requests from other agents appear in the inbox. To chat with an agent here, start the server with it:"}
       </p>
       {others.length === 0 && <code>sayso serve module:agent</code>}
     </Empty>

@@ -16,13 +16,12 @@ interface ConversationProps {
   about: Agent | undefined;
   first: UIMessage[];
   known: boolean;
-  /** The first words were sent: now the chat has an address. */
+  /** The first message is being sent, so the chat gets its URL. */
   onBegin: () => void;
-  /** An answer has ended or paused. */
+  /** An answer has ended or is paused. */
   onSettled: () => void;
 }
 
-/** One chat, from its first word to the field where the next one is written. */
 export function Conversation({ id, agent, about, first, known, onBegin, onSettled }: ConversationProps): ReactElement {
   const thread = useThread({ agent, id, messages: first, known });
   const before = useRef(thread.messages);
@@ -71,7 +70,7 @@ export function Conversation({ id, agent, about, first, known, onBegin, onSettle
           )}
           {thread.stopped && (
             <Notice>
-              <p>You stopped the answer here. The run continues: nothing that was approved is undone.</p>
+              <p>You stopped showing this answer. The run continues, and approved calls still run.</p>
               <Button small onClick={thread.follow}>
                 Show the rest
               </Button>

@@ -13,7 +13,7 @@ interface MessageProps {
   agent: string;
 }
 
-/** What one side said. Text is text: nothing in it is markup. */
+/** One message, as plain text: nothing in it is interpreted as markup. */
 function MessageView({ message, thread, last, agent }: MessageProps): ReactElement {
   if (message.role === "user") {
     return (
@@ -45,7 +45,7 @@ function MessageView({ message, thread, last, agent }: MessageProps): ReactEleme
   );
 }
 
-/** Older messages do not change: only what is last is drawn anew with each word. */
+/** Only the last message changes while an answer streams, so the others are not rendered again. */
 export const Message = memo(
   MessageView,
   (before, next) => before.message === next.message && before.last === next.last && !next.last && before.agent === next.agent,

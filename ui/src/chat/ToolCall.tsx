@@ -6,10 +6,10 @@ import { visible } from "../shared/visible";
 import { answerOf, brief, pretty, type Call, type Stand } from "./parts";
 
 const WORDS: Record<Stand, [string, IconName | null, string]> = {
-  writing: ["being written", null, "off"],
+  writing: ["preparing", null, "off"],
   running: ["running", null, "off"],
   waiting: ["waiting for a decision", "clock", "wait"],
-  asking: ["waits for an answer", "question", "wait"],
+  asking: ["waiting for an answer", "question", "wait"],
   done: ["done", "check", "good"],
   given: ["answered", "reply", "good"],
   refused: ["refused", "cross", "bad"],
@@ -21,11 +21,11 @@ const YES = { approve: "Approved", edit: "Approved with edits" } as const;
 
 interface ToolCallProps {
   call: Call;
-  /** It waits in an answer that a newer message has overtaken. */
+  /** The call was open when a newer message replaced it. */
   overtaken: boolean;
 }
 
-/** One call of the agent: what it is, how it stands, and folded away its arguments and its result. */
+/** One tool call with its state; its arguments and result are collapsed. */
 export function ToolCall({ call, overtaken }: ToolCallProps): ReactElement {
   const [open, setOpen] = useState(false);
   const id = useId();
@@ -85,7 +85,7 @@ export function ToolCall({ call, overtaken }: ToolCallProps): ReactElement {
   );
 }
 
-/** A question that was answered, as the two lines that people remember. */
+/** An answered question: the question and the answer. */
 function Answered({ call }: { call: Call }): ReactElement {
   const asked = (call.part.input ?? {}) as { question?: unknown };
   return (

@@ -18,8 +18,8 @@ const card = (id: string, status: string, kind = "approval") => ({ type: "data-r
 const asked = (id: string) => tool(id, "approval-requested", { approval: { id: `${id}.r1` } });
 const stands = (message: UIMessage) => pieces(message).map((piece) => (piece.kind === "call" ? piece.call.stand : piece.text));
 
-describe("how a call stands", () => {
-  it("follows the part's state and the card beside it", () => {
+describe("the state of a call", () => {
+  it("follows the state of the part and of its request", () => {
     expect(stands(agent(asked("req_1"), card("req_1", "pending")))).toEqual(["waiting"]);
     expect(stands(agent(tool("req_1", "input-available"), card("req_1", "pending", "question")))).toEqual(["asking"]);
     expect(stands(agent(tool("req_1", "input-available"), card("req_1", "approved")))).toEqual(["running"]);
@@ -31,13 +31,13 @@ describe("how a call stands", () => {
     expect(stands(agent(tool("req_1", "output-error", { errorText: "no" })))).toEqual(["failed"]);
   });
 
-  it("leaves out what is not drawn", () => {
+  it("leaves out parts that are not rendered", () => {
     expect(stands(agent({ type: "step-start" }, text(" "), text("Hello"), card("req_9", "pending")))).toEqual(["Hello"]);
   });
 });
 
-describe("what waits for a person", () => {
-  it("stands in the last answer only", () => {
+describe("open calls", () => {
+  it("are in the last answer only", () => {
     const open = agent(text("I will"), asked("req_1"), asked("req_2"));
     expect(waiting([user("two"), open]).map((call) => call.id)).toEqual(["req_1", "req_2"]);
     expect(waiting([user("two"), open, user("no, wait")])).toEqual([]);
@@ -45,8 +45,8 @@ describe("what waits for a person", () => {
   });
 });
 
-describe("whether more is to come", () => {
-  it("is so while the agent is at work", () => {
+describe("an unfinished answer", () => {
+  it("is one the agent is still working on", () => {
     expect(unfinished([user("hello")])).toBe(true);
     expect(unfinished([user("hello"), agent()])).toBe(true);
     expect(unfinished([user("hello"), agent(text("Hel", "streaming"))])).toBe(true);
@@ -54,20 +54,20 @@ describe("whether more is to come", () => {
     expect(unfinished([user("hello"), agent(tool("req_1", "input-available"), asked("req_2"))])).toBe(true);
   });
 
-  it("is not so when it has ended, or only people can go on", () => {
+  it("is not one that has ended or waits for a decision", () => {
     expect(unfinished([])).toBe(false);
     expect(unfinished([user("hello"), agent(text("Hello."))])).toBe(false);
     expect(unfinished([user("two"), agent(tool("req_1", "output-available", { output: 1 }), asked("req_2"))])).toBe(false);
   });
 });
 
-describe("two histories", () => {
-  it("are the same when they look the same, whatever their ids", () => {
+describe("two lists of messages", () => {
+  it("are the same if they render the same, whatever their ids", () => {
     expect(same([user("a")], [{ ...user("a"), id: "other" }])).toBe(true);
     expect(same([user("a"), agent(asked("req_1"))], [user("a"), agent({ type: "step-start" }, asked("req_1"))])).toBe(true);
   });
 
-  it("differ when a call has moved, or a word was added", () => {
+  it("differ if a call has changed or text was added", () => {
     expect(same([agent(asked("req_1"))], [agent(tool("req_1", "input-available"), card("req_1", "approved"))])).toBe(false);
     expect(same([agent(text("Hel"))], [agent(text("Hello"))])).toBe(false);
   });
@@ -75,12 +75,12 @@ describe("two histories", () => {
 
 describe("a stream that is joined again", () => {
   const before = [user("two"), agent(text("I will"), asked("req_1"))];
-  it("does not take away what was drawn while it catches up", () => {
+  it("does not replace the shown messages until it has caught up", () => {
     expect(steady(before, [user("two"), agent()], true)).toBe(before);
     expect(steady(before, [user("two"), agent(text("I will"))], true)).toBe(before);
   });
 
-  it("is drawn as soon as it is as far, and whenever nothing streams", () => {
+  it("is shown once it has caught up, and whenever nothing streams", () => {
     const after = [user("two"), agent(text("I will"), tool("req_1", "output-available", { output: 1 }))];
     expect(steady(before, after, true)).toBe(after);
     const shorter = [user("two"), agent()];
@@ -90,29 +90,29 @@ describe("a stream that is joined again", () => {
   });
 });
 
-describe("text of agents", () => {
-  it("is inert", () => {
+describe("text from agents", () => {
+  it("has its hidden characters made visible", () => {
     expect(pretty("a\u202Eb")).toBe("a⟨U+202E⟩b");
     expect(brief({ to: "a\u200Bb", n: 2 })).toBe("to: a⟨U+200B⟩b, n: 2");
     expect(pretty({ a: ["<b>"] })).toContain("<b>");
   });
 
-  it("is cut on the folded line only", () => {
+  it("is truncated in the summary only", () => {
     const long = { query: "x".repeat(200) };
     expect(brief(long)).toHaveLength(80);
     expect(pretty(long)).toContain("x".repeat(200));
   });
 });
 
-it("an answer is told by its labels", () => {
+it("an answer is shown by its labels", () => {
   const input = { options: [{ label: "A link by mail", value: "magic_link" }] };
   expect(answerOf(input, { answer: "magic_link" })).toBe("A link by mail");
   expect(answerOf(input, { answer: ["magic_link", "my own"] })).toBe("A link by mail, my own");
-  expect(answerOf({}, { answer: [] })).toBe("none of them");
+  expect(answerOf({}, { answer: [] })).toBe("none");
   expect(answerOf(undefined, "plain")).toBe("plain");
 });
 
-it("an error of the client becomes a sentence", () => {
+it("an error of the client becomes a readable message", () => {
   expect(sentenceOf(new Error('{"error":"NotFound","message":"There is no such chat."}'))).toBe("There is no such chat.");
   expect(sentenceOf(new Error("agent 'x' is not here"))).toBe("agent 'x' is not here");
   expect(sentenceOf(new TypeError("Failed to fetch"))).toContain("could not be reached");

@@ -1,4 +1,4 @@
-/** What a conversation holds, read from the AI SDK's messages: which calls wait, how each of them stands. */
+/** Reads the AI SDK's messages: the text and calls in them, and the state of each call. */
 
 import { getToolName, isToolUIPart, type DynamicToolUIPart, type ToolUIPart, type UIMessage } from "ai";
 import type { Decision, Json, Kind, Status } from "../shared/types";
@@ -6,20 +6,20 @@ import { visible } from "../shared/visible";
 
 export type ToolPart = ToolUIPart | DynamicToolUIPart;
 
-/** What the server says of the request behind a call, in a data part of its own. */
+/** The request of a call, which the server sends as a `data-request` part. */
 export interface Card {
   id: string;
   kind: Kind;
   status: Status;
-  /** Why an answer that was given here did not count. */
+  /** Why a decision made in this chat was not accepted. */
   problem?: string;
   decision?: Omit<Decision, "assurance">;
 }
 
-/** How a call stands, in the words of the page. */
+/** The state of a call as shown on the page. */
 export type Stand = "writing" | "running" | "asking" | "waiting" | "done" | "given" | "refused" | "closed" | "failed";
 
-/** One call of the agent; its id is that of the request, where people were asked. */
+/** A tool call. `id` is also the id of its request, if there is one. */
 export interface Call {
   id: string;
   name: string;
@@ -28,7 +28,7 @@ export interface Call {
   stand: Stand;
 }
 
-/** Pieces of one answer in their order; what the page does not draw (steps, data) is left out. */
+/** The rendered parts of a message, in order. Steps and data parts are left out. */
 export type Piece = { kind: "text"; key: string; text: string; streaming: boolean } | { kind: "call"; key: string; call: Call };
 
 export function pieces(message: UIMessage): Piece[] {
@@ -72,13 +72,13 @@ export const isOpen = (call: Call): boolean => call.stand === "waiting" || call.
 export const callsOf = (message: UIMessage): Call[] =>
   pieces(message).flatMap((piece) => (piece.kind === "call" ? [piece.call] : []));
 
-/** The calls that wait for a person. Only the last answer can: a newer message closes what was open before. */
+/** The open calls. They are in the last message only, because a newer message closes earlier ones. */
 export function waiting(messages: UIMessage[]): Call[] {
   const last = messages.at(-1);
   return last?.role === "assistant" ? callsOf(last).filter(isOpen) : [];
 }
 
-/** Whether more of the answer is to come by itself: the person spoke last, or a call runs, or the text has no end. */
+/** Whether more of the answer is expected without user input: the user wrote last, a call is running, or text is streaming. */
 export function unfinished(messages: UIMessage[]): boolean {
   const last = messages.at(-1);
   if (!last) return false;
@@ -90,18 +90,18 @@ export function unfinished(messages: UIMessage[]): boolean {
   return piece === undefined || piece.kind === "call" || piece.streaming;
 }
 
-/** What a person wrote, as one text. */
+/** The text of a message. */
 export function textOf(message: UIMessage): string {
   return message.parts.map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
-/** JSON as people read it, with hidden characters written out. */
+/** Indented JSON with hidden characters made visible. Strings are not quoted. */
 export function pretty(value: unknown): string {
   if (typeof value === "string") return visible(value);
   return visible(JSON.stringify(value, null, 2) ?? "");
 }
 
-/** The arguments on one line, for the head of a folded call. */
+/** The arguments on one line, for a collapsed call. */
 export function brief(input: unknown, limit = 80): string {
   if (input === null || typeof input !== "object") return "";
   const shown = Object.entries(input as Record<string, Json>)
@@ -112,7 +112,7 @@ export function brief(input: unknown, limit = 80): string {
   return inert.length > limit ? `${inert.slice(0, limit - 1)}…` : inert;
 }
 
-/** What a person answered to a question: the labels of what was picked, or their own words. */
+/** The answer to a question: the labels of the selected options, or free text. */
 export function answerOf(input: unknown, output: unknown): string {
   const value = typeof output === "object" && output !== null && "answer" in output ? output.answer : output;
   const options = (input as { options?: { label: string; value: unknown }[] } | undefined)?.options ?? [];
@@ -120,22 +120,22 @@ export function answerOf(input: unknown, output: unknown): string {
     const option = options.find((one) => JSON.stringify(one.value) === JSON.stringify(each));
     return option ? visible(option.label) : pretty(each);
   };
-  return Array.isArray(value) ? value.map(label).join(", ") || "none of them" : label(value);
+  return Array.isArray(value) ? value.map(label).join(", ") || "none" : label(value);
 }
 
-/** The server's sentence from an error of the chat client, which carries the whole body of the answer. */
+/** The message to show for an error of the chat client, whose message is the body of the response. */
 export function sentenceOf(error: Error): string {
   if (error instanceof TypeError) return "The server could not be reached. Check the connection and try again.";
   try {
     const body = JSON.parse(error.message) as { message?: unknown };
     if (typeof body.message === "string") return visible(body.message);
   } catch {
-    // It is a sentence already.
+    // Plain text.
   }
-  return visible(error.message) || "Something went wrong on the way. Try again.";
+  return visible(error.message) || "Something went wrong. Try again.";
 }
 
-/** Two histories that look the same need no new drawing. */
+/** Whether two lists of messages would render the same. */
 export function same(left: UIMessage[], right: UIMessage[]): boolean {
   return JSON.stringify(left.map(looks)) === JSON.stringify(right.map(looks));
 }
@@ -149,22 +149,22 @@ function looks(message: UIMessage): unknown {
   return [message.role, drawn];
 }
 
-/** How far a call has come; one that nobody has told the rest of yet is at its beginning. */
+/** The progress of a call. One that runs without a request counts as just started: the stream may not have sent the rest yet. */
 function rank({ stand, card }: Call): number {
   if (stand === "writing" || (stand === "running" && !card)) return 0;
   if (stand === "waiting" || stand === "asking") return 1;
   return stand === "running" ? 2 : 3;
 }
 
-/** How far an answer has come: each piece counts, and more when it is nearer to its end. */
+/** The progress of an answer: the number of its parts, then the progress of each. */
 function weight(message: UIMessage): number {
   const of = (piece: Piece) => (piece.kind === "text" ? piece.text.length : rank(piece.call));
   return pieces(message).reduce((sum, piece) => sum + 100_000 + of(piece), 0);
 }
 
 /**
- * A stream that is joined again tells the answer from its beginning. Until it has caught up, what
- * was there stays, so that a card does not vanish under the hand of the person.
+ * A stream that is joined again replays the answer from its start. Keep showing the previous messages
+ * until it has caught up, so that a card does not disappear while the user is working with it.
  */
 export function steady(before: UIMessage[], next: UIMessage[], busy: boolean): UIMessage[] {
   const old = before.at(-1);

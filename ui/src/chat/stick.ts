@@ -1,4 +1,4 @@
-/** Keeps the newest words in view while they come, unless the person has scrolled up to read. */
+/** Keeps the newest text in view while it streams, unless the user has scrolled up. */
 
 import { useEffect, useLayoutEffect, useRef, useState, type RefObject } from "react";
 
@@ -7,7 +7,7 @@ const ABOVE = 16;
 
 interface Stick {
   box: RefObject<HTMLDivElement | null>;
-  /** Whether the newest is in view, or will be. */
+  /** Whether the view follows the newest text. */
   low: boolean;
   onScroll: () => void;
   toEnd: () => void;
@@ -19,7 +19,7 @@ export function useStick(shown: unknown[]): Stick {
   const [low, setLow] = useState(true);
   const any = shown.length > 0;
 
-  // Down to the end, but not past the first card that waits; and never up, away from what is being read.
+  // Scroll down to the end, but not past the first open card, and never up.
   const settle = () => {
     const area = box.current;
     if (!area || !any) return;
@@ -33,7 +33,7 @@ export function useStick(shown: unknown[]): Stick {
     if (low) settle();
   }, [shown, low]);
   useEffect(() => {
-    // Cards load by themselves and grow after the message was drawn.
+    // Cards load their content after the message is rendered, and grow.
     const inner = box.current?.firstElementChild;
     if (!inner || !low) return;
     const watcher = new ResizeObserver(settle);

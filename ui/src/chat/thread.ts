@@ -1,8 +1,8 @@
 /**
- * One conversation: the stock chat client, and what it lacks. Decisions are made elsewhere too (the
- * inbox, a terminal), and the client is not told of them. So the thread is followed: when something
- * changed, what the server holds is read again, and its stream is joined while an answer is being
- * written. By itself the client sends nothing but an answer that was given here, once.
+ * One conversation: the AI SDK's chat client, extended. Decisions are also made elsewhere (the inbox, a
+ * terminal), and the client does not hear of them. So when the live feed reports a change, the stored
+ * messages are read again, and the stream is joined while an answer is being written. The only message
+ * that the client sends automatically is a decision made in this chat, once.
  */
 
 import { useChat } from "@ai-sdk/react";
@@ -29,16 +29,16 @@ const spoken = (messages: UIMessage[]): number => messages.filter((message) => m
 
 export interface Thread {
   messages: UIMessage[];
-  /** An answer is being written, or about to be. */
+  /** An answer is streaming or about to. */
   busy: boolean;
   sent: boolean;
   error: Error | undefined;
-  /** The person does not want to see the rest; the run goes on without this page. */
+  /** The user stopped the display of the answer. The run continues. */
   stopped: boolean;
   open: Call[];
   send: (text: string) => void;
   stop: () => void;
-  /** Look at what the server holds, and join its stream. */
+  /** Read the stored messages and join the stream. */
   follow: () => void;
   decide: (call: Call, request: Request, decision: DecisionBody) => Promise<Request>;
   retry: () => void;
@@ -48,7 +48,7 @@ interface Start {
   agent: string | null;
   id: string;
   messages: UIMessage[];
-  /** The server knows this chat already. */
+  /** The chat exists on the server. */
   known: boolean;
 }
 
@@ -89,12 +89,12 @@ export function useThread({ agent, id, messages: first, known }: Start): Thread 
     try {
       const held = await stored(agent, id);
       if (now.current.busy || now.current.stopped) return;
-      // Words that did not arrive stay on the page, for the person to send again.
+      // A message that did not reach the server stays on the page, so that it can be sent again.
       if (spoken(now.current.chat.messages) > spoken(held)) return;
       if (!same(now.current.chat.messages, held)) now.current.chat.setMessages(held);
       if (unfinished(held)) await now.current.chat.resumeStream();
     } catch {
-      // The feed's dot says that the server is away; the next change or tick looks again.
+      // The connection status shows that the server is unreachable. The next change or timer tries again.
     } finally {
       looking.current = false;
     }
@@ -106,17 +106,17 @@ export function useThread({ agent, id, messages: first, known }: Start): Thread 
   useChanges((events) => {
     if (!began.current || !events.some(mine)) return;
     tries.current = 0;
-    // The feed was away, so our stream may be dead without a word: it is left, and joined again.
+    // The feed was interrupted, so the stream may be dead without an error: leave it and join again.
     const doubtful = now.current.busy && events.some((event) => event.type === "resync");
     void (doubtful ? chat.stop().then(look) : look());
   });
 
-  // What changed while an answer was streamed is looked at when it has ended.
+  // Changes that arrived while an answer was streaming are read when it has ended.
   useEffect(() => {
     if (!busy && missed.current) void look();
   }, [busy, look]);
 
-  // Nothing is lost with a feed that is away, or a stream that ended too early: look now and then.
+  // Poll if the feed is interrupted or the stream ended early.
   const fed = useLive().state === "live";
   const more = chat.status === "ready" && !stopped && began.current && unfinished(chat.messages);
   const watch = chat.status === "ready" && !stopped && !fed && waiting(chat.messages).length > 0;
@@ -138,7 +138,7 @@ export function useThread({ agent, id, messages: first, known }: Start): Thread 
     return () => clearTimeout(timer);
   }, [more, watch, look]);
 
-  // A page that nobody looks at holds no connection: the run continues, and its stream is joined on return.
+  // A hidden page holds no connection. The run continues, and the stream is joined again on return.
   useEffect(() => {
     const leave = () => {
       if (now.current.chat.status === "streaming") void now.current.chat.stop();
@@ -201,7 +201,7 @@ export function useThread({ agent, id, messages: first, known }: Start): Thread 
     return outcome(request);
   }
 
-  /** What became of an answer that went over the chat: its response may take as long as the agent does. */
+  /** Wait for a decision sent over the chat to be recorded. Polls, because the response takes as long as the agent does. */
   async function outcome(request: Request): Promise<Request> {
     for (let wait = 60; ; wait = Math.min(wait * 2, 1_000)) {
       await new Promise((resolve) => setTimeout(resolve, wait));
@@ -210,12 +210,12 @@ export function useThread({ agent, id, messages: first, known }: Start): Thread 
       if (found.status !== "pending" || found.votes.length > request.votes.length) return found;
       if (over) {
         const call = now.current.chat.messages.flatMap(callsOf).find((each) => each.id === request.id);
-        throw new ApiError(409, "Conflict", call?.card?.problem ?? "Your answer was not recorded. Look at it again.");
+        throw new ApiError(409, "Conflict", call?.card?.problem ?? "Your decision was not recorded. Review the request again.");
       }
     }
   }
 
-  /** Try again. What has arrived is not said twice: the server tells the answer that it has, or begins one. */
+  /** Retry after an error. A message that reached the server is not sent again; its answer is continued or started. */
   async function again(): Promise<void> {
     chat.clearError();
     const held = await stored(agent, id).catch(() => []);

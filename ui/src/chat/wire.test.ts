@@ -17,12 +17,12 @@ const asking = () =>
 const decision = (type: DecisionBody["type"], more: object = {}): DecisionBody => ({ type, seen_digest: "d", ...more });
 
 describe("a decision over the chat", () => {
-  it("is a yes or a no with its reason", () => {
+  it("approves, or rejects with a reason", () => {
     expect(wordsFor(card(), request(), decision("approve"))).toEqual({ say: "approval", id: "req_1.r1", approved: true });
     expect(wordsFor(card(), request(), decision("reject", { message: "No" }))).toMatchObject({ approved: false, reason: "No" });
   });
 
-  it("carries new arguments, and answers in place of a run", () => {
+  it("edits the arguments, or responds instead of running the call", () => {
     const args = { city: "Bergen", days: 1 };
     expect(wordsFor(card(), request(), decision("edit", { args }))).toMatchObject({ body: { edits: { "req_1.r1": args } } });
     expect(wordsFor(card(), request(), decision("respond", { value: 7 }))).toMatchObject({ body: { answers: { "req_1.r1": 7 } } });
@@ -35,23 +35,23 @@ describe("a decision over the chat", () => {
     expect(wordsFor(asking(), request(), decision("respond", { value: 7 }))).toEqual({ say: "output", output: 7 });
   });
 
-  it("is about a doubt only where the card was about it", () => {
+  it("decides a call in doubt only if the card was about it", () => {
     expect(wordsFor(card("req_1.r1d"), request({ kind: "in_doubt" }), decision("approve"))).not.toBeNull();
     expect(wordsFor(card("req_1.r1"), request({ kind: "in_doubt" }), decision("approve"))).toBeNull();
   });
 });
 
-describe("the request's own route is taken", () => {
+describe("the request's own route is used", () => {
   it("when the card showed another revision than the chat has", () => {
     expect(wordsFor(card("req_1.r2"), request(), decision("approve"))).toBeNull();
     expect(wordsFor(card("req_1.r1"), request({ revision: 2 }), decision("approve"))).toBeNull();
   });
 
-  it("when an edit takes an argument away, which the chat would put back", () => {
+  it("when an edit removes an argument, which the chat would keep", () => {
     expect(wordsFor(card(), request(), decision("edit", { args: { city: "Bergen" } }))).toBeNull();
   });
 
-  it("for a standing yes, and for what is not open", () => {
+  it("for a grant, and for calls that are not open", () => {
     expect(wordsFor(card(), request(), decision("approve", { grant: { scope: "any" } }))).toBeNull();
     expect(wordsFor({ ...asking(), stand: "running" }, request(), decision("respond", { value: 1 }))).toBeNull();
     expect(wordsFor(asking(), request(), decision("approve"))).toBeNull();

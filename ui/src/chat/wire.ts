@@ -1,4 +1,4 @@
-/** A decision in the words of the chat's own wire. */
+/** Decisions in the AI SDK's chat protocol. */
 
 import type { DecisionBody, Request } from "../shared/types";
 import type { Call } from "./parts";
@@ -9,9 +9,9 @@ export type Words =
   | { say: "error"; errorText: string };
 
 /**
- * How a decision is said over the chat, so that the same response brings what follows, word by word.
- * Nothing where it cannot be said there, or where the card showed something else than the chat has:
- * then the request's own route is used, which checks what was seen.
+ * The chat message for a decision, whose response streams what follows. Null if the chat protocol cannot
+ * express the decision, or if the card showed another revision than the chat has. The decision then goes
+ * to the request's own route, which checks the digest that was seen.
  */
 export function wordsFor(call: Call, request: Request, decision: DecisionBody): Words | null {
   if (decision.grant || request.id !== call.id) return null;
@@ -35,7 +35,7 @@ function confirmed(id: string, request: Request, decision: DecisionBody): Words 
     case "respond":
       return { say: "approval", id, approved: true, body: { answers: { [id]: decision.value } } };
     case "edit":
-      // The chat puts an edit over the old arguments, so it cannot take one of them away.
+      // The chat merges an edit into the old arguments, so it cannot remove one of them.
       return Object.keys(request.args).every((name) => name in (decision.args ?? {}))
         ? { say: "approval", id, approved: true, body: { edits: { [id]: decision.args } } }
         : null;

@@ -13,7 +13,7 @@ import { visible } from "../shared/visible";
 import { Filters } from "./Filters";
 import { CLOSED, FILTERS } from "./choices";
 
-/** Requests that are no longer open: those asked last come first. */
+/** Closed requests, newest first. */
 export function Decisions(): ReactElement {
   const [query, setQuery] = useQuery();
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
@@ -31,19 +31,19 @@ export function Decisions(): ReactElement {
     <>
       <Filters />
       <Listed
-        what="The history"
+        what="history"
         pages={pages}
         heads={["Request", "Outcome", "By", "Channel", "Assurance", "Asked"]}
         testid="history"
         empty={
           filtered ? (
             <Empty icon="filter" title="No requests match these filters">
-              <Button onClick={clear}>Clear the filters</Button>
+              <Button onClick={clear}>Clear filters</Button>
             </Empty>
           ) : (
-            <Empty icon="inbox" title="Nothing has been decided yet">
+            <Empty icon="inbox" title="No decisions yet">
               <p className="muted">
-                What waits is in the <Link to="/inbox">inbox</Link>.
+                Pending requests are in the <Link to="/inbox">inbox</Link>.
               </p>
             </Empty>
           )
@@ -71,7 +71,7 @@ function Row({ request }: { request: Request }): ReactElement {
         {decision?.message && <p className="message-line wrap">{visible(decision.message)}</p>}
       </td>
       <td className="wrap who" data-label="By">
-        {decision ? visible(decision.by) : <span className="muted">nobody</span>}
+        {decision ? visible(decision.by) : <span className="muted">–</span>}
       </td>
       <td data-label="Channel">{decision ? visible(decision.channel) : <span className="muted">–</span>}</td>
       <td data-label="Assurance">{decision ? <Tag>{visible(decision.assurance)}</Tag> : <span className="muted">–</span>}</td>

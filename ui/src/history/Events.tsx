@@ -12,19 +12,19 @@ import { visible } from "../shared/visible";
 
 const PAGE = 100;
 
-/** Every fact, the newest first, with the hash that ties it to the one before. */
+/** All events, newest first, each with the hash that chains it to the previous one. */
 export function Events(): ReactElement {
   const pages = usePages<AuditRow>(
     "audit",
     (row) => row.cursor,
     (after, signal) => api.audit({ order: "newest", after, limit: PAGE }, signal),
   );
-  if (pages.error && pages.items.length === 0) return <Failed what="The record" error={pages.error} retry={pages.reload} />;
+  if (pages.error && pages.items.length === 0) return <Failed what="the audit log" error={pages.error} retry={pages.reload} />;
   if (pages.loading) return <Skeleton rows={8} label="Loading the audit log" />;
-  if (pages.items.length === 0) return <Empty icon="shield" title="Nothing has happened yet" />;
+  if (pages.items.length === 0) return <Empty icon="shield" title="No events yet" />;
   return (
     <>
-      <p className="muted small events-note">Newest first. Open a row to see the event.</p>
+      <p className="muted small events-note">Newest first. Open an event to see its details.</p>
       <ol className="card events" data-testid="events">
         {pages.items.map((row) => (
           <EventRow key={row.cursor} row={row} />
@@ -33,11 +33,11 @@ export function Events(): ReactElement {
       <div className="more">
         {pages.more ? (
           <Button onClick={pages.loadMore} disabled={pages.busy}>
-            {pages.busy ? "Loading…" : "Show earlier facts"}
+            {pages.busy ? "Loading…" : "Show older events"}
           </Button>
         ) : (
           <Button tone="ghost" onClick={pages.reload}>
-            That is all. Look again
+            No more events. Refresh
           </Button>
         )}
       </div>
@@ -75,7 +75,7 @@ function EventRow({ row }: { row: AuditRow }): ReactElement {
             </dd>
             <dt>Thread</dt>
             <dd>
-              <code className="wrap">{visible(row.thread)}</code> · fact {row.seq}
+              <code className="wrap">{visible(row.thread)}</code> · event {row.seq}
             </dd>
             {row.run && (
               <>

@@ -5,7 +5,7 @@ import { useResource } from "../shared/resource";
 import { useQuery } from "../shared/router";
 import { CLOSED, KINDS } from "./choices";
 
-/** One row of narrow fields; each is a part of the address, so that a view can be shared as a link. */
+/** The filters are kept in the URL, so that a view can be shared as a link. */
 export function Filters(): ReactElement {
   const [query, setQuery] = useQuery();
   const agents = useResource("agents", api.agents).data?.items ?? [];
@@ -38,8 +38,8 @@ function Words(): ReactElement {
   return (
     <input
       type="search"
-      aria-label="Words in tool, agent, description or id"
-      placeholder="Words, or an id"
+      aria-label="Search tool, agent, description or ID"
+      placeholder="Search text or ID"
       value={text}
       onChange={(event) => setText(event.target.value)}
     />

@@ -6,7 +6,6 @@ import { Events } from "./Events";
 import { Record } from "./Record";
 import "./history.css";
 
-/** What was decided and by whom, every fact behind it, and whether the record is whole. */
 export default function HistoryPage(): ReactElement {
   const [query, setQuery] = useQuery();
   const tab = query.get("tab") === "events" ? "events" : "decisions";

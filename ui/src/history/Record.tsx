@@ -8,7 +8,7 @@ import type { Verification } from "../shared/types";
 
 type Result = { at: number; found?: Verification; error?: ApiError };
 
-/** The record proves itself: every fact is tied to the one before, and this reads all of it. */
+/** Verifies the audit log: the server reads every event and checks the chains and seals. */
 export function Record(): ReactElement {
   const [busy, setBusy] = useState(false);
   const [result, setResult] = useState<Result | null>(null);
@@ -27,29 +27,29 @@ export function Record(): ReactElement {
       <div className="record-head">
         <Icon name="shield" size={20} />
         <div className="record-words">
-          <h2 id="record">The record</h2>
-          <p className="muted">Each event is chained to the one before it. The check reads them all and names any that are broken, missing or cut off.</p>
+          <h2 id="record">Audit log</h2>
+          <p className="muted">Each event is chained to the one before it. Verification reads every event and reports any that are changed or missing.</p>
         </div>
         <Button onClick={() => void check()} disabled={busy}>
-          {busy ? "Checking…" : result ? "Check again" : "Check the record"}
+          {busy ? "Verifying…" : result ? "Verify again" : "Verify audit log"}
         </Button>
       </div>
       <div role="status" data-testid="verification">
         {result?.error && (
-          <Notice tone="bad" title="The check failed">
+          <Notice tone="bad" title="Could not verify the audit log">
             <p>{result.error.message}</p>
           </Notice>
         )}
         {result?.found?.ok && (
           <Notice tone="good" title="The audit log is intact">
             <p>
-              {count(result.found.events, "event")} in {count(result.found.threads, "thread")}, {count(result.found.seals, "seal")}; checked at{" "}
+              {count(result.found.events, "event")} in {count(result.found.threads, "thread")}, {count(result.found.seals, "seal")}; verified at{" "}
               {clock(result.at)}.
             </p>
           </Notice>
         )}
         {result?.found && !result.found.ok && (
-          <Notice tone="bad" title={`The audit log has problems: ${count(result.found.problems.length, "problem")}`}>
+          <Notice tone="bad" title={`The audit log has ${count(result.found.problems.length, "problem")}`}>
             <ul className="record-problems">
               {result.found.problems.map((problem, index) => (
                 <li key={index} className="wrap">
@@ -58,8 +58,8 @@ export function Record(): ReactElement {
               ))}
             </ul>
             <p>
-              Stop approving until it is known why. <code>sayso audit verify</code> in a terminal says the same, and{" "}
-              <code>sayso audit export</code> keeps what is there.
+              Stop approving until you know the cause. <code>sayso audit verify</code> reports the same in a terminal, and{" "}
+              <code>sayso audit export</code> saves the log as it is now.
             </p>
           </Notice>
         )}

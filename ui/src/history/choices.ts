@@ -1,5 +1,3 @@
-/** What the history can be narrowed to; the address bar holds it. */
-
 export const FILTERS = ["status", "kind", "agent", "tool", "q"] as const;
 
 export const CLOSED = [

@@ -22,11 +22,11 @@ import { useMedia } from "./useMedia";
 
 interface Props {
   id: string;
-  /** What the list knows already; drawn until the rest is there. */
+  /** The request from the list, shown until its details are loaded. */
   cached: Request | undefined;
   back: string;
   phone: boolean;
-  /** Whether the focus was sent here on purpose. */
+  /** Whether the user opened the request with Enter, so that the focus moves here. */
   entering: { current: boolean };
   onDecided: (request: Request) => void;
   onRead: (request: Request) => void;
@@ -34,10 +34,10 @@ interface Props {
 
 const RAIL = "sayso.rail";
 
-/** Nobody's focus is taken when the page has only just been loaded. */
+/** False until the first request is shown: the focus must not move right after the page has loaded. */
 let settled = false;
 
-/** What was revealed stays revealed as long as it is the same revision; all else is taken fresh. */
+/** Keep revealed values while the revision is the same; take everything else from `fresh`. */
 function keepRevealed(fresh: RequestDetail, revealed: RequestDetail | null): RequestDetail {
   if (!revealed || revealed.revision !== fresh.revision || !fresh.masked) return fresh;
   const { args, original, preview, question, risk, digest, masked, shown, decision, execution } = revealed;
@@ -67,7 +67,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
     if (read.data) onRead(read.data);
   }, [read.data]);
   useEffect(() => {
-    // Never on a button: the heading is where reading starts. Rows keep the focus while one walks the list.
+    // Focus the heading, never a button. While the user moves through the list, the focus stays on its rows.
     const inList = document.activeElement?.closest(".inbox-list");
     const wanted = settled && (!inList || phone || entering.current);
     if (there && wanted) heading.current?.focus({ preventScroll: true });
@@ -81,7 +81,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
       return (
         <main className="inbox-detail">
           <Empty icon="search" title="Request not found">
-            <p className="muted">It may be for someone else, or the link is wrong.</p>
+            <p className="muted">It may be for someone else, or the link may be wrong.</p>
             <Link to={back}>Back to the inbox</Link>
           </Empty>
         </main>
@@ -90,9 +90,9 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
     return (
       <main className="inbox-detail">
         {read.error ? (
-          <Failed what="The request" error={read.error} retry={read.reload} />
+          <Failed what="the request" error={read.error} retry={read.reload} />
         ) : (
-          <Skeleton rows={8} label="Loading the request" />
+          <Skeleton rows={8} label="Loading request" />
         )}
       </main>
     );
@@ -137,8 +137,8 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
           <div className="detail-conflict" role="alert" data-testid="conflict">
             <Notice tone="warn">
               <p>
-                <DecisionLine decision={request.decision} mine={request.decision.by === me.name} />, elsewhere, while
-                this was open here.
+                <DecisionLine decision={request.decision} mine={request.decision.by === me.name} /> somewhere else
+                while you had it open here.
               </p>
             </Notice>
           </div>
@@ -181,7 +181,7 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
       </div>
       {request.requester && (
         <div>
-          <dt>For</dt>
+          <dt>Requester</dt>
           <dd>{request.shown.requester ?? request.requester}</dd>
         </div>
       )}
@@ -196,9 +196,7 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
           <dt>Expires</dt>
           <dd>
             <Countdown until={request.expires_at} always />
-            <span className="muted">
-              {request.policy?.on_expiry === "approve" ? ". Approved automatically after that." : ". Won't run after that."}
-            </span>
+            <span className="muted">. Won't run after that.</span>
           </dd>
         </div>
       )}
@@ -214,7 +212,7 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
   );
 }
 
-/** What is needed to look a request up or to prove it, and not to decide it. */
+/** Identifiers that are not needed to decide. */
 function Ids({ request }: { request: RequestDetail }): ReactElement {
   return (
     <details className="ids">
@@ -232,7 +230,7 @@ function Ids({ request }: { request: RequestDetail }): ReactElement {
           <dt>Request</dt>
           <dd>
             <span className="mono">{request.id}</span>
-            <CopyButton text={request.id} label="Copy the request id" />
+            <CopyButton text={request.id} label="Copy request ID" />
           </dd>
         </div>
         {request.digest && (
@@ -242,7 +240,7 @@ function Ids({ request }: { request: RequestDetail }): ReactElement {
               <span className="mono" title={request.digest}>
                 {request.digest.slice(0, 12)}
               </span>
-              <CopyButton text={request.digest} label="Copy the whole digest" />
+              <CopyButton text={request.digest} label="Copy full digest" />
             </dd>
           </div>
         )}

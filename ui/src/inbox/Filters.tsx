@@ -57,14 +57,14 @@ function Choice({ name, label, value, options }: {
 interface Props {
   query: URLSearchParams;
   sort: Sort;
-  /** What there is to choose from, counted by the server. */
+  /** The available values with their counts, from the server. */
   values: FilterValues | undefined;
 }
 
 export function Filters({ query, sort, values }: Props): ReactElement {
   const counted = (name: keyof FilterValues, words: Record<string, string> = {}): Choosable[] =>
     (values?.[name] ?? []).map(({ value, count }) => ({ value, word: words[value] ?? visible(value), count }));
-  // With one agent there is nothing to choose.
+  // A filter with a single value is hidden unless it is set.
   const several = (name: keyof FilterValues) => value(name) !== "" || (values?.[name].length ?? 2) > 1;
   const value = (name: string) => query.get(name) ?? "";
   const active = FILTERS.some((name) => value(name) !== "");

@@ -47,7 +47,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   );
   const phone = useMedia("(max-width: 820px)");
   const [folded, fold] = useFolding();
-  /** A row was opened with Enter, so the focus goes with it; a click or j and k leave it in the list. */
+  /** Set when a row is opened with Enter, which moves the focus to the request. A click, j and k leave it in the list. */
   const entering = useRef(false);
   const [bulk, setBulk] = useState<{ requests: Request[]; count: number } | null>(null);
   const [wish, setWish] = useState<Wish | null>(null);
@@ -59,14 +59,14 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
     navigate(to ? `/inbox/${to}${search}` : `/inbox${search}`, { replace });
   const focusRow = (row: string) => setWish((old) => ({ id: row, turn: (old?.turn ?? 0) + 1 }));
 
-  // On a phone the list is the page, until a request is opened.
+  // On a phone, the list is the whole page until a request is opened.
   const alone = phone && !id;
   const ListTag = alone ? "main" : "section";
   useEffect(() => {
     document.title = inbox.count ? `(${thousands(inbox.count)}) Inbox · Sayso` : "Inbox · Sayso";
   }, [inbox.count]);
 
-  /** Go to the next request in a direction: a folded group opens, and unread rows are read first. */
+  /** Go to the next or previous request. Unfolds a group and loads rows if needed. */
   const move = async (by: 1 | -1) => {
     const at = (document.activeElement as HTMLElement | null)?.dataset.row;
     const here = entries.some((entry) => entry.type === "row" && entry.key === at) ? at : id;
@@ -130,7 +130,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
           </button>
         )}
         {inbox.error ? (
-          <Failed what="The inbox" error={inbox.error} retry={inbox.reload} />
+          <Failed what="the inbox" error={inbox.error} retry={inbox.reload} />
         ) : inbox.loading && empty ? (
           <Skeleton rows={6} label="Loading requests" />
         ) : empty ? (

@@ -1,4 +1,4 @@
-/** The list, windowed: only the lines on the screen are in the page, however many there are. */
+/** The list of requests, virtualized: only the lines on the screen are in the DOM. */
 
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
@@ -14,7 +14,7 @@ import { Row } from "./Row";
 const ROW = 62;
 const HEAD = 41;
 
-/** Ask for the focus on a row, wherever it is; `turn` tells two wishes for the same row apart. */
+/** A row to scroll to and focus. `turn` makes a repeated request for the same row a new one. */
 export interface Wish {
   id: string;
   turn: number;
@@ -31,7 +31,7 @@ interface Props {
   onKeyDown: (event: KeyboardEvent) => void;
 }
 
-/** Which groups are folded: as people left them, else by their size. */
+/** Which groups are folded: as the user left them, else by size. */
 export function useFolding(): [(key: string, count: number) => boolean, Props["onFold"]] {
   const [chosen, setChosen] = useState<Record<string, boolean>>({});
   return [
@@ -111,7 +111,7 @@ export function List({ entries, current, wish, search, onFold, onBulk, onMore, o
   );
 }
 
-/** Unread rows: read as soon as they come near the screen. */
+/** Placeholder for rows that are not loaded. Loads them when it is rendered, near the screen. */
 function More({ group, onMore }: { group: RequestGroup; onMore: Props["onMore"] }): ReactElement {
   useEffect(() => onMore(group));
   return (

@@ -1,4 +1,4 @@
-/** What the inbox says when no request is open, or when there is none. */
+/** The inbox without a selected request, and its empty states. */
 
 import { useState, type ReactElement } from "react";
 import { Button } from "../shared/components/Button";
@@ -17,7 +17,7 @@ import { visible } from "../shared/visible";
 import { clearFilters, FILTERS } from "./Filters";
 
 interface Props {
-  /** How many are known to wait; nothing while they are being read. */
+  /** The number of pending requests; null while they are loading. */
   waiting: number | null;
   filtered: boolean;
 }
@@ -33,7 +33,7 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
       <h1>{heading(waiting, filtered)}</h1>
       {waiting !== null && waiting > 0 && (
         <p className="muted">
-          Choose one from the list, or press <kbd>j</kbd>. <kbd>?</kbd> shows all keys.
+          Select one from the list, or press <kbd>j</kbd>. Press <kbd>?</kbd> for all shortcuts.
         </p>
       )}
       {decided && (
@@ -54,7 +54,7 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
         </p>
       )}
       {me.agents > 0 && !me.demo && (
-        <p className="muted">{me.agents === 1 ? "1 agent runs" : `${me.agents} agents run`} on this server.</p>
+        <p className="muted">{me.agents === 1 ? "1 agent" : `${me.agents} agents`} on this server.</p>
       )}
       {me.demo ? <DemoHint /> : never && <Connect />}
     </div>
@@ -63,7 +63,7 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
 
 function heading(waiting: number | null, filtered: boolean): string {
   if (waiting === null) return "Inbox";
-  if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
+  if (waiting === 0) return filtered ? "No requests match" : "No pending requests";
   return waiting === 1 ? "1 request needs your review" : `${thousands(waiting)} requests need your review`;
 }
 
@@ -75,7 +75,7 @@ const TRY: [string, string][] = [
   ["Start a coding agent", "its hook asks before each edit and command"],
 ];
 
-/** For newcomers to the demo: what to run, and where to look afterwards. */
+/** Examples to run in the demo. */
 function DemoHint(): ReactElement {
   const [running, setRunning] = useState("");
   const run = (words: string) => {
@@ -89,8 +89,8 @@ function DemoHint(): ReactElement {
     <section className="hint card" aria-label="What to try">
       <h2>Try it</h2>
       <p>
-        A scripted agent, without a key or a model. Run an example and its requests appear in the list, or{" "}
-        <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every real execution.
+        The demo agent is scripted and needs no API key or model. Run an example and its requests appear in the list, or{" "}
+        <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every execution.
       </p>
       <ul className="tries">
         {TRY.map(([words, why]) => (
@@ -112,12 +112,12 @@ function DemoHint(): ReactElement {
 function Connect(): ReactElement {
   const lines = [
     "sayso token create my-agent --role agent",
-    "export SAYSO_TOKEN=   # what it printed",
+    "export SAYSO_TOKEN=   # the token it printed",
     `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I continue?"}'`,
   ];
   return (
-    <section className="hint card" aria-label="Connect a first agent">
-      <h2>Connect a first agent</h2>
+    <section className="hint card" aria-label="Connect your first agent">
+      <h2>Connect your first agent</h2>
       <p>Agents started with this server appear here automatically. Others send requests over HTTP:</p>
       <ol className="connect">
         {lines.map((line) => (
@@ -133,7 +133,7 @@ function Connect(): ReactElement {
 
 export function NothingWaits(): ReactElement {
   return (
-    <Empty icon="check" title="Nothing is waiting.">
+    <Empty icon="check" title="No pending requests">
       <p className="muted">New requests appear here automatically.</p>
     </Empty>
   );
@@ -143,12 +143,14 @@ export function FilteredEmpty({ query }: { query: URLSearchParams }): ReactEleme
   const active = FILTERS.filter((name) => query.get(name)).map((name) =>
     name === "q"
       ? `“${visible(query.get("q")!)}”`
-      : name === "mine" || name === "expiring"
-        ? name
-        : `${name} ${visible(query.get(name)!)}`,
+      : name === "mine"
+        ? "mine"
+        : name === "expiring"
+          ? "expiring soon"
+          : `${name} ${visible(query.get(name)!)}`,
   );
   return (
-    <Empty icon="search" title="No requests match.">
+    <Empty icon="search" title="No requests match">
       <p className="muted">Filters: {active.join(", ")}.</p>
       <Button onClick={clearFilters}>Clear filters</Button>
     </Empty>

@@ -1,4 +1,4 @@
-/** Context beside the request: why it was asked, what was said, how like calls went, what has happened. */
+/** Context of a request: policy, conversation, similar calls, timeline. */
 
 import { useEffect, useRef, type ReactElement, type ReactNode } from "react";
 import { StatusBadge } from "../shared/components/Badge";
@@ -26,18 +26,18 @@ export function Rail({ request, loading }: { request: RequestDetail; loading: bo
         <Why request={request} />
       </Part>
       {request.quorum > 1 && (
-        <Part title="Approvals so far">
+        <Part title="Approvals">
           <Votes request={request} />
         </Part>
       )}
-      {loading && !conversation && <Skeleton rows={4} label="Loading the context" />}
+      {loading && !conversation && <Skeleton rows={4} label="Loading context" />}
       {conversation && conversation.length > 0 && (
         <Part title="Conversation">
           <Conversation turns={conversation} />
         </Part>
       )}
       {like && request.tool && (
-        <Part title="Calls like this">
+        <Part title="Similar calls">
           <Likes like={like} />
         </Part>
       )}
@@ -57,12 +57,12 @@ function Why({ request }: { request: RequestDetail }): ReactElement {
       <div>
         <dt>Rule</dt>
         <dd>
-          {request.rule ? <code className="wrap">{visible(request.rule)}</code> : "The tool itself asks for approval"}
+          {request.rule ? <code className="wrap">{visible(request.rule)}</code> : "The tool requires approval"}
         </dd>
       </div>
       {policy?.description && policy.description !== request.shown.description && (
         <div>
-          <dt>Says</dt>
+          <dt>About</dt>
           <dd className="wrap">{policy.description}</dd>
         </div>
       )}
@@ -74,7 +74,7 @@ function Why({ request }: { request: RequestDetail }): ReactElement {
       )}
       {reviewers.length > 0 && (
         <div>
-          <dt>For</dt>
+          <dt>Reviewers</dt>
           <dd>{reviewers.map((name) => visible(name.replace(/^group:/, "group "))).join(", ")}</dd>
         </div>
       )}
@@ -96,13 +96,13 @@ function Votes({ request }: { request: RequestDetail }): ReactElement {
     <ul className="votes">
       {request.votes.map((vote) => (
         <li key={vote.by}>
-          <strong>{visible(vote.by)}</strong> agreed <Age at={vote.at} />{" "}
+          <strong>{visible(vote.by)}</strong> approved <Age at={vote.at} />{" "}
           <span className="muted">({vote.assurance})</span>
         </li>
       ))}
       {request.status === "pending" && missing > 0 && (
         <li className="muted">
-          {missing === 1 ? "One more person has to agree" : `${missing} more people have to agree`}
+          {missing === 1 ? "1 more approval is needed" : `${missing} more approvals are needed`}
         </li>
       )}
     </ul>
@@ -120,17 +120,17 @@ const WHO: Record<string, string> = {
 function Conversation({ turns }: { turns: Turn[] }): ReactElement {
   const box = useRef<HTMLOListElement>(null);
   useEffect(() => {
-    // The end of the conversation is what led here.
+    // Show the latest messages, which led to the request.
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [turns.length]);
   return (
-    <ol className="rail-turns" ref={box} tabIndex={0} aria-label="The last messages">
+    <ol className="rail-turns" ref={box} tabIndex={0} aria-label="Latest messages">
       {turns.map((turn) => (
         <li key={turn.seq} className={turn.current ? "rail-turn rail-turn-current" : "rail-turn"}>
           <p className="rail-turn-who">
             {WHO[turn.role] ?? turn.role}
             {turn.name && <span className="mono"> {turn.name}</span>}
-            {turn.current && <span className="rail-turn-mark">asked here</span>}
+            {turn.current && <span className="rail-turn-mark">this request</span>}
           </p>
           {turn.text && <p className="wrap">{turn.text}</p>}
           {turn.calls?.map((call) => (
@@ -155,7 +155,7 @@ function Likes({ like }: { like: Like }): ReactElement {
   if (told.length === 0) return <p className="muted">This agent has not called this tool before.</p>;
   return (
     <>
-      <p>{told.map(([word, count]) => `${word} ${count}×`).join(", ")}</p>
+      <p>{told.map(([word, count]) => `${count} ${word}`).join(", ")}</p>
       <ul className="likes">
         {like.recent.map((each) => (
           <li key={each.id}>

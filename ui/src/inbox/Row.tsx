@@ -5,7 +5,7 @@ import { showsRisk, toolName } from "../shared/decision/values";
 import { Link } from "../shared/router";
 import type { Request } from "../shared/types";
 
-/** Yeses so far: filled dots of all that are needed. */
+/** One dot per required approval, filled for those given. */
 export function QuorumDots({ request }: { request: Request }): ReactElement | null {
   if (request.quorum < 2) return null;
   const have = Math.min(request.votes.length, request.quorum);
@@ -26,7 +26,7 @@ interface Props {
   request: Request;
   to: string;
   current: boolean;
-  /** One row of the list is in the tab order; arrows move which. */
+  /** Whether this row is the one in the tab order; the arrow keys move between rows. */
   reachable: boolean;
   onFocus: () => void;
 }

@@ -25,13 +25,13 @@ describe("sorted", () => {
   const e = aGroup({ tool: "e", oldest_at: at(9), kind: "in_doubt" });
   const all = [a, b, c, d, e];
 
-  it("puts what ends first before what never ends, then goes by risk, then by age", () => {
+  it("sorts by expiry, then by risk, then by age", () => {
     expect(tools(sorted(all, "expiring"))).toBe("edcba");
   });
 
-  it("goes by risk, then by end", () => expect(tools(sorted(all, "risk"))).toBe("ebdca"));
-  it("goes by age", () => expect(tools(sorted(all, "age"))).toBe("eabcd"));
-  it("leaves its input alone", () => {
+  it("sorts by risk, then by expiry", () => expect(tools(sorted(all, "risk"))).toBe("ebdca"));
+  it("sorts by age", () => expect(tools(sorted(all, "age"))).toBe("eabcd"));
+  it("does not change its input", () => {
     sorted(all, "expiring");
     expect(tools(all)).toBe("abcde");
   });
@@ -42,18 +42,18 @@ describe("isBeyond", () => {
   const sooner = aRequest({ id: "n", created_at: at(9), expires_at: at(20) });
   const never = aRequest({ id: "o", created_at: at(1), expires_at: null });
 
-  it("goes by the end, then by age", () => {
+  it("compares expiry, then age", () => {
     expect(isBeyond(sooner, last, "expiring")).toBe(false);
     expect(isBeyond(never, last, "expiring")).toBe(true);
     expect(isBeyond({ ...last, id: "p", created_at: at(6) }, last, "expiring")).toBe(true);
   });
 
-  it("goes by age alone in that order", () => {
+  it("compares only age in that order", () => {
     expect(isBeyond(sooner, last, "age")).toBe(true);
     expect(isBeyond(never, last, "age")).toBe(false);
   });
 
-  it("takes everything as unread where nothing was read", () => expect(isBeyond(never, undefined, "age")).toBe(true));
+  it("is true if nothing was loaded", () => expect(isBeyond(never, undefined, "age")).toBe(true));
 });
 
 describe("entriesOf", () => {
@@ -67,12 +67,12 @@ describe("entriesOf", () => {
   const folded = (_: string, count: number) => count > 4;
   const lines = entriesOf([many, few, one], of, folded);
 
-  it("folds what is many, shows what is few, and asks for what was not read", () => {
+  it("folds large groups, and adds a line for rows that are not loaded", () => {
     expect(lines.map((line) => line.type)).toEqual(["group", "group", "row", "row", "more"]);
     expect(entriesOf([many], of, () => false).map((line) => line.type)).toEqual(["group", "row", "more"]);
   });
 
-  it("walks into folded groups and unread rows, past the heads of open ones", () => {
+  it("stops at folded groups and rows to load, and skips the heads of open groups", () => {
     expect(step(lines, undefined, 1)).toMatchObject({ type: "group", group: many });
     expect(step(lines, "f1", 1)).toMatchObject({ key: "f2" });
     expect(step(lines, "f2", 1)).toMatchObject({ type: "more", group: one });
@@ -85,18 +85,18 @@ describe("entriesOf", () => {
 describe("aloneBecause", () => {
   it.each([
     [{ masked: true }, /masked/],
-    [{ quorum: 2 }, /several people/],
+    [{ quorum: 2 }, /several approvals/],
     [{ can: [] as Request["can"], why_not: "no" }, /no/],
     [{ args: { body: "x\n".repeat(99) } }, /long value/],
-  ])("keeps %j out of a bulk yes", (over, why) => expect(aloneBecause(aRequest(over))).toMatch(why));
+  ])("excludes %j", (over, why) => expect(aloneBecause(aRequest(over))).toMatch(why));
 
-  it("lets plain requests in", () => expect(aloneBecause(aRequest())).toBe(""));
+  it("is empty for a plain request", () => expect(aloneBecause(aRequest())).toBe(""));
 });
 
 describe("moving", () => {
   const list = ["a", "b", "c"].map((id) => aRequest({ id }));
 
-  it("goes on to the next that waits, else back", () => {
+  it("goes to the next pending request, else to the previous one", () => {
     expect(nextAfter(list, "a")).toBe("b");
     expect(nextAfter(list, "c")).toBe("b");
     expect(nextAfter([list[0]!, aRequest({ id: "b", status: "rejected" }), list[2]!], "a")).toBe("c");

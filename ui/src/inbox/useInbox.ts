@@ -1,6 +1,7 @@
 /**
- * The list: groups with exact counts from the server, and the rows of each as far as they were read.
- * The feed keeps it true, and nothing moves under the cursor: what is new waits behind a pill.
+ * The request list: groups with exact counts from the server, and the rows loaded so far. The live feed
+ * keeps it up to date without moving rows under the cursor: new requests are only counted until the
+ * user loads them with the "new" button.
  */
 
 import { useCallback, useEffect, useRef, useState } from "react";
@@ -10,19 +11,19 @@ import type { FilterValues, Groups, Page, Request, RequestGroup } from "../share
 import { groupKey, groupOf, isBeyond, keyOf, sorted, type Rows, type Sort } from "./order";
 
 const PAGE = 100;
-/** How many vanished rows are looked up, so that they can say how they ended. */
+/** The most rows to look up when they are no longer pending, to show how they ended. */
 const LOOKED_UP = 10;
-/** A list that was read while a decision was on its way may still hold what was decided. */
+/** Milliseconds in which a decided request is ignored in lists, which may have been read before the decision. */
 const STALE = 5_000;
 const NONE: Rows = { items: [], next: null, more: false };
 
 interface InboxState {
   groups: RequestGroup[];
   rows: Record<string, Rows>;
-  /** How many requests match, exactly; the list may show fewer until it is read anew. */
+  /** The exact number of matching requests. The list may show fewer until it is reloaded. */
   count: number;
   values: FilterValues | undefined;
-  /** How many arrived since, and wait behind the pill. */
+  /** New requests that the list does not show yet. */
   arrived: number;
   loading: boolean;
   error: ApiError | undefined;
@@ -30,12 +31,12 @@ interface InboxState {
 
 export interface Inbox extends InboxState {
   rowsOf: (key: string) => Rows;
-  /** Every row that was read, in the order of the list. */
+  /** All loaded rows, in the order of the list. */
   items: Request[];
   reload: () => void;
-  /** Read the next rows of a group; resolves to all that are read then. */
+  /** Load the next rows of a group. Resolves to all its loaded rows. */
   load: (group: RequestGroup) => Promise<Request[]>;
-  /** Decided here: they leave the list. */
+  /** Remove requests that were decided here. */
   remove: (ids: string[]) => void;
   update: (request: Request) => void;
 }
@@ -63,7 +64,7 @@ function isStale(removed: Removed[], fresh: Request): boolean {
   return removed.some(
     ({ request, at }) =>
       request.id === fresh.id &&
-      // The same call may come back, in doubt or asked anew: that is another thing to decide.
+      // The same call may come back in doubt or as a new revision, which needs another decision.
       request.kind === fresh.kind &&
       request.revision === fresh.revision &&
       Date.now() - at < STALE,
@@ -73,8 +74,8 @@ function isStale(removed: Removed[], fresh: Request): boolean {
 type Found = [Groups, Page<Request>];
 
 /**
- * Groups with their rows, from one read. Counts and rows come from two calls, so either may be newer:
- * a row without a group makes one, and a group that counts more than its rows reads the rest.
+ * Groups and their rows. They come from two API calls, so either may be newer: a row without a group
+ * gets one, and a group with a higher count than it has rows loads the rest.
  */
 function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<InboxState, "groups" | "rows" | "count"> {
   const stale = byGroup(page.items.filter((request) => isStale(removed, request)));
@@ -92,7 +93,7 @@ function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<In
   return { groups: sorted(shown, sort), rows, count: shown.reduce((sum, group) => sum + group.count, 0) };
 }
 
-/** Whether the list shows a request to decide, or is about to read one. */
+/** Whether the list shows a pending request, or is about to load one. */
 function showsPending({ rows }: InboxState): boolean {
   return Object.values(rows).some(({ items, more }) => more || items.some(({ status }) => status === "pending"));
 }
@@ -106,7 +107,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
   latest.current.key = key;
   const { sort: _, ...filters } = query;
 
-  /** Read, and change the state to what `next` returns; a read that began before the one shown is dropped. */
+  /** Load, and apply the change that `next` returns. Dropped if a load that started later has been applied. */
   const read = async (next: (found: Found) => Promise<(old: InboxState) => InboxState>, signal?: AbortSignal) => {
     const asked = ++latest.current.asked;
     const mine = latest.current.key;
@@ -118,7 +119,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
       latest.current.shown = asked;
       setState(change);
     } catch (problem) {
-      // A list that is on the screen stays there, unless another one was asked for.
+      // Keep the shown list, unless another one was requested.
       const fails = (old: InboxState) => old.loading || old.groups.length === 0;
       if (!isOld()) setState((old) => (fails(old) ? { ...old, loading: false, error: asError(problem) } : old));
     }
@@ -143,7 +144,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
       const ends = await endsOf(latest.current.state, found[1], sort);
       return (old) => {
         const next = merged(old, found, ends, sort, latest.current.removed);
-        // Nothing is under the cursor in an empty list, so arrivals may show at once.
+        // In an empty list nothing can move under the cursor, so new requests are shown at once.
         const keeps = !old.loading && next.count > 0 && (showsPending(next) || showsPending(old));
         return keeps ? next : anew(found);
       };
@@ -228,7 +229,7 @@ function mapped(rows: Record<string, Rows>, change: (items: Request[]) => Reques
   return Object.fromEntries(Object.entries(rows).map(([key, each]) => [key, { ...each, items: change(each.items) }]));
 }
 
-/** Look up some of the shown rows that are no longer pending, so that they can say how they ended. */
+/** Read some of the shown rows that are no longer pending, to show how they ended. */
 async function endsOf(state: InboxState, page: Page<Request>, sort: Sort): Promise<Request[]> {
   const waiting = new Set(page.items.map((request) => request.id));
   const last = page.next === null ? undefined : page.items.at(-1);
@@ -240,7 +241,7 @@ async function endsOf(state: InboxState, page: Page<Request>, sort: Sort): Promi
   return found.filter((request) => request !== null);
 }
 
-/** Fresh facts into the shown order; rows that are gone stay where they are until the list is read anew. */
+/** Update the shown rows and counts in place. Closed rows stay until the list is reloaded. */
 function merged(
   old: InboxState,
   [counted, page]: Found,

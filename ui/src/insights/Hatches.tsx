@@ -1,6 +1,6 @@
 import type { ReactElement } from "react";
 
-/** Stripes, so that marks differ without their colours; once for all pictures of the page. */
+/** Stripe patterns that tell bars apart without colour. Defined once for all plots of the page. */
 export function Hatches(): ReactElement {
   return (
     <svg className="sr-only" width="0" height="0" aria-hidden="true" focusable="false">

@@ -14,11 +14,10 @@ import { Bars, PerDay, Tools } from "./plots";
 import "./insights.css";
 
 const RANGES = [7, 30, 90];
-/** Above this share of yeses in under three seconds, people no longer read. */
+/** If a larger share of approvals takes less than three seconds, reviewers are probably not reading. */
 const TIRED = 0.25;
 const ENOUGH = 8;
 
-/** How deciding goes: how long it takes, how much there is, and whether people still read. */
 export default function InsightsPage(): ReactElement {
   const [query, setQuery] = useQuery();
   const wanted = Number(query.get("days"));
@@ -43,7 +42,7 @@ export default function InsightsPage(): ReactElement {
         </div>
       </div>
       {stats.error && !stats.data ? (
-        <Failed what="The figures" error={stats.error} retry={stats.reload} />
+        <Failed what="statistics" error={stats.error} retry={stats.reload} />
       ) : stats.data ? (
         <Figures stats={stats.data} days={days} />
       ) : (
@@ -58,8 +57,8 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
   const asked = stats.per_day.reduce((sum, day) => sum + day.asked, 0);
   if (asked === 0 && open.count === 0 && decided.count === 0) {
     return (
-      <Empty icon="clock" title={`Nothing was asked in the last ${days} days`}>
-        <p className="muted">Statistics appear here once agents ask and people decide.</p>
+      <Empty icon="clock" title={`No requests in the last ${days} days`}>
+        <p className="muted">Statistics appear here once there are requests.</p>
       </Empty>
     );
   }
@@ -68,8 +67,8 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
   return (
     <>
       {hasty > TIRED && yeses >= ENOUGH && (
-        <Notice tone="warn" title={`${percent(hasty, 1)} of the yeses came in under three seconds`}>
-          <p>Nobody reads that fast. Ask less often for what is always approved, or ask for more than one person.</p>
+        <Notice tone="warn" title={`${percent(hasty, 1)} of approvals took less than 3 seconds`}>
+          <p>Reviewers may not be reading the requests. Consider allowing calls that are always approved, or requiring more than one approval.</p>
         </Notice>
       )}
       <dl className="tiles">
@@ -79,7 +78,7 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
               oldest <Age at={open.oldest_at} />
             </>
           ) : (
-            "nothing waits"
+            "no open requests"
           )}
         </Tile>
         <Tile name="Decided" value={decided.count}>
@@ -89,13 +88,13 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
           to a decision
         </Tile>
         <Tile name="95th percentile" value={span(decided.p95_seconds)}>
-          1 in 20 was slower
+          1 in 20 took longer
         </Tile>
-        <Tile name="Yes in under 3 s" value={decided.under_three_seconds} tone={hasty > TIRED && yeses >= ENOUGH ? "warn" : undefined}>
-          {percent(decided.under_three_seconds, yeses)} of the yeses
+        <Tile name="Approved in under 3 s" value={decided.under_three_seconds} tone={hasty > TIRED && yeses >= ENOUGH ? "warn" : undefined}>
+          {percent(decided.under_three_seconds, yeses)} of approvals
         </Tile>
         <Tile name="Expired" value={decided.expired} tone={decided.expired > 0 ? "warn" : undefined}>
-          decided by nobody
+          without a decision
         </Tile>
       </dl>
       <Hatches />
@@ -140,7 +139,7 @@ function Reviewers({ rows }: { rows: Stats["reviewers"] }): ReactElement {
           <table className="table">
             <thead>
               <tr>
-                <th scope="col">Who</th>
+                <th scope="col">Reviewer</th>
                 <th scope="col" className="number">
                   Decisions
                 </th>
@@ -148,7 +147,7 @@ function Reviewers({ rows }: { rows: Stats["reviewers"] }): ReactElement {
                   Median
                 </th>
                 <th scope="col" className="number">
-                  Yes in &lt; 3 s
+                  Approved in &lt; 3 s
                 </th>
               </tr>
             </thead>

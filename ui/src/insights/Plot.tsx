@@ -8,7 +8,7 @@ export interface Grid {
 
 interface PlotProps {
   title: string;
-  /** What the picture shows, in a sentence: for those who do not see it. */
+  /** A text alternative for screen readers. */
   said: string;
   table: Grid;
   note?: ReactNode;
@@ -17,7 +17,7 @@ interface PlotProps {
   draw: (width: number) => ReactNode;
 }
 
-/** A picture with its words: a title, a sentence, and the same numbers as a table at a click. */
+/** A plot with a title, a text alternative, and the same numbers as a table. */
 export function Plot({ title, said, table, note, legend, height, draw }: PlotProps): ReactElement {
   const [asTable, setAsTable] = useState(false);
   const [box, width] = useWidth();
@@ -27,7 +27,7 @@ export function Plot({ title, said, table, note, legend, height, draw }: PlotPro
       <figcaption className="plot-head">
         <h2>{title}</h2>
         <Button small tone="ghost" aria-pressed={asTable} onClick={() => setAsTable(!asTable)}>
-          {asTable ? "Show the plot" : "Show as table"}
+          {asTable ? "Show as plot" : "Show as table"}
         </Button>
       </figcaption>
       {note && <p className="muted small plot-note">{note}</p>}
@@ -95,7 +95,7 @@ export function GridTable({ grid, label }: { grid: Grid; label: string }): React
   );
 }
 
-/** The room that there is: text in a picture that is drawn to size stays as large as all other text. */
+/** The available width. Drawing to size, not scaling, keeps the text as large as elsewhere. */
 function useWidth(): [React.RefObject<HTMLDivElement | null>, number] {
   const box = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);

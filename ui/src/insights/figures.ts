@@ -1,6 +1,6 @@
-/** Numbers for people, and the scales that the plots are drawn on. */
+/** Number formatting and scales for the plots. */
 
-/** Round steps from zero to at least `most`: 0, 5, 10, 15. Counts have no halves. */
+/** Round integer steps from zero to at least `most`: 0, 5, 10, 15. */
 export function ticks(most: number, wanted = 4): number[] {
   if (most <= 0) return [0, 1];
   const rough = most / wanted;
@@ -30,19 +30,19 @@ export function percent(part: number, whole: number): string {
   return whole === 0 ? "–" : `${Math.round((100 * part) / whole)} %`;
 }
 
-/** `Nov 15`, from a day as the server writes it. */
+/** `Nov 15`, from an ISO date. */
 export function dayName(day: string): string {
   return new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", timeZone: "UTC" }).format(
     Date.parse(`${day.slice(0, 10)}T00:00:00Z`),
   );
 }
 
-/** Which labels of a crowded axis are written: every nth, counted from the end, where today is. */
+/** On a crowded axis, label every nth item. */
 export function everyNth(count: number, width: number, room = 48): number {
   return Math.max(1, Math.ceil((count * room) / Math.max(1, width)));
 }
 
-/** A rectangle with its upper corners rounded; flat when there is no room for them. */
+/** The path of a column with rounded upper corners, if it is tall enough for them. */
 export function column(x: number, y: number, width: number, height: number, radius = 3): string {
   const r = Math.max(0, Math.min(radius, height, width / 2));
   return `M${x},${y + height}V${y + r}Q${x},${y} ${x + r},${y}H${x + width - r}Q${x + width},${y} ${x + width},${y + r}V${y + height}Z`;

@@ -1,4 +1,4 @@
-/** The plots of the page, drawn by hand: few marks, plain scales, nothing told by colour alone. */
+/** The plots of the page as SVG. None relies on colour alone. */
 
 import type { ReactElement } from "react";
 import type { Stats } from "../shared/types";
@@ -38,7 +38,6 @@ interface BarsProps {
   mark?: string;
 }
 
-/** One column per class. */
 export function Bars({ title, unit, data, note, mark = "bar" }: BarsProps): ReactElement {
   const steps = ticks(Math.max(0, ...data.map((one) => one.count)));
   const height = HEIGHT - TOP - BOTTOM;
@@ -93,7 +92,6 @@ const SERIES = [
   { key: "expired", name: "expired", mark: "bar-expired" },
 ] as const;
 
-/** How much was asked, decided and missed, day by day. */
 export function PerDay({ days }: { days: Stats["per_day"] }): ReactElement {
   const steps = ticks(Math.max(0, ...days.flatMap((day) => [day.asked, day.decided, day.expired])));
   const height = HEIGHT - TOP - BOTTOM;
@@ -147,20 +145,20 @@ const OUTCOMES = [
   { key: "expired", name: "expired", mark: "bar-expired" },
 ] as const;
 
-/** Questions are answered, not approved: a rate would say nothing. */
+/** A dash if nothing was approved or rejected: questions are answered, so they have no rate. */
 function rate(tool: Stats["tools"][number]): string {
   if (tool.rate === null) return "–";
   return tool.approved + tool.edited + tool.rejected === 0 ? "–" : percent(tool.rate, 1);
 }
 
-/** What became of each tool's requests; the number at the end is how many were let through. */
+/** Outcomes per tool, with the share that was approved. */
 export function Tools({ tools }: { tools: Stats["tools"] }): ReactElement {
   const row = 44;
   return (
     <Plot
       title="Approval rate by tool"
-      note="Approved or edited, out of all that was decided."
-      said={tools.map((tool) => `${tool.tool}: ${rate(tool)} of ${tool.asked}`).join(", ") || "Nothing was decided."}
+      note="Approved or edited, as a share of all decisions."
+      said={tools.map((tool) => `${tool.tool}: ${rate(tool)} of ${tool.asked}`).join(", ") || "No decisions."}
       table={{
         head: ["Tool", "Rate", "Asked", "Approved", "Edited", "Answered", "Rejected", "Expired"],
         rows: tools.map((t) => [visible(t.tool), rate(t), t.asked, t.approved, t.edited, t.responded, t.rejected, t.expired]),

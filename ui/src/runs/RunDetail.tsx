@@ -16,7 +16,6 @@ import { RunStatus } from "./RunStatus";
 import { Talk } from "./Talk";
 import { Timeline } from "./Timeline";
 
-/** One run: what was said, what it asked, and every step with who took it. */
 export function RunDetail({ id }: { id: string }): ReactElement {
   const run = useResource(id, (signal) => api.run(id, signal));
   useChanges((events) => {
@@ -33,11 +32,11 @@ export function RunDetail({ id }: { id: string }): ReactElement {
           <p className="muted">It may have been pruned, or the link is incomplete.</p>
         </Empty>
       ) : run.error && !run.data ? (
-        <Failed what="This run" error={run.error} retry={run.reload} />
+        <Failed what="this run" error={run.error} retry={run.reload} />
       ) : run.data ? (
         <Told run={run.data} />
       ) : (
-        <Skeleton rows={8} label="Loading the run" />
+        <Skeleton rows={8} label="Loading run" />
       )}
     </main>
   );
@@ -50,7 +49,7 @@ function Told({ run }: { run: Detail }): ReactElement {
       <header className="run-head">
         <h1>
           <code className="wrap">{visible(run.id)}</code>
-          <CopyButton text={run.id} label="Copy the run's id" />
+          <CopyButton text={run.id} label="Copy run ID" />
         </h1>
         <RunStatus status={run.status} />
       </header>
@@ -60,11 +59,11 @@ function Told({ run }: { run: Detail }): ReactElement {
           <dd>{visible(run.agent)}</dd>
         </div>
         <div>
-          <dt>For</dt>
+          <dt>Requester</dt>
           <dd>{run.requester ? visible(run.requester) : "–"}</dd>
         </div>
         <div>
-          <dt>Began</dt>
+          <dt>Started</dt>
           <dd>
             <Age at={run.created_at} />
           </dd>
@@ -79,8 +78,8 @@ function Told({ run }: { run: Detail }): ReactElement {
         </div>
       </dl>
       {(output || run.stop) && (
-        <section className="card run-output" aria-label="How it ended" data-tone={run.status === "failed" ? "bad" : undefined}>
-          <h2 className="run-ended">{run.status === "failed" ? "Why it failed" : output ? "Last words" : "Why it stopped"}</h2>
+        <section className="card run-output" aria-label="Outcome" data-tone={run.status === "failed" ? "bad" : undefined}>
+          <h2 className="run-ended">{run.status === "failed" ? "Why it failed" : output ? "Output" : "Stop reason"}</h2>
           <p className="wrap">{output || visible(run.stop ?? "")}</p>
         </section>
       )}
@@ -89,7 +88,7 @@ function Told({ run }: { run: Detail }): ReactElement {
           <section aria-labelledby="run-requests">
             <h2 id="run-requests">Requests</h2>
             {run.requests.length === 0 ? (
-              <p className="muted">It made no requests.</p>
+              <p className="muted">No requests.</p>
             ) : (
               <ul className="card run-requests">
                 {run.requests.map((request) => (

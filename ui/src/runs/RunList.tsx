@@ -14,7 +14,7 @@ import { visible } from "../shared/visible";
 import { outputText } from "./output";
 import { RunStatus, STATUSES } from "./RunStatus";
 
-/** Every run, the newest first. */
+/** All runs, newest first. */
 export function RunList(): ReactElement {
   const [query, setQuery] = useQuery();
   const status = STATUSES.some(({ value }) => value === query.get("status")) ? query.get("status") : null;
@@ -50,19 +50,19 @@ export function RunList(): ReactElement {
         </div>
       </div>
       <Listed
-        what="The runs"
+        what="runs"
         pages={pages}
-        heads={["Run", "Status", "Agent", "For", "Began"]}
+        heads={["Run", "Status", "Agent", "Requester", "Started"]}
         testid="runs"
         empty={
           wanted.status || wanted.agent || wanted.thread ? (
             <Empty icon="filter" title="No runs match these filters">
-              <Button onClick={clear}>Clear the filters</Button>
+              <Button onClick={clear}>Clear filters</Button>
             </Empty>
           ) : (
-            <Empty icon="play" title="Nothing has run yet">
+            <Empty icon="play" title="No runs yet">
               <p className="muted">
-                A run starts when someone writes to an agent, for example in the <Link to="/chat">chat</Link>.
+                A run starts when an agent gets a task, for example in the <Link to="/chat">chat</Link>.
               </p>
             </Empty>
           )
@@ -91,17 +91,17 @@ function Row({ run }: { run: Run }): ReactElement {
       <td className="wrap" data-label="Agent">
         {visible(run.agent)}
       </td>
-      <td className="wrap" data-label="For">
+      <td className="wrap" data-label="Requester">
         {run.requester ? visible(run.requester) : <span className="muted">–</span>}
       </td>
-      <td className="nowrap muted" data-label="Began">
+      <td className="nowrap muted" data-label="Started">
         <Age at={run.created_at} />
       </td>
     </tr>
   );
 }
 
-/** The last word of a run, on one line. */
+/** The output or stop reason of a run, or else its thread. */
 function told(run: Run): string {
   return outputText(run.output) || (run.stop ? visible(run.stop) : `Thread ${visible(run.thread)}`);
 }

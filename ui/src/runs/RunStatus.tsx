@@ -11,7 +11,7 @@ const WORDS: Record<string, [string, IconName, string]> = {
 
 export const STATUSES = Object.entries(WORDS).map(([value, [label]]) => ({ value, label }));
 
-/** Icon and word: never colour alone. */
+/** Icon and word, so that the meaning does not depend on colour. */
 export function RunStatus({ status }: { status: string }): ReactElement {
   const [word, icon, tone] = WORDS[status] ?? [status, "clock", "muted"];
   return (

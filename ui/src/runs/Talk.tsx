@@ -4,9 +4,9 @@ import { visible } from "../shared/visible";
 
 const WHO: Record<string, string> = { user: "User", assistant: "Agent", tool: "Result", approval: "Decision", system: "Instructions" };
 
-/** What was said in the thread, as the model has it. Text is text. */
+/** The messages of the thread, as the model sees them. */
 export function Talk({ turns }: { turns: Turn[] }): ReactElement {
-  if (turns.length === 0) return <p className="muted">There are no messages in this thread.</p>;
+  if (turns.length === 0) return <p className="muted">No messages in this thread.</p>;
   return (
     <ol className="card run-talk" data-testid="conversation">
       {turns.map((turn) => (

@@ -8,9 +8,9 @@ import { visible } from "../shared/visible";
 
 type Step = RunDetail["timeline"][number] & { body?: Json };
 
-/** Who did what, and when, from the first step to the last. */
+/** The events of a run, oldest first. */
 export function Timeline({ steps }: { steps: Step[] }): ReactElement {
-  if (steps.length === 0) return <p className="muted">There are no events yet.</p>;
+  if (steps.length === 0) return <p className="muted">No events yet.</p>;
   return (
     <ol className="timeline" data-testid="timeline">
       {steps.map((step, index) => {
@@ -46,7 +46,7 @@ export function Timeline({ steps }: { steps: Step[] }): ReactElement {
   );
 }
 
-/** How long nothing happened before a step, where it was long enough to matter. */
+/** The time since the previous event; empty if it is less than a second. */
 export function between(before: string | undefined, now: string): string {
   if (!before) return "";
   const seconds = (Date.parse(now) - Date.parse(before)) / 1_000;

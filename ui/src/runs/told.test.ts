@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { outputText } from "./output";
 import { between } from "./Timeline";
 
-it("a run's output is a sentence, also when it is stored as JSON", () => {
+it("a run's output is shown as text, also if it is stored as JSON", () => {
   expect(outputText('"Final answer: done."')).toBe("Final answer: done.");
   expect(outputText("Final answer: done.")).toBe("Final answer: done.");
   expect(outputText('{"size":"large"}')).toBe('{"size":"large"}');
@@ -10,7 +10,7 @@ it("a run's output is a sentence, also when it is stored as JSON", () => {
   expect(outputText(null)).toBe("");
 });
 
-it("a pause is told where it was long enough to matter", () => {
+it("a gap of at least a second is shown", () => {
   const at = (second: number) => new Date(second * 1_000).toISOString();
   expect(between(undefined, at(0))).toBe("");
   expect(between(at(0), at(0.4))).toBe("");

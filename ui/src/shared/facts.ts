@@ -1,4 +1,4 @@
-/** What happened, in words: the events of the record as a sentence's verb, with an icon and a tone. */
+/** Labels for events of the audit log: a verb phrase to follow the actor, an icon and a tone. */
 
 import type { IconName } from "./components/Icon";
 import type { Json } from "./types";
@@ -15,44 +15,44 @@ const FACTS: Record<string, [string, IconName, Fact["tone"]]> = {
   asked: ["asked for a decision", "question", "warn"],
   reasked: ["asked again", "question", "warn"],
   revised: ["changed the request", "edit", "off"],
-  voted: ["agreed", "check", "good"],
+  voted: ["voted to approve", "check", "good"],
   decided: ["decided", "check", "good"],
-  allowed: ["let it run without asking", "shield", "off"],
-  denied: ["forbade it", "cross", "bad"],
-  claimed: ["took the run", "user", "off"],
-  lease_released: ["let go of the run", "user", "off"],
+  allowed: ["allowed the call without approval", "shield", "off"],
+  denied: ["denied the call", "cross", "bad"],
+  claimed: ["claimed the run", "user", "off"],
+  lease_released: ["released the run", "user", "off"],
   woken: ["woke the run", "play", "off"],
   started: ["started the call", "play", "off"],
-  released: ["was allowed to run it itself", "play", "good"],
-  joined: ["asked for the answer again", "question", "off"],
-  deferred: ["was told that there is no answer yet", "clock", "off"],
+  released: ["was cleared to run the call itself", "play", "good"],
+  joined: ["made the same call again", "question", "off"],
+  deferred: ["was told to wait for a decision", "clock", "off"],
   reported: ["reported the result", "check", "off"],
-  suspended: ["paused inside the call", "clock", "off"],
+  suspended: ["paused during the call", "clock", "off"],
   recorded: ["recorded the result", "check", "good"],
   late: ["reported a result too late", "clock", "off"],
-  in_doubt: ["could not say whether it took effect", "doubt", "warn"],
-  settled: ["asked the other side about it", "doubt", "off"],
-  retried: ["made it ready again", "doubt", "off"],
-  expired: ["ran out", "clock", "bad"],
-  cancelled: ["cancelled it", "cross", "off"],
-  superseded: ["went on with something newer", "doubt", "off"],
+  in_doubt: ["marked the call as in doubt", "doubt", "warn"],
+  settled: ["looked up the outcome", "doubt", "off"],
+  retried: ["made the call ready to retry", "doubt", "off"],
+  expired: ["expired the request", "clock", "bad"],
+  cancelled: ["cancelled the request", "cross", "off"],
+  superseded: ["replaced the request with newer input", "doubt", "off"],
   run_cancelled: ["cancelled the run", "cross", "off"],
   finished: ["finished the run", "check", "off"],
   granted: ["created a grant", "key", "good"],
   revoked: ["revoked a grant", "key", "off"],
-  refused: ["tried what is not theirs, and was refused", "shield", "warn"],
-  revealed: ["looked at a masked value", "eye", "warn"],
+  refused: ["was refused access", "shield", "warn"],
+  revealed: ["revealed masked values", "eye", "warn"],
   policy_loaded: ["loaded a policy", "shield", "off"],
-  pruned: ["forgot the contents of what ended long ago", "trash", "off"],
-  webhook_dead: ["gave a webhook up", "warning", "warn"],
-  token_created: ["signed in, or made a token", "key", "off"],
-  token_revoked: ["signed out, or revoked a token", "key", "off"],
+  pruned: ["pruned old content", "trash", "off"],
+  webhook_dead: ["gave up on a webhook", "warning", "warn"],
+  token_created: ["signed in or created a token", "key", "off"],
+  token_revoked: ["signed out or revoked a token", "key", "off"],
 };
 
-/** A session and a link to sign in with are tokens, too: the id says which, where one may know. */
+/** Sessions and sign-in links are tokens too. The prefix of the id, if the user may see it, says which. */
 const ACCESS: Record<string, Record<string, string>> = {
-  token_created: { ses: "signed in", lnk: "made a link to sign in with", tok: "made the token" },
-  token_revoked: { ses: "signed out", lnk: "revoked a link to sign in with", tok: "revoked the token" },
+  token_created: { ses: "signed in", lnk: "created a sign-in link", tok: "created the token" },
+  token_revoked: { ses: "signed out", lnk: "revoked a sign-in link", tok: "revoked the token" },
 };
 
 const DECIDED: Record<string, [string, IconName, Fact["tone"]]> = {
@@ -69,7 +69,7 @@ const FAILED: Record<string, (body?: Json) => boolean> = {
 
 const FAILURES: Record<string, [string, IconName, Fact["tone"]]> = {
   recorded: ["recorded a failure", "warning", "bad"],
-  finished: ["ended the run: it failed", "warning", "bad"],
+  finished: ["ended the run with a failure", "warning", "bad"],
 };
 
 function inside(body: Json | undefined, name: string): Json | undefined {
@@ -92,29 +92,28 @@ function accessOf(type: string, body?: Json): string {
   return `${words} ${visible(token)}${whose}`;
 }
 
-/** `agent:assistant` and `worker:host:1:ab` as people say them. */
+/** A readable name for an actor such as `agent:assistant` or `worker:host:1:ab`. */
 export function actorOf(actor: string): string {
   const [kind, name] = actor.split(/:(.*)/s);
   const shown = visible(name ?? "");
   switch (kind) {
     case "agent":
-      return shown || "The agent";
+      return shown || "Agent";
     case "worker":
       return `Worker ${shown.split(":")[0]}`;
     case "attempt":
       return `Attempt ${shown}`;
     case "engine":
-      return "Sayso";
     case "clock":
-      return "The time";
+      return "Sayso";
     case "policy":
-      return shown ? `The rule ${shown}` : "The policy";
+      return shown ? `Rule ${shown}` : "Policy";
     default:
       return visible(actor) || "Sayso";
   }
 }
 
-/** The reason or message that goes with a fact, if it has one. */
+/** The reason or message of an event; empty if it has none. */
 export function reasonOf(body?: Json): string {
   const found = inside(body, "reason") || inside(body, "message");
   return typeof found === "string" ? visible(found) : "";

@@ -7,19 +7,19 @@ const bar: Bindings = { a: vi.fn(), r: vi.fn() };
 const form: Bindings = { Escape: vi.fn() };
 
 describe("match", () => {
-  it("asks whoever came last first", () => {
+  it("prefers the binding added last", () => {
     expect(match([page, bar, form], "Escape", "").run).toBe(form.Escape);
     expect(match([page, bar], "Escape", "").run).toBe(page.Escape);
   });
 
-  it("takes g as the first key of a sequence, and the second key for nothing else", () => {
+  it("treats g as the start of a sequence and does not run the second key alone", () => {
     expect(match([page, bar], "g", "")).toEqual({ run: undefined, lead: "g" });
     expect(match([page, bar], "r", "g").run).toBe(page["g r"]);
     expect(match([page, bar], "a", "g")).toEqual({ run: undefined, lead: "" });
     expect(match([page, bar], "r", "").run).toBe(bar.r);
   });
 
-  it("does nothing for keys that nobody knows", () => {
+  it("ignores unknown keys", () => {
     expect(match([page, bar], "x", "")).toEqual({ run: undefined, lead: "" });
     expect(match([], "a", "")).toEqual({ run: undefined, lead: "" });
   });
@@ -37,14 +37,14 @@ describe("isTyping", () => {
     "<input type=search data-it>",
     "<textarea data-it></textarea>",
     "<select data-it></select>",
-  ])("is text in %s", (html) => expect(isTyping(made(html))).toBe(true));
+  ])("is true in %s", (html) => expect(isTyping(made(html))).toBe(true));
 
-  it("is text inside something editable", () => {
+  it("is true inside an editable element", () => {
     expect(isTyping(made("<div contenteditable='true'><b data-it>x</b></div>"))).toBe(true);
   });
 
   it.each(["<button data-it>x</button>", "<a href='/' data-it>x</a>", "<input type=submit data-it>"])(
-    "is no text in %s",
+    "is false in %s",
     (html) => expect(isTyping(made(html))).toBe(false),
   );
 });

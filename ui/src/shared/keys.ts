@@ -1,4 +1,4 @@
-/** Single-key shortcuts: never inside a field, never with a modifier, and they can be switched off. */
+/** Single-key shortcuts. Ignored in fields and with modifiers; users can turn them off. */
 
 import { useLayoutEffect, useRef, useSyncExternalStore } from "react";
 import { recall, remember } from "./theme";
@@ -23,7 +23,7 @@ export function useShortcutsEnabled(): boolean {
   );
 }
 
-/** Whether a key pressed there is text. */
+/** Whether a key pressed on this element enters text. */
 export function isTyping(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   if (target.isContentEditable || target.closest("[contenteditable='true']")) return true;
@@ -35,8 +35,8 @@ export type Bindings = Record<string, (event: KeyboardEvent) => void>;
 const SEQUENCE_MS = 1_200;
 
 /**
- * Find what a key means, in the last list that knows it: `j`, `?`, `Escape`, or the second key of `g i`.
- * After the first key of a sequence nothing else counts, so that `g r` can never reject.
+ * Find the handler of a key: `j`, `?`, `Escape`, or the second key of a sequence such as `g i`. The
+ * last list wins. After the first key of a sequence, single keys are ignored, so `g r` never rejects.
  */
 export function match(lists: Bindings[], key: string, lead: string): { run?: Bindings[string]; lead: string } {
   const wanted = lead ? `${lead} ${key}` : key;
@@ -46,7 +46,7 @@ export function match(lists: Bindings[], key: string, lead: string): { run?: Bin
   return { lead: leads ? key : "" };
 }
 
-/** The last one added is asked first: an open form before the list behind it. */
+/** The binding added last wins: an open form comes before the list behind it. */
 const stack: { current: Bindings }[] = [];
 let lead = "";
 let leadAt = 0;
@@ -70,8 +70,8 @@ function listen(event: KeyboardEvent): void {
 }
 
 /**
- * Listen while the component is mounted. Keys do nothing while a dialog is open.
- * A layout effect, because a plain one may run after the paint: keys pressed in between would be lost.
+ * Handle shortcuts while the component is mounted. Keys do nothing while a dialog is open. Uses a
+ * layout effect, because a plain effect may run after the paint and miss keys pressed in between.
  */
 export function useShortcuts(bindings: Bindings, active = true): void {
   const latest = useRef(bindings);

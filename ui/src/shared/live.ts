@@ -1,11 +1,11 @@
 /**
- * The live feed, once per browser. A browser opens at most six HTTP/1.1 connections to a server, so
- * pages must not hold one each: of all visible pages one leads, reads the feed and passes what it
- * hears to the others over a channel. A page that is hidden, left or kept for the back button holds
- * no connection; the next leader asks for what came after the last event that any page heard.
+ * The live feed, one connection per browser. A browser opens at most six HTTP/1.1 connections to a
+ * server, so tabs cannot hold one each. One visible tab is the leader: it reads the feed and forwards
+ * events to the other tabs over a BroadcastChannel. A tab that is hidden, closed or kept in the
+ * back/forward cache holds no connection. A new leader continues after the last event any tab received.
  *
- * The lead is a Web Lock, which the browser frees even if the page crashes. Without locks (a page
- * over plain HTTP from another machine) every visible page reads the feed itself.
+ * The leader holds a Web Lock, which the browser releases even if the tab crashes. Where locks are not
+ * available (plain HTTP from another machine), every visible tab reads the feed itself.
  */
 
 import { useEffect, useRef, useSyncExternalStore } from "react";
@@ -13,20 +13,20 @@ import { readSse } from "./sse";
 import type { Change } from "./types";
 
 export interface LiveState {
-  /** `ended`: signed out. `closed`: this person may not read the feed, so pages poll. */
+  /** `ended`: signed out. `closed`: the user may not read the feed, so pages poll. */
   state: "connecting" | "live" | "reconnecting" | "offline" | "ended" | "closed";
-  /** When the next attempt is made, in milliseconds since the epoch. */
+  /** Time of the next attempt, in milliseconds since the epoch. */
   retryAt: number | null;
-  /** When we last heard from the server: what the page shows is from then. */
+  /** When the server last sent something; the page shows the state as of then. */
   heardAt: number | null;
   reason?: string;
 }
 
-/** `resync` means that changes may have been missed: read again. */
+/** `resync`: changes may have been missed, so read everything again. */
 export type LiveEvent = Change | { type: "resync" };
 type Listener = (event: LiveEvent) => void;
 
-/** What pages say to each other. */
+/** Messages between tabs. */
 type Message =
   | { kind: "hello" }
   | { kind: "retry" }
@@ -36,13 +36,13 @@ type Message =
 const SILENCE = 40_000;
 const WAITS = [1_000, 3_000, 5_000, 10_000];
 const GIVEN_UP = 3;
-/** A hidden page reads anew this often, so that the count in its title stays about right. */
+/** How often a hidden tab reloads, so that the count in its title stays roughly right. */
 const HIDDEN = 60_000;
 
 let state: LiveState = { state: "connecting", retryAt: null, heardAt: null };
-/** The last event that any page heard: the next leader continues there. */
+/** The last event that any tab received. A new leader continues there. */
 let lastId = "";
-/** Whether this page has heard the feed before, so that a gap is possible. */
+/** Whether this tab has received events before, so that there can be a gap. */
 let opened = false;
 const watchers = new Set<() => void>();
 const listeners = new Set<Listener>();
@@ -58,8 +58,8 @@ function tell(event: LiveEvent): void {
 }
 
 /**
- * Read the feed until `ends` is aborted, reconnecting with growing pauses. Returns how to retry at
- * once. Calls `giveUp` if the server refuses this person.
+ * Read the feed until `ends` is aborted, reconnecting with growing delays. Returns a function that
+ * retries at once. Calls `giveUp` if the server refuses access.
  */
 function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: () => void): () => void {
   let stop: AbortController | null = null;
@@ -121,7 +121,7 @@ function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: 
         heard,
       );
     } catch {
-      // Whatever broke the stream, we reconnect.
+      // Reconnect, whatever broke the stream.
     }
     clearTimeout(silence);
     if (stop === mine && !ends.aborted) later();
@@ -145,7 +145,7 @@ function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: 
   return now;
 }
 
-/** Take part in the feed while the page is visible; `person` is who is signed in. */
+/** Follow the feed while the tab is visible. `person` is the signed-in user. */
 export function startLive(person: string): () => void {
   const name = `sayso.live ${person}`;
   adopt({ state: "connecting", retryAt: null, heardAt: null });
@@ -176,7 +176,7 @@ export function startLive(person: string): () => void {
         resolve();
       }),
     );
-    // Another page that signs in again must find the lead free.
+    // Release the lock when access is refused: another tab may sign in again and needs it.
     retry = follow(mine.signal, publish, () => mine.abort());
     return over;
   };
@@ -190,7 +190,7 @@ export function startLive(person: string): () => void {
     publish({ kind: "hello" });
     if (!navigator.locks) void lead(mine);
     else navigator.locks.request(name, { signal: mine.signal }, () => lead(mine)).catch(() => {});
-    // Something may have changed while this page heard nothing.
+    // Something may have changed while this tab was not listening.
     if (opened) tell({ type: "resync" });
   };
   const leave = () => {
@@ -228,14 +228,14 @@ export function useLive(): LiveState {
   );
 }
 
-/** Why no decision can be made now, since what is shown may be old; empty if one can. */
+/** Why decisions are disabled while the page may be out of date; empty if they are not. */
 export function useOffline(): string {
   const { state: now } = useLive();
-  if (now === "ended") return "You are signed out: sign in to decide.";
+  if (now === "ended") return "You are signed out. Sign in to decide.";
   return now === "offline" ? "You are offline. You can decide once the connection is back." : "";
 }
 
-/** Hear every change; those within `quiet` milliseconds arrive together. */
+/** Call `listener` with changes, batched over `quiet` milliseconds. */
 export function useChanges(listener: (events: LiveEvent[]) => void, quiet = 120): void {
   const latest = useRef(listener);
   latest.current = listener;

@@ -1,4 +1,4 @@
-/** A list that the server gives page by page; what is new is put on top when it is read again. */
+/** A paginated list. Reloading it puts new items on top and keeps the older pages. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { ApiError } from "./api";
@@ -6,10 +6,10 @@ import type { Page } from "./types";
 
 export interface Pages<T> {
   items: T[];
-  /** Nothing has been read for this key yet. */
+  /** Nothing has been loaded for this key yet. */
   loading: boolean;
   error: ApiError | undefined;
-  /** There is an older page. */
+  /** Whether there is an older page. */
   more: boolean;
   busy: boolean;
   loadMore: () => void;
@@ -24,7 +24,7 @@ interface Held<T> {
   error?: ApiError;
 }
 
-/** Newer rows replace their older selves, in the order of the newer reading; the rest stays behind them. */
+/** `fresh` in its order, followed by the items of `held` that are not in it. */
 export function merged<T>(fresh: T[], held: T[], id: (item: T) => string): T[] {
   const known = new Set(fresh.map(id));
   return [...fresh, ...held.filter((item) => !known.has(id(item)))];
@@ -48,7 +48,7 @@ export function usePages<T>(
       .then((page) =>
         setHeld((old) => {
           const again = old.key === key && old.read;
-          // Pages that were read before stay, with the place where they ended.
+          // Older pages stay, together with the cursor after them.
           const deeper = again && old.items.length > page.items.length;
           const items = again ? merged(page.items, old.items, latest.current.id) : page.items;
           return { key, items: deeper ? items : page.items, next: deeper ? old.next : page.next, read: true };

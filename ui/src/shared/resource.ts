@@ -1,4 +1,4 @@
-/** Something read from the server: loading, there, or failed; the old value stays while it is read again. */
+/** Data loaded from the server. The old value stays while it is reloaded. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { ApiError } from "./api";
@@ -11,7 +11,7 @@ export interface Resource<T> {
   set: (value: T) => void;
 }
 
-/** Read when `key` changes; with a key of null nothing is read. */
+/** Load when `key` changes. Nothing is loaded while `key` is null. */
 export function useResource<T>(key: string | null, read: (signal: AbortSignal) => Promise<T>): Resource<T> {
   const [state, setState] = useState<{ key: string | null; data?: T; error?: ApiError }>({ key });
   const [turn, setTurn] = useState(0);

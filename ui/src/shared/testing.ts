@@ -1,4 +1,4 @@
-/** A request for tests, with what a test cares about put in. */
+/** Test data: a request, with some fields overridden. */
 
 import type { Request } from "./types";
 

@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it; kept in the browser. */
+/** The theme (light, dark or system), and settings stored in the browser. */
 
 import { useState } from "react";
 
@@ -18,13 +18,13 @@ export function useTheme(): [Theme, (theme: Theme) => void] {
   ];
 }
 
-/** Small choices of this browser; storage may be closed to us, and then they last for the page. */
+/** Store a setting in the browser. Where storage is blocked, it lasts until the page is closed. */
 export function remember(key: string, value: string | null): void {
   try {
     if (value === null) localStorage.removeItem(key);
     else localStorage.setItem(key, value);
   } catch {
-    // The choice still holds until the page is closed.
+    // Storage is blocked.
   }
 }
 

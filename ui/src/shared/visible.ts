@@ -1,6 +1,6 @@
 /**
- * Text that reaches the page without having passed the server's `sayso.text`: what a tool wrote
- * down in the demo, or what a person types into an edit. Hidden characters are written out.
+ * Make hidden characters visible in text that has not passed through the server's `sayso.text`, such
+ * as the results of demo tools, or text typed into an edit.
  */
 
 const HIDDEN =
@@ -17,17 +17,17 @@ export function codeOf(char: string): string {
 }
 
 export interface Place {
-  /** Counted from one. */
+  /** Line number, starting at 1. */
   line: number;
   code: string;
-  /** The text just before and just after it. */
+  /** The text just before and after it. */
   before: string;
   after: string;
 }
 
 const AROUND = 16;
 
-/** Where a text that is shown as it is, because it is being edited, has characters that nobody sees. */
+/** The hidden characters of a text. For text in an editable field, which cannot be changed to show them. */
 export function hiddenIn(text: string): Place[] {
   return text.split("\n").flatMap((line, index) =>
     [...line.matchAll(HIDDEN)]

@@ -4,7 +4,7 @@ import { Icon, type IconName } from "./Icon";
 
 const RISK_WORDS: Record<RiskLevel, string> = { low: "Low", medium: "Medium", high: "High", critical: "Critical" };
 
-/** Icon and word: never colour alone. */
+/** Icon and word, so that the meaning does not depend on colour. */
 export function RiskBadge({ level, long }: { level: RiskLevel; long?: boolean }): ReactElement {
   return (
     <span className={`badge risk-${level}`} data-testid="risk">
@@ -45,7 +45,7 @@ const KINDS: Record<Exclude<Kind, "approval">, [string, IconName]> = {
   in_doubt: ["In doubt", "doubt"],
 };
 
-/** A mark for what is not a plain approval. */
+/** Marks questions and calls in doubt; nothing for approvals. */
 export function KindMark({ kind }: { kind: Kind }): ReactElement | null {
   if (kind === "approval") return null;
   const [word, icon] = KINDS[kind];

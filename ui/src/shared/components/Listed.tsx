@@ -1,4 +1,4 @@
-/** A table that is read page by page: while it is read, when there is nothing, and when it cannot be read. */
+/** A paginated table with its loading, empty and error states. */
 
 import type { ReactElement } from "react";
 import type { Pages } from "../pages";
@@ -6,12 +6,12 @@ import { Button } from "./Button";
 import { Failed, Notice, Skeleton } from "./States";
 
 interface Props<T> {
-  /** What is listed, as an error begins: "The runs". */
+  /** What is listed, for messages: "runs". */
   what: string;
   pages: Pages<T>;
   heads: string[];
   testid: string;
-  /** What stands here when there is nothing. */
+  /** Shown if there are no items. */
   empty: ReactElement;
   row: (item: T) => ReactElement;
 }
@@ -20,7 +20,7 @@ export function Listed<T>({ what, pages, heads, testid, empty, row }: Props<T>):
   if (pages.error && pages.items.length === 0) {
     return <Failed what={what} error={pages.error} retry={pages.reload} />;
   }
-  if (pages.loading) return <Skeleton rows={6} label={`Loading ${what.toLowerCase()}`} />;
+  if (pages.loading) return <Skeleton rows={6} label={`Loading ${what}`} />;
   if (pages.items.length === 0) return empty;
   return (
     <>

@@ -1,4 +1,4 @@
-/** What can be done with a request, always in reach; a button that cannot be used says why, beside it. */
+/** The buttons to decide a request. If one is disabled, the reason is shown next to it. */
 
 import { useEffect, useRef, useState, type ReactElement, type Ref } from "react";
 import { Button } from "../components/Button";
@@ -27,7 +27,7 @@ const WORDS: Record<Kind, Words> = {
     reject: "Reject",
     rejectWord: "Reject request",
     respond: "Respond",
-    respondLabel: "Answer in place of running it",
+    respondLabel: "Response to use instead of running it",
     respondHint: "The tool does not run. The agent gets this as its result.",
     respondWord: "Send response",
     approve: "Approve",
@@ -45,14 +45,14 @@ const WORDS: Record<Kind, Words> = {
     reject: "Give up",
     rejectWord: "Give up",
     respond: "It ran",
-    respondLabel: "Its result",
+    respondLabel: "Result",
     respondHint: "The agent gets this as the result. Nothing runs.",
     respondWord: "Record the result",
     approve: "Run it again",
   },
 };
 
-/** For a moment after a request is drawn, nothing is decided: the key or click may have been meant for the one before. */
+/** Milliseconds after a request appears in which decisions are ignored: the key or click may have been meant for the previous one. */
 const WARM = 350;
 
 function useWarming(key: string): boolean {
@@ -71,11 +71,11 @@ export interface ActionBarProps {
   now: Circumstances;
   /** The answer to a question, or why there is none yet. */
   answer?: { value?: Json; missing?: string };
-  /** The server's opinion of the edit; `editBad` while the form holds something that is no value. */
+  /** The server's check of the edit. `editBad`: the form holds invalid JSON. */
   check?: Check;
   editBad?: boolean;
   onEdit: () => void;
-  /** Keys work in one card of a page only. */
+  /** Off where a page shows several requests. */
   shortcuts?: boolean;
 }
 
@@ -85,7 +85,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   const [granting, setGranting] = useState(false);
   const words = WORDS[request.kind];
   const warming = useWarming(`${request.id} ${request.revision}`);
-  // An edit may be begun before all was read; it is sent under the same conditions as a yes.
+  // An edit can be started before everything was read. Sending it needs the same conditions as an approval.
   const why = (type: DecisionType) => hindrance(request, type, type === "edit" ? { ...now, unseen: [] } : now);
   const allowed = (type: DecisionType) => request.allowed.includes(type);
   const set = (mode: Draft["mode"]) => {
@@ -102,7 +102,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     left.current = draft.mode;
     set("none");
   };
-  // Who goes back stands where they began, not at the top of the page.
+  // After Cancel, return the focus to the button that opened the form.
   useEffect(() => {
     if (idle) bar.current?.querySelector<HTMLElement>(`[data-mode="${left.current}"]`)?.focus();
     left.current = "none";
@@ -235,7 +235,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   );
 }
 
-/** A call in doubt: no choice is the obvious one, so each says what it will do, and none is on Approve's key. */
+/** The choices for a call in doubt. Each explains what it does, and none has the shortcut of Approve. */
 function DoubtBar(
   props: ActionBarProps & {
     bar: Ref<HTMLDivElement>;
@@ -266,7 +266,7 @@ function DoubtBar(
             >
               {WORDS.in_doubt.respond}
             </Button>
-            <span>You enter its result, and the agent continues with it. Nothing runs.</span>
+            <span>You enter the result, and the agent continues with it. Nothing runs.</span>
           </li>
         )}
         {allowed("approve") && (
@@ -320,10 +320,10 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
   useShortcuts({ Escape: props.onCancel });
   const blocked =
     hindrance(request, "edit", now) ||
-    (props.editBad ? "This is not valid JSON yet." : "") ||
+    (props.editBad ? "This is not valid JSON." : "") ||
     (!check ? "Checking the edit…" : "") ||
-    (check && !check.ok ? "Correct the fields that are marked." : "") ||
-    (check && check.diff.length === 0 ? "Change something, or go back and approve." : "");
+    (check && !check.ok ? "Fix the marked fields." : "") ||
+    (check && check.diff.length === 0 ? "Change something, or cancel the edit and approve." : "");
   return (
     <Bar>
       {blocked && (

@@ -1,4 +1,4 @@
-/** The yes itself. Enter alone never gives it, it is never focused by itself, and risk makes it harder. */
+/** The approve button. Enter alone never approves, and higher risk needs an extra confirmation. */
 
 import { useEffect, useRef, useState, type ReactElement } from "react";
 import { Button } from "../components/Button";
@@ -17,7 +17,7 @@ interface Props {
   request: Request;
   label: string;
   ceremony: Ceremony;
-  /** Why not, if it cannot be done now. */
+  /** Why the decision is not possible now; empty if it is. */
   hindrance: string;
   warming: boolean;
   shortcut?: string;
@@ -56,7 +56,7 @@ export function Approve(props: Props): ReactElement {
   useShortcuts({ Enter: yes, Escape: disarm }, armed && !hindrance);
   useEffect(() => {
     if (!armed) return;
-    // A person who moves on does not mean this Enter.
+    // Once the focus has moved, Enter is meant for something else.
     const moved = (event: FocusEvent) => event.target !== button.current && disarm();
     document.addEventListener("focusin", moved);
     return () => document.removeEventListener("focusin", moved);
@@ -72,11 +72,11 @@ export function Approve(props: Props): ReactElement {
         disabled={hindrance !== "" || warming}
         data-warming={warming && hindrance === "" ? "" : undefined}
         onKeyDown={(event) => {
-          // Enter on a button is a click; here it counts only as the second step.
+          // Enter on a button is a click. Here it only counts as the confirmation.
           if (event.key !== "Enter" || armed) return;
           event.preventDefault();
           if (ceremony === "type") setTyping(true);
-          else toast(`Enter alone never decides. Press Space${shortcut ? ` or ${shortcut}` : ""}.`, "info");
+          else toast(`Enter alone does not approve. Press Space${shortcut ? ` or ${shortcut}` : ""}.`, "info");
         }}
         onClick={() => (armed ? yes() : want(false))}
       >
@@ -95,7 +95,7 @@ function TypeName(props: { request: Request; label: string; onClose: () => void;
   const wanted = phrase(props.request);
   const right = text === wanted;
   return (
-    <Dialog title="This is critical" onClose={props.onClose}>
+    <Dialog title="Confirm critical request" onClose={props.onClose}>
       <form
         className="form"
         onSubmit={(event) => {
@@ -106,11 +106,11 @@ function TypeName(props: { request: Request; label: string; onClose: () => void;
         }}
       >
         <p>
-          {props.request.risk.reasons.length > 0 && `Why: ${visible(props.request.risk.reasons.join("; "))}. `}
-          Type <code className="phrase">{wanted}</code> to go on.
+          {props.request.risk.reasons.length > 0 && `Risk: ${visible(props.request.risk.reasons.join("; "))}. `}
+          Type <code className="phrase">{wanted}</code> to confirm.
         </p>
         <label className="field">
-          <span className="field-label">Name of the tool</span>
+          <span className="field-label">Tool name</span>
           <input
             className="mono"
             data-autofocus

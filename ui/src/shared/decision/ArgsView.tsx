@@ -1,4 +1,4 @@
-/** "What will run": the arguments as typed fields, as JSON, and as plain lines. */
+/** The arguments of a call: as typed fields, as JSON, and as plain lines. */
 
 import { useState, type ReactElement } from "react";
 import { CopyButton } from "../components/CopyButton";
@@ -66,7 +66,7 @@ function Fields({ args, seen }: { args: Json; seen: Seen }): ReactElement {
   );
 }
 
-/** The whole text in a box of its own; at its end, everything has been seen. */
+/** All arguments as one text. Scrolling to its end counts as having seen all of them. */
 function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
   return (
     <>
@@ -76,7 +76,7 @@ function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
   );
 }
 
-/** What a coding agent wants to do, whole, and its other arguments below, which may be folded. */
+/** The call of a coding agent, with its remaining arguments below. */
 function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
   const drawn = seen.unseen.filter((name) => !(name in call.rest));
   return (
@@ -90,14 +90,14 @@ function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
 
 export function ArgsView({ request, seen }: { request: Request; seen: Seen }): ReactElement {
   const { args, lines } = request.shown;
-  // With too many arguments, all of them are one long part, which only the other views can show.
+  // With too many arguments, all of them count as one long part, which this view cannot show.
   const call = longParts(args).includes(ALL) ? null : codingCall(request.tool, args);
   const [view, setView] = useState<View>(call ? "call" : "fields");
   const json = JSON.stringify(args, null, 2);
   return (
     <div className="args">
       <Tabs<View>
-        label="How to show it"
+        label="View"
         current={view}
         onChange={setView}
         tabs={[
@@ -115,7 +115,7 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
         </div>
       </Tabs>
       <div className="args-copy">
-        <CopyButton text={json} label="Copy the arguments as JSON" />
+        <CopyButton text={json} label="Copy arguments as JSON" />
       </div>
     </div>
   );

@@ -1,4 +1,4 @@
-/** A coding agent's call as a developer reads it: a command with its directory, a diff, an address. */
+/** A coding agent's call: a command with its directory, a diff, or a URL. */
 
 import type { ReactElement } from "react";
 import type { Change, CodingCall } from "./coding";
@@ -52,7 +52,7 @@ export function CallView({ call }: { call: CodingCall }): ReactElement {
               from <strong className="mono">{call.host}</strong>
             </>
           ) : (
-            "This is not a valid address."
+            "This is not a valid URL."
           )}
         </p>
       </figure>

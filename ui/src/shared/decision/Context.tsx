@@ -1,4 +1,4 @@
-/** What stands around the arguments: warnings, the tool's own words, the agent's words, the preview. */
+/** What surrounds the arguments of a request: warnings, the agent's note, the preview. */
 
 import { useState, type ReactElement } from "react";
 import { ApiError, api } from "../api";
@@ -14,7 +14,6 @@ import { ValueView } from "./ValueView";
 
 const MARKED = /hidden|mixes|brackets|normalised/;
 
-/** Everything that a reader should know before reading. */
 export function Warnings({
   request,
   onRevealed,
@@ -41,14 +40,14 @@ export function Warnings({
       {request.shown.warnings.map((warning) => (
         <Notice key={warning} tone="warn" title={MARKED.test(warning) ? sentence(warning) : undefined}>
           {MARKED.test(warning) ? (
-            <p>{/hidden/.test(warning) ? "Each is written out where it stands, as ⟨U+…⟩." : ""}</p>
+            <p>{/hidden/.test(warning) ? "Each is shown in place as ⟨U+…⟩." : ""}</p>
           ) : (
             warning
           )}
         </Notice>
       ))}
       {again !== null && (
-        <Notice tone="warn" title="Approved before, and needs approval again">
+        <Notice tone="warn" title="This was approved before and needs approval again">
           <p>{again}</p>
         </Notice>
       )}
@@ -80,13 +79,12 @@ export function Warnings({
   );
 }
 
-/** Why an approval does not hold any more: the tool, the policy or the surroundings are not what they were. */
+/** Why an earlier approval is no longer valid; null if there was none. */
 function askedAgain(events: RequestEvent[] = []): string | null {
   const last = events.findLast((event) => event.type === "reasked");
-  return last ? sentence(reasonOf(last) ?? "something changed since") : null;
+  return last ? sentence(reasonOf(last) ?? "something has changed since the approval") : null;
 }
 
-/** The reason that an event carries, if it has one. */
 function reasonOf(event: RequestEvent): string | null {
   const { body } = event;
   if (body === null || typeof body !== "object" || Array.isArray(body)) return null;
@@ -98,7 +96,7 @@ function sentence(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** The agent's own explanation: useful, and no evidence. */
+/** The note of the request: the agent's own words, which nothing verifies. */
 export function AgentSays({ request }: { request: Request }): ReactElement | null {
   const [open, setOpen] = useState(true);
   if (!request.shown.note) return null;
@@ -120,7 +118,7 @@ interface Dated {
   shows: Json;
 }
 
-/** A preview that a tool made says when, and of which revision; any other came with the request. */
+/** A preview made by the tool has a time and a revision. Any other preview came with the request. */
 function dated(preview: Json): Dated | null {
   if (preview === null || typeof preview !== "object" || Array.isArray(preview)) return null;
   const { at, revision, shows } = preview;
@@ -138,8 +136,8 @@ export function Preview({ request }: { request: Request }): ReactElement | null 
       <h3>
         Preview{" "}
         <span className="preview-when">
-          {made ? "made" : "given by the agent"} <Age at={made?.at ?? request.created_at} />
-          {old ? ", before the arguments were edited" : "; things may have changed since"}
+          {made ? "generated" : "from the agent,"} <Age at={made?.at ?? request.created_at} />
+          {old ? ", before the arguments were edited" : "; may be out of date"}
         </span>
       </h3>
       <ValueView value={made ? made.shows : preview} />

@@ -1,4 +1,4 @@
-/** A request as a card among other things, in a conversation for instance. Keys do not reach it. */
+/** A request as a card in a conversation, without shortcuts. */
 
 import type { ReactElement } from "react";
 import { KindMark, RiskBadge } from "../components/Badge";

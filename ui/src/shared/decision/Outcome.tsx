@@ -1,4 +1,4 @@
-/** How a request ended: who, when, with what words; and what became of the call. */
+/** How a request ended: who decided it and when, their message, and what happened to the call. */
 
 import type { ReactElement } from "react";
 import { StatusBadge } from "../components/Badge";
@@ -16,7 +16,7 @@ const VERB: Record<string, string> = {
 const ENDED: Record<string, string> = {
   expired: "Nobody decided in time. Nothing ran.",
   cancelled: "It was cancelled. Nothing ran.",
-  superseded: "The agent asked again, so this request no longer counts.",
+  superseded: "Newer input replaced this request.",
 };
 const RAN: Record<string, string> = {
   none: "It has not run.",
@@ -79,7 +79,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
   );
 }
 
-/** Results are written by tools, so they are drawn as inert as everything else. */
+/** Make hidden characters visible in every string of a JSON value. Results come from tools, which are not trusted. */
 export function visibleJson<T>(value: T): T {
   if (typeof value === "string") return visible(value) as T;
   if (Array.isArray(value)) return value.map(visibleJson) as T;

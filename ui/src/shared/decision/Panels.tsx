@@ -1,4 +1,4 @@
-/** The two small forms of the action bar: why not, and what to answer instead. */
+/** The forms of the action bar: the reason for a rejection, and the value of a response. */
 
 import { useEffect, useRef, type KeyboardEvent, type ReactElement, type ReactNode } from "react";
 import { Button } from "../components/Button";
@@ -61,7 +61,7 @@ export function RejectPanel(props: Common & { word: string; onSend: (message: st
   return (
     <Panel
       label="Reason"
-      hint="The agent is told this, so say what to do instead."
+      hint="The agent sees this. Say what to do instead."
       text={draft.reason}
       onText={(reason) => setDraft(id, { reason })}
       onCancel={onCancel}
@@ -75,9 +75,9 @@ export function RejectPanel(props: Common & { word: string; onSend: (message: st
   );
 }
 
-/** Text goes as text; JSON only when it is asked for. */
+/** The value to send: text, or parsed JSON if that is selected. */
 export function replyValue(draft: Draft): { value?: Json; error?: string } {
-  if (!draft.asJson) return draft.answer === "" ? { error: "Write what the agent gets." } : { value: draft.answer };
+  if (!draft.asJson) return draft.answer === "" ? { error: "Enter the result for the agent." } : { value: draft.answer };
   return readJson(draft.answer);
 }
 

@@ -1,4 +1,4 @@
-/** The middle of a request, for the inbox and the chat alike: read it, answer it, decide it. */
+/** The content of a request with its action bar. Used by the inbox and the chat. */
 
 import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { ApiError, api } from "../api";
@@ -23,13 +23,13 @@ import { FEW, lineCount } from "./values";
 interface Props {
   request: RequestDetail;
   onDecided: (request: Request) => void;
-  /** Another person was first, or it is gone: read it again. */
+  /** The request has changed or is gone, and must be read again. */
   onStale: () => void;
   onRevealed?: (request: RequestDetail) => void;
-  /** How the decision is sent, where it is not the inbox's route. */
+  /** Sends the decision, if not over the inbox's route. */
   decide?: typeof api.decide;
   shortcuts?: boolean;
-  /** Drawn between the request and the action bar. */
+  /** Rendered between the request and the action bar. */
   children?: ReactNode;
 }
 
@@ -105,7 +105,7 @@ export function RequestBody(props: Props): ReactElement {
   );
 }
 
-/** What the tool says of itself: a whole manual would push what it is called with off the screen. */
+/** The tool's description. Collapsed if long, so that the arguments stay on the screen. */
 function Description({ text }: { text: string }): ReactElement | null {
   if (!text) return null;
   const words = <p className="muted wrap description">{text}</p>;
@@ -122,11 +122,11 @@ function Description({ text }: { text: string }): ReactElement | null {
 
 function heading(request: Request): string {
   if (request.status === "edited") return "What was approved";
-  if (request.status !== "pending") return "What was asked";
-  return request.kind === "in_doubt" ? "What may have run" : request.tool ? "What will run" : "What is asked";
+  if (request.status !== "pending") return "What was requested";
+  return request.kind === "in_doubt" ? "What may have run" : request.tool ? "What will run" : "What is requested";
 }
 
-/** What went wrong with a decision, and whether it was recorded. */
+/** Why sending a decision failed, and whether it may have been recorded. */
 function Failure({ error }: { error: ApiError | null }): ReactElement | null {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -139,7 +139,7 @@ function Failure({ error }: { error: ApiError | null }): ReactElement | null {
       <Notice tone="bad" title={unknown ? "We don't know whether this was recorded" : "Not recorded"}>
         <p className="wrap">
           {error.decision ? <DecisionLine decision={error.decision} /> : error.message}
-          {unknown && " What you wrote is still here. Sending the same answer again is safe."}
+          {unknown && " Your input is still here. Sending the same decision again is safe."}
         </p>
         {error.decision?.message && <blockquote className="wrap">{error.decision.message}</blockquote>}
       </Notice>
@@ -147,7 +147,7 @@ function Failure({ error }: { error: ApiError | null }): ReactElement | null {
   );
 }
 
-/** Another person decided while an edit or a reason was being written: it is shown, not lost. */
+/** If the request was decided elsewhere meanwhile, show the unsent edit or reason instead of losing it. */
 function Unsent({ request }: { request: Request }): ReactElement | null {
   const draft = useDraft(request.id);
   if (request.status === "pending" || draft.mode === "none") return null;

@@ -1,4 +1,4 @@
-/** Beside a field that is edited, and so holds its text as it is: the characters in it that cannot be seen. */
+/** Lists the hidden characters in an editable field, where they cannot be shown in place. */
 
 import type { ReactElement } from "react";
 import { hiddenIn } from "../visible";
@@ -11,8 +11,7 @@ export function Unseen({ id, text }: { id?: string; text: string }): ReactElemen
   const more = places.length - MOST;
   return (
     <span className="field-unseen" id={id} data-testid="unseen">
-      {places.length === 1 ? "1 hidden character" : `${places.length} hidden characters`} in this field, which the box
-      does not show:
+      {places.length === 1 ? "1 hidden character" : `${places.length} hidden characters`} in this field:
       {places.slice(0, MOST).map((place, index) => (
         <span key={index} className="field-unseen-place">
           {place.line > 1 && `line ${place.line}: `}

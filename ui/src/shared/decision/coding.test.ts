@@ -9,7 +9,7 @@ test("a command with its directory", () => {
   expect(codingCall("Bash", ["make"])).toBeNull();
 });
 
-test("an edit as its changes, and nothing is left out", () => {
+test("an edit with its changes and all other arguments", () => {
   expect(codingCall("Edit", { file_path: "a", old_string: "x", new_string: "y", replace_all: true })).toEqual({
     kind: "edit",
     path: "a",
@@ -25,7 +25,7 @@ test("an edit as its changes, and nothing is left out", () => {
   expect(codingCall("Write", { file_path: "a" })).toBeNull();
 });
 
-test("a fetch names the host that the address leads to", () => {
+test("a fetch with the host that its URL leads to", () => {
   expect(codingCall("WebFetch", { url: "https://bank.com@evil.example/x", prompt: "p" })).toEqual({
     kind: "fetch",
     url: "https://bank.com@evil.example/x",

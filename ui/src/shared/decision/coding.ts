@@ -1,9 +1,9 @@
-/** The calls of coding agents by what they do: run a command, change a file, fetch an address. */
+/** Recognizes the calls of coding agents: run a command, edit a file, fetch a URL. */
 
 import type { Json } from "../types";
 
 export interface Change {
-  /** The text that is replaced; null if the whole file is written. */
+  /** The text to replace; null if the whole file is written. */
   before: string | null;
   after: string;
 }
@@ -18,7 +18,7 @@ const EDITORS = ["Write", "Edit", "MultiEdit", "write_file", "replace", "create"
 const FETCHERS = ["WebFetch", "web_fetch", "fetch"];
 const PATHS = ["file_path", "path", "filePath"];
 
-/** What a call does, if it is one that we know; what is not part of that is in `rest`, and shown beside it. */
+/** Parse a known call; null if it is not one. `rest` has the remaining arguments, which are shown separately. */
 export function codingCall(tool: string | null, args: Json): CodingCall | null {
   if (tool === null || args === null || typeof args !== "object" || Array.isArray(args)) return null;
   if (SHELLS.includes(tool)) return command(args);
@@ -51,7 +51,7 @@ function edit(args: Record<string, Json>): CodingCall | null {
   return { kind: "edit", path: String(args[named]), cwd, changes: found.changes, rest: without(args, ...used) };
 }
 
-/** The changes of an edit in the agents' different forms. */
+/** The changes of an edit. Agents name these arguments differently. */
 function changes(args: Record<string, Json>): { changes: Change[]; used: string[] } | null {
   for (const [before, after] of [["old_string", "new_string"], ["old_str", "new_str"]] as const) {
     const change = replaced(args, before, after);
@@ -59,7 +59,7 @@ function changes(args: Record<string, Json>): { changes: Change[]; used: string[
   }
   if (Array.isArray(args.edits) && args.edits.length > 0) {
     const each = args.edits.map((one) => (isPlain(one) ? replaced(one, "old_string", "new_string") : null));
-    // An edit with more than the two texts, such as replace_all, is shown as it is.
+    // Edits with other keys, such as replace_all, are shown as plain arguments instead.
     const whole = args.edits.every((one) => isPlain(one) && Object.keys(one).length === 2);
     if (whole && each.every((one) => one !== null)) return { changes: each as Change[], used: ["edits"] };
   }
@@ -84,7 +84,7 @@ function fetched(args: Record<string, Json>): CodingCall | null {
   return { kind: "fetch", url: args.url, host: hostOf(args.url), rest: without(args, "url") };
 }
 
-/** The machine that an address really leads to: not what stands before an @ or looks like a host. */
+/** The host that a URL really leads to, which may not be what it looks like (`https://bank.com@evil.example`). */
 function hostOf(url: string): string {
   try {
     return new URL(url).host;

@@ -8,7 +8,7 @@ const told = (before: string | null, after: string | null) =>
   );
 
 describe("within", () => {
-  it("marks what is between the common ends", () => {
+  it("marks what is between the common prefix and suffix", () => {
     expect(within("1.4.2", "1.4.3")).toEqual([
       [
         { text: "1.4.", changed: false },
@@ -21,7 +21,7 @@ describe("within", () => {
     ]);
   });
 
-  it("does not count a common end twice", () => {
+  it("does not count an overlap of prefix and suffix twice", () => {
     expect(
       within("aa", "aaa")[1]
         .map((piece) => piece.text)
@@ -30,7 +30,7 @@ describe("within", () => {
     expect(within("", "")).toEqual([[], []]);
   });
 
-  it("does not cut a character in two", () => {
+  it("does not split surrogate pairs", () => {
     const [before, after] = within("😀", "😁");
     expect(before).toEqual([{ text: "😀", changed: true }]);
     expect(after).toEqual([{ text: "😁", changed: true }]);
@@ -38,7 +38,7 @@ describe("within", () => {
 });
 
 describe("lineDiff", () => {
-  it("keeps what is the same, in order", () => {
+  it("keeps unchanged lines in order", () => {
     expect(told("a\nb\nc", "a\nx\nc")).toEqual(["s a", "r [b]", "a [x]", "s c"]);
   });
 
@@ -47,12 +47,12 @@ describe("lineDiff", () => {
     expect(told("a\nb", "b")).toEqual(["r [a]", "s b"]);
   });
 
-  it("tells nothing from something empty", () => {
+  it("distinguishes a missing text from an empty one", () => {
     expect(told(null, "")).toEqual(["a []"]);
     expect(told("x", null)).toEqual(["r [x]"]);
   });
 
-  it("gives both texts whole again", () => {
+  it("contains both texts completely", () => {
     const before = "one\ntwo\n\nthree\nfour";
     const after = "zero\none\n2\n\nfour\nfive";
     const lines = lineDiff(before, after);

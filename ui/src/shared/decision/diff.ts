@@ -1,4 +1,4 @@
-/** Drawing what an edit changes: whole lines first, then the part of a line that differs. */
+/** Line diffs, with the changed part of each line. */
 
 export interface Piece {
   text: string;
@@ -10,10 +10,10 @@ export interface LineDiff {
   pieces: Piece[];
 }
 
-/** Past this many lines the comparison would take too long; the two texts are shown whole. */
+/** Longer texts are not compared, because that would take too long; both are shown whole. */
 const MOST = 1_500;
 
-/** The longest common run of lines, by the usual table. */
+/** The longest common subsequence of lines, as pairs of indexes. */
 function common(before: string[], after: string[]): [number, number][] {
   const width = after.length + 1;
   const table = new Uint32Array((before.length + 1) * width);
@@ -36,7 +36,7 @@ function common(before: string[], after: string[]): [number, number][] {
   return pairs;
 }
 
-/** Mark what differs between two lines: all but their common beginning and end. */
+/** Split two lines into their common prefix and suffix and the changed part between. */
 export function within(before: string, after: string): [Piece[], Piece[]] {
   const a = [...before];
   const b = [...after];
@@ -56,7 +56,7 @@ export function within(before: string, after: string): [Piece[], Piece[]] {
 
 const whole = (text: string, changed: boolean): Piece[] => [{ text, changed }];
 
-/** Lines of both texts in reading order. */
+/** The lines of both texts, in order. */
 export function lineDiff(before: string | null, after: string | null): LineDiff[] {
   const old = before === null ? [] : before.split("\n");
   const fresh = after === null ? [] : after.split("\n");

@@ -13,30 +13,30 @@ describe("ceremony", () => {
     ["medium", "direct"],
     ["high", "confirm"],
     ["critical", "type"],
-  ] as [RiskLevel, string][])("makes a yes to %s risk %s", (level, wanted) =>
+  ] as [RiskLevel, string][])("%s risk: %s", (level, wanted) =>
     expect(ceremony(risky(level))).toBe(wanted),
   );
 
-  it("goes by the higher risk of an edit, and never by a lower one", () => {
+  it("uses the higher risk of request and edit", () => {
     expect(ceremony(risky("low"), "critical")).toBe("type");
     expect(ceremony(risky("critical"), "low")).toBe("type");
   });
 
-  it("never runs something again with one key", () => {
+  it("always needs a confirmation to run a call again", () => {
     expect(ceremony(aRequest({ kind: "in_doubt" }))).toBe("confirm");
   });
 });
 
 describe("hindrance", () => {
-  it("is nothing for a request that can be decided", () => {
+  it("is empty for a request that can be decided", () => {
     expect(hindrance(aRequest(), "approve", now)).toBe("");
   });
 
-  it("says why nothing is decided without a server", () => {
+  it("gives the reason why the server cannot be reached", () => {
     expect(hindrance(aRequest(), "reject", { ...now, offline: "You are signed out." })).toBe("You are signed out.");
   });
 
-  it("wants masked values revealed for a yes, and not for a no", () => {
+  it("requires revealing masked values to approve, not to reject", () => {
     const masked = aRequest({ masked: true, digest: null });
     expect(hindrance(masked, "approve", now)).toMatch(/masked/);
     expect(hindrance(masked, "edit", now)).toMatch(/Reveal/);
@@ -44,19 +44,19 @@ describe("hindrance", () => {
     expect(hindrance(masked, "respond", now)).toBe("");
   });
 
-  it("wants choices revealed before one of them is the answer", () => {
+  it("requires revealing masked options before answering", () => {
     const choice = (value: string) => ({ label: value, value, description: "" });
     const options = [choice("•••• (43 chars, fingerprint 0123abcd)"), choice("No")];
     const question = { text: "Which?", options, multiple: false, free_text: false, schema: null };
     expect(hindrance(aRequest({ masked: true, question }), "respond", now)).toMatch(/Reveal/);
   });
 
-  it("wants the end of long values seen", () => {
+  it("requires reading long values to their end", () => {
     expect(hindrance(aRequest(), "approve", { ...now, unseen: ["body"] })).toBe("Scroll to the end of “body” first.");
     expect(hindrance(aRequest(), "respond", { ...now, unseen: ["body"] })).toBe("");
   });
 
-  it("does not say that nothing can be decided where a no still can", () => {
+  it("says which decisions are still possible", () => {
     const voted = aRequest({ quorum: 2, can: ["reject"], why_not: "you already voted" });
     expect(hindrance(voted, "approve", now)).toBe("You already voted. You can still reject.");
     expect(hindrance(voted, "reject", now)).toBe("");
@@ -71,7 +71,7 @@ describe("hindrance", () => {
 });
 
 describe("longParts", () => {
-  it("names what does not fit on a screen", () => {
+  it("returns the names of values that do not fit on a screen", () => {
     const body = Array.from({ length: 60 }, () => "line").join("\n");
     expect(longParts({ to: "ana", body })).toEqual(["body"]);
     expect(longParts({ body: "x".repeat(84 * 41) })).toEqual(["body"]);
@@ -79,7 +79,7 @@ describe("longParts", () => {
     expect(longParts({ to: "ana" })).toEqual([]);
   });
 
-  it("takes very many fields, or very deep ones, as one", () => {
+  it("treats very many or very deep fields as one part", () => {
     expect(longParts(Object.fromEntries(Array.from({ length: 200 }, (_, index) => [`k${index}`, 1])))).toEqual([ALL]);
     let deep: never[] | object = [];
     for (let level = 0; level < 1_000; level += 1) deep = { a: deep };
@@ -88,7 +88,7 @@ describe("longParts", () => {
   });
 });
 
-it("knows a value that is only a fingerprint", () => {
+it("recognizes a value that is only a fingerprint", () => {
   expect(hasFingerprint({ a: { b: "•••• (32 chars, fingerprint ab12cd34)" } })).toBe(true);
   expect(hasFingerprint({ a: "••••" })).toBe(false);
 });

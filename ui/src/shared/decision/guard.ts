@@ -1,9 +1,9 @@
-/** How hard a yes is made, and why there may be none yet. */
+/** What an approval needs: how it is confirmed, and why it may not be possible yet. */
 
 import type { DecisionType, Request, RiskLevel } from "../types";
 import { ALL, hasFingerprint } from "./values";
 
-/** `direct`: one key. `confirm`: the key, then Enter within two seconds. `type`: the tool's name is typed. */
+/** `direct`: one key or click. `confirm`: then Enter or a second click. `type`: type the tool's name. */
 export type Ceremony = "direct" | "confirm" | "type";
 
 const ORDER: RiskLevel[] = ["low", "medium", "high", "critical"];
@@ -19,38 +19,38 @@ export function riskRank(level: RiskLevel): number {
 export function ceremony(request: Request, edited?: RiskLevel): Ceremony {
   const level = edited ? higher(request.risk.level, edited) : request.risk.level;
   if (level === "critical") return "type";
-  // Running something again that may have run already is never a matter of one key.
+  // Running a call again that may already have run always needs a confirmation.
   return level === "high" || request.kind === "in_doubt" ? "confirm" : "direct";
 }
 
-/** What has to be typed for a critical call. */
+/** The text to type for a critical call. */
 export function phrase(request: Request): string {
   return request.tool ?? "approve";
 }
 
 export interface Circumstances {
-  /** Why nobody is there to take a decision; empty if the server is. */
+  /** Why the server cannot be reached; empty if it can. */
   offline: string;
   busy: boolean;
   unseen: string[];
 }
 
-/** Why this decision cannot be made now, in words that stand beside the button; empty if it can. */
+/** Why this decision is not possible now, to show next to the button; empty if it is possible. */
 export function hindrance(request: Request, type: DecisionType, now: Circumstances): string {
   if (now.offline) return now.offline;
-  if (request.status !== "pending") return `It is ${request.status}.`;
+  if (request.status !== "pending") return `This request is no longer pending (${request.status}).`;
   if (!request.can.includes(type)) {
-    if (!request.why_not) return "The policy does not allow this answer.";
+    if (!request.why_not) return "The policy does not allow this decision.";
     if (request.can.length === 0) return `You cannot decide this: ${request.why_not}.`;
     const why = request.why_not.charAt(0).toUpperCase() + request.why_not.slice(1);
     return `${why}. You can still ${request.can.join(" or ")}.`;
   }
   if (type === "respond" && hasFingerprint((request.question?.options ?? []).map((option) => option.value))) {
-    return "Reveal the masked values first: an answer is sent as it is.";
+    return "Reveal the masked values first. The answer contains one of them.";
   }
   if (type === "reject" || type === "respond") return "";
   if (type === "edit" && (request.masked || hasFingerprint(request.args))) {
-    return "Reveal the masked values first: an edit sends all arguments.";
+    return "Reveal the masked values first. An edit sends all arguments.";
   }
   if (request.masked || request.digest === null) return "Some values are masked. Reveal them first.";
   if (now.unseen.length > 0) return `Scroll to the end of ${now.unseen.map(named).join(" and ")} first.`;
