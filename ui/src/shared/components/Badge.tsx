@@ -26,10 +26,6 @@ const STATUS: Record<string, [string, IconName, string]> = {
   superseded: ["Superseded", "doubt", "muted"],
 };
 
-export function statusWord(status: string): string {
-  return STATUS[status]?.[0] ?? status;
-}
-
 export function StatusBadge({ status }: { status: string }): ReactElement {
   const [word, icon, tone] = STATUS[status] ?? [status, "clock", "neutral"];
   return (
