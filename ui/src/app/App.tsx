@@ -2,17 +2,17 @@
 
 import { lazy, Suspense, useEffect, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
-import { Failed, Skeleton } from "../shared/components/States";
+import { LoadError, Skeleton } from "../shared/components/States";
 import { Toasts } from "../shared/components/Toasts";
 import { startLive } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { navigate, usePath } from "../shared/router";
 import { MeContext } from "../shared/session";
-import { useShortcuts } from "../shared/keys";
+import { useShortcuts } from "../shared/shortcuts";
 import { pagesOf } from "./pages";
-import { Shortcuts } from "./Shortcuts";
+import { ShortcutsDialog } from "./ShortcutsDialog";
 import { TopBar } from "./TopBar";
-import { Boundary } from "./Boundary";
+import { ErrorBoundary } from "./ErrorBoundary";
 
 const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));
@@ -75,7 +75,7 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
     "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
   });
   if (out) return null;
-  if (me.error) return <Failed what="your account" error={me.error} retry={me.reload} />;
+  if (me.error) return <LoadError what="your account" error={me.error} retry={me.reload} />;
   if (!me.data || stray) return <Skeleton label="Loading Sayso" />;
   return (
     <MeContext value={me.data}>
@@ -84,14 +84,14 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
         Skip to navigation
       </a>
       <div id="main" className="body" tabIndex={-1}>
-        <Boundary key={split(path)[0]}>
+        <ErrorBoundary key={split(path)[0]}>
           <Suspense fallback={<Skeleton rows={6} />}>
             <Page path={path} />
           </Suspense>
-        </Boundary>
+        </ErrorBoundary>
       </div>
       <TopBar path={path} onHelp={() => setHelp(true)} />
-      {help && <Shortcuts onClose={() => setHelp(false)} />}
+      {help && <ShortcutsDialog onClose={() => setHelp(false)} />}
     </MeContext>
   );
 }

@@ -4,11 +4,11 @@ import { IconButton } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { Link, navigate, setQuery, useQuery } from "../shared/router";
 import { useMe } from "../shared/session";
 import { useTheme, type Theme } from "../shared/theme";
-import { LiveDot } from "./LiveDot";
+import { ConnectionStatus } from "./ConnectionStatus";
 import { pagesOf } from "./pages";
 import { UserMenu } from "./UserMenu";
 
@@ -103,7 +103,7 @@ export function TopBar({ path, onHelp }: { path: string; onHelp: () => void }): 
       </nav>
       {decides ? <Search inbox={page === "/inbox"} /> : <span className="topbar-space" />}
       <div className="topbar-tools">
-        <LiveDot />
+        <ConnectionStatus />
         <IconButton label="Keyboard shortcuts" icon="keyboard" className="wide-only" onClick={onHelp} />
         <ThemeButton />
         <UserMenu me={me} />

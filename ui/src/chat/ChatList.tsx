@@ -1,9 +1,9 @@
 import type { ReactElement } from "react";
 import { Button } from "../shared/components/Button";
-import { Failed, Skeleton } from "../shared/components/States";
+import { LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { Link } from "../shared/router";
-import type { Resource } from "../shared/resource";
+import type { Resource } from "../shared/useResource";
 import type { Chat } from "../shared/types";
 import { visible } from "../shared/visible";
 
@@ -29,7 +29,7 @@ export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps
         </Button>
       </div>
       {chats.error && !chats.data ? (
-        <Failed what="your chats" error={chats.error} retry={chats.reload} />
+        <LoadError what="your chats" error={chats.error} retry={chats.reload} />
       ) : chats.loading ? (
         <Skeleton rows={4} label="Loading chats" />
       ) : chats.data?.items.length === 0 ? (

@@ -1,10 +1,10 @@
 import type { UIMessage } from "ai";
 import { memo, type ReactElement } from "react";
 import { visible } from "../shared/visible";
-import { Ask } from "./Ask";
-import { isOpen, pieces, textOf } from "./parts";
+import { RequestCard } from "./RequestCard";
+import { isOpen, pieces, textOf } from "./messageParts";
 import { ToolCall } from "./ToolCall";
-import type { Thread } from "./thread";
+import type { Thread } from "./useThread";
 
 interface MessageProps {
   message: UIMessage;
@@ -36,10 +36,10 @@ function MessageView({ message, thread, last, agent }: MessageProps): ReactEleme
         }
         const open = isOpen(piece.call);
         if (open && last) {
-          const said = all.slice(0, index).findLast((before) => before.kind === "text");
-          return <Ask key={piece.key} call={piece.call} thread={thread} said={said?.text} />;
+          const above = all.slice(0, index).findLast((before) => before.kind === "text");
+          return <RequestCard key={piece.key} call={piece.call} thread={thread} textAbove={above?.text} />;
         }
-        return <ToolCall key={piece.key} call={piece.call} overtaken={open} />;
+        return <ToolCall key={piece.key} call={piece.call} replaced={open} />;
       })}
     </li>
   );

@@ -2,9 +2,9 @@ import { useState, type ReactElement } from "react";
 import { api } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
-import { Empty, Failed, Skeleton } from "../shared/components/States";
-import { actorOf, factOf, reasonOf } from "../shared/facts";
-import { usePages } from "../shared/pages";
+import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
+import { actorName, eventLabel, eventReason } from "../shared/eventLabels";
+import { usePagedList } from "../shared/usePagedList";
 import { Link } from "../shared/router";
 import { exact } from "../shared/format";
 import type { AuditRow } from "../shared/types";
@@ -14,14 +14,14 @@ const PAGE = 100;
 
 /** All events, newest first, each with the hash that chains it to the previous one. */
 export function Events(): ReactElement {
-  const pages = usePages<AuditRow>(
+  const pages = usePagedList<AuditRow>(
     "audit",
     (row) => row.cursor,
     (after, signal) => api.audit({ order: "newest", after, limit: PAGE }, signal),
   );
-  if (pages.error && pages.items.length === 0) return <Failed what="the audit log" error={pages.error} retry={pages.reload} />;
+  if (pages.error && pages.items.length === 0) return <LoadError what="the audit log" error={pages.error} retry={pages.reload} />;
   if (pages.loading) return <Skeleton rows={8} label="Loading the audit log" />;
-  if (pages.items.length === 0) return <Empty icon="shield" title="No events yet" />;
+  if (pages.items.length === 0) return <EmptyState icon="shield" title="No events yet" />;
   return (
     <>
       <p className="muted small events-note">Newest first. Open an event to see its details.</p>
@@ -47,16 +47,16 @@ export function Events(): ReactElement {
 
 function EventRow({ row }: { row: AuditRow }): ReactElement {
   const [open, setOpen] = useState(false);
-  const fact = factOf(row.type, row.body);
-  const reason = reasonOf(row.body);
+  const label = eventLabel(row.type, row.body);
+  const reason = eventReason(row.body);
   return (
     <li className="event">
       <button type="button" className="event-head" aria-expanded={open} onClick={() => setOpen(!open)}>
-        <span className={`event-icon fact-${fact.tone}`}>
-          <Icon name={fact.icon} size={14} />
+        <span className={`event-icon event-${label.tone}`}>
+          <Icon name={label.icon} size={14} />
         </span>
         <span className="event-words">
-          <strong>{actorOf(row.actor)}</strong> {fact.words}
+          <strong>{actorName(row.actor)}</strong> {label.text}
           {row.tool && <code className="event-tool">{visible(row.tool)}</code>}
           {row.request && <code className="event-request">{visible(row.request)}</code>}
           {reason && <span className="muted">: {reason}</span>}

@@ -3,7 +3,7 @@ import { Tabs } from "../shared/components/Tabs";
 import { useQuery } from "../shared/router";
 import { Decisions } from "./Decisions";
 import { Events } from "./Events";
-import { Record } from "./Record";
+import { AuditCheck } from "./AuditCheck";
 import "./history.css";
 
 export default function HistoryPage(): ReactElement {
@@ -14,7 +14,7 @@ export default function HistoryPage(): ReactElement {
       <div className="page-head">
         <h1>History</h1>
       </div>
-      <Record />
+      <AuditCheck />
       <Tabs
         label="History"
         tabs={[

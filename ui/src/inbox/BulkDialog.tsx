@@ -12,7 +12,7 @@ import { thousands } from "../shared/format";
 import { useOffline } from "../shared/live";
 import { useMe } from "../shared/session";
 import type { Request } from "../shared/types";
-import { aloneBecause } from "./order";
+import { separateReason } from "./order";
 
 interface Props {
   requests: Request[];
@@ -56,7 +56,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
   const me = useMe();
   const offline = useOffline();
   const [picked, setPicked] = useState(
-    () => new Set(requests.filter((each) => !aloneBecause(each)).map((each) => each.id)),
+    () => new Set(requests.filter((each) => !separateReason(each)).map((each) => each.id)),
   );
   const [ended, setEnded] = useState(false);
   const [rejecting, setRejecting] = useState(false);
@@ -107,7 +107,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
     <Dialog title={`${many} ${count === 1 ? "request" : "requests"} for ${toolName(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
         {requests.map((request) => {
-          const alone = aloneBecause(request);
+          const alone = separateReason(request);
           return (
             <div key={request.id} className="bulk-item">
               <label className="check">

@@ -1,24 +1,24 @@
 import { useEffect, useRef, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
-import { KindMark, RiskBadge } from "../shared/components/Badge";
+import { KindBadge, RiskBadge } from "../shared/components/Badge";
 import { IconButton } from "../shared/components/Button";
 import { CopyButton } from "../shared/components/CopyButton";
 import { Icon } from "../shared/components/Icon";
-import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { EmptyState, LoadError, Notice, Skeleton } from "../shared/components/States";
 import { Age, Countdown } from "../shared/components/Time";
 import { DecisionLine } from "../shared/decision/Outcome";
 import { RequestBody } from "../shared/decision/RequestBody";
 import { sentHere } from "../shared/decision/useDecide";
 import { showsRisk, toolName } from "../shared/decision/values";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
-import { recall, remember } from "../shared/theme";
+import { loadSetting, saveSetting } from "../shared/theme";
 import type { Request, RequestDetail } from "../shared/types";
 import { Rail } from "./Rail";
-import { QuorumDots } from "./Row";
-import { useMedia } from "./useMedia";
+import { QuorumDots } from "./RequestRow";
+import { useMediaQuery } from "./useMediaQuery";
 
 interface Props {
   id: string;
@@ -50,8 +50,8 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
   const me = useMe();
   const read = useResource<RequestDetail>(id, (signal) => api.request(id, signal));
   const [revealed, setRevealed] = useState<RequestDetail | null>(null);
-  const [railOpen, setRailOpen] = useState(recall(RAIL) !== "shut");
-  const wide = useMedia("(min-width: 1240px)");
+  const [railOpen, setRailOpen] = useState(loadSetting(RAIL) !== "shut");
+  const wide = useMediaQuery("(min-width: 1240px)");
   const heading = useRef<HTMLHeadingElement>(null);
   const known = read.data ?? (cached as RequestDetail | undefined);
   const request = known && keepRevealed(known, revealed);
@@ -80,17 +80,17 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
     if (read.error?.status === 404) {
       return (
         <main className="inbox-detail">
-          <Empty icon="search" title="Request not found">
+          <EmptyState icon="search" title="Request not found">
             <p className="muted">It may be for someone else, or the link may be wrong.</p>
             <Link to={back}>Back to the inbox</Link>
-          </Empty>
+          </EmptyState>
         </main>
       );
     }
     return (
       <main className="inbox-detail">
         {read.error ? (
-          <Failed what="the request" error={read.error} retry={read.reload} />
+          <LoadError what="the request" error={read.error} retry={read.reload} />
         ) : (
           <Skeleton rows={8} label="Loading request" />
         )}
@@ -99,7 +99,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
   }
   const showRail = (open: boolean) => {
     setRailOpen(open);
-    remember(RAIL, open ? null : "shut");
+    saveSetting(RAIL, open ? null : "shut");
   };
   const elsewhere = first.current?.status === "pending" && request.status !== "pending" && !sentHere.has(id);
   const changed =
@@ -119,7 +119,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
               {request.kind !== "question" && request.tool && <code className="detail-tool">{toolName(request)}</code>}
             </h1>
             {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
-            {request.kind === "in_doubt" && <KindMark kind={request.kind} />}
+            {request.kind === "in_doubt" && <KindBadge kind={request.kind} />}
             {wide && (
               <IconButton
                 className="rail-toggle"
@@ -130,8 +130,8 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
               />
             )}
           </div>
-          <Facts request={request} />
-          <Ids request={request} />
+          <Metadata request={request} />
+          <Identifiers request={request} />
         </header>
         {elsewhere && request.decision && (
           <div className="detail-conflict" role="alert" data-testid="conflict">
@@ -172,9 +172,9 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
   );
 }
 
-function Facts({ request }: { request: RequestDetail }): ReactElement {
+function Metadata({ request }: { request: RequestDetail }): ReactElement {
   return (
-    <dl className="facts">
+    <dl className="detail-meta">
       <div>
         <dt>Agent</dt>
         <dd>{request.shown.agent ?? request.agent}</dd>
@@ -213,11 +213,11 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
 }
 
 /** Identifiers that are not needed to decide. */
-function Ids({ request }: { request: RequestDetail }): ReactElement {
+function Identifiers({ request }: { request: RequestDetail }): ReactElement {
   return (
-    <details className="ids">
+    <details className="identifiers">
       <summary>Details</summary>
-      <dl className="facts">
+      <dl className="detail-meta">
         <div>
           <dt>Run</dt>
           <dd>

@@ -4,13 +4,13 @@ import { useState, type ReactElement } from "react";
 import { Button } from "../shared/components/Button";
 import { CopyButton } from "../shared/components/CopyButton";
 import { StatusBadge } from "../shared/components/Badge";
-import { Empty } from "../shared/components/States";
+import { EmptyState } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { Age } from "../shared/components/Time";
 import { api } from "../shared/api";
 import { thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
 import { visible } from "../shared/visible";
@@ -18,20 +18,20 @@ import { clearFilters, FILTERS } from "./Filters";
 
 interface Props {
   /** The number of pending requests; null while they are loading. */
-  waiting: number | null;
+  pending: number | null;
   filtered: boolean;
 }
 
-export function Overview({ waiting, filtered }: Props): ReactElement {
+export function Overview({ pending, filtered }: Props): ReactElement {
   const me = useMe();
   const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
   useChanges(() => last.reload(), 400);
   const decided = last.data?.items[0];
-  const never = waiting === 0 && !filtered && last.data?.items.length === 0;
+  const never = pending === 0 && !filtered && last.data?.items.length === 0;
   return (
     <div className="overview">
-      <h1>{heading(waiting, filtered)}</h1>
-      {waiting !== null && waiting > 0 && (
+      <h1>{heading(pending, filtered)}</h1>
+      {pending !== null && pending > 0 && (
         <p className="muted">
           Select one from the list, or press <kbd>j</kbd>. Press <kbd>?</kbd> for all shortcuts.
         </p>
@@ -61,13 +61,13 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
   );
 }
 
-function heading(waiting: number | null, filtered: boolean): string {
-  if (waiting === null) return "Inbox";
-  if (waiting === 0) return filtered ? "No requests match" : "No pending requests";
-  return waiting === 1 ? "1 request needs your review" : `${thousands(waiting)} requests need your review`;
+function heading(pending: number | null, filtered: boolean): string {
+  if (pending === null) return "Inbox";
+  if (pending === 0) return filtered ? "No requests match" : "No pending requests";
+  return pending === 1 ? "1 request needs your review" : `${thousands(pending)} requests need your review`;
 }
 
-const TRY: [string, string][] = [
+const EXAMPLES: [string, string][] = [
   ["What is the weather in Oslo?", "one call that needs approval"],
   ["Do two things in Oslo", "two calls in one turn, decided separately"],
   ["Book a flight to Paris for Friday", "edit it before you approve"],
@@ -93,7 +93,7 @@ function DemoHint(): ReactElement {
         <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every execution.
       </p>
       <ul className="tries">
-        {TRY.map(([words, why]) => (
+        {EXAMPLES.map(([words, why]) => (
           <li key={words}>
             <span>
               <q>{words}</q>
@@ -131,11 +131,11 @@ function Connect(): ReactElement {
   );
 }
 
-export function NothingWaits(): ReactElement {
+export function NoPending(): ReactElement {
   return (
-    <Empty icon="check" title="No pending requests">
+    <EmptyState icon="check" title="No pending requests">
       <p className="muted">New requests appear here automatically.</p>
-    </Empty>
+    </EmptyState>
   );
 }
 
@@ -150,9 +150,9 @@ export function FilteredEmpty({ query }: { query: URLSearchParams }): ReactEleme
           : `${name} ${visible(query.get(name)!)}`,
   );
   return (
-    <Empty icon="search" title="No requests match">
+    <EmptyState icon="search" title="No requests match">
       <p className="muted">Filters: {active.join(", ")}.</p>
       <Button onClick={clearFilters}>Clear filters</Button>
-    </Empty>
+    </EmptyState>
   );
 }

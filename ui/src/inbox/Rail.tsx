@@ -4,14 +4,14 @@ import { useEffect, useRef, type ReactElement, type ReactNode } from "react";
 import { StatusBadge } from "../shared/components/Badge";
 import { Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
-import { actorOf, factOf, reasonOf } from "../shared/facts";
+import { actorName, eventLabel, eventReason, ROLE_NAMES } from "../shared/eventLabels";
 import { Link } from "../shared/router";
-import type { Like, RequestDetail, RequestEvent, Turn } from "../shared/types";
+import type { SimilarCalls, RequestDetail, RequestEvent, Turn } from "../shared/types";
 import { visible } from "../shared/visible";
 
-function Part({ title, children }: { title: string; children: ReactNode }): ReactElement {
+function Section({ title, children }: { title: string; children: ReactNode }): ReactElement {
   return (
-    <section className="rail-part" aria-label={title}>
+    <section className="rail-section" aria-label={title}>
       <h2>{title}</h2>
       {children}
     </section>
@@ -22,38 +22,38 @@ export function Rail({ request, loading }: { request: RequestDetail; loading: bo
   const { conversation, like, events } = request;
   return (
     <div className="rail">
-      <Part title="Why it was asked">
-        <Why request={request} />
-      </Part>
+      <Section title="Why it was asked">
+        <PolicyInfo request={request} />
+      </Section>
       {request.quorum > 1 && (
-        <Part title="Approvals">
+        <Section title="Approvals">
           <Votes request={request} />
-        </Part>
+        </Section>
       )}
       {loading && !conversation && <Skeleton rows={4} label="Loading context" />}
       {conversation && conversation.length > 0 && (
-        <Part title="Conversation">
+        <Section title="Conversation">
           <Conversation turns={conversation} />
-        </Part>
+        </Section>
       )}
       {like && request.tool && (
-        <Part title="Similar calls">
-          <Likes like={like} />
-        </Part>
+        <Section title="Similar calls">
+          <SimilarCallList like={like} />
+        </Section>
       )}
       {events && events.length > 0 && (
-        <Part title="Timeline">
+        <Section title="Timeline">
           <Timeline events={events} />
-        </Part>
+        </Section>
       )}
     </div>
   );
 }
 
-function Why({ request }: { request: RequestDetail }): ReactElement {
+function PolicyInfo({ request }: { request: RequestDetail }): ReactElement {
   const { risk, policy, reviewers } = request;
   return (
-    <dl className="why">
+    <dl className="policy-info">
       <div>
         <dt>Rule</dt>
         <dd>
@@ -109,14 +109,6 @@ function Votes({ request }: { request: RequestDetail }): ReactElement {
   );
 }
 
-const WHO: Record<string, string> = {
-  user: "Person",
-  assistant: "Agent",
-  tool: "Result",
-  approval: "Decision",
-  system: "Instructions",
-};
-
 function Conversation({ turns }: { turns: Turn[] }): ReactElement {
   const box = useRef<HTMLOListElement>(null);
   useEffect(() => {
@@ -128,7 +120,7 @@ function Conversation({ turns }: { turns: Turn[] }): ReactElement {
       {turns.map((turn) => (
         <li key={turn.seq} className={turn.current ? "rail-turn rail-turn-current" : "rail-turn"}>
           <p className="rail-turn-who">
-            {WHO[turn.role] ?? turn.role}
+            {ROLE_NAMES[turn.role] ?? turn.role}
             {turn.name && <span className="mono"> {turn.name}</span>}
             {turn.current && <span className="rail-turn-mark">this request</span>}
           </p>
@@ -144,24 +136,24 @@ function Conversation({ turns }: { turns: Turn[] }): ReactElement {
   );
 }
 
-function Likes({ like }: { like: Like }): ReactElement {
+function SimilarCallList({ like }: { like: SimilarCalls }): ReactElement {
   const counts: [string, number][] = [
     ["approved", like.approved],
     ["edited", like.edited],
     ["rejected", like.rejected],
     ["answered", like.responded],
   ];
-  const told = counts.filter(([, count]) => count > 0);
-  if (told.length === 0) return <p className="muted">This agent has not called this tool before.</p>;
+  const known = counts.filter(([, count]) => count > 0);
+  if (known.length === 0) return <p className="muted">This agent has not called this tool before.</p>;
   return (
     <>
-      <p>{told.map(([word, count]) => `${count} ${word}`).join(", ")}</p>
-      <ul className="likes">
+      <p>{known.map(([word, count]) => `${count} ${word}`).join(", ")}</p>
+      <ul className="similar-calls">
         {like.recent.map((each) => (
           <li key={each.id}>
             <Link to={`/inbox/${each.id}`}>
               <StatusBadge status={each.status} />
-              <span className="like-text">{each.summary}</span>
+              <span className="similar-call-text">{each.summary}</span>
             </Link>
             <span className="muted small">
               {each.by ? `${each.by}, ` : ""}
@@ -179,12 +171,12 @@ function Timeline({ events }: { events: RequestEvent[] }): ReactElement {
     <ol className="rail-timeline">
       {events.map((event, index) => (
         <li key={index}>
-          <span className="rail-timeline-type">{actorOf(event.actor)}</span> {factOf(event.type, event.body).words}
+          <span className="rail-timeline-type">{actorName(event.actor)}</span> {eventLabel(event.type, event.body).text}
           <span className="muted">
             {" "}
             <Age at={event.at} />
           </span>
-          {reasonOf(event.body) && <p className="muted small wrap">{reasonOf(event.body)}</p>}
+          {eventReason(event.body) && <p className="muted small wrap">{eventReason(event.body)}</p>}
         </li>
       ))}
     </ol>

@@ -1,6 +1,6 @@
 /** Order, groups and lines of the request list, as pure functions. */
 
-import { riskRank } from "../shared/decision/guard";
+import { riskRank } from "../shared/decision/approvalGuard";
 import { longParts } from "../shared/decision/values";
 import type { Request, RequestGroup } from "../shared/types";
 
@@ -29,7 +29,7 @@ const ORDERS: Record<Sort, Compare<RequestGroup>[]> = {
   age: [byDoubt, byAge],
 };
 
-export function sorted(groups: RequestGroup[], sort: Sort): RequestGroup[] {
+export function sortGroups(groups: RequestGroup[], sort: Sort): RequestGroup[] {
   return [...groups].sort((a, b) => {
     for (const compare of ORDERS[sort]) {
       const result = compare(a, b);
@@ -45,7 +45,7 @@ export function serverSort(sort: Sort): string {
 }
 
 /** Whether a request sorts after the last loaded one, and so is on a later page. */
-export function isBeyond(request: Request, last: Request | undefined, sort: Sort): boolean {
+export function isAfterLoaded(request: Request, last: Request | undefined, sort: Sort): boolean {
   if (!last) return true;
   const older = less(time(request.created_at), time(last.created_at)) || (request.id < last.id ? -1 : 1);
   if (sort === "age") return older > 0;
@@ -55,12 +55,12 @@ export function isBeyond(request: Request, last: Request | undefined, sort: Sort
 /** Seconds within which a request counts as expiring soon. */
 export const SOON = 60 * 60;
 
-export function keyOf(group: Pick<RequestGroup, "kind" | "agent" | "tool" | "risk">): string {
+export function groupKey(group: Pick<RequestGroup, "kind" | "agent" | "tool" | "risk">): string {
   return JSON.stringify([group.kind, group.agent, group.tool, group.risk]);
 }
 
-export function groupKey(request: Request): string {
-  return keyOf({ ...request, risk: request.risk.level });
+export function requestGroupKey(request: Request): string {
+  return groupKey({ ...request, risk: request.risk.level });
 }
 
 /** The group of these requests, as the server would return it. */
@@ -80,12 +80,12 @@ export function groupOf(items: Request[]): RequestGroup {
 }
 
 /** Deciding together is for like calls of no great risk. */
-export function canBulk(group: RequestGroup): boolean {
+export function canDecideTogether(group: RequestGroup): boolean {
   return group.kind === "approval" && group.tool !== null && riskRank(group.risk) < riskRank("high") && group.count > 1;
 }
 
 /** Larger groups are folded. */
-export const OPEN = 4;
+export const MAX_UNFOLDED = 4;
 
 /** The loaded rows of a group, and the cursor of the next page. */
 export interface Rows {
@@ -106,7 +106,7 @@ export function entriesOf(
   folded: (key: string, count: number) => boolean,
 ): Entry[] {
   return groups.flatMap((group): Entry[] => {
-    const key = keyOf(group);
+    const key = groupKey(group);
     const { items, more } = rows(key);
     const count = Math.max(group.count, items.length);
     const several = count > 1;
@@ -120,7 +120,7 @@ export function entriesOf(
 }
 
 /** Why a request cannot be decided together with others; empty if it can. */
-export function aloneBecause(request: Request): string {
+export function separateReason(request: Request): string {
   if (request.masked || request.digest === null) return "it has masked values";
   if (longParts(request.shown.args).length > 0) return "it has a long value that must be read to its end";
   if (request.quorum > 1) return "it needs several approvals";
@@ -137,7 +137,7 @@ export function nextAfter(order: Request[], id: string): string | null {
 }
 
 /** The next line that can be opened: a row, a folded group, or rows to load. Starts at an end if `current` is not in the list. */
-export function step(entries: Entry[], current: string | undefined, by: 1 | -1): Entry | undefined {
+export function nextEntry(entries: Entry[], current: string | undefined, by: 1 | -1): Entry | undefined {
   const here = entries.findIndex((entry) => entry.type === "row" && entry.key === current);
   let index = here < 0 ? (by === 1 ? 0 : entries.length - 1) : here + by;
   for (; index >= 0 && index < entries.length; index += by) {

@@ -1,7 +1,7 @@
 import { useEffect, useId, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { Button } from "../shared/components/Button";
 
-export interface Grid {
+interface Grid {
   head: string[];
   rows: (string | number)[][];
 }
@@ -9,7 +9,7 @@ export interface Grid {
 interface PlotProps {
   title: string;
   /** A text alternative for screen readers. */
-  said: string;
+  description: string;
   table: Grid;
   note?: ReactNode;
   legend?: { name: string; mark: string }[];
@@ -18,7 +18,7 @@ interface PlotProps {
 }
 
 /** A plot with a title, a text alternative, and the same numbers as a table. */
-export function Plot({ title, said, table, note, legend, height, draw }: PlotProps): ReactElement {
+export function Plot({ title, description, table, note, legend, height, draw }: PlotProps): ReactElement {
   const [asTable, setAsTable] = useState(false);
   const [box, width] = useWidth();
   const id = useId();
@@ -38,7 +38,7 @@ export function Plot({ title, said, table, note, legend, height, draw }: PlotPro
           width > 0 && (
             <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-labelledby={`${id}-t ${id}-d`}>
               <title id={`${id}-t`}>{title}</title>
-              <desc id={`${id}-d`}>{said}</desc>
+              <desc id={`${id}-d`}>{description}</desc>
               {draw(width)}
             </svg>
           )
@@ -60,7 +60,7 @@ export function Plot({ title, said, table, note, legend, height, draw }: PlotPro
   );
 }
 
-export function GridTable({ grid, label }: { grid: Grid; label: string }): ReactElement {
+function GridTable({ grid, label }: { grid: Grid; label: string }): ReactElement {
   return (
     <div className="plot-table" role="region" aria-label={label} tabIndex={0}>
       <table className="table">

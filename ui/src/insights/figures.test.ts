@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { column, dayName, everyNth, percent, span, ticks } from "./figures";
+import { columnPath, dayName, labelStep, percent, formatDuration, ticks } from "./figures";
 
 describe("ticks", () => {
   it("are round, start at zero and cover the maximum", () => {
@@ -13,12 +13,12 @@ describe("ticks", () => {
 });
 
 it("durations have at most two units", () => {
-  expect(span(null)).toBe("–");
-  expect(span(0.84)).toBe("0.8 s");
-  expect(span(42.4)).toBe("42 s");
-  expect(span(185)).toBe("3 m 5 s");
-  expect(span(3_600)).toBe("1 h");
-  expect(span(90_000)).toBe("1 d 1 h");
+  expect(formatDuration(null)).toBe("–");
+  expect(formatDuration(0.84)).toBe("0.8 s");
+  expect(formatDuration(42.4)).toBe("42 s");
+  expect(formatDuration(185)).toBe("3 m 5 s");
+  expect(formatDuration(3_600)).toBe("1 h");
+  expect(formatDuration(90_000)).toBe("1 d 1 h");
 });
 
 it("a share of zero is a dash", () => {
@@ -32,11 +32,11 @@ it("days do not depend on the local time zone", () => {
 });
 
 it("a crowded axis skips labels", () => {
-  expect(everyNth(7, 600)).toBe(1);
-  expect(everyNth(90, 600)).toBe(8);
+  expect(labelStep(7, 600)).toBe(1);
+  expect(labelStep(90, 600)).toBe(8);
 });
 
 it("a low column has no rounded corners", () => {
-  expect(column(0, 9, 10, 1)).toContain("V10");
-  expect(column(0, 10, 10, 0)).toBe("M0,10V10Q0,10 0,10H10Q10,10 10,10V10Z");
+  expect(columnPath(0, 9, 10, 1)).toContain("V10");
+  expect(columnPath(0, 10, 10, 0)).toBe("M0,10V10Q0,10 0,10H10Q10,10 10,10V10Z");
 });

@@ -4,12 +4,12 @@ import { useEffect, useState, type ReactElement } from "react";
 import { ApiError, api } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Dialog } from "../shared/components/Dialog";
-import { Empty, Failed, Skeleton } from "../shared/components/States";
+import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { toast } from "../shared/components/Toasts";
 import { scopeLines } from "../shared/decision/grant";
 import { useChanges, useOffline } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { setQuery, useQuery } from "../shared/router";
 import { exact, long, useNow } from "../shared/format";
 import type { Grant } from "../shared/types";
@@ -106,12 +106,12 @@ export default function GrantsPage(): ReactElement {
           Show ended grants
         </label>
       </div>
-      {grants.error && <Failed what="grants" error={grants.error} retry={grants.reload} />}
+      {grants.error && <LoadError what="grants" error={grants.error} retry={grants.reload} />}
       {grants.loading && <Skeleton />}
       {items && items.length === 0 && (
-        <Empty icon="key" title="No grants">
+        <EmptyState icon="key" title="No grants">
           <p className="muted">To create one, choose “Always allow…” next to Approve on a request.</p>
-        </Empty>
+        </EmptyState>
       )}
       {items && items.length > 0 && (
         <div className="card scroll-x" role="region" aria-label="Grants" tabIndex={0}>

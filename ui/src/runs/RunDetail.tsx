@@ -1,19 +1,19 @@
 import type { ReactElement } from "react";
 import { api } from "../shared/api";
-import { KindMark, RiskBadge, StatusBadge } from "../shared/components/Badge";
+import { KindBadge, RiskBadge, StatusBadge } from "../shared/components/Badge";
 import { CopyButton } from "../shared/components/CopyButton";
 import { Icon } from "../shared/components/Icon";
-import { Empty, Failed, Skeleton } from "../shared/components/States";
+import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { showsRisk } from "../shared/decision/values";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
+import { ROLE_NAMES } from "../shared/eventLabels";
 import { Link } from "../shared/router";
-import type { Request, RunDetail as Detail } from "../shared/types";
+import type { Request, RunDetail as Detail, Turn } from "../shared/types";
 import { visible } from "../shared/visible";
 import { outputText } from "./output";
 import { RunStatus } from "./RunStatus";
-import { Talk } from "./Talk";
 import { Timeline } from "./Timeline";
 
 export function RunDetail({ id }: { id: string }): ReactElement {
@@ -28,13 +28,13 @@ export function RunDetail({ id }: { id: string }): ReactElement {
         All runs
       </Link>
       {run.error?.status === 404 ? (
-        <Empty icon="search" title="Run not found">
+        <EmptyState icon="search" title="Run not found">
           <p className="muted">It may have been pruned, or the link is incomplete.</p>
-        </Empty>
+        </EmptyState>
       ) : run.error && !run.data ? (
-        <Failed what="this run" error={run.error} retry={run.reload} />
+        <LoadError what="this run" error={run.error} retry={run.reload} />
       ) : run.data ? (
-        <Told run={run.data} />
+        <RunView run={run.data} />
       ) : (
         <Skeleton rows={8} label="Loading run" />
       )}
@@ -42,7 +42,7 @@ export function RunDetail({ id }: { id: string }): ReactElement {
   );
 }
 
-function Told({ run }: { run: Detail }): ReactElement {
+function RunView({ run }: { run: Detail }): ReactElement {
   const output = outputText(run.output);
   return (
     <>
@@ -53,7 +53,7 @@ function Told({ run }: { run: Detail }): ReactElement {
         </h1>
         <RunStatus status={run.status} />
       </header>
-      <dl className="run-facts">
+      <dl className="run-meta">
         <div>
           <dt>Agent</dt>
           <dd>{visible(run.agent)}</dd>
@@ -97,9 +97,9 @@ function Told({ run }: { run: Detail }): ReactElement {
               </ul>
             )}
           </section>
-          <section aria-labelledby="run-talk">
-            <h2 id="run-talk">Conversation</h2>
-            <Talk turns={run.conversation} />
+          <section aria-labelledby="run-transcript">
+            <h2 id="run-transcript">Conversation</h2>
+            <Transcript turns={run.conversation} />
           </section>
         </div>
         <section className="run-side" aria-labelledby="run-timeline">
@@ -122,10 +122,37 @@ function RequestRow({ request }: { request: Request }): ReactElement {
         </span>
         {showsRisk(request) && <RiskBadge level={request.risk.level} />}
         <span className="run-request-end">
-          {request.kind === "in_doubt" ? <KindMark kind="in_doubt" /> : <StatusBadge status={request.status} />}
+          {request.kind === "in_doubt" ? <KindBadge kind="in_doubt" /> : <StatusBadge status={request.status} />}
           {decision && <span className="muted small">by {visible(decision.by)}</span>}
         </span>
       </Link>
     </li>
+  );
+}
+
+/** The messages of the thread, as the model sees them. */
+function Transcript({ turns }: { turns: Turn[] }): ReactElement {
+  if (turns.length === 0) return <p className="muted">No messages in this thread.</p>;
+  return (
+    <ol className="card run-transcript" data-testid="conversation">
+      {turns.map((turn) => (
+        <li key={turn.seq} className="turn" data-role={turn.role} data-current={turn.current || undefined}>
+          <p className="turn-who">
+            {ROLE_NAMES[turn.role] ?? visible(turn.role)}
+            {turn.name && <code> {visible(turn.name)}</code>}
+          </p>
+          <div className="turn-body">
+            {turn.text && <p className={turn.role === "tool" ? "wrap mono" : "wrap"}>{visible(turn.text)}</p>}
+            {turn.calls?.map((call) => (
+              <p key={call.id} className="turn-call wrap">
+                <code>
+                  <strong>{visible(call.name)}</strong> {visible(typeof call.shown_args === "string" ? call.shown_args : JSON.stringify(call.shown_args))}
+                </code>
+              </p>
+            ))}
+          </div>
+        </li>
+      ))}
+    </ol>
   );
 }

@@ -1,13 +1,13 @@
 import type { ReactElement } from "react";
 import { api, withQuery } from "../shared/api";
 import { Button } from "../shared/components/Button";
-import { Listed } from "../shared/components/Listed";
+import { PagedTable } from "../shared/components/PagedTable";
 import { Select } from "../shared/components/Select";
-import { Empty } from "../shared/components/States";
+import { EmptyState } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
-import { usePages } from "../shared/pages";
-import { useResource } from "../shared/resource";
+import { usePagedList } from "../shared/usePagedList";
+import { useResource } from "../shared/useResource";
 import { Link, useQuery } from "../shared/router";
 import type { Run } from "../shared/types";
 import { visible } from "../shared/visible";
@@ -19,7 +19,7 @@ export function RunList(): ReactElement {
   const [query, setQuery] = useQuery();
   const status = STATUSES.some(({ value }) => value === query.get("status")) ? query.get("status") : null;
   const wanted = { status, agent: query.get("agent"), thread: query.get("thread"), limit: 50 };
-  const pages = usePages<Run>(
+  const pages = usePagedList<Run>(
     withQuery("", wanted),
     (run) => run.id,
     (after, signal) => api.runs({ ...wanted, after }, signal),
@@ -49,22 +49,22 @@ export function RunList(): ReactElement {
           )}
         </div>
       </div>
-      <Listed
+      <PagedTable
         what="runs"
         pages={pages}
         heads={["Run", "Status", "Agent", "Requester", "Started"]}
         testid="runs"
         empty={
           wanted.status || wanted.agent || wanted.thread ? (
-            <Empty icon="filter" title="No runs match these filters">
+            <EmptyState icon="filter" title="No runs match these filters">
               <Button onClick={clear}>Clear filters</Button>
-            </Empty>
+            </EmptyState>
           ) : (
-            <Empty icon="play" title="No runs yet">
+            <EmptyState icon="play" title="No runs yet">
               <p className="muted">
                 A run starts when an agent gets a task, for example in the <Link to="/chat">chat</Link>.
               </p>
-            </Empty>
+            </EmptyState>
           )
         }
         row={(run) => <Row key={run.id} run={run} />}
@@ -80,7 +80,7 @@ function Row({ run }: { run: Run }): ReactElement {
         <Link to={`/runs/${encodeURIComponent(run.id)}`} className="what-link">
           <code>{visible(run.id)}</code>
         </Link>
-        <span className="what-summary">{told(run)}</span>
+        <span className="what-summary">{summaryOf(run)}</span>
       </td>
       <td>
         <span className="through">
@@ -102,6 +102,6 @@ function Row({ run }: { run: Run }): ReactElement {
 }
 
 /** The output or stop reason of a run, or else its thread. */
-function told(run: Run): string {
+function summaryOf(run: Run): string {
   return outputText(run.output) || (run.stop ? visible(run.stop) : `Thread ${visible(run.thread)}`);
 }

@@ -138,7 +138,6 @@ export const api = {
   decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items, { limit: READ_LIMIT }),
   /** Read a request after a decision got no response, to see whether it was recorded. */
   recorded: (id: string) => call<RequestDetail>(at(id), { limit: DECISION_LIMIT / 2 }),
-  cancel: (id: string, message?: string) => post<Request>(`${at(id)}/cancel`, { message }),
   reveal: (id: string) => post<RequestDetail>(`${at(id)}/reveal`),
 
   grants: (all: boolean, signal?: AbortSignal) =>

@@ -33,9 +33,11 @@ type Message =
   | { kind: "state"; state: LiveState; lastId: string }
   | { kind: "event"; event: LiveEvent; lastId: string };
 
+/** Reconnect after this long without a message or keep-alive. */
 const SILENCE = 40_000;
-const WAITS = [1_000, 3_000, 5_000, 10_000];
-const GIVEN_UP = 3;
+const RETRY_DELAYS = [1_000, 3_000, 5_000, 10_000];
+/** Failed attempts after which the state is `offline`. */
+const OFFLINE_AFTER = 3;
 /** How often a hidden tab reloads, so that the count in its title stays roughly right. */
 const HIDDEN = 60_000;
 
@@ -48,12 +50,12 @@ const watchers = new Set<() => void>();
 const listeners = new Set<Listener>();
 let retry: () => void = () => {};
 
-function adopt(next: LiveState): void {
+function setState(next: LiveState): void {
   state = next;
   watchers.forEach((watch) => watch());
 }
 
-function tell(event: LiveEvent): void {
+function notify(event: LiveEvent): void {
   listeners.forEach((listen) => listen(event));
 }
 
@@ -61,17 +63,17 @@ function tell(event: LiveEvent): void {
  * Read the feed until `ends` is aborted, reconnecting with growing delays. Returns a function that
  * retries at once. Calls `giveUp` if the server refuses access.
  */
-function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: () => void): () => void {
+function readFeed(ends: AbortSignal, publish: (message: Message) => void, giveUp: () => void): () => void {
   let stop: AbortController | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let silence: ReturnType<typeof setTimeout> | undefined;
   let failures = 0;
   const set = (next: Partial<LiveState>) => {
-    adopt({ ...state, ...next });
+    setState({ ...state, ...next });
     publish({ kind: "state", state, lastId });
   };
   const pass = (event: LiveEvent) => {
-    tell(event);
+    notify(event);
     publish({ kind: "event", event, lastId });
   };
   const heard = () => {
@@ -80,9 +82,9 @@ function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: 
     silence = setTimeout(() => stop?.abort(), SILENCE);
   };
   const later = () => {
-    const wait = WAITS[Math.min(failures, WAITS.length - 1)]!;
+    const wait = RETRY_DELAYS[Math.min(failures, RETRY_DELAYS.length - 1)]!;
     failures += 1;
-    const offline = !navigator.onLine || failures > GIVEN_UP;
+    const offline = !navigator.onLine || failures > OFFLINE_AFTER;
     set({ state: offline ? "offline" : "reconnecting", retryAt: Date.now() + wait });
     clearTimeout(timer);
     timer = setTimeout(() => void connect(), wait);
@@ -148,7 +150,7 @@ function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: 
 /** Follow the feed while the tab is visible. `person` is the signed-in user. */
 export function startLive(person: string): () => void {
   const name = `sayso.live ${person}`;
-  adopt({ state: "connecting", retryAt: null, heardAt: null });
+  setState({ state: "connecting", retryAt: null, heardAt: null });
   lastId = "";
   opened = false;
   let ends: AbortController | null = null;
@@ -164,8 +166,8 @@ export function startLive(person: string): () => void {
     } else {
       lastId = data.lastId || lastId;
       opened = true;
-      if (data.kind === "state") adopt(data.state);
-      else tell(data.event);
+      if (data.kind === "state") setState(data.state);
+      else notify(data.event);
     }
   };
   const lead = (mine: AbortController) => {
@@ -177,7 +179,7 @@ export function startLive(person: string): () => void {
       }),
     );
     // Release the lock when access is refused: another tab may sign in again and needs it.
-    retry = follow(mine.signal, publish, () => mine.abort());
+    retry = readFeed(mine.signal, publish, () => mine.abort());
     return over;
   };
   const join = () => {
@@ -191,7 +193,7 @@ export function startLive(person: string): () => void {
     if (!navigator.locks) void lead(mine);
     else navigator.locks.request(name, { signal: mine.signal }, () => lead(mine)).catch(() => {});
     // Something may have changed while this tab was not listening.
-    if (opened) tell({ type: "resync" });
+    if (opened) notify({ type: "resync" });
   };
   const leave = () => {
     ends?.abort();
@@ -199,7 +201,7 @@ export function startLive(person: string): () => void {
     ends = channel = null;
   };
   const turn = () => (document.visibilityState === "visible" ? join() : leave());
-  const hidden = setInterval(() => document.visibilityState === "hidden" && tell({ type: "resync" }), HIDDEN);
+  const hidden = setInterval(() => document.visibilityState === "hidden" && notify({ type: "resync" }), HIDDEN);
 
   document.addEventListener("visibilitychange", turn);
   window.addEventListener("pagehide", leave);

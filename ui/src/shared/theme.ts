@@ -13,13 +13,13 @@ export function useTheme(): [Theme, (theme: Theme) => void] {
       setTheme(next);
       if (next === "system") delete document.documentElement.dataset.theme;
       else document.documentElement.dataset.theme = next;
-      remember(KEY, next === "system" ? null : next);
+      saveSetting(KEY, next === "system" ? null : next);
     },
   ];
 }
 
 /** Store a setting in the browser. Where storage is blocked, it lasts until the page is closed. */
-export function remember(key: string, value: string | null): void {
+export function saveSetting(key: string, value: string | null): void {
   try {
     if (value === null) localStorage.removeItem(key);
     else localStorage.setItem(key, value);
@@ -28,7 +28,7 @@ export function remember(key: string, value: string | null): void {
   }
 }
 
-export function recall(key: string): string | null {
+export function loadSetting(key: string): string | null {
   try {
     return localStorage.getItem(key);
   } catch {

@@ -142,7 +142,7 @@ export interface RequestEvent {
   body: Json;
 }
 
-export interface Like {
+export interface SimilarCalls {
   approved: number;
   edited: number;
   rejected: number;
@@ -154,7 +154,7 @@ export interface Like {
 export interface RequestDetail extends Request {
   conversation?: Turn[];
   events?: RequestEvent[];
-  like?: Like;
+  like?: SimilarCalls;
   policy?: {
     rule: string;
     description: string;
@@ -218,7 +218,7 @@ export interface Agent {
   tools: AgentTool[];
 }
 
-export interface GrantWish {
+export interface GrantInput {
   scope: "exact" | "any" | Schema;
   uses?: number;
   ends_in?: number;
@@ -230,7 +230,7 @@ export interface DecisionBody {
   message?: string;
   value?: Json;
   seen_digest: string | null;
-  grant?: GrantWish;
+  grant?: GrantInput;
 }
 
 export interface DiffLine {

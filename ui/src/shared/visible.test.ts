@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { hiddenIn, visible } from "./visible";
+import { findHiddenCharacters, visible } from "./visible";
 
 describe("visible", () => {
   it.each([
@@ -16,13 +16,13 @@ describe("visible", () => {
   );
 });
 
-describe("hiddenIn", () => {
+describe("findHiddenCharacters", () => {
   it("returns each hidden character with its position", () =>
-    expect(hiddenIn("to: ana\u202e@x\nbye\u200b\u{e0041}")).toEqual([
+    expect(findHiddenCharacters("to: ana\u202e@x\nbye\u200b\u{e0041}")).toEqual([
       { line: 1, code: "U+202E", before: "to: ana", after: "@x" },
       { line: 2, code: "U+200B", before: "bye", after: "⟨U+E0041⟩" },
       { line: 2, code: "U+E0041", before: "bye⟨U+200B⟩", after: "" },
     ]));
 
-  it.each(["", "two\nlines\tand a tab", "Ünïcödé 東京"])("finds none in %j", (text) => expect(hiddenIn(text)).toEqual([]));
+  it.each(["", "two\nlines\tand a tab", "Ünïcödé 東京"])("finds none in %j", (text) => expect(findHiddenCharacters(text)).toEqual([]));
 });

@@ -12,11 +12,11 @@ export function visible(text: string): string {
   return text.replace(HIDDEN, (char) => (isHidden(char) ? `⟨${codeOf(char)}⟩` : char));
 }
 
-export function codeOf(char: string): string {
+function codeOf(char: string): string {
   return `U+${char.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-export interface Place {
+export interface HiddenCharacter {
   /** Line number, starting at 1. */
   line: number;
   code: string;
@@ -28,7 +28,7 @@ export interface Place {
 const AROUND = 16;
 
 /** The hidden characters of a text. For text in an editable field, which cannot be changed to show them. */
-export function hiddenIn(text: string): Place[] {
+export function findHiddenCharacters(text: string): HiddenCharacter[] {
   return text.split("\n").flatMap((line, index) =>
     [...line.matchAll(HIDDEN)]
       .filter(([char]) => isHidden(char))

@@ -42,7 +42,7 @@ const KINDS: Record<Exclude<Kind, "approval">, [string, IconName]> = {
 };
 
 /** Marks questions and calls in doubt; nothing for approvals. */
-export function KindMark({ kind }: { kind: Kind }): ReactElement | null {
+export function KindBadge({ kind }: { kind: Kind }): ReactElement | null {
   if (kind === "approval") return null;
   const [word, icon] = KINDS[kind];
   return (

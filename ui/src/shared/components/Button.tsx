@@ -1,7 +1,7 @@
 import type { ButtonHTMLAttributes, ReactElement, ReactNode, Ref } from "react";
 import { Icon, type IconName } from "./Icon";
 
-export type ButtonProps = ButtonHTMLAttributes<HTMLButtonElement> & {
+type ButtonProps = ButtonHTMLAttributes<HTMLButtonElement> & {
   /** `primary`: at most one per view. `danger`: cannot be undone. `ghost`: next to text. */
   tone?: "default" | "primary" | "danger" | "ghost";
   small?: boolean;

@@ -3,7 +3,7 @@
 import { useState, type ReactElement } from "react";
 import { ApiError, api } from "../api";
 import { useChanges } from "../live";
-import { useResource } from "../resource";
+import { useResource } from "../useResource";
 import { useMe } from "../session";
 import { clockSeconds, exact } from "../format";
 import type { Effect } from "../types";

@@ -3,7 +3,7 @@ import type { ApiError } from "../api";
 import { Button } from "./Button";
 import { Icon, type IconName } from "./Icon";
 
-export function Empty({
+export function EmptyState({
   icon,
   title,
   children,
@@ -26,7 +26,7 @@ export function Empty({
 }
 
 /** `what` completes the title: "Could not load the inbox". */
-export function Failed({ error, retry, what }: { error: ApiError; retry: () => void; what: string }): ReactElement {
+export function LoadError({ error, retry, what }: { error: ApiError; retry: () => void; what: string }): ReactElement {
   return (
     <div className="state state-error" role="alert">
       <span className="state-icon">

@@ -4,11 +4,11 @@ import { useState, type ReactElement } from "react";
 import { CopyButton } from "../components/CopyButton";
 import { Tabs } from "../components/Tabs";
 import type { Json, Request } from "../types";
-import { CallView } from "./CallView";
-import { codingCall, type CodingCall } from "./coding";
+import { CodingCallView } from "./CodingCallView";
+import { codingCall, type CodingCall } from "./codingCall";
 import { EndMark, LongValue } from "./LongValue";
 import type { Seen } from "./useSeen";
-import { ALL, lineCount, longParts, typeName } from "./values";
+import { ALL_ARGS, lineCount, longParts, typeName } from "./values";
 import { ValueView } from "./ValueView";
 
 type View = "call" | "fields" | "json" | "raw";
@@ -58,9 +58,9 @@ function Fields({ args, seen }: { args: Json; seen: Seen }): ReactElement {
       </tbody>
     </table>
   );
-  if (!long.includes(ALL)) return table;
+  if (!long.includes(ALL_ARGS)) return table;
   return (
-    <LongValue name={ALL} lines={lineCount(args)} onSeen={() => seen.see(ALL)}>
+    <LongValue name={ALL_ARGS} lines={lineCount(args)} onSeen={() => seen.see(ALL_ARGS)}>
       {table}
     </LongValue>
   );
@@ -81,7 +81,7 @@ function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
   const drawn = seen.unseen.filter((name) => !(name in call.rest));
   return (
     <>
-      <CallView call={call} />
+      <CodingCallView call={call} />
       {drawn.length > 0 && <EndMark name="the call" onSeen={() => drawn.forEach(seen.see)} />}
       {Object.keys(call.rest).length > 0 && <Fields args={call.rest} seen={seen} />}
     </>
@@ -91,7 +91,7 @@ function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
 export function ArgsView({ request, seen }: { request: Request; seen: Seen }): ReactElement {
   const { args, lines } = request.shown;
   // With too many arguments, all of them count as one long part, which this view cannot show.
-  const call = longParts(args).includes(ALL) ? null : codingCall(request.tool, args);
+  const call = longParts(args).includes(ALL_ARGS) ? null : codingCall(request.tool, args);
   const [view, setView] = useState<View>(call ? "call" : "fields");
   const json = JSON.stringify(args, null, 2);
   return (

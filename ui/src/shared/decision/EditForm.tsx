@@ -9,13 +9,13 @@ import type { Check, Json, JsonObject, Request } from "../types";
 import { DiffView } from "./DiffView";
 import { setDraft } from "./draft";
 import { fieldPath, formSchema, problemsOf, readJson, type Problem } from "./schema";
-import { Unseen } from "./Unseen";
+import { HiddenCharacters } from "./HiddenCharacters";
 
 const SchemaForm = lazy(() => import("./SchemaForm"));
 
 const PAUSE = 300;
 
-export interface Checked {
+interface Checked {
   /** The result for the current arguments; absent while it is loading. */
   check?: Check;
   error?: ApiError;
@@ -49,14 +49,14 @@ interface Props {
   args: JsonObject;
   checked: Checked;
   /** Called with whether the JSON text is invalid. */
-  onBad: (bad: boolean) => void;
+  onInvalid: (invalid: boolean) => void;
 }
 
-export function EditForm({ request, args, checked, onBad }: Props): ReactElement {
+export function EditForm({ request, args, checked, onInvalid }: Props): ReactElement {
   const [view, setView] = useState<"form" | "json">("form");
   const [text, setText] = useState<string | null>(null);
   const json = text === null ? undefined : readJson(text);
-  useEffect(() => onBad(json?.error !== undefined), [json?.error]);
+  useEffect(() => onInvalid(json?.error !== undefined), [json?.error]);
   const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
   const known = useMemo(() => formSchema(request.schema, request.args), [request.schema, request.args]);
   const own = useMemo(() => problemsOf(known, args), [known, args]);
@@ -100,7 +100,7 @@ export function EditForm({ request, args, checked, onBad }: Props): ReactElement
               onChange={(event) => type(event.target.value)}
             />
             {json?.error && <span className="field-error">{json.error}</span>}
-            <Unseen text={text ?? ""} />
+            <HiddenCharacters text={text ?? ""} />
           </label>
         )}
       </Tabs>

@@ -3,9 +3,9 @@
 import { useState, type ReactElement } from "react";
 import { Button } from "../components/Button";
 import { Dialog } from "../components/Dialog";
-import type { GrantWish, Request } from "../types";
+import type { GrantInput, Request } from "../types";
 import { visible } from "../visible";
-import { grantWish, patternScope, type FieldRule } from "./grant";
+import { toGrantInput, patternScope, type FieldRule } from "./grant";
 
 const ENDS: [string, number][] = [
   ["1 hour", 3_600],
@@ -19,7 +19,7 @@ type Scope = "exact" | "any" | "pattern";
 export function GrantDialog(props: {
   request: Request;
   onClose: () => void;
-  onGrant: (grant: GrantWish) => void;
+  onGrant: (grant: GrantInput) => void;
 }): ReactElement {
   const { request } = props;
   const names = Object.keys(request.args);
@@ -28,7 +28,7 @@ export function GrantDialog(props: {
   const [uses, setUses] = useState("");
   const [ends, setEnds] = useState(86_400);
   const pattern = patternScope(request.args, rules);
-  const wish = grantWish(scope === "pattern" ? pattern.scope : scope, uses, ends);
+  const wish = toGrantInput(scope === "pattern" ? pattern.scope : scope, uses, ends);
   const problem = (scope === "pattern" ? pattern.error : "") || wish.error;
   const radio = (value: Scope, label: string, text: string) => (
     <label className="option">

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { Button } from "../components/Button";
 import { thousands } from "../format";
-import { LONG } from "./values";
+import { LONG_LINES } from "./values";
 
 /** Marks the end of a text, and calls `onSeen` when it is on the screen. */
 export function EndMark({ name, onSeen }: { name: string; onSeen: () => void }): ReactElement {
@@ -42,7 +42,7 @@ export function LongValue({ name, lines, onSeen, children }: Props): ReactElemen
       <Button small aria-expanded={open} onClick={() => setOpen(!open)}>
         {open
           ? `Collapse ${name}`
-          : lines > LONG
+          : lines > LONG_LINES
             ? `Show all ${thousands(lines)} lines of ${name}`
             : `Show all of ${name}`}
       </Button>

@@ -80,7 +80,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
 }
 
 /** Make hidden characters visible in every string of a JSON value. Results come from tools, which are not trusted. */
-export function visibleJson<T>(value: T): T {
+function visibleJson<T>(value: T): T {
   if (typeof value === "string") return visible(value) as T;
   if (Array.isArray(value)) return value.map(visibleJson) as T;
   if (value !== null && typeof value === "object") {

@@ -55,7 +55,7 @@ interface Common {
   onCancel: () => void;
 }
 
-export function RejectPanel(props: Common & { word: string; onSend: (message: string) => void }): ReactElement {
+export function RejectPanel(props: Common & { submitLabel: string; onSend: (message: string) => void }): ReactElement {
   const { draft, id, busy, onCancel } = props;
   const send = () => !busy && props.onSend(draft.reason.trim());
   return (
@@ -69,14 +69,14 @@ export function RejectPanel(props: Common & { word: string; onSend: (message: st
     >
       <Button onClick={onCancel}>Cancel</Button>
       <Button tone="danger" icon="cross" disabled={busy} onClick={send}>
-        {props.word}
+        {props.submitLabel}
       </Button>
     </Panel>
   );
 }
 
 /** The value to send: text, or parsed JSON if that is selected. */
-export function replyValue(draft: Draft): { value?: Json; error?: string } {
+function replyValue(draft: Draft): { value?: Json; error?: string } {
   if (!draft.asJson) return draft.answer === "" ? { error: "Enter the result for the agent." } : { value: draft.answer };
   return readJson(draft.answer);
 }
@@ -84,7 +84,7 @@ export function replyValue(draft: Draft): { value?: Json; error?: string } {
 interface RespondProps extends Common {
   label: string;
   hint: string;
-  word: string;
+  submitLabel: string;
   onSend: (value: Json) => void;
 }
 
@@ -114,7 +114,7 @@ export function RespondPanel(props: RespondProps): ReactElement {
       </label>
       <Button onClick={onCancel}>Cancel</Button>
       <Button tone="primary" icon="reply" disabled={busy || reply.error !== undefined} onClick={send}>
-        {props.word}
+        {props.submitLabel}
       </Button>
     </Panel>
   );

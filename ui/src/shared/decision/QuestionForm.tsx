@@ -3,7 +3,7 @@
 import { lazy, Suspense, useId, type ReactElement } from "react";
 import type { Question } from "../types";
 import { pick, pickOther, takesAnything, type Answer } from "./answer";
-import { blank, problemsOf, type Problem } from "./schema";
+import { emptyValue, problemsOf, type Problem } from "./schema";
 
 const SchemaForm = lazy(() => import("./SchemaForm"));
 
@@ -21,7 +21,7 @@ export function QuestionForm(props: Props): ReactElement {
   const { question, shown, answer, onChange, disabled } = props;
   const id = useId();
   if (question.schema && !takesAnything(question)) {
-    const value = answer.form ?? blank(question.schema);
+    const value = answer.form ?? emptyValue(question.schema);
     const own = problemsOf(question.schema, value);
     return (
       <fieldset className="question" disabled={disabled}>

@@ -24,9 +24,9 @@ import { Validator } from "@cfworker/json-schema";
 import { useMemo, type ReactElement } from "react";
 import { Button, IconButton } from "../components/Button";
 import type { Json, Schema } from "../types";
-import { hiddenIn, visible } from "../visible";
-import { drawable, isMultiline, isUnnamed, type Problem } from "./schema";
-import { Unseen } from "./Unseen";
+import { findHiddenCharacters, visible } from "../visible";
+import { simplifySchema, isMultiline, isUnnamed, type Problem } from "./schema";
+import { HiddenCharacters } from "./HiddenCharacters";
 
 interface Props {
   schema: Schema;
@@ -66,7 +66,7 @@ function inOrder(schema: Schema, value: Json | undefined): UiSchema {
 }
 
 export default function SchemaForm({ schema, value, problems, disabled, onChange }: Props): ReactElement {
-  const drawn = useMemo(() => drawable(schema), [schema]);
+  const drawn = useMemo(() => simplifySchema(schema), [schema]);
   const order = useMemo(() => inOrder(drawn, value), [drawn]);
   return (
     <Form
@@ -138,7 +138,7 @@ function FieldTemplate(props: FieldTemplateProps): ReactElement {
           {visible(rawDescription)}
         </span>
       )}
-      <Unseen id={`${id}-unseen`} text={text} />
+      <HiddenCharacters id={`${id}-unseen`} text={text} />
       {rawErrors.length > 0 && (
         <span className="field-error" id={`${id}-error`}>
           {[...new Set(rawErrors)].join(" ")}
@@ -152,7 +152,7 @@ function about(props: WidgetProps | BaseInputTemplateProps) {
   const { id, value, rawErrors = [], schema } = props;
   const parts = [
     schema.description && `${id}-hint`,
-    typeof value === "string" && hiddenIn(value).length > 0 && `${id}-unseen`,
+    typeof value === "string" && findHiddenCharacters(value).length > 0 && `${id}-unseen`,
     rawErrors.length > 0 && `${id}-error`,
   ].filter(Boolean);
   return {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Question } from "../types";
 import { answerOf, NO_ANSWER, pick, pickOther } from "./answer";
-import { grantWish, patternScope, scopeLines } from "./grant";
+import { toGrantInput, patternScope, scopeLines } from "./grant";
 
 const ask = (over: Partial<Question> = {}): Question => ({
   text: "Which?",
@@ -96,9 +96,9 @@ describe("grants", () => {
   });
 
   it("reads the number of uses", () => {
-    expect(grantWish("exact", "", 60).grant).toEqual({ scope: "exact", ends_in: 60 });
-    expect(grantWish("any", " 3 ", 60).grant).toEqual({ scope: "any", ends_in: 60, uses: 3 });
-    expect(grantWish("any", "0", 60).error).toBeTruthy();
-    expect(grantWish("any", "two", 60).error).toBeTruthy();
+    expect(toGrantInput("exact", "", 60).grant).toEqual({ scope: "exact", ends_in: 60 });
+    expect(toGrantInput("any", " 3 ", 60).grant).toEqual({ scope: "any", ends_in: 60, uses: 3 });
+    expect(toGrantInput("any", "0", 60).error).toBeTruthy();
+    expect(toGrantInput("any", "two", 60).error).toBeTruthy();
   });
 });

@@ -1,7 +1,7 @@
 /** The state of an answer to a question, and the value to send. */
 
 import type { Json, Question } from "../types";
-import { blank, problemsOf, readJson } from "./schema";
+import { emptyValue, problemsOf, readJson } from "./schema";
 
 export interface Answer {
   /** Indexes of the selected options. */
@@ -29,7 +29,7 @@ export function answerOf(question: Question, answer: Answer): { value?: Json; mi
     return error === undefined ? { value } : { missing: error };
   }
   if (question.schema && !takesAnything(question)) {
-    const value = answer.form ?? blank(question.schema);
+    const value = answer.form ?? emptyValue(question.schema);
     const wrong = problemsOf(question.schema, value).length;
     if (wrong || value === undefined) return { missing: "Fix the marked fields." };
     return { value };

@@ -1,6 +1,6 @@
 /** Grants: from the dialog's fields to the API's input, and from a scope to text. */
 
-import type { Grant, GrantWish, Json, JsonObject, Schema } from "../types";
+import type { Grant, GrantInput, Json, JsonObject, Schema } from "../types";
 import { visible } from "../visible";
 
 export interface FieldRule {
@@ -44,7 +44,7 @@ function badExpression(name: string, text: string, value: string): string {
   }
 }
 
-export function grantWish(scope: GrantWish["scope"], uses: string, ends: number): { grant?: GrantWish; error: string } {
+export function toGrantInput(scope: GrantInput["scope"], uses: string, ends: number): { grant?: GrantInput; error: string } {
   const text = uses.trim();
   if (text !== "" && !/^[1-9]\d{0,8}$/.test(text)) return { error: "The number of uses must be a whole number of at least 1." };
   return { grant: { scope, ends_in: ends, ...(text === "" ? {} : { uses: Number(text) }) }, error: "" };

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import type { Schema } from "../types";
-import { blank, drawable, fieldPath, formSchema, inferred, isMultiline, problemsOf, readJson } from "./schema";
+import { emptyValue, simplifySchema, fieldPath, formSchema, inferSchema, isMultiline, problemsOf, readJson } from "./schema";
 
-describe("drawable", () => {
+describe("simplifySchema", () => {
   it("makes one field of a nullable value", () => {
     const schema: Schema = { anyOf: [{ type: "integer", minimum: 1 }, { type: "null" }], title: "Seats", default: null };
-    expect(drawable(schema)).toEqual({ type: ["integer", "null"], minimum: 1, title: "Seats" });
+    expect(simplifySchema(schema)).toEqual({ type: ["integer", "null"], minimum: 1, title: "Seats" });
   });
 
   it("resolves references and keeps the field's own title", () => {
@@ -14,7 +14,7 @@ describe("drawable", () => {
       properties: { home: { $ref: "#/$defs/Address", title: "Home" } },
       $defs: { Address: { type: "object", title: "Address", properties: { city: { type: "string" } } } },
     };
-    expect(drawable(schema).properties!.home).toEqual({
+    expect(simplifySchema(schema).properties!.home).toEqual({
       type: "object",
       title: "Home",
       properties: { city: { type: "string" } },
@@ -26,7 +26,7 @@ describe("drawable", () => {
       $ref: "#/$defs/Node",
       $defs: { Node: { type: "object", properties: { next: { $ref: "#/$defs/Node" } } } },
     };
-    expect(JSON.stringify(drawable(schema)).length).toBeLessThan(2_000);
+    expect(JSON.stringify(simplifySchema(schema)).length).toBeLessThan(2_000);
   });
 });
 
@@ -77,7 +77,7 @@ describe("problemsOf", () => {
 
 describe("forms without a schema", () => {
   it("infers fields from the arguments", () => {
-    expect(inferred({ to: ["a"], n: 1, deep: { ok: true } })).toEqual({
+    expect(inferSchema({ to: ["a"], n: 1, deep: { ok: true } })).toEqual({
       type: "object",
       properties: {
         to: { type: "array", items: { type: "string" } },
@@ -90,9 +90,9 @@ describe("forms without a schema", () => {
   });
 
   it("starts without default values", () => {
-    expect(blank({ type: "object", properties: { a: { type: "string", default: "x" } } })).toEqual({});
-    expect(blank({ type: "array" })).toEqual([]);
-    expect(blank({ type: "string" })).toBe(undefined);
+    expect(emptyValue({ type: "object", properties: { a: { type: "string", default: "x" } } })).toEqual({});
+    expect(emptyValue({ type: "array" })).toEqual([]);
+    expect(emptyValue({ type: "string" })).toBe(undefined);
   });
 });
 

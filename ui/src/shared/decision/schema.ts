@@ -5,16 +5,16 @@ import type { Json, JsonObject, Schema } from "../types";
 
 export type Problem = { field: string; message: string };
 
-const DEEPEST = 12;
+const MAX_DEPTH = 12;
 
 /** A schema derived from a value, for arguments without one. The server still validates them. */
-export function inferred(value: Json, depth = 0): Schema {
-  if (depth > DEEPEST || value === null) return {};
+export function inferSchema(value: Json, depth = 0): Schema {
+  if (depth > MAX_DEPTH || value === null) return {};
   if (Array.isArray(value))
-    return value.length ? { type: "array", items: inferred(value[0]!, depth + 1) } : { type: "array" };
+    return value.length ? { type: "array", items: inferSchema(value[0]!, depth + 1) } : { type: "array" };
   if (typeof value === "object") {
     const entries = Object.entries(value);
-    const properties = Object.fromEntries(entries.map(([name, item]) => [name, inferred(item, depth + 1)]));
+    const properties = Object.fromEntries(entries.map(([name, item]) => [name, inferSchema(item, depth + 1)]));
     return { type: "object", properties, required: Object.keys(value) };
   }
   return { type: typeof value };
@@ -22,15 +22,15 @@ export function inferred(value: Json, depth = 0): Schema {
 
 /** The schema of the form: the tool's own if it has properties, else one derived from the arguments. */
 export function formSchema(schema: Schema | null, args: JsonObject): Schema {
-  return schema?.properties ? schema : inferred(args);
+  return schema?.properties ? schema : inferSchema(args);
 }
 
 /**
  * Simplify a schema for rendering: a nullable value becomes one field instead of a choice of two, and
  * references are resolved, so that a field keeps its own title.
  */
-export function drawable(schema: Schema, root: Schema = schema, depth = 0): Schema {
-  if (depth > DEEPEST) return {};
+export function simplifySchema(schema: Schema, root: Schema = schema, depth = 0): Schema {
+  if (depth > MAX_DEPTH) return {};
   const { $ref, $defs, definitions, ...rest } = schema;
   if ($ref) {
     const found = $ref
@@ -38,9 +38,9 @@ export function drawable(schema: Schema, root: Schema = schema, depth = 0): Sche
       .split("/")
       .filter(Boolean)
       .reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part.replace(/~1/g, "/").replace(/~0/g, "~")], root);
-    return drawable({ ...((found as Schema | undefined) ?? {}), ...rest }, root, depth + 1);
+    return simplifySchema({ ...((found as Schema | undefined) ?? {}), ...rest }, root, depth + 1);
   }
-  const each = (part: Schema) => drawable(part, root, depth + 1);
+  const each = (part: Schema) => simplifySchema(part, root, depth + 1);
   const choices = (rest.anyOf ?? rest.oneOf)?.filter((choice) => choice.type !== "null");
   if (choices?.length === 1) {
     const { anyOf, oneOf, default: _, ...about } = rest;
@@ -58,8 +58,8 @@ export function drawable(schema: Schema, root: Schema = schema, depth = 0): Sche
 }
 
 /** The initial value of a form. Defaults are left out: only what the user entered is sent. */
-export function blank(schema: Schema): Json | undefined {
-  const { type, properties } = drawable(schema);
+export function emptyValue(schema: Schema): Json | undefined {
+  const { type, properties } = simplifySchema(schema);
   if (type === "object" || properties) return {};
   return type === "array" ? [] : undefined;
 }
@@ -80,7 +80,7 @@ const FORMATS: Record<string, string> = {
   uri: "Enter a web address.",
   uuid: "Enter a UUID.",
 };
-const WORDS: Record<string, (limit: unknown) => string> = {
+const MESSAGES: Record<string, (limit: unknown) => string> = {
   type: (type) => TYPES[String(Array.isArray(type) ? type[0] : type)] ?? "Wrong type of value.",
   enum: () => "Choose one of the options.",
   const: (value) => `Must be ${JSON.stringify(value)}.`,
@@ -118,7 +118,7 @@ function limitAt(schema: Schema, location: string): unknown {
 
 /** Validate a value. Returns a message per invalid field. */
 export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
-  const drawn = drawable(schema);
+  const drawn = simplifySchema(schema);
   if (value === undefined) return [{ field: "", message: "Required." }];
   const found = new Validator(drawn as object, "2020-12", false).validate(value).errors;
   const inside = found.filter(({ keyword }) => keyword === "anyOf" || keyword === "oneOf");
@@ -131,10 +131,10 @@ export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
       const name = /property "(.*)"/.exec(error.error)?.[1] ?? "";
       return [{ field: field ? `${field}.${name}` : name, message: "Required." }];
     }
-    const words = WORDS[error.keyword];
-    return words ? [{ field, message: words(limitAt(drawn, error.keywordLocation)) }] : [];
+    const message = MESSAGES[error.keyword];
+    return message ? [{ field, message: message(limitAt(drawn, error.keywordLocation)) }] : [];
   });
-  return [...problems, ...inexact(value), ...unnamed(drawn, value)];
+  return [...problems, ...unsafeIntegers(value), ...unnamedEntries(drawn, value)];
 }
 
 /** Whether a new map entry has no name yet: the form library calls it `newKey`. */
@@ -142,25 +142,25 @@ export function isUnnamed(name: string): boolean {
   return /^newKey(-\d+)?$/.test(name);
 }
 
-function unnamed(schema: Schema | undefined, value: Json, path = ""): Problem[] {
-  if (Array.isArray(value)) return value.flatMap((item, index) => unnamed(schema?.items, item, `${path}[${index}]`));
+function unnamedEntries(schema: Schema | undefined, value: Json, path = ""): Problem[] {
+  if (Array.isArray(value)) return value.flatMap((item, index) => unnamedEntries(schema?.items, item, `${path}[${index}]`));
   if (value === null || typeof value !== "object") return [];
   return Object.entries(value).flatMap(([name, item]): Problem[] => {
     const field = path ? `${path}.${name}` : name;
     const own = schema?.properties?.[name];
     const more = typeof schema?.additionalProperties === "object" ? schema.additionalProperties : undefined;
     const nameless = !own && isUnnamed(name) ? [{ field, message: "Give this entry a name." }] : [];
-    return [...nameless, ...unnamed(own ?? more, item, field)];
+    return [...nameless, ...unnamedEntries(own ?? more, item, field)];
   });
 }
 
 /** JavaScript would round integers beyond the safe range and send other values. */
-function inexact(value: Json, path = ""): Problem[] {
+function unsafeIntegers(value: Json, path = ""): Problem[] {
   if (typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value))
     return [{ field: path, message: "This number is too large to edit exactly in a browser. Edit it in the terminal." }];
-  if (Array.isArray(value)) return value.flatMap((item, index) => inexact(item, `${path}[${index}]`));
+  if (Array.isArray(value)) return value.flatMap((item, index) => unsafeIntegers(item, `${path}[${index}]`));
   if (value !== null && typeof value === "object")
-    return Object.entries(value).flatMap(([name, item]) => inexact(item, path ? `${path}.${name}` : name));
+    return Object.entries(value).flatMap(([name, item]) => unsafeIntegers(item, path ? `${path}.${name}` : name));
   return [];
 }
 

@@ -3,13 +3,13 @@
 import type { Json, Request } from "../types";
 
 /** Values with more lines are collapsed and must be read to their end before approval. */
-export const LONG = 40;
+export const LONG_LINES = 40;
 /** Longer descriptions are collapsed. */
-export const FEW = 6;
+export const SHORT_DESCRIPTION = 6;
 const COLUMNS = 84;
-const FIELDS = 60;
+const MAX_FIELDS = 60;
 /** Arguments with more bytes than this get a warning. */
-export const LARGE = 16_384;
+export const LARGE_BYTES = 16_384;
 
 export function typeName(value: Json | undefined): string {
   if (value === undefined) return "absent";
@@ -52,14 +52,14 @@ export function isDeep(value: Json, limit = 6): boolean {
   return false;
 }
 
-export const ALL = "the arguments";
+export const ALL_ARGS = "the arguments";
 
 /** The names of the arguments that must be opened and read to their end before approval. */
 export function longParts(args: Json): string[] {
-  if (args === null || typeof args !== "object" || Array.isArray(args)) return lineCount(args) > LONG ? [ALL] : [];
+  if (args === null || typeof args !== "object" || Array.isArray(args)) return lineCount(args) > LONG_LINES ? [ALL_ARGS] : [];
   const entries = Object.entries(args);
-  if (entries.length > FIELDS || isDeep(args, 40)) return [ALL];
-  return entries.filter(([, value]) => lineCount(value) > LONG).map(([name]) => name);
+  if (entries.length > MAX_FIELDS || isDeep(args, 40)) return [ALL_ARGS];
+  return entries.filter(([, value]) => lineCount(value) > LONG_LINES).map(([name]) => name);
 }
 
 const FINGERPRINT = /•••• \([\d,]+ chars?(, [^()\n]{1,40})?\)/;
