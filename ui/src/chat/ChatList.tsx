@@ -7,7 +7,7 @@ import type { Resource } from "../shared/useResource";
 import type { Chat } from "../shared/types";
 import { visible } from "../shared/visible";
 
-const WORDS: Record<string, string> = { paused: "waiting for a decision", running: "running", failed: "failed" };
+const STATUS_LABELS: Record<string, string> = { paused: "waiting for a decision", running: "running", failed: "failed" };
 
 interface ChatListProps {
   chats: Resource<{ items: Chat[] }>;
@@ -48,7 +48,7 @@ export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps
                 <span className="chats-meta">
                   {chat.status === "paused" && <span className="dot dot-wait" aria-hidden="true" />}
                   {chat.status === "running" && <span className="dot dot-run" aria-hidden="true" />}
-                  {WORDS[chat.status] && <span>{WORDS[chat.status]} · </span>}
+                  {STATUS_LABELS[chat.status] && <span>{STATUS_LABELS[chat.status]} · </span>}
                   {named && <span>{chat.agent} · </span>}
                   <Age at={chat.updated_at} />
                 </span>

@@ -31,7 +31,7 @@ export function ToolCall({ call, replaced }: ToolCallProps): ReactElement {
   const id = useId();
   const { role } = useMe();
   const { part, request, state } = call;
-  const [word, icon, tone] = STATES[replaced ? "closed" : state];
+  const [label, icon, tone] = STATES[replaced ? "closed" : state];
   const name = visible(call.name);
   const decision = request?.decision?.type;
   const by = request?.decision && visible(request.decision.by);
@@ -50,7 +50,7 @@ export function ToolCall({ call, replaced }: ToolCallProps): ReactElement {
         )}
         <span className={`call-state call-state-${tone}`}>
           {icon ? <Icon name={icon} size={14} /> : <span className="spinner" aria-hidden="true" />}
-          {word}
+          {state === "refused" && decision === "reject" ? "rejected" : label}
           {by && (decision === "reject" || decision === "respond") && ` by ${by}`}
         </span>
       </button>

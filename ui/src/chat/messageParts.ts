@@ -141,12 +141,12 @@ export function rendersSame(left: UIMessage[], right: UIMessage[]): boolean {
 }
 
 function rendered(message: UIMessage): unknown {
-  const drawn = pieces(message).map((piece) => {
+  const content = pieces(message).map((piece) => {
     if (piece.kind === "text") return piece.text;
     const { id, part, request, state } = piece.call;
     return [id, state, part.input ?? null, part.output ?? null, request?.decision?.at ?? null];
   });
-  return [message.role, drawn];
+  return [message.role, content];
 }
 
 /** The progress of a call. One that runs without a request counts as just started: the stream may not have sent the rest yet. */

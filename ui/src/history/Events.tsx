@@ -55,7 +55,7 @@ function EventRow({ row }: { row: AuditRow }): ReactElement {
         <span className={`event-icon event-${label.tone}`}>
           <Icon name={label.icon} size={14} />
         </span>
-        <span className="event-words">
+        <span className="event-text">
           <strong>{actorName(row.actor)}</strong> {label.text}
           {row.tool && <code className="event-tool">{visible(row.tool)}</code>}
           {row.request && <code className="event-request">{visible(row.request)}</code>}

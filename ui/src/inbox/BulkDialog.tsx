@@ -117,7 +117,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
                   checked={picked.has(request.id)}
                   onChange={() => toggle(request.id)}
                 />
-                <span className="bulk-title wrap">{request.shown.title}</span>
+                <span className="wrap">{request.shown.title}</span>
               </label>
               {alone ? (
                 <p className="muted small">Decide this one separately: {alone}.</p>

@@ -78,10 +78,10 @@ const EXAMPLES: [string, string][] = [
 /** Examples to run in the demo. */
 function DemoHint(): ReactElement {
   const [running, setRunning] = useState("");
-  const run = (words: string) => {
-    setRunning(words);
+  const run = (text: string) => {
+    setRunning(text);
     api
-      .say(words)
+      .startChat(text)
       .catch((error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad"))
       .finally(() => setRunning(""));
   };
@@ -93,14 +93,14 @@ function DemoHint(): ReactElement {
         <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every execution.
       </p>
       <ul className="tries">
-        {EXAMPLES.map(([words, why]) => (
-          <li key={words}>
+        {EXAMPLES.map(([text, why]) => (
+          <li key={text}>
             <span>
-              <q>{words}</q>
+              <q>{text}</q>
               <span className="muted"> {why}</span>
             </span>
-            <Button small disabled={running !== ""} aria-label={`Run “${words}”`} onClick={() => run(words)}>
-              {running === words ? "Running…" : "Run"}
+            <Button small disabled={running !== ""} aria-label={`Run “${text}”`} onClick={() => run(text)}>
+              {running === text ? "Running…" : "Run"}
             </Button>
           </li>
         ))}

@@ -79,7 +79,7 @@ export function groupOf(items: Request[]): RequestGroup {
   };
 }
 
-/** Deciding together is for like calls of no great risk. */
+/** Only similar calls below high risk can be decided together. */
 export function canDecideTogether(group: RequestGroup): boolean {
   return group.kind === "approval" && group.tool !== null && riskRank(group.risk) < riskRank("high") && group.count > 1;
 }

@@ -102,7 +102,7 @@ function RunView({ run }: { run: Detail }): ReactElement {
             <Transcript turns={run.conversation} />
           </section>
         </div>
-        <section className="run-side" aria-labelledby="run-timeline">
+        <section aria-labelledby="run-timeline">
           <h2 id="run-timeline">Timeline</h2>
           <Timeline steps={run.timeline} />
         </section>
@@ -134,14 +134,14 @@ function RequestRow({ request }: { request: Request }): ReactElement {
 function Transcript({ turns }: { turns: Turn[] }): ReactElement {
   if (turns.length === 0) return <p className="muted">No messages in this thread.</p>;
   return (
-    <ol className="card run-transcript" data-testid="conversation">
+    <ol className="card" data-testid="conversation">
       {turns.map((turn) => (
         <li key={turn.seq} className="turn" data-role={turn.role} data-current={turn.current || undefined}>
           <p className="turn-who">
             {ROLE_NAMES[turn.role] ?? visible(turn.role)}
             {turn.name && <code> {visible(turn.name)}</code>}
           </p>
-          <div className="turn-body">
+          <div>
             {turn.text && <p className={turn.role === "tool" ? "wrap mono" : "wrap"}>{visible(turn.text)}</p>}
             {turn.calls?.map((call) => (
               <p key={call.id} className="turn-call wrap">

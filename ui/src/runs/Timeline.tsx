@@ -21,7 +21,7 @@ export function Timeline({ steps }: { steps: Step[] }): ReactElement {
             <span className={`event-icon event-${label.tone}`}>
               <Icon name={label.icon} size={14} />
             </span>
-            <div className="step-words">
+            <div className="step-text">
               <p>
                 <strong>{actorName(step.actor)}</strong> {label.text}
                 {step.tool && step.request && (

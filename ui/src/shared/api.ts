@@ -159,8 +159,8 @@ export const api = {
   chats: (signal?: AbortSignal) => call<{ items: Chat[] }>("/api/chats", { signal }),
 
   /** Send a message to the default agent in a new chat. Resolves when the agent pauses or has answered. */
-  say: async (words: string) => {
-    const parts = [{ type: "text", text: words }];
+  startChat: async (text: string) => {
+    const parts = [{ type: "text", text }];
     const body = { id: crypto.randomUUID(), messages: [{ id: crypto.randomUUID(), role: "user", parts }] };
     const response = await fetch("/api/chat", {
       method: "POST",

@@ -87,11 +87,11 @@ export function eventLabel(type: string, body?: Json): EventLabel {
 
 function tokenText(type: string, body?: Json): string {
   const token = String(bodyField(body, "token") ?? "");
-  const words = TOKEN_TEXTS[type]?.[token.slice(0, 3)];
-  if (!words?.endsWith("token")) return words ?? "";
+  const text = TOKEN_TEXTS[type]?.[token.slice(0, 3)];
+  if (!text?.endsWith("token")) return text ?? "";
   const person = bodyField(body, "person");
   const whose = typeof person === "string" ? ` for ${visible(person)} (${visible(String(bodyField(body, "role")))})` : "";
-  return `${words} ${visible(token)}${whose}`;
+  return `${text} ${visible(token)}${whose}`;
 }
 
 /** A readable name for an actor such as `agent:assistant` or `worker:host:1:ab`. */

@@ -78,11 +78,11 @@ function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
 
 /** The call of a coding agent, with its remaining arguments below. */
 function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
-  const drawn = seen.unseen.filter((name) => !(name in call.rest));
+  const shown = seen.unseen.filter((name) => !(name in call.rest));
   return (
     <>
       <CodingCallView call={call} />
-      {drawn.length > 0 && <EndMark name="the call" onSeen={() => drawn.forEach(seen.see)} />}
+      {shown.length > 0 && <EndMark name="the call" onSeen={() => shown.forEach(seen.see)} />}
       {Object.keys(call.rest).length > 0 && <Fields args={call.rest} seen={seen} />}
     </>
   );

@@ -7,7 +7,7 @@ import { lineDiff } from "./diff";
 function WorkingDirectory({ cwd }: { cwd: string | null }): ReactElement | null {
   if (cwd === null) return null;
   return (
-    <p className="call-place muted small" data-testid="call-cwd">
+    <p className="muted small" data-testid="call-cwd">
       in <span className="mono">{cwd}</span>
     </p>
   );

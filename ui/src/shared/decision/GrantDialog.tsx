@@ -138,7 +138,7 @@ function PatternRow(props: {
           onChange={(event) => onChange({ ...rule, text: event.target.value })}
         />
       ) : (
-        <span className="muted mono wrap pattern-now">{rule.kind === "same" ? props.shown : ""}</span>
+        <span className="muted mono wrap">{rule.kind === "same" ? props.shown : ""}</span>
       )}
     </li>
   );

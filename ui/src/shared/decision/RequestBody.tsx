@@ -108,13 +108,13 @@ export function RequestBody(props: Props): ReactElement {
 /** The tool's description. Collapsed if long, so that the arguments stay on the screen. */
 function Description({ text }: { text: string }): ReactElement | null {
   if (!text) return null;
-  const words = <p className="muted wrap description">{text}</p>;
+  const paragraph = <p className="muted wrap description">{text}</p>;
   const lines = lineCount(text);
-  if (lines <= SHORT_DESCRIPTION) return words;
+  if (lines <= SHORT_DESCRIPTION) return paragraph;
   return (
     <div className="long-description">
       <LongValue name="the description" lines={lines}>
-        {words}
+        {paragraph}
       </LongValue>
     </div>
   );

@@ -7,6 +7,7 @@ import { Icon } from "../components/Icon";
 import { Notice } from "../components/States";
 import { Age } from "../components/Time";
 import { toast } from "../components/Toasts";
+import { eventReason } from "../eventLabels";
 import { thousands } from "../format";
 import type { Json, Request, RequestDetail, RequestEvent } from "../types";
 import { LARGE_BYTES } from "./values";
@@ -82,14 +83,7 @@ export function Warnings({
 /** Why an earlier approval is no longer valid; null if there was none. */
 function askedAgain(events: RequestEvent[] = []): string | null {
   const last = events.findLast((event) => event.type === "reasked");
-  return last ? sentence(reasonOf(last) ?? "something has changed since the approval") : null;
-}
-
-function reasonOf(event: RequestEvent): string | null {
-  const { body } = event;
-  if (body === null || typeof body !== "object" || Array.isArray(body)) return null;
-  const told = body.reason ?? body.message;
-  return typeof told === "string" && told !== "" ? told : null;
+  return last ? sentence(eventReason(last.body) || "something has changed since the approval") : null;
 }
 
 function sentence(text: string): string {

@@ -66,13 +66,13 @@ function inOrder(schema: Schema, value: Json | undefined): UiSchema {
 }
 
 export default function SchemaForm({ schema, value, problems, disabled, onChange }: Props): ReactElement {
-  const drawn = useMemo(() => simplifySchema(schema), [schema]);
-  const order = useMemo(() => inOrder(drawn, value), [drawn]);
+  const simplified = useMemo(() => simplifySchema(schema), [schema]);
+  const order = useMemo(() => inOrder(simplified, value), [simplified]);
   return (
     <Form
       tagName="div"
       className="schema-form"
-      schema={drawn as RJSFSchema}
+      schema={simplified as RJSFSchema}
       uiSchema={order}
       formData={value}
       validator={validator}

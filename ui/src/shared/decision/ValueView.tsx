@@ -30,9 +30,9 @@ const MANY = 20;
 
 /** A long list of scalar values in columns. The search highlights matches and does not hide the rest. */
 function ValueTable({ values }: { values: Json[] }): ReactElement {
-  const [words, setWords] = useState("");
+  const [text, setText] = useState("");
   const list = useRef<HTMLOListElement>(null);
-  const wanted = words.trim().toLowerCase();
+  const wanted = text.trim().toLowerCase();
   const hit = (value: Json) => wanted !== "" && String(value).toLowerCase().includes(wanted);
   const hits = values.filter(hit).length;
   useEffect(() => {
@@ -45,8 +45,8 @@ function ValueTable({ values }: { values: Json[] }): ReactElement {
         <input
           type="search"
           placeholder={`Search ${thousands(values.length)} values`}
-          value={words}
-          onChange={(event) => setWords(event.target.value)}
+          value={text}
+          onChange={(event) => setText(event.target.value)}
         />
         <span className="muted small" role="status">
           {wanted && `${thousands(hits)} of ${thousands(values.length)} match`}

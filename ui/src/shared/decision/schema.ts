@@ -118,9 +118,9 @@ function limitAt(schema: Schema, location: string): unknown {
 
 /** Validate a value. Returns a message per invalid field. */
 export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
-  const drawn = simplifySchema(schema);
+  const simplified = simplifySchema(schema);
   if (value === undefined) return [{ field: "", message: "Required." }];
-  const found = new Validator(drawn as object, "2020-12", false).validate(value).errors;
+  const found = new Validator(simplified as object, "2020-12", false).validate(value).errors;
   const inside = found.filter(({ keyword }) => keyword === "anyOf" || keyword === "oneOf");
   const isInside = (error: OutputUnit) =>
     inside.some((outer) => error !== outer && error.keywordLocation.startsWith(`${outer.keywordLocation}/`));
@@ -132,9 +132,9 @@ export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
       return [{ field: field ? `${field}.${name}` : name, message: "Required." }];
     }
     const message = MESSAGES[error.keyword];
-    return message ? [{ field, message: message(limitAt(drawn, error.keywordLocation)) }] : [];
+    return message ? [{ field, message: message(limitAt(simplified, error.keywordLocation)) }] : [];
   });
-  return [...problems, ...unsafeIntegers(value), ...unnamedEntries(drawn, value)];
+  return [...problems, ...unsafeIntegers(value), ...unnamedEntries(simplified, value)];
 }
 
 /** Whether a new map entry has no name yet: the form library calls it `newKey`. */
