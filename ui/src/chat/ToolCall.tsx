@@ -76,7 +76,7 @@ export function ToolCall({ call, replaced }: ToolCallProps): ReactElement {
         )}
       </div>
       {request?.decision?.message && (
-        <p className="call-said">
+        <p className="call-message">
           <Icon name="user" size={14} />
           <span className="wrap">{visible(request.decision.message)}</span>
         </p>

@@ -11,7 +11,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { ApiError, api, call as read } from "../shared/api";
 import { useChanges, useLive, type LiveEvent } from "../shared/live";
 import type { DecisionBody, Request } from "../shared/types";
-import { callsOf, rendersSame, isUnfinished, openCalls, type Call } from "./messageParts";
+import { callsOf, isUnfinished, openCalls, rendersSame, type Call } from "./messageParts";
 import { toChatReply } from "./chatReply";
 
 const POLL_DELAYS = [1_500, 3_000, 6_000, 12_000, 30_000];

@@ -8,7 +8,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { ApiError, api, type Query } from "../shared/api";
 import { useChanges } from "../shared/live";
 import type { FilterValues, Groups, Page, Request, RequestGroup } from "../shared/types";
-import { requestGroupKey, groupOf, isAfterLoaded, groupKey, sortGroups, type Rows, type Sort } from "./order";
+import { groupKey, groupOf, isAfterLoaded, requestGroupKey, sortGroups, type Rows, type Sort } from "./order";
 
 const PAGE = 100;
 /** The most rows to look up when they are no longer pending, to show how they ended. */

@@ -59,10 +59,10 @@ export function EditForm({ request, args, checked, onInvalid }: Props): ReactEle
   useEffect(() => onInvalid(json?.error !== undefined), [json?.error]);
   const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
   const known = useMemo(() => formSchema(request.schema, request.args), [request.schema, request.args]);
-  const own = useMemo(() => problemsOf(known, args), [known, args]);
-  const said: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
+  const formProblems = useMemo(() => problemsOf(known, args), [known, args]);
+  const serverProblems: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
   // The server decides, but the messages of this form are easier to read, so they are shown first.
-  const problems = own.length ? own : said;
+  const problems = formProblems.length ? formProblems : serverProblems;
   const type = (next: string) => {
     setText(next);
     const { value } = readJson(next);

@@ -41,7 +41,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
   if (request.status === "pending") return null;
   const { decision, execution } = request;
   const result = execution.result;
-  const said = decision ? decision.message : request.status === "cancelled" ? result : undefined;
+  const message = decision ? decision.message : request.status === "cancelled" ? result : undefined;
   return (
     <section className="outcome" aria-label="Outcome" data-testid="outcome">
       <p className="outcome-line">
@@ -56,7 +56,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
           )}
         </span>
       </p>
-      {typeof said === "string" && said && <blockquote className="wrap">{visible(said)}</blockquote>}
+      {typeof message === "string" && message && <blockquote className="wrap">{visible(message)}</blockquote>}
       {decision?.type === "respond" && decision.value !== undefined && (
         <div className="outcome-value">
           <h3>Answer</h3>
