@@ -260,8 +260,8 @@ class Keyring:
                 has_rows = os.path.exists(real) and os.path.getsize(real) > 0
                 if has_rows and not os.path.lexists(file):  # else both were made just now
                     raise KeyMissing(
-                        f"{real} is there, and its key file {file} is not: bring the file back, "
-                        f"or put the key into {ENVIRONMENT}"
+                        f"{real} exists, but its key file {file} is missing: restore the "
+                        f"file, or put the key into {ENVIRONMENT}"
                     )
                 _create(file, new_key())
             text = _read(file)

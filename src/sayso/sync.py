@@ -98,7 +98,7 @@ class ThreadPool:
     def run_then(
         self, function: Callable[[], T], tell: Callable[[T | None, BaseException | None], object]
     ) -> None:
-        """Call the function in a worker thread, then ``tell`` on the loop what it gave."""
+        """Call the function in a worker thread, then call ``tell`` on the loop with its outcome."""
         self._put((function, asyncio.get_running_loop(), tell, _never))
 
     def _put(self, job: _Job) -> None:

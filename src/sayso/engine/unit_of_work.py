@@ -270,7 +270,7 @@ class UnitOfWork:
         """Check that every change of a call has an event; otherwise old rows go undetected."""
         silent = self.touched_calls.keys() - {fact.call for fact in self.facts}
         if silent:
-            raise IllegalMove(f"call {min(silent)} changed, and no event says so; report it")
+            raise IllegalMove(f"call {min(silent)} changed without an event: report this bug")
 
     def _authentic(self, thread: Thread) -> Thread:
         if not thread.created:

@@ -233,7 +233,7 @@ class Gate:
     ) -> bool:
         """Ask a person to approve a text and its details, and return whether they did."""
         if not isinstance(text, str) or not text.strip():
-            raise InvalidCall("say what is to be approved", "text")
+            raise InvalidCall("text: describe what to approve", "text")
         if not isinstance(details, Mapping | None):
             raise InvalidCall("pass details as a mapping of names to values", "details")
         content = {"text": text, "details": dict(details or {})}

@@ -43,7 +43,8 @@ _CHANGED = "it was changed by something that does not hold the row key"
 def row_wrong(keys: Keyring, row: AuthenticRow) -> str:
     """Return what is wrong with the MAC of a row; "" if it holds.
 
-    Raises ``UnknownKey`` if the row was written under an unknown row key, which is no forgery.
+    Raises ``UnknownKey`` if the row was written under an unknown row key, which does not mean
+    that it was forged.
     """
     try:
         found = row_bytes(row)

@@ -355,7 +355,7 @@ class JoinedTransaction(SqlReads):
                 return result
         except psycopg.errors.UniqueViolation as error:
             # Your snapshot may be older than the lock, so an unseen event is no forgery here.
-            raise Conflict(f"another live run or call is in the way: {error}") from error
+            raise Conflict(f"this conflicts with another live run or call: {error}") from error
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 

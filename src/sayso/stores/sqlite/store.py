@@ -319,7 +319,7 @@ def _explained(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError) and "event.thread, event.seq" in str(error):
         return event_taken()
     if isinstance(error, sqlite3.IntegrityError):
-        return Conflict(f"another live run or call is in the way: {error}")
+        return Conflict(f"this conflicts with another live run or call: {error}")
     if isinstance(error, _OWN_ERRORS):
         return StoreError(f"the value cannot be stored: {error}")
     return error
@@ -631,7 +631,7 @@ class SqliteStore(SqlReads):
         self._finish(batch)
 
     def _check_lineage(self, writer: Connection) -> int:
-        """Another process has written: refuse what is not the future of what we know.
+        """Raise ``StoreError`` if the database went back in time or was replaced.
 
         Returns the number of the last event.
         """
