@@ -27,12 +27,11 @@ import psycopg
 import sayso
 from sayso.engine.row_macs import row_mac
 from sayso.keys import ENVIRONMENT, new_key
-from sayso.rows import Call
+from sayso.rows import Call, call_from, call_values, run_from, run_values
 from sayso.server.routes.stats import stats
 from sayso.stores import open_store
 from sayso.stores.base import Query, Store, Viewer, engine_deps
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.rowcodec import call_from, call_values, run_from, run_values
 from sayso.stores.sql.statements import POSTGRES, SQLITE
 from sayso.stores.sql.totals import count_calls
 from sayso.types import Reviewer

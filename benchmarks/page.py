@@ -207,7 +207,7 @@ def _machine(kept: Mapping[str, Any]) -> Iterator[str]:
     if not kept["machine"]:
         return
     facts = {name.replace("_", " "): value for name, value in kept["machine"].items()}
-    yield "## Where\n\n| | |\n|---|---|\n"
+    yield "## Test machine\n\n| | |\n|---|---|\n"
     yield from (f"| {name} | {value} |\n" for name, value in facts.items())
     yield "\n| package | version |\n|---|---|\n"
     yield from (f"| {name} | {value} |\n" for name, value in kept["versions"].items())

@@ -6,19 +6,19 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
+from sayso import rows
 from sayso.engine.row_macs import row_mac
 from sayso.stores.row_checks import DAMAGE
-from sayso.stores.sql import rowcodec
 from sayso.stores.sql import statements as sql
 from sayso.stores.sqlite import SqliteStore
 
 _TABLES: dict[str, tuple[str, Any]] = {
-    "call": (sql.CALL, rowcodec.call_from),
-    "run": (sql.RUN, rowcodec.run_from),
-    "thread": (sql.THREAD, rowcodec.thread_from),
-    "message": (sql.MESSAGE, rowcodec.message_from),
-    "grants": (sql.GRANT, rowcodec.grant_from),
-    "principal": (sql.PRINCIPAL, rowcodec.principal_from),
+    "call": (sql.CALL, rows.call_from),
+    "run": (sql.RUN, rows.run_from),
+    "thread": (sql.THREAD, rows.thread_from),
+    "message": (sql.MESSAGE, rows.message_from),
+    "grants": (sql.GRANT, rows.grant_from),
+    "principal": (sql.PRINCIPAL, rows.principal_from),
 }
 
 

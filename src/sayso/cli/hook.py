@@ -72,7 +72,9 @@ def install(
     ] = "",
     limit: Annotated[
         float,
-        typer.Option("--limit", metavar="SECONDS", min=5, max=86_400, help="How long it waits."),
+        typer.Option(
+            "--limit", metavar="SECONDS", min=5, max=86_400, help="How long to wait for a decision."
+        ),
     ] = LIMIT,
     prompts: Annotated[
         bool,

@@ -243,11 +243,8 @@ class StoreBackend:
     def __init__(self, store: Store, lease: float) -> None:
         self.store = store
         self.lease_length = lease
-
-    @property
-    def place(self) -> str:
-        """The store's own id, the same for every address of it."""
-        return self.store.incarnation
+        #: The store's own id, the same for every address of it.
+        self.place = store.incarnation
 
     def check_usable(self) -> None:
         if self.store.restored():
@@ -324,7 +321,7 @@ class StoreBackend:
         if starts and new.terms.effect == "read":
             return await self._read_first(entry, plan, new)
         commands = self._proposal(entry, plan, new, entry.owner if starts else None)
-        if plan.caller:  # nothing of ours will come back to end the run
+        if plan.caller:  # no later call of ours ends this run
             ends = Finish(thread=entry.thread, run=entry.name, status="done")
             ((call,), _) = (await write(self.store, *commands, ends))[-2:]
             return Step(call)

@@ -38,7 +38,7 @@ NEW_INPUT = "the user wrote something new"
 
 
 class RunLease:
-    """The lease of one process on one run, before, while and after it has it."""
+    """A process's lease on a run, whether it holds it or not."""
 
     def __init__(self, store: Store, owner: str, length: float) -> None:
         self.store = store
