@@ -89,4 +89,4 @@ async def cancel_skipped(calls: FrameworkThread, keys: Iterable[str]) -> None:
     for key in keys:
         row = await calls.find(key)
         if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
-            await write(calls.store, cancel_call(row, f"the agent went on without {row.tool}"))
+            await write(calls.store, cancel_call(row, f"the agent continued without {row.tool}"))
