@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     ElicitResult,
@@ -19,6 +20,8 @@ from mcp_types import (
 )
 from mcp_world import ERAS, World, said
 from waiting import until_async
+
+from sayso.mcp.upstreams import Upstream
 
 ALLOW = '[[rule]]\ntool = "*"\nverdict = "allow"\n'
 ALLOW_READS = '[[rule]]\ntool = "*"\nverdict = "allow"\neffect = "read"\n'
@@ -133,6 +136,34 @@ async def test_a_resource_is_watched_after_its_server_was_started_again(
                     await asyncio.sleep(0.1)
                 update = await anext(aiter(events))
             assert update.uri == "shop://hours"
+
+
+@pytest.mark.parametrize("behind", ["auto", "legacy"])
+async def test_a_change_before_a_resource_is_watched_again_is_reported(
+    world: World, behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was started again takes calls before its resources are watched again."""
+    subscribe, may_subscribe = Upstream._subscribe, asyncio.Event()
+    may_subscribe.set()
+
+    async def delayed(self: Upstream, client: Client, uri: str) -> None:
+        await may_subscribe.wait()
+        await subscribe(self, client, uri)
+
+    monkeypatch.setattr(Upstream, "_subscribe", delayed)
+    config = world.config(servers={"shop": world.stdio_shop(protocol=behind)})
+    async with (
+        world.client("2026-07-28", config, ALLOW) as client,
+        client.listen(resource_subscriptions=["shop://hours"]) as events,
+    ):
+        may_subscribe.clear()
+        await client.call_tool("crash", {})
+        async with asyncio.timeout(60):
+            while (await client.call_tool("reopen", {"hours": "8 to 4"})).is_error:
+                await asyncio.sleep(0.1)
+            may_subscribe.set()
+            update = await anext(aiter(events))
+        assert update.uri == "shop://hours"
 
 
 async def test_a_resource_that_no_server_reports_cannot_be_watched(world: World) -> None:

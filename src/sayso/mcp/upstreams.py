@@ -235,18 +235,27 @@ class Upstream:
             prompts = bool(offered.prompts and offered.prompts.list_changed)
             resources = bool(offered.resources and offered.resources.list_changed)
             if tools or prompts or resources:
-                self._follow(
+                opened = self._follow(
                     client,
                     tools_list_changed=tools,
                     prompts_list_changed=prompts,
                     resources_list_changed=resources,
                 )
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        await opened.wait()
+                # Nothing reported what changed before the stream was open.
+                followed = {"tools": tools, "prompts": prompts, "resources": resources}
+                for kind in (kind for kind, wanted in followed.items() if wanted):
+                    self._schedule_relist(kind)
         for uri in list(self._watched):
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await self._subscribe(client, uri)
             except Exception as error:
                 log.warning("%s: %s is not watched: %s", self.name, uri, _failure_reason(error))
+            else:
+                self._updated(uri)  # it may have changed while nothing watched it
         try:
             yield
         finally:
