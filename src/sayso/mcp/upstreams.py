@@ -108,7 +108,7 @@ class Upstream:
         #: Called with the URI of a watched resource after it has changed.
         self._updated = updated
         #: The resources that clients watch.
-        self._watched: set[str] = set()
+        self._watched: dict[str, None] = {}  # in order
         #: Tasks that each read one stream of changes, from a server of the modern era.
         self._followers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -297,7 +297,7 @@ class Upstream:
         if len(self._watched) >= _MAX_WATCHED:
             raise UpstreamError(f"{self.name}: {_MAX_WATCHED} resources are watched already")
         await self._send(lambda client: self._subscribe(client, uri))
-        self._watched.add(uri)
+        self._watched[uri] = None
 
     async def _subscribe(self, client: Client, uri: str) -> None:
         offered = client.server_capabilities.resources
