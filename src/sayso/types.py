@@ -212,6 +212,8 @@ class DidNotRun:
 
 RiskLevel = Literal["low", "medium", "high", "critical"]
 RISKS: tuple[RiskLevel, ...] = ("low", "medium", "high", "critical")
+#: At these levels a request is decided on its own, and not by its requester.
+HIGH_RISKS: tuple[RiskLevel, ...] = ("high", "critical")
 
 
 @dataclass(frozen=True, slots=True)

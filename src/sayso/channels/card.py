@@ -15,10 +15,7 @@ from sayso import text
 from sayso.channels.layout import Line, block, listed, name, numbered
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Event
-from sayso.types import DecisionMade, Json, Request, moment
-
-RISKY = ("high", "critical")
-_TITLE_STYLE = dict.fromkeys(RISKY, "bold red")
+from sayso.types import HIGH_RISKS, DecisionMade, Json, Request, moment
 
 _TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
 _ANSWERS = {
@@ -65,7 +62,9 @@ def title(request: Request, now: datetime) -> Iterator[Line]:
         left = f"expires {clock(ends, now)} (in {length(ends, now)})"
         said = left if ends > now else f"expired {clock(ends, now)}"
     parts = (what, subject, f"risk {level.upper()}", said)
-    yield Line("  ".join(part for part in parts if part), _TITLE_STYLE.get(level, "bold"))
+    yield Line(
+        "  ".join(part for part in parts if part), "bold red" if level in HIGH_RISKS else "bold"
+    )
 
 
 def clock(at: datetime, now: datetime) -> str:

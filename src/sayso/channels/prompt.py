@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sayso import codec, text
-from sayso.channels.card import RISKY, card, details, diff, title, utc_now
+from sayso.channels.card import card, details, diff, title, utc_now
 from sayso.channels.layout import Line, name, numbered, rows
 from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken
 from sayso.errors import (
@@ -36,7 +36,7 @@ from sayso.inbox import Inbox
 from sayso.redaction import redact_declared, resolve_ref
 from sayso.rows import Event
 from sayso.stores.base import Subscription
-from sayso.types import Decision, Edit, Json, Question, Request, Reviewer
+from sayso.types import HIGH_RISKS, Decision, Edit, Json, Question, Request, Reviewer
 
 #: Invalid answers in a row, after which a prompt gives up.
 TRIES = 5
@@ -249,7 +249,7 @@ class Prompt:
             )
         if unseen:
             reasons.append(unseen)
-        if request.risk.level in RISKY:
+        if request.risk.level in HIGH_RISKS:
             reasons.append(f"the risk is {request.risk.level.upper()}")
         if not reasons:
             return True

@@ -22,8 +22,9 @@ from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
 from sayso.inbox import create_token, revoke_token
+from sayso.inbox.inbox import only_match
 from sayso.policy import Explanation, Policy, Rule, explain
-from sayso.types import Micros, Risk, Terms, ToolCall, Verdict
+from sayso.types import HIGH_RISKS, Micros, Risk, Terms, ToolCall, Verdict
 
 if TYPE_CHECKING:
     from sayso.audit import Checkpoint
@@ -78,17 +79,8 @@ def revoke_grant(
     with opened(store) as box:
         who = caller(box, token_file).must_be("reviewer", "admin")
         ids = [grant.id for grant in box.grants_sync(live_only=False)]
-        grant = box.revoke_sync(_one(ids, grant_id, "grant", "sayso grants"), by=who.name)
+        grant = box.revoke_sync(only_match(ids, grant_id, "grant", "sayso grants"), by=who.name)
         output.emit(output.grant_json(box, grant), f"Revoked {grant.id}.", json=json)
-
-
-def _one(ids: list[str], prefix: str, noun: str, where: str) -> str:
-    fitting = [one for one in ids if prefix and one.startswith(prefix)]
-    if prefix in fitting or len(fitting) == 1:
-        return prefix if prefix in fitting else fitting[0]
-    if not fitting:
-        raise NotFound(f"no {noun} {prefix!r}: see `{where}`")
-    raise NotFound(f"several ids start with {prefix!r}: {', '.join(fitting)}")
 
 
 @tokens.command("create")
@@ -163,7 +155,7 @@ def revoke(
         if len(named) > 1:
             raise NotFound(f"{token_id!r} has several tokens, name one: {', '.join(named)}")
         ids = [token.id for token in every]
-        found = named[0] if named else _one(ids, token_id, "token", "sayso token list")
+        found = named[0] if named else only_match(ids, token_id, "token", "sayso token list")
         row = revoke_token(box.store, found, by=who.name)
         output.emit(output.token_json(row, now), f"Revoked {row.id}.", json=json)
 
@@ -449,7 +441,7 @@ def _own_calls(rule: Rule) -> str:
     if rule.requester_decides is not None:
         return "yes" if rule.requester_decides else "no"
     if isinstance(rule.risk, Risk):
-        return "no, high risk" if rule.risk.level in ("high", "critical") else "yes"
+        return "no, high risk" if rule.risk.level in HIGH_RISKS else "yes"
     return "yes, below high risk"
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 DEFAULT_STORE = "sqlite:///sayso.db"
 TOKEN_VARIABLE = "SAYSO_TOKEN"
 
-_SEVERAL = 6  # ids that are listed when a prefix is ambiguous
-
 
 # -- exit codes
 
@@ -290,15 +288,6 @@ def caller(inbox: Inbox, token_file: Path | None) -> Caller:
     if token is None:
         return Caller(os_user())
     return Caller(authenticate(inbox.store, token), token)
-
-
-def found(inbox: Inbox, prefix: str) -> Request:
-    """Return the only request whose id starts with ``prefix``."""
-    ids = inbox.store.calls_like(prefix, _SEVERAL) if prefix else []
-    if len(ids) > 1 and prefix not in ids:
-        more = ", …" if len(ids) == _SEVERAL else ""
-        raise NotFound(f"several ids start with {prefix!r}: {', '.join(ids)}{more}")
-    return inbox.find_sync(prefix) if prefix else inbox.get_sync(prefix)
 
 
 # -- the command line itself

@@ -13,12 +13,12 @@ from sayso.channels.layout import Line, rows
 from sayso.channels.prompt import TRIES, Review, ask
 from sayso.channels.screen import Screen, can_prompt, console, show
 from sayso.cli import common, output
-from sayso.cli.common import Caller, Exit, NoReviewer, caller, found, opened
+from sayso.cli.common import Caller, Exit, NoReviewer, caller, opened
 from sayso.codec import loads
 from sayso.errors import SaysoError
 from sayso.inbox import Inbox, Page
 from sayso.rows import Event
-from sayso.types import Decision, Request, moment
+from sayso.types import HIGH_RISKS, Decision, Request, moment
 
 _EMPTY = "No pending requests."
 _SEVERAL = re.compile(r"([\d,\- ]+?)\s*([ar])")
@@ -86,7 +86,7 @@ def show_request(
 ) -> None:
     """Show a request and its history."""
     with opened(store) as box:
-        request = found(box, request_id)
+        request = box.find_sync(request_id)
         review = Review(box, request.id)
         events = review.events()
         if json:
@@ -172,9 +172,11 @@ class _Walk:
 
     def _together(self, requests: list[Request], key: str) -> None:
         """Decide similar requests together, after showing all of them."""
-        risky = [r for r in requests if r.risk.level in ("high", "critical")]
+        risky = [r for r in requests if r.risk.level in HIGH_RISKS]
         if risky:
-            self.screen.say(f"{risky[0].id} is high risk: open it by its number.", "yellow")
+            self.screen.say(
+                f"{risky[0].id} is {risky[0].risk.level} risk: open it by its number.", "yellow"
+            )
             return
         lines = [line for request in requests for line in card(request, utc_now())]
         ready = rows(lines, self.screen.width)

@@ -12,14 +12,14 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from sayso import text
-from sayso.channels.card import RISKY, length, utc_now
+from sayso.channels.card import length, utc_now
 from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Principal
-from sayso.types import Grant, Micros, Request, moment
+from sayso.types import HIGH_RISKS, Grant, Micros, Request, moment
 from sayso.views import request_json
 
 _NARROW, _WIDE = 72, 100
@@ -122,7 +122,7 @@ def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[L
     sizes = {i: max(cell_len(row[i]) for row in rows) + 2 for i in kept}
     room = width - sum(sizes.values())
     whats = ["WHAT", *(title_of(request) for request in requests)]
-    styles = ["dim", *("bold red" if r.risk.level in RISKY else "" for r in requests)]
+    styles = ["dim", *("bold red" if r.risk.level in HIGH_RISKS else "" for r in requests)]
     for row, what, style in zip(rows, whats, styles, strict=True):
         cells = "".join(set_cell_size(row[i], sizes[i]) for i in kept)
         yield Line(cut(what, room), style, cells, style)

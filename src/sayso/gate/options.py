@@ -16,6 +16,7 @@ from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
 from sayso.redaction import MAX_TITLE, clean_title, render_title, title_fields
 from sayso.types import (
+    HIGH_RISKS,
     Assurance,
     DecisionType,
     Declared,
@@ -163,7 +164,7 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
         del given["effect_key"]  # a function makes the key, not a template
     rule = Rule(verdict="ask", **given)
     values = {name: getattr(rule, name) for name in given}
-    risky = isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical")
+    risky = isinstance(rule.risk, Risk) and rule.risk.level in HIGH_RISKS
     if risky and "requester_decides" not in given:
         values["requester_decides"] = False
     return Terms(**{**values, **fixed})

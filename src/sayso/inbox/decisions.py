@@ -17,6 +17,7 @@ from sayso.redaction import find_placeholder, redact_declared
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import Store
 from sayso.types import (
+    HIGH_RISKS,
     Decision,
     Edit,
     Grant,
@@ -54,10 +55,10 @@ def check_alike(decisions: list[Decision], requests: list[Request]) -> None:
         )
     if len({(r.agent, r.tool, r.kind) for r in requests}) > 1:
         raise InvalidDecision("a batch takes requests of one agent, tool and kind", "tool")
-    risky = [r.id for r in requests if r.risk.level in ("high", "critical")]
+    risky = [r for r in requests if r.risk.level in HIGH_RISKS]
     if risky and decisions[0].type == "approve":
         raise InvalidDecision(
-            f"{risky[0]} is {requests[0].risk.level} risk: decide it on its own", "risk"
+            f"{risky[0].id} is {risky[0].risk.level} risk: decide it on its own", "risk"
         )
 
 

@@ -27,6 +27,7 @@ from sayso.policy.condition import Condition
 from sayso.policy.rule import DAYS, Args, Predicate, Rule
 from sayso.types import (
     ASSURANCE,
+    HIGH_RISKS,
     ON_DUPLICATE,
     RECORDED,
     RISKS,
@@ -247,7 +248,7 @@ def _describe(description: str | Callable[[ToolCall], str], call: ToolCall) -> s
 def _separate_requester(terms: Terms, **changes: Any) -> Terms:
     """At high risk, the requester must not decide, unless the tool declares that they may."""
     stated = isinstance(terms, Declared) and "requester_decides" in terms.stated
-    if not stated and RISKS.index(terms.risk.level) >= RISKS.index("high"):
+    if not stated and terms.risk.level in HIGH_RISKS:
         changes["requester_decides"] = False
     return _for_one_call(terms, **changes)
 
