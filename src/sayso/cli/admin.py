@@ -24,7 +24,7 @@ from sayso.gate.gate import read_policy
 from sayso.inbox import create_token, revoke_token
 from sayso.inbox.inbox import only_match
 from sayso.policy import Explanation, Policy, Rule, explain
-from sayso.types import HIGH_RISKS, Micros, Risk, Terms, ToolCall, Verdict
+from sayso.types import HIGH_RISKS, SECOND, Micros, Risk, Terms, ToolCall, Verdict, micros_of
 
 if TYPE_CHECKING:
     from sayso.audit import Checkpoint
@@ -109,7 +109,7 @@ def create(
         raise Usage("give the name of a person or an agent")
     with opened(store, create=True) as box:
         who = caller(box, token_file).must_be("admin")
-        ends = None if lasts is None else box.store.now() + round(lasts * 1_000_000)
+        ends = None if lasts is None else box.store.now() + round(lasts * SECOND)
         token, row = create_token(
             box.store, name, by=who.name, role=role, groups=group or (), ends=ends
         )
@@ -225,14 +225,14 @@ _BEFORE = "--before {!r}: use an age such as 90d or 12h, or a date such as 2026-
 
 def _limit(before: str, now: Micros) -> Micros:
     if before[:1].isdigit() and "-" in before:
-        return round(common.point_in_time(before, "--before").timestamp() * 1_000_000)
+        return micros_of(common.point_in_time(before, "--before"))
     if not before[-1:].isalpha():  # elsewhere a bare number is seconds; here that would lose data
         raise Usage(_BEFORE.format(before))
     try:
         age = common.duration(before, "--before") or 0
     except Usage:
         raise Usage(_BEFORE.format(before)) from None
-    return now - round(age * 1_000_000)
+    return now - round(age * SECOND)
 
 
 audit = typer.Typer(

@@ -18,7 +18,7 @@ from sayso.codec import loads
 from sayso.errors import SaysoError
 from sayso.inbox import Inbox, Page
 from sayso.rows import Event
-from sayso.types import HIGH_RISKS, Decision, Request, moment
+from sayso.types import HIGH_RISKS, Decision, Request, iso
 
 _EMPTY = "No pending requests."
 _SEVERAL = re.compile(r"([\d,\- ]+?)\s*([ar])")
@@ -102,7 +102,7 @@ def show_request(
 def event_json(event: Event) -> dict[str, Any]:
     """Return an event for JSON output. A pruned body is null."""
     return {
-        "at": moment(event.at).isoformat(),
+        "at": iso(event.at),
         "type": event.type,
         "actor": event.actor,
         "body": None if event.body is None else loads(event.body),

@@ -19,7 +19,7 @@ from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Principal
-from sayso.types import HIGH_RISKS, Grant, Micros, Request, moment
+from sayso.types import HIGH_RISKS, Grant, Micros, Request, iso, moment
 from sayso.views import request_json
 
 _NARROW, _WIDE = 72, 100
@@ -176,10 +176,10 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
         "tool": grant.tool,
         "scope": displayed_scope(box.store, grant),
         "by": grant.by,
-        "created_at": moment(grant.created).isoformat(),
+        "created_at": iso(grant.created),
         "uses_left": grant.uses_left,
-        "ends_at": _iso(grant.ends),
-        "revoked_at": _iso(grant.revoked),
+        "ends_at": iso(grant.ends),
+        "revoked_at": iso(grant.revoked),
         "run": grant_run(grant) or None,
     }
 
@@ -203,9 +203,9 @@ def token_json(token: Principal, now: Micros) -> dict[str, Any]:
         "role": token.role,
         "groups": list(token.groups),
         "live": token.live(now),
-        "created_at": moment(token.created).isoformat(),
-        "ends_at": _iso(token.ends),
-        "revoked_at": _iso(token.revoked),
+        "created_at": iso(token.created),
+        "ends_at": iso(token.ends),
+        "revoked_at": iso(token.revoked),
     }
 
 
@@ -215,7 +215,3 @@ def _until(ends: Micros | None) -> str:
 
 def _local(at: Micros) -> str:
     return f"{moment(at).astimezone():%Y-%m-%d %H:%M}"
-
-
-def _iso(at: Micros | None) -> str | None:
-    return None if at is None else moment(at).isoformat()

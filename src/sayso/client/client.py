@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -25,25 +25,24 @@ import httpx
 from sayso import codec, errors
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, SaysoError, TooMany
 from sayso.forking import renew_in_child
-from sayso.gate.options import Wait, check_known, checked_words, terms_from
+from sayso.gate.options import AskOptions, TermOptions, check_known, checked_words, terms_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import on_loop, sync_twin
 from sayso.types import (
-    Assurance,
+    SETTABLE_TERMS,
     Decided,
     DecisionMade,
     Effect,
     Evidence,
     Execution,
     Json,
-    Micros,
     OnDuplicate,
-    OnExpiry,
     Question,
     Request,
     Risk,
     Terms,
     VoteMade,
+    micros_of,
 )
 from sayso.views import question_from, question_json
 
@@ -279,26 +278,11 @@ def _proof(claim: Claim) -> dict[str, Json]:
 _MAX_KEY = 200
 
 
-class _Terms(TypedDict, total=False):
-    """Who decides and until when. These can only make the server's policy stricter."""
+class OpenOptions(TermOptions, total=False):
+    """Options of a request. Terms can only make the server's policy stricter."""
 
     #: What a person reads first, shown as the agent's words.
     title: str
-    note: str
-    description: str
-    reviewers: str | Iterable[str]
-    quorum: int
-    requester_decides: bool
-    assurance: Assurance
-    risk: Risk | str
-    expires_in: float | str | timedelta | None
-    on_expiry: OnExpiry
-    valid_for: float | str | timedelta
-
-
-class OpenOptions(_Terms, total=False):
-    """Options of a request."""
-
     #: Identifies the request: opening it again under the same key returns it.
     key: str
     run: str
@@ -324,14 +308,7 @@ class CallOptions(OpenOptions, total=False):
     caller: str
 
 
-class RemoteAskOptions(_Terms, total=False):
-    """Options of ``RemoteGate.ask`` and ``RemoteGate.confirm``."""
-
-    wait: Wait
-    key: str | Callable[[dict[str, Json]], str]
-
-
-class RemoteGuardOptions(RemoteAskOptions, total=False):
+class RemoteGuardOptions(AskOptions, total=False):
     """Options of ``RemoteGate.guard``."""
 
     name: str
@@ -346,19 +323,6 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
     needs_approval: Literal[True]
 
 
-_TERMS = (
-    "allowed",
-    "reviewers",
-    "quorum",
-    "requester_decides",
-    "assurance",
-    "expires_in",
-    "on_expiry",
-    "valid_for",
-    "effect",
-    "effect_key",
-    "on_duplicate",
-)
 #: The terms that a claim sends again, because the code may have changed them.
 _FRESH = ("reviewers", "quorum", "requester_decides", "assurance")
 _UNCHECKED = ("run", "thread", "requester", "schema", "returns", "preview", "binds", "caller")
@@ -374,11 +338,11 @@ def body_of(options: Mapping[str, Any]) -> dict[str, Json]:
     """Return the options, checked, as fields of the request body."""
     terms = terms_from(options)
     body: dict[str, Json] = {}
-    for name in _TERMS:
+    for name in SETTABLE_TERMS:
         if options.get(name) is not None:
             value = getattr(terms, name)
             body[name] = list(value) if isinstance(value, tuple) else value
-    if options.get("risk") is not None:
+    if "risk" in body:
         body["risk"] = {"level": terms.risk.level, "reasons": list(terms.risk.reasons)}
     for name in ("title", "note", "description"):
         if options.get(name):
@@ -396,7 +360,6 @@ def header_key(key: str) -> str:
 # --- reading replies ---
 
 Body = Mapping[str, Any]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def request_from(body: Body) -> Request:
@@ -488,7 +451,7 @@ def row_of(request: Request) -> Call:
         args_hash="",
         nonce="",
         terms=Terms(effect=request.effect),
-        created=_micros(request.created_at),
+        created=micros_of(request.created_at),
         requester=request.requester,
         status=CallStatus(status),
         original=None if request.original is None else codec.dumps(request.original),
@@ -510,7 +473,7 @@ def _decided(decision: DecisionMade) -> Decided:
     return Decided(
         type=decision.type,
         by=decision.by,
-        at=_micros(decision.at),
+        at=micros_of(decision.at),
         channel=decision.channel,
         assurance=decision.assurance,
         digest="",
@@ -518,11 +481,6 @@ def _decided(decision: DecisionMade) -> Decided:
         message=decision.message,
         value=None if decision.value is None else codec.dumps(decision.value),
     )
-
-
-def _micros(at: datetime) -> Micros:
-    since = at - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 # --- HTTP ---

@@ -22,7 +22,6 @@ from sayso.client.client import (
     LONGEST_POLL,
     Claim,
     Client,
-    RemoteAskOptions,
     RemoteGuardOptions,
     row_of,
     sleep,
@@ -33,6 +32,7 @@ from sayso.gate.driver import Driver
 from sayso.gate.lease import refuse_own_run
 from sayso.gate.options import (
     UNSET,
+    AskOptions,
     check_known,
     checked_effect_key,
     checked_functions,
@@ -170,7 +170,7 @@ class RemoteGate:
 
     # -- asking
 
-    async def ask(self, question: Question | str, **options: Unpack[RemoteAskOptions]) -> Any:
+    async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
         """Ask a person a question and return the answer. Raises ``Rejected`` if they decline."""
         if isinstance(question, str):
             question = Question(question)
@@ -182,7 +182,7 @@ class RemoteGate:
         self,
         text: str,
         details: Mapping[str, Json] | None = None,
-        **options: Unpack[RemoteAskOptions],
+        **options: Unpack[AskOptions],
     ) -> bool:
         """Ask a person to approve a text with details, both in the digest. Return the answer."""
         if not isinstance(text, str) or not text.strip():
@@ -195,9 +195,9 @@ class RemoteGate:
         return True
 
     async def _ask(
-        self, subject: str, kind: str, content: dict[str, Json], options: RemoteAskOptions
+        self, subject: str, kind: str, content: dict[str, Json], options: AskOptions
     ) -> Any:
-        check_known(options, RemoteAskOptions)
+        check_known(options, AskOptions)
         scope = current(self.driver)
         data = codec.canonical(content)
         key = options.get("key")

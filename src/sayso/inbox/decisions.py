@@ -18,6 +18,7 @@ from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import Store
 from sayso.types import (
     HIGH_RISKS,
+    SECOND,
     Decision,
     Edit,
     Grant,
@@ -208,7 +209,7 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
         by=by.name,
         created=now,
         uses_left=uses,
-        ends=now + round(ends_in * 1_000_000),
+        ends=now + round(ends_in * SECOND),
     )
 
 

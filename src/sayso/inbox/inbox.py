@@ -39,6 +39,7 @@ from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_bu
 from sayso.types import (
     KINDS,
     RISKS,
+    SECOND,
     SORTS,
     STATUS_FILTERS,
     Decision,
@@ -165,7 +166,7 @@ def _expires_by(within: object, now: Callable[[], Micros]) -> Micros | None:
         raise InvalidCall(
             f"expires_within {within!r:.40}: use a positive number of seconds", "expires_within"
         )
-    return now() + int(min(within, _LONGEST) * 1_000_000)
+    return now() + int(min(within, _LONGEST) * SECOND)
 
 
 class RequestReader:

@@ -34,7 +34,6 @@ _ROLES = {
     "agent": ("agent",),
     "chat": ("chat", "reviewer", "admin"),
     "reviewer": ("reviewer", "admin"),
-    "admin": ("admin",),
 }
 _MAX_NOTE = 200
 

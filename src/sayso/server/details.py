@@ -20,7 +20,7 @@ from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import request_in
 from sayso.text import inline, lines
-from sayso.types import Json, Request, Reviewer, moment
+from sayso.types import Json, Request, Reviewer, iso
 from sayso.views import public_status
 
 #: Shown in place of the arguments and results of a call that the reader may not see.
@@ -101,7 +101,7 @@ def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
         "status": str(run.status),
         "stop": inline(redact(run.stop).value),
         "requester": inline(run.requester),
-        "created_at": moment(run.created).isoformat(),
+        "created_at": iso(run.created),
         "open": run.asked + run.in_doubt,
         "output": WORDS_FOR_OTHERS if withheld and output else output,
     }
@@ -111,7 +111,7 @@ def event_view(event: Event, *, masked: bool = False, withheld: bool = False) ->
     """Return an event for a timeline. ``withheld`` hides its body, ``masked`` what derives from
     masked arguments."""
     return {
-        "at": moment(event.at).isoformat(),
+        "at": iso(event.at),
         "type": event.type,
         "actor": inline(event.actor),
         "run": event.run,

@@ -21,7 +21,7 @@ from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.audiences import EventAudiences
 from sayso.stores.base import Store
 from sayso.sync import CommitWaiter, to_thread
-from sayso.types import Reviewer, moment
+from sayso.types import Reviewer, iso
 
 log = logging.getLogger("sayso.server")
 
@@ -224,7 +224,7 @@ def frame(cursor: str, event: Event) -> bytes:
         "thread": "" if event.thread == SYSTEM_THREAD else event.thread,
         "run": event.run,
         "request": event.call,
-        "at": moment(event.at).isoformat(),
+        "at": iso(event.at),
         "actor": event.actor,
     }
     text = json.dumps(data, separators=(",", ":"))

@@ -43,6 +43,8 @@ from sayso.stores.nested_runs import expire, finish_after, finish_remote_run, re
 from sayso.stores.row_checks import request_in
 from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import (
+    SECOND,
+    SETTABLE_TERMS,
     Json,
     Micros,
     Option,
@@ -55,14 +57,9 @@ from sayso.types import (
 )
 from sayso.views import stored_question
 
-_TERM_FIELDS = (
-    *("allowed", "reviewers", "quorum", "requester_decides", "assurance"),
-    *("expires_in", "on_expiry", "valid_for", "effect", "effect_key", "on_duplicate"),
-)
 _TERMS_WITHOUT_ASKING = ("risk", "valid_for", "effect", "effect_key", "on_duplicate")
 #: The decisions that a request without a tool allows.
 _DECISIONS_WITHOUT_TOOL = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
-_MICROS = 1_000_000
 _WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 #: The lease of a claim whose owner string does not record one.
 _DEFAULT_LEASE = 60.0
@@ -249,7 +246,7 @@ async def _terms(
     service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json], now: Micros
 ) -> Terms:
     """Return the policy's terms, tightened by the terms that the agent sent."""
-    given = {name: getattr(body, name) for name in _TERM_FIELDS}
+    given = {name: getattr(body, name, None) for name in SETTABLE_TERMS}
     if body.risk is not None:
         given["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
     if body.tool is None:  # no rule is about texts and questions: anyone may decide
@@ -306,7 +303,7 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
                 return call
             due = [left]
             if call.status is CallStatus.ASKED and call.expires_at is not None:
-                due.append((call.expires_at - service.store.now()) / _MICROS + 0.001)
+                due.append((call.expires_at - service.store.now()) / SECOND + 0.001)
             await commits.wait(max(min(due), 0.001))
 
 
@@ -417,7 +414,7 @@ def renew(service: Service, call: Call, token: int) -> bool:
     run = service.store.run(call.run)
     lease = _lease_of(None if run is None else run.owner, call.id)
     (ours,) = service.store.transact(
-        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * _MICROS))
+        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * SECOND))
     )
     return bool(ours)
 
@@ -467,7 +464,7 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
         agent = ours.get(call.agent)
         if agent is not None:
             return judge_edit(agent, call, args)
-        if not call.tool or not is_remote_call(call):
+        if not call.tool or not is_remote(call.binds):
             return call.terms
         return run_judging_sync(judge_remote(gate, call, args))
 
@@ -491,8 +488,3 @@ def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
 def remote_binds(body: str, facts: Mapping[str, Json]) -> str:
     """Return what a remote request is bound to: the hash of its body, and the agent's facts."""
     return codec.canonical({"body": body, **({"facts": dict(facts)} if facts else {})}).decode()
-
-
-def is_remote_call(call: Call) -> bool:
-    """Return whether a remote agent opened this call."""
-    return is_remote(call.binds)

@@ -19,7 +19,7 @@ from sayso.rows import Call
 from sayso.server.responses import to_json
 from sayso.stores.base import RequestGroup, Store
 from sayso.stores.listing import is_for, short
-from sayso.types import ASSURANCE, Json, Request, Reviewer, moment, plain_name
+from sayso.types import ASSURANCE, Json, Request, Reviewer, iso, plain_name
 from sayso.views import request_json
 
 _MAX_SUMMARY = 160
@@ -296,6 +296,6 @@ def _group_view(group: RequestGroup) -> dict[str, Json]:
         "tool": group.tool or None,
         "risk": group.risk,
         "count": group.count,
-        "expires_at": None if group.expires is None else moment(group.expires).isoformat(),
-        "oldest_at": moment(group.created).isoformat(),
+        "expires_at": iso(group.expires),
+        "oldest_at": iso(group.created),
     }

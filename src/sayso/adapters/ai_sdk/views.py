@@ -19,7 +19,7 @@ from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, words_for_others
 from sayso.redaction import redact
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
-from sayso.types import Json, Reviewer, ToolCall, Verdict, moment
+from sayso.types import Json, Reviewer, ToolCall, Verdict, iso, moment
 from sayso.views import content_of, decision_made, is_request, public_status
 
 if TYPE_CHECKING:
@@ -472,7 +472,7 @@ def card_of(call: Call, approval: str) -> Json:
         "reviewers": list(terms.reviewers),
         "quorum": terms.quorum,
         "votes": [vote.by for vote in call.votes],
-        "expiresAt": None if ends is None else moment(ends).isoformat(),
+        "expiresAt": iso(ends),
         "question": args if call.kind == "question" else None,
         "preview": codec.loads(call.preview) if call.preview else None,
         "original": None if call.original is None else codec.loads(call.original),

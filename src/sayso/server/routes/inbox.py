@@ -64,11 +64,10 @@ from sayso.types import (
     Edit,
     Grant,
     Json,
-    Micros,
     Reject,
     Respond,
     Reviewer,
-    moment,
+    iso,
 )
 from sayso.types import Request as SaysoRequest
 
@@ -474,13 +473,9 @@ def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
         "scope": scope,
         "shown_scope": text.lines(inert(scope)) if scope else ["any arguments"],
         "by": text.inline(grant.by),
-        "created_at": _iso(grant.created),
-        "ends_at": _iso(grant.ends),
+        "created_at": iso(grant.created),
+        "ends_at": iso(grant.ends),
         "uses_left": grant.uses_left,
-        "revoked_at": _iso(grant.revoked),
+        "revoked_at": iso(grant.revoked),
         "live": grant.live(store.now()),
     }
-
-
-def _iso(at: Micros | None) -> str | None:
-    return None if at is None else moment(at).isoformat()

@@ -11,11 +11,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 
 from sayso import codec
-from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound
-from sayso.inbox.people import may_see
+from sayso.engine.effects import is_remote
+from sayso.errors import Conflict, InvalidCall, NotAllowed
 from sayso.rows import Call
 from sayso.server import remote_agents
-from sayso.server.auth import CurrentAgent, Identity
+from sayso.server.auth import CurrentAgent, Identity, check_visible
 from sayso.server.openapi import errors
 from sayso.server.request_views import request_view
 from sayso.server.responses import JsonResponse
@@ -84,7 +84,8 @@ async def wait_for_decision(
     A call in doubt is waited for as well, until a person or a late result settles it.
     """
     service = service_of(request)
-    call = await _visible_call(service, request_id, who.reviewer)
+    call = await to_thread(remote_agents.get_call, service, request_id)
+    check_visible(who, call)
     call = await remote_agents.wait_for_decision(service, call, timeout)
     return JsonResponse(_view(service, call, who.reviewer))
 
@@ -106,7 +107,7 @@ async def claim_request(
     After this, report a result before the lease lapses, or the call is in doubt.
     """
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     call = await remote_agents.claim(service, call, who.name, body)
     return JsonResponse(
         {
@@ -138,7 +139,7 @@ async def release_request(
     It is over here then: no result is owed. Any other request is returned as it is.
     """
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     call = await remote_agents.release(service, call, body.caller)
     return JsonResponse(_view(service, call, who.reviewer))
 
@@ -157,7 +158,7 @@ async def defer_request(
 ) -> JsonResponse:
     """Let the same call, opened again, find this request. A decided one is returned as it is."""
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     call = await service.gate.backend.defer(call, body.caller)
     return JsonResponse(_view(service, call, who.reviewer))
 
@@ -193,7 +194,7 @@ async def renew_claim(
 ) -> JsonResponse:
     """Extend a claim by the lease it asked for. `ours` says whether the claim is still valid."""
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     return JsonResponse({"ours": await to_thread(remote_agents.renew, service, call, body.token)})
 
 
@@ -211,7 +212,7 @@ async def report_result(
 ) -> JsonResponse:
     """Record the outcome of a claimed call. Sending the same outcome again returns it."""
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     done = await remote_agents.report(service, call, body)
     return JsonResponse(_view(service, done, who.reviewer))
 
@@ -228,16 +229,10 @@ def _view(service: Service, call: Call, by: Reviewer) -> dict[str, object]:
     return request_view(request_in(service.store, call), by)
 
 
-async def _visible_call(service: Service, call_id: str, by: Reviewer) -> Call:
-    call = await to_thread(remote_agents.get_call, service, call_id)
-    if not may_see(by, call):
-        raise NotFound(f"no request {call_id!r:.80}: it does not exist, or is not yours")
-    return call
-
-
-async def _remote_call(service: Service, call_id: str, by: Reviewer) -> Call:
+async def _remote_call(service: Service, call_id: str, who: Identity) -> Call:
     """Return a call that was opened over HTTP; any other runs where its agent is."""
-    call = await _visible_call(service, call_id, by)
-    if not remote_agents.is_remote_call(call):
+    call = await to_thread(remote_agents.get_call, service, call_id)
+    check_visible(who, call)
+    if not is_remote(call.binds):
         raise Conflict(f"{call.id} was not opened over HTTP: the agent that asked runs it itself")
     return call

@@ -23,7 +23,7 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.types import Json, Reviewer, moment
+from sayso.types import Json, Reviewer, iso
 from sayso.views import is_request
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _audit_views(
 def _unnamed(event: Event) -> dict[str, Json]:
     """Return an event for a reader outside its audience: that it happened, and when."""
     hidden = dict.fromkeys(("thread", "digest", "actor", "run"), "")
-    at = moment(event.at).isoformat()
+    at = iso(event.at)
     return {
         **hidden,
         **{"at": at, "type": event.type, "request": event.call, "body": None, "tool": None},
