@@ -211,7 +211,7 @@ def prune(
 ) -> None:
     """Delete the contents of runs that ended long ago.
 
-    Deletes calls, messages and event bodies. The record of what happened stays verifiable.
+    Deletes calls, messages and event bodies. The audit log stays verifiable.
     """
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
@@ -236,7 +236,7 @@ def _limit(before: str, now: Micros) -> Micros:
 
 
 audit = typer.Typer(
-    help="Verify or export the record.", no_args_is_help=True, rich_markup_mode=None
+    help="Verify or export the audit log.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -298,9 +298,9 @@ def _report_lines(report: Any) -> list[Line]:
             if report.unsealed
             else ""
         )
-        return [Line(f"The record is intact: {read}{tail}.", "bold green")]
+        return [Line(f"The audit log is intact: {read}{tail}.", "bold green")]
     first, *others = report.problems
-    lines = [Line(f"The record is broken ({read}). First problem:", "bold red")]
+    lines = [Line(f"The audit log is broken ({read}). First problem:", "bold red")]
     lines += [Line(text.inline(str(first)), "bold red", "  ")]
     if others:
         lines += [Line("Others:", "bold")]
@@ -323,7 +323,7 @@ def report_json(report: Any) -> dict[str, Any]:
 
 @audit.command("export")
 def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_STORE) -> None:
-    """Print the whole record as JSON Lines, with or without --json."""
+    """Print the whole audit log as JSON Lines, with or without --json."""
     from sayso.audit import export as written
 
     with opened(store) as box:

@@ -249,7 +249,7 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """The name that goes into the record."""
+        """The name to write to the audit log."""
         return self.reviewer.name
 
     @property

@@ -51,7 +51,7 @@ def doctor(
 ) -> None:
     """Diagnose configuration problems.
 
-    Checks the store, disk or database, keys, clock, tokens and record, whether runs are being
+    Checks the store, disk or database, keys, clock, tokens and audit log, whether runs are being
     resumed, and how far Sayso protects you here. Exits with code 1 if something is wrong. Changes
     nothing: a store of an older version is not upgraded.
     """
@@ -416,7 +416,7 @@ def _sealed(store: Store, rows: Rows) -> Iterator[Check]:
     late = 0.0 if first is None else _late(store.now(), first)
     words = f"{text.many(unsealed, 'event')} since the last seal"
     if late <= _SEAL_GRACE:
-        yield Check("record", "note", f"{words}; `sayso audit verify` checks the whole record")
+        yield Check("record", "note", f"{words}; `sayso audit verify` checks the whole audit log")
     elif store.keys.can_sign:
         words += f", the oldest {span(late)} ago: the next commit with this key seals them"
         yield Check("record", "note", words)

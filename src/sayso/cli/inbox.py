@@ -22,7 +22,7 @@ from sayso.types import HIGH_RISKS, Decision, Request, iso
 
 _EMPTY = "No pending requests."
 _SEVERAL = re.compile(r"([\d,\- ]+?)\s*([ar])")
-_QUESTION = "A number opens one, w walks through all, 1,3-5 a (or r) decides several, q leaves >"
+_QUESTION = "Number to open, w for all, '1,3-5 a' to approve (r to reject), q to quit >"
 
 Decide = Annotated[
     bool, typer.Option("--decide", help="Decide requests one by one, or several at once.")
@@ -156,7 +156,7 @@ class _Walk:
         several = _SEVERAL.fullmatch(words)
         numbers = chosen(several[1] if several else words, len(page.items))
         if not numbers or (several is None and len(numbers) > 1):
-            self.screen.say("Nothing was decided: type a number, 1,3-5 a, w or q.", "yellow")
+            self.screen.say("Nothing was decided: type a number, '1,3-5 a', w or q.", "yellow")
             return False, False
         requests = [page.items[number - 1] for number in numbers]
         if several is None:

@@ -150,7 +150,7 @@ def serve(
 
 
 def _pages(origins: Sequence[str]) -> list[str]:
-    from sayso.server.cors import normalize_origins
+    from sayso.server.middleware import normalize_origins
 
     try:
         return normalize_origins(origins)

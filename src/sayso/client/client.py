@@ -360,10 +360,14 @@ def header_key(key: str) -> str:
 # --- reading replies ---
 
 Body = Mapping[str, Any]
+_time = datetime.fromisoformat
 
 
 def request_from(body: Body) -> Request:
     """Return a request from its JSON. ``digest`` is empty if the server masked something."""
+    evidence = None
+    if (found := body.get("evidence")) is not None:
+        evidence = Evidence(found["answer"], found["text"], _time(found["at"]))
     return Request(
         id=body["id"],
         kind=body["kind"],
@@ -384,12 +388,17 @@ def request_from(body: Body) -> Request:
         allowed=tuple(body["allowed"]),
         reviewers=tuple(body["reviewers"]),
         quorum=body["quorum"],
-        votes=tuple(_vote(vote) for vote in body["votes"]),
+        votes=tuple(
+            VoteMade(
+                type="approve", by=vote["by"], at=_time(vote["at"]), assurance=vote["assurance"]
+            )
+            for vote in body["votes"]
+        ),
         risk=Risk(body["risk"]["level"], tuple(body["risk"]["reasons"])),
         rule=body["rule"],
         requester=body["requester"],
-        created_at=datetime.fromisoformat(body["created_at"]),
-        expires_at=_moment(body["expires_at"]),
+        created_at=_time(body["created_at"]),
+        expires_at=None if body["expires_at"] is None else _time(body["expires_at"]),
         decision=None if body["decision"] is None else _decision(body["decision"]),
         execution=Execution(**body["execution"]),
         original=body["original"],
@@ -397,37 +406,22 @@ def request_from(body: Body) -> Request:
         assurance=body.get("assurance", "code"),
         effect=body.get("effect", "once"),
         effect_key=body.get("effect_key", ""),
-        evidence=_evidence(body.get("evidence")),
+        evidence=evidence,
         remote=body.get("remote", False),
     )
-
-
-def _evidence(body: Body | None) -> Evidence | None:
-    if body is None:
-        return None
-    return Evidence(body["answer"], body["text"], datetime.fromisoformat(body["at"]))
-
-
-def _vote(body: Body) -> VoteMade:
-    at = datetime.fromisoformat(body["at"])
-    return VoteMade(type="approve", by=body["by"], at=at, assurance=body["assurance"])
 
 
 def _decision(body: Body) -> DecisionMade:
     return DecisionMade(
         type=body["type"],
         by=body["by"],
-        at=datetime.fromisoformat(body["at"]),
+        at=_time(body["at"]),
         channel=body["channel"],
         assurance=body["assurance"],
         message=body.get("message", ""),
         args=body.get("args"),
         value=body.get("value"),
     )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def row_of(request: Request) -> Call:
@@ -571,7 +565,10 @@ class Transport:
             try:
                 response = await self._once(method, path, asked)
             except httpx.TransportError as error:
-                problem: SaysoError = self._lost(error)
+                said = str(error) or type(error).__name__
+                problem: SaysoError = Unreachable(
+                    f"{self.url} cannot be reached ({said}): check the URL and that the server runs"
+                )
             else:
                 if response.is_success:
                     return Reply(self._json(response), sent_at)
@@ -589,12 +586,6 @@ class Transport:
         if on_loop():
             return await self._async_client().request(method, path, **asked)
         return self._sync_client().request(method, path, **asked)
-
-    def _lost(self, error: httpx.TransportError) -> Unreachable:
-        said = str(error) or type(error).__name__
-        return Unreachable(
-            f"{self.url} cannot be reached ({said}): check the URL and that the server runs"
-        )
 
     # -- answers
 

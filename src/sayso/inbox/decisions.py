@@ -178,7 +178,8 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
     unknown = set(wanted) - {"scope", "uses", "ends_in", "within"}
     if unknown:
         raise InvalidDecision(
-            f"grant: no {', '.join(sorted(unknown))}; use scope, uses, ends_in, within", "grant"
+            f"grant: unknown field {', '.join(sorted(unknown))}; use scope, uses, ends_in, within",
+            "grant",
         )
     if wanted.get("within", "agent") not in ("agent", "run"):
         raise InvalidDecision("grant: within must be 'agent' or 'run'", "grant.within")

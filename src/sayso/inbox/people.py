@@ -85,14 +85,9 @@ def proven(store: Store, proof: str) -> Proven:
         opened_by = principal.id.removeprefix(SESSION).split(".")[0]
         if opened_by.startswith(LINK):
             assurance = "session"
-        elif not _is_live(store, opened_by):
+        elif not any(p.id == opened_by and p.live(store.now()) for p in store.principals()):
             raise Unauthenticated("the token you signed in with was revoked: ask for a new one")
     return Proven(principal.person, principal.groups, assurance, principal.role, proof)
-
-
-def _is_live(store: Store, principal_id: str) -> bool:
-    now = store.now()
-    return any(p.id == principal_id and p.live(now) for p in store.principals())
 
 
 def os_user() -> Proven:

@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that goes into the record."""
+        """The name to write to the audit log."""
         return self.reviewer.name
 
     @property
@@ -90,8 +90,8 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
         )
     if (page := foreign_page(request.scope)) is not None:
         raise NotAllowed(
-            f"a session counts only on the server's own pages: from {page!r:.100}, send a bearer "
-            "token"
+            f"session cookies work only on this server's own pages: from {page!r:.100}, send a "
+            "bearer token"
         )
     by = await read(service.store, resolve_secret, service.store, cookie, session=True)
     return Identity(by, cookie, session=True)
@@ -110,7 +110,7 @@ def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
         unrestricted = not service.auth and who.secret is None
         writes = request.method not in ("GET", "HEAD")
         if not unrestricted and writes:
-            service.limits.take(who.name)
+            service.limits.count_write(who.name)
         if not unrestricted and who.role not in _ROLES[role]:
             error = NotAllowed(
                 f"{who.name} has the role {who.role!r}; this needs {' or '.join(_ROLES[role])}"

@@ -1,7 +1,7 @@
 """What surrounds a request: its conversation, its events, its rule, and similar calls.
 
 The conversation and the events are redacted twice: values that look like secrets are masked for
-everyone, and what belongs to calls that the reader may not see is withheld (``Redaction``).
+everyone, and what belongs to calls that the reader may not see is withheld (``MessageVisibility``).
 """
 
 from __future__ import annotations
@@ -108,8 +108,10 @@ def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
 
 
 def event_view(event: Event, *, masked: bool = False, withheld: bool = False) -> dict[str, Json]:
-    """Return an event for a timeline. ``withheld`` hides its body, ``masked`` what derives from
-    masked arguments."""
+    """Return an event for a timeline.
+
+    ``withheld`` hides its body, ``masked`` only what derives from masked arguments.
+    """
     return {
         "at": iso(event.at),
         "type": event.type,
@@ -157,7 +159,7 @@ def conversation_view(
     """
     stored = store.messages(thread, after)
     messages = [codec.loads(body) for _, body in stored]
-    withheld = Redaction(store, thread, by).of(messages)
+    withheld = MessageVisibility(store, thread, by).of(messages)
     turns = [
         _message_view(seq, message, hide)
         for (seq, _), message, hide in zip(stored, messages, withheld, strict=True)
@@ -212,7 +214,7 @@ class Withheld(NamedTuple):
     calls: tuple[bool, ...] = ()
 
 
-class Redaction:
+class MessageVisibility:
     """Decides what one reader may see of one conversation.
 
     A message holds what the model wrote, with call ids that providers reuse; the rows behind the

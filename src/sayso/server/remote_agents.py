@@ -235,11 +235,8 @@ def _tool_spec(body: OpenBody) -> Tool:
     if not name.strip():
         raise InvalidCall("a tool needs a name", "tool")
     parameters = body.schema_ or {"type": "object"}
-    return schema.remote_tool(name, parameters, body.returns, _description(body))
-
-
-def _description(body: OpenBody) -> str:
-    return checked_words(body.description, "description")
+    description = checked_words(body.description, "description")
+    return schema.remote_tool(name, parameters, body.returns, description)
 
 
 async def _terms(
@@ -255,8 +252,8 @@ async def _terms(
         given["allowed"] = tuple(name for name in possible if name in allowed) or possible
         # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
         base = Terms(rule="agent", allowed=possible, effect=body.effect or "idempotent")
-        sent = _sent_terms(given)
-        return replace(tighten_by_agent(base, sent), description=_description(body))
+        terms = tighten_by_agent(base, _sent_terms(given))
+        return replace(terms, description=checked_words(body.description, "description"))
     sent = _sent_terms(given)
     said = await run_judging(
         service.gate.policy.judge(

@@ -664,7 +664,7 @@ class RunPage(Page[RunView]):
 
 
 class EventView(View):
-    """An event of the record. Names are empty if it is not for you."""
+    """An event of the audit log. Names are empty if it is not for you."""
 
     cursor: str
     thread: str
@@ -685,7 +685,7 @@ class EventPage(Page[EventView]):
 
 
 class VerificationView(View):
-    """What verifying the record found."""
+    """What verifying the audit log found."""
 
     ok: bool
     events: int

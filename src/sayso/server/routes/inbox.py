@@ -289,7 +289,7 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
 
 async def _with_winner(service: Service, request_id: str, error: SaysoError) -> SaysoError:
     """Attach the request, with the decision that won, to a conflict."""
-    error.request = await service.inbox.get(request_id)  # type: ignore[attr-defined]
+    error.request = await service.inbox.get(request_id)
     return error
 
 

@@ -222,4 +222,4 @@ def _problem_view(problem: Problem, by: Reviewer) -> str:
     """Return what is wrong; without names for people who may not see everything."""
     if by.role == "admin":
         return inline(str(problem))
-    return f"row {problem.pos} of the record is wrong: an admin sees which one it is"
+    return f"row {problem.pos} of the audit log is invalid; ask an admin for details"

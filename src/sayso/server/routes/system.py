@@ -47,7 +47,7 @@ async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBo
     service = service_of(request)
     if (page := foreign_page(request.scope)) is not None:
         raise NotAllowed(f"pages of {page!r:.100} cannot sign anyone in: use the server's own page")
-    service.limits.take(f"login from {request.client.host if request.client else '?'}")
+    service.limits.count_write(f"login from {request.client.host if request.client else '?'}")
     name = sessions.cookie_name(request.url.scheme)
     secret = await to_thread(
         sessions.sign_in,
