@@ -182,7 +182,7 @@ class Prompt:
         # A resized terminal wraps the card differently: start over.
         start = self.shown if len(whole) == self.whole and not self.seen else 0
         seen, self.whole = self.seen, len(whole)
-        turned = self.screen.turn_over(whole, start, self)
+        turned = self.screen.show_pages(whole, start, self)
         self.shown = self.whole if seen else turned
         self.screen.show(title(self.request, utc_now()))
         self.screen.settle()
@@ -190,7 +190,7 @@ class Prompt:
     def show(self, lines: Iterable[Line]) -> bool:
         """Show lines, page by page if needed. Return whether the last one was shown."""
         ready = rows(lines, self.screen.width)
-        turned = self.screen.turn_over(ready, 0, self)
+        turned = self.screen.show_pages(ready, 0, self)
         self.screen.settle()
         return turned == len(ready)
 
@@ -419,12 +419,12 @@ def _respond(prompt: Prompt) -> PromptResult | None:
             if words.startswith(_JSON_STARTS):  # meant as JSON; other text is text
                 prompt.say(text.inline(str(error)))
                 return None
-    if value is _NOTHING or not _used(prompt, value):
+    if value is _NOTHING or not _confirm_value(prompt, value):
         return None
     return prompt.decide(prompt.request.respond(value))
 
 
-def _used(prompt: Prompt, value: Json) -> bool:
+def _confirm_value(prompt: Prompt, value: Json) -> bool:
     """Show a value, and ask whether to use it."""
     kind = {dict: "object", list: "list", str: "text", bool: "boolean", type(None): "null"}
     head = Line(f"The result ({kind.get(type(value), 'number')}):", "bold")
@@ -447,7 +447,7 @@ def _json_from_editor(prompt: Prompt, content: str, question: Question | None) -
             if prompt.choose("[e]dit again, [b]ack >", ("e", "b")) == "b":
                 return _NOTHING
             continue
-        return value if question is None or _used(prompt, value) else _NOTHING
+        return value if question is None or _confirm_value(prompt, value) else _NOTHING
 
 
 def picked(question: Question, words: str) -> Json:

@@ -215,7 +215,7 @@ def prune(
     """
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        counts = box.store.prune(_limit(before, box.store.now()), who.name)
+        counts = box.store.prune(_cutoff(before, box.store.now()), who.name)
         what = ", ".join(f"{count} {noun}" for noun, count in counts.items())
         output.emit(counts, f"Deleted: {what}.", json=json)
 
@@ -223,7 +223,7 @@ def prune(
 _BEFORE = "--before {!r}: use an age such as 90d or 12h, or a date such as 2026-03-31"
 
 
-def _limit(before: str, now: Micros) -> Micros:
+def _cutoff(before: str, now: Micros) -> Micros:
     if before[:1].isdigit() and "-" in before:
         return micros_of(common.point_in_time(before, "--before"))
     if not before[-1:].isalpha():  # elsewhere a bare number is seconds; here that would lose data

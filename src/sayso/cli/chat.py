@@ -21,7 +21,7 @@ from sayso.channels.layout import Line, name
 from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import common
 from sayso.cli.common import Caller, Exit, Usage, caller
-from sayso.cli.serve import PORT, NoAuth, Port, link, open_browser
+from sayso.cli.serve import PORT, NoAuth, Port, open_browser, sign_in_link
 from sayso.inbox import Inbox, os_user
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
     app = demo_app(url, auth=auth)
 
     def ready(address: str) -> None:
-        start = link(app, address) if auth else f"{address}/inbox"
+        start = sign_in_link(app, address) if auth else f"{address}/inbox"
         print("Sayso: human approval for AI agents")
         print("A scripted agent: no API key, no model, no real effects.")
         print("It asks before it acts, and you decide.")

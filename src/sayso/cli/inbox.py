@@ -180,7 +180,7 @@ class _Walk:
             return
         lines = [line for request in requests for line in card(request, utc_now())]
         ready = rows(lines, self.screen.width)
-        if self.screen.turn_over(ready) < len(ready):
+        if self.screen.show_pages(ready) < len(ready):
             self.screen.say("You did not see all of it, so nothing was decided.", "yellow")
             return
         self.screen.settle()

@@ -86,7 +86,7 @@ def show_page(
 ) -> None:
     """Print a page of requests: as a table if it fits, otherwise a few lines for each."""
     target = console(plain=plain)
-    listed = _listed if plain or target.width < _NARROW else _table
+    listed = _list if plain or target.width < _NARROW else _table
     lines = [*listed(page.items, target.width, numbers)] if page.items else [Line(empty)]
     if page.next is not None:
         lines.append(Line(f"More: --after {page.next}", "dim"))
@@ -94,7 +94,7 @@ def show_page(
     emit(value, lines, json=json, plain=plain)
 
 
-def _listed(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
+def _list(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
     now = utc_now()
     for number, (request, short) in enumerate(zip(requests, short_ids(requests), strict=True), 1):
         label = f"{number}. {short}" if numbers else short
@@ -118,7 +118,7 @@ def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[L
         rows.append(
             [str(number), short, request.risk.level, state, age, _ends(request, now), agent, tool]
         )
-    kept = [i for i in range(8) if _worth(rows, i, numbers, width)]
+    kept = [i for i in range(8) if _is_shown(rows, i, numbers, width)]
     sizes = {i: max(cell_len(row[i]) for row in rows) + 2 for i in kept}
     room = width - sum(sizes.values())
     whats = ["WHAT", *(title_of(request) for request in requests)]
@@ -128,7 +128,7 @@ def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[L
         yield Line(cut(what, room), style, cells, style)
 
 
-def _worth(rows: list[list[str]], column: int, numbers: bool, width: int) -> bool:
+def _is_shown(rows: list[list[str]], column: int, numbers: bool, width: int) -> bool:
     """Return whether to show a column; one that says the same in every row is left out."""
     values = {row[column] for row in rows[1:]}
     if column == 0:

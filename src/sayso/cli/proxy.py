@@ -212,13 +212,10 @@ def front_address(stdio: bool, listen: str | None, no_auth: bool) -> tuple[str, 
         return None
     if stdio:
         raise Usage("use --stdio or --listen, not both")
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    if not port.isdecimal() or int(port) > 65535:
-        raise Usage(f"--listen {listen}: write [ADDRESS:]PORT, as in 127.0.0.1:8901")
+    host, port = common.listen_address(listen, "--listen")
     if no_auth and not is_loopback(host):
         raise Usage(f"--no-auth on {host} would let anyone call the tools: listen on 127.0.0.1")
-    return host, int(port)
+    return host, port
 
 
 async def serve_front(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.errors import InvalidCall
-from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, requests_in, words_for_others
+from sayso.inbox.people import HIDDEN_TEXT, has_visible_request, hidden_turns, may_see, requests_in
 from sayso.redaction import redact
 from sayso.rows import Call, Event, Run
 from sayso.server.request_views import inert, summarize
@@ -24,7 +24,7 @@ from sayso.types import Json, Request, Reviewer, iso
 from sayso.views import public_status
 
 #: Shown in place of the arguments and results of a call that the reader may not see.
-CALL_FOR_OTHERS = "(not shown: this call is for other reviewers)"
+HIDDEN_CALL = "(not shown: this call is for other reviewers)"
 #: How many messages of the conversation to show around a request.
 _LAST_MESSAGES = 30
 _MAX_SIMILAR = 100
@@ -103,7 +103,7 @@ def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
         "requester": inline(run.requester),
         "created_at": iso(run.created),
         "open": run.asked + run.in_doubt,
-        "output": WORDS_FOR_OTHERS if withheld and output else output,
+        "output": HIDDEN_TEXT if withheld and output else output,
     }
 
 
@@ -182,7 +182,7 @@ def _message_view(seq: int, message: dict[str, Any], hide: Withheld) -> dict[str
         "current": False,
     }
     if hide.text and text:
-        instead = CALL_FOR_OTHERS if view["role"] == "tool" else WORDS_FOR_OTHERS
+        instead = HIDDEN_CALL if view["role"] == "tool" else HIDDEN_TEXT
         view |= {"text": instead, "veiled": True}
     if message.get("name"):
         view["name"] = inline(str(message["name"]))
@@ -198,7 +198,7 @@ def _call_view(call: dict[str, Any], *, withheld: bool) -> dict[str, Json]:
         "name": inline(str(call.get("name", ""))),
     }
     if withheld:
-        return {**view, "shown_args": CALL_FOR_OTHERS, "veiled": True}
+        return {**view, "shown_args": HIDDEN_CALL, "veiled": True}
     written = call.get("arguments", "")
     try:
         value = codec.parse(written) if isinstance(written, str) else written
@@ -218,7 +218,7 @@ class MessageVisibility:
     """Decides what one reader may see of one conversation.
 
     A message holds what the model wrote, with call ids that providers reuse; the rows behind the
-    calls say who may see them. Text follows the calls that it is about (``words_for_others``). A
+    calls say who may see them. Text follows the calls that it is about (``hidden_turns``). A
     user's text is visible to everyone who may see something that was asked because of it.
     """
 
@@ -246,9 +246,10 @@ class MessageVisibility:
             starts_with_user = first.get("role") == "user"
             turns = [[row for row in rows[place] if row is not None] for place in places]
             before = [] if starts_with_user else self._calls_before(first)
-            texts = list(words_for_others(self._by, (before, *turns)))[1:]
+            texts = list(hidden_turns(self._by, (before, *turns)))[1:]
             if starts_with_user:
-                texts[0] = any(texts) and not asks(self._by, (row for t in turns for row in t))
+                made = [row for turn in turns for row in turn]
+                texts[0] = any(texts) and not has_visible_request(self._by, made)
             for place, withheld in zip(places, texts, strict=True):
                 found[place] = found[place]._replace(text=withheld)
         return found

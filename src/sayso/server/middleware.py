@@ -152,7 +152,7 @@ class SecurityMiddleware:
                     f"this server was reached over {scope['scheme']}, its page over {page!r:.100}: "
                     f"let the proxy send X-Forwarded-Proto, or start with --host-name {page:.100}"
                 )
-            raise NotAllowed(f"pages of {page!r:.100} may not write here: allow it with --origin")
+            raise NotAllowed(f"pages on {page!r:.100} may not write here: allow it with --origin")
         cookie = COOKIE in headers.get("cookie", "") and "authorization" not in headers
         if cookie and "origin" not in headers:
             raise NotAllowed(

@@ -29,6 +29,7 @@ from sayso.types import (
     RequestKind,
     RequestStatus,
     RiskLevel,
+    VerdictName,
 )
 
 T = TypeVar("T")
@@ -157,7 +158,7 @@ class DecisionBody(Body):
         extra="forbid",
         json_schema_extra=_one_of_each_type,
     )
-    type: Literal["approve", "edit", "reject", "respond"]
+    type: DecisionType
     args: dict[str, Any] | None = Field(None, description="for an edit: the complete arguments")
     message: str | None = Field(None, description="the reason; the agent reads it")
     value: Any = Field(None, description="the answer, or the result to use instead of running it")
@@ -221,7 +222,7 @@ class QuestionBody(Body):
 class RiskBody(Body):
     """The agent's own estimate of the risk. It can only raise what the policy says."""
 
-    level: Literal["low", "medium", "high", "critical"]
+    level: RiskLevel
     reasons: list[str] = []
 
 
@@ -744,7 +745,7 @@ class CheckView(View):
     errors: list[FieldError]
     shown: Lines
     diff: list[Change]
-    verdict: Literal["allow", "ask", "deny"] | None = None
+    verdict: VerdictName | None = None
     risk: RiskView | None = None
     quorum: int | None = None
     rule: str | None = None

@@ -56,7 +56,7 @@ class Limits:
         if left < 1:
             wait = (1 - left) * 60 / self.per_minute
             soon = "a second" if wait <= 1 else f"{math.ceil(wait)} seconds"
-            raise TooMany(f"{name} sends too many writes: retry in {soon}", wait)
+            raise TooMany(f"too many writes by {name}: retry in {soon}", wait)
         if len(self._buckets) >= _MAX_NAMES and name not in self._buckets:
             self._buckets.pop(next(iter(self._buckets)))
         self._buckets[name] = (left - 1, now)
@@ -127,7 +127,7 @@ class Service:
         if not self.agents:
             raise NotFound("this server has no agents: start it with one, as module:agent")
         if found is None:
-            raise NotFound(f"no agent {name!r} here; there is: {', '.join(self.agents)}")
+            raise NotFound(f"no agent {name!r} here; this server has {', '.join(self.agents)}")
         return found
 
 

@@ -380,11 +380,8 @@ def _check_edit(
     return body
 
 
-class _Absent:
-    """Stands for a key that one side does not have."""
-
-
-_ABSENT = _Absent()
+#: Stands for a key that one side does not have.
+_ABSENT = object()
 
 
 def _diff(before: Json, after: Json, path: str = "") -> list[dict[str, Json]]:
@@ -461,7 +458,7 @@ async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -
     if who.role == "admin":
         return list(found)
     names = names_of(who.reviewer)
-    return [grant for grant in found if grant_audience(grant.scope, grant.by).holds(names)]
+    return [grant for grant in found if grant_audience(grant.scope, grant.by).includes(names)]
 
 
 def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:

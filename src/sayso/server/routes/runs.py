@@ -68,7 +68,7 @@ def _visible_runs(
 
 
 def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
-    return by.role == "admin" or audience_of_run(store, run).holds(names_of(by))
+    return by.role == "admin" or audience_of_run(store, run).includes(names_of(by))
 
 
 @router.get(
@@ -155,7 +155,7 @@ def _audit_views(
     audiences, names = EventAudiences(service.store), names_of(by)
     subjects: dict[str, tuple[bool, str | None]] = {}
     for cursor, event in found:
-        if by.role != "admin" and not audiences.of(event).holds(names):
+        if by.role != "admin" and not audiences.of(event).includes(names):
             yield {"cursor": cursor, "seq": event.seq, "hash": event.hash, **_unnamed(event)}
             continue
         subject = subject_of(event)
