@@ -260,7 +260,7 @@ def verify(
     plain: common.Plain = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Verify every chain, seal and signature. Exit 1 if a row is wrong, and name it."""
+    """Verify every chain, seal and signature. Exits with code 1 if a row is invalid."""
     from sayso.audit import verify as check
 
     since = None if checkpoint is None else _read_checkpoint(checkpoint)

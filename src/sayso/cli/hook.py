@@ -98,7 +98,7 @@ def install(
 ) -> None:
     """Install the hook into an agent's settings. Running it again changes nothing.
 
-    With --server and --token-file, or with --store, it also stores whom the hook asks, in a file
+    With --server and --token-file, or with --store, it also saves where the hook asks, in a file
     that only you can read.
     """
     found = AGENTS[agent]
@@ -142,7 +142,7 @@ def _file(agent: Agent, *, project: bool, user: bool) -> Path:
 
 
 def _config(server: str, token_file: Path | None, store: str, policy: str) -> Config | None:
-    """Return what to store about whom the hook asks; None if that was stored before."""
+    """Return the server or store to save; None if one was saved before."""
     if server and store:
         raise Usage("use --server or --store, not both")
     if token_file is not None and not server:
@@ -154,7 +154,7 @@ def _config(server: str, token_file: Path | None, store: str, policy: str) -> Co
             load_config()
         except HookError:
             raise Usage(
-                "say whom the hook asks: --server URL --token-file FILE, or --store URL"
+                "say where the hook asks: --server URL --token-file FILE, or --store URL"
             ) from None
         return None
     token = ""
@@ -225,7 +225,7 @@ def try_real_agent(
     """Run the real agent against a scripted model, and show what its hook does.
 
     Uses a temporary store, server and home folder; nothing leaves this machine. Takes some minutes.
-    Exits with code 1 if a command ran that should not, or the other way round.
+    Exits with code 1 if a command ran that should not have, or did not run that should have.
     """
     from sayso.hooks.trial import CASES, try_agent
 

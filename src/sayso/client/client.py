@@ -228,7 +228,7 @@ class Client:
         return request_from(answer.body)
 
     async def defer(self, request: str, caller: str) -> Request:
-        """Say that the caller will ask again: the same call, opened again, is this request."""
+        """Announce that the caller will ask again: opening the same call returns this request."""
         answer = await self._transport.post(_path(request, "defer"), {"caller": caller})
         return request_from(answer.body)
 
@@ -304,7 +304,7 @@ class CallOptions(OpenOptions, total=False):
     #: Facts about the environment that the approval covers. The claim sends them again.
     binds: Mapping[str, Json]
     #: For a call that this agent runs itself once it is released: ``use:`` and the id of the tool
-    #: use, or ``args:`` and a hash of the call. Made again, it finds the request without an answer.
+    #: use, or ``args:`` and a hash of the call. The same call, made again, finds its open request.
     caller: str
 
 

@@ -122,7 +122,7 @@ class Filters(TypedDict, total=False):
     risk: RiskLevel | None
     #: Words in the tool, agent, id or description.
     q: str | None
-    #: Only requests that expire within so many seconds.
+    #: Only requests that expire within this many seconds.
     expires_within: float | None
     sort: Sort
     #: ``Page.next`` of the previous page.

@@ -1,7 +1,7 @@
 """Who decides and who may see: tokens, assurance, and visibility.
 
 This is the only module that gives a reviewer an assurance, and the only one that says whether a
-principal may read about a call. Pages, feeds, records and chats all ask here.
+principal may read about a call. Pages, the feed, the audit log and chats all ask here.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _call_view(call: dict[str, Any], *, withheld: bool) -> dict[str, Json]:
     written = call.get("arguments", "")
     try:
         value = codec.parse(written) if isinstance(written, str) else written
-    except InvalidCall:  # models write arguments that are not JSON, too
+    except InvalidCall:  # models sometimes write arguments that are not JSON
         value = written
     return {**view, "shown_args": "\n".join(lines(redact(value).value))}
 

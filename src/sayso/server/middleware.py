@@ -49,7 +49,7 @@ _HEADERS = (
 )
 _NO_STORE = (b"cache-control", b"no-store")
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
-#: Headers that decide who is calling and whom; sent twice, two parsers may read two answers.
+#: Headers that say who calls which server. Of two values, two parsers may each use another.
 _SENT_ONCE = ("host", "origin", "authorization")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _FOREIGN_PAGE = "sayso.foreign_page"

@@ -141,7 +141,7 @@ def _row_key(name: str) -> str:
 def _own_name(owner: str, name: str, field: str) -> str:
     """Return the name of a run or thread in the store: below the name of the agent that owns it.
 
-    So no agent can take, or look for, a name of another agent, of a chat or of this server's code.
+    So no agent can use or probe the names of another agent, of a chat or of this server's code.
     """
     if name.startswith("@"):
         raise InvalidCall("names that begin with @ are reserved", field)
@@ -246,7 +246,7 @@ async def _terms(
     given = {name: getattr(body, name, None) for name in SETTABLE_TERMS}
     if body.risk is not None:
         given["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
-    if body.tool is None:  # no rule is about texts and questions: anyone may decide
+    if body.tool is None:  # rules apply to tools only: anyone may decide these
         possible = _DECISIONS_WITHOUT_TOOL[kind]
         allowed = _sent_terms({"allowed": body.allowed}).get("allowed", possible)
         given["allowed"] = tuple(name for name in possible if name in allowed) or possible
@@ -328,7 +328,7 @@ def get_call(service: Service, call_id: str) -> Call:
     return call
 
 
-def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
+def _claim_plan(service: Service, call: Call, body: ClaimBody) -> Plan:
     """Return the call as its agent sees it now; omitted fields count as unchanged."""
     facts = codec.loads(call.binds)
     bound = call.binds if body.binds is None else remote_binds(facts["body"], body.binds)
@@ -348,7 +348,7 @@ def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Pl
         key=call.key,
         kind=call.kind,
         args=call.args,
-        agent=agent,
+        agent=call.agent,
         terms=terms,
         tool_name=call.tool,
         binds=lambda: bound,
@@ -363,14 +363,14 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
         raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
     if body.tool_digest not in (None, call.tool_digest):
         raise NotAllowed(
-            f"{call.id} cannot be claimed: the tool changed since the request was opened; open "
-            "the call again with a new key"
+            f"{call.id} cannot be claimed: the tool has changed since the request was opened; "
+            "open the call again with a new key"
         )
     lease = float(body.lease)
     owner = f"remote:{agent}:{call.id}:{lease:g}"
     backend, driver = service.gate.backend, service.gate.driver
     entry = RunScope(driver, call.run, call.requester, thread=call.thread, owner=owner)
-    plan = _claim_plan(service, call, call.agent, body)
+    plan = _claim_plan(service, call, body)
     cleared = await backend.clear(plan, call)
     if not isinstance(cleared, Cleared):
         again = f"reviewers were asked again, under the rule {cleared.terms.rule!r}"
@@ -391,7 +391,7 @@ async def release(service: Service, call: Call, caller: str) -> Call:
     backend = service.gate.backend
     if call.status is not CallStatus.READY:
         return call
-    plan = _claim_plan(service, call, call.agent, ClaimBody.model_validate({}))
+    plan = _claim_plan(service, call, ClaimBody.model_validate({}))
     return await backend.release_cleared(await backend.clear(plan, call), caller)
 
 

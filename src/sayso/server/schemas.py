@@ -292,8 +292,8 @@ class OpenBody(Body):
     requester: str = Field(
         "",
         max_length=200,
-        description="for whom the agent asks: recorded as its claim. It may exclude this person "
-        "from deciding, and never lets anyone decide",
+        description="the person that the agent says it asks for. This may exclude them from "
+        "deciding, and never allows anyone to decide",
     )
     description: str = ""
     title: str = Field(
@@ -344,13 +344,13 @@ class OpenBody(Body):
 
 
 class CallerBody(Body):
-    """Who waits for a request, as `caller` named it when it was opened."""
+    """The `caller` that the request was opened with."""
 
     caller: Caller
 
 
 class ReportBody(CallerBody):
-    """What an agent says about a released call after it ran."""
+    """An agent's report of what a released call did."""
 
     agent: str | None = Field(
         None, max_length=200, description="the agent's name, on a server without authentication"

@@ -511,7 +511,7 @@ class EndpointReader:
             return _POLL, False
 
     async def _step(self) -> tuple[float, bool]:
-        """Deliver a message if one is due. Return how long to wait, and whether news end it."""
+        """Deliver a message if one is due. Return how long to wait, and if a commit ends it."""
         store, endpoint = self._store, self._endpoint
         raw = await to_thread(store.cursor, endpoint.name)
         cursor, now = read_cursor(raw), store.now()

@@ -1,7 +1,7 @@
 """The API of agents on other machines: open, wait, claim, renew, report.
 
-A coding agent with a hook runs its calls itself: it opens and waits likewise, then it takes the
-answer (release), or says that it will ask again (defer).
+A coding agent with a hook runs its calls itself. It opens a request and waits in the same way, then
+takes the answer (release) or announces that it will ask again (defer).
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ async def open_request(
     body: Annotated[OpenBody, json_body(OpenBody)],
     idempotency_key: Annotated[
         str | None,
-        Header(max_length=200, description="identifies the call: sent again, it finds the same"),
+        Header(
+            max_length=200, description="identifies the call: sent again, returns the same request"
+        ),
     ] = None,
 ) -> JsonResponse:
     """Ask people about a tool call, a question or a text. 200 if this key opened it before."""
@@ -136,7 +138,7 @@ async def release_request(
 ) -> JsonResponse:
     """Release an approved call: if `execution.status` is `released`, run it with `args`.
 
-    It is over here then: no result is owed. Any other request is returned as it is.
+    The server expects no result for it. Any other request is returned unchanged.
     """
     service = service_of(request)
     call = await _remote_call(service, request_id, who)
@@ -146,7 +148,7 @@ async def release_request(
 
 @router.post(
     "/{request_id}/defer",
-    summary="Say that the agent will ask again",
+    summary="Announce that the agent will ask again",
     response_model=RequestView,
     responses=_ERRORS,
 )
@@ -156,7 +158,7 @@ async def defer_request(
     request_id: RequestId,
     body: Annotated[CallerBody, json_body(CallerBody)],
 ) -> JsonResponse:
-    """Let the same call, opened again, find this request. A decided one is returned as it is."""
+    """Keep this request for the same call, opened again. A decided one is returned unchanged."""
     service = service_of(request)
     call = await _remote_call(service, request_id, who)
     call = await service.gate.backend.defer(call, body.caller)
