@@ -56,15 +56,15 @@ def doctor(
     nothing: a store of an older version is not upgraded.
     """
     checks = list(_run_checks(store))
-    well = all(check.state != "wrong" for check in checks)
+    ok = all(check.state != "wrong" for check in checks)
     lines = [
         Line(text.inline(check.text), style, f"{sign} {check.name:<9} ", style)
         for check in checks
         for sign, style in [_SIGNS[check.state]]
     ]
-    value = {"ok": well, "checks": [asdict(check) for check in checks]}
+    value = {"ok": ok, "checks": [asdict(check) for check in checks]}
     output.emit(value, lines, json=json, plain=plain)
-    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
+    raise typer.Exit(Exit.OK if ok else Exit.PROBLEM)
 
 
 def _run_checks(url: str) -> Iterator[Check]:

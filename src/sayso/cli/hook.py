@@ -184,15 +184,15 @@ def doctor(
     started with its hooks turned off runs without them.
     """
     findings = list(_findings(agent))
-    well = all(finding.level != "problem" for finding in findings)
+    ok = all(finding.level != "problem" for finding in findings)
     lines = [
         Line(text.inline(one.message), style, f"{sign} {one.name:<24} ", style)
         for one in findings
         for sign, style in [_SIGNS[one.level]]
     ]
-    value = {"ok": well, "checks": [finding._asdict() for finding in findings]}
+    value = {"ok": ok, "checks": [finding._asdict() for finding in findings]}
     output.emit(value, lines, json=json, plain=plain)
-    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
+    raise typer.Exit(Exit.OK if ok else Exit.PROBLEM)
 
 
 def _findings(agent: str | None) -> Iterator[CheckResult]:
@@ -232,9 +232,9 @@ def try_real_agent(
     outcomes: list[dict[str, Any]] = []
     out = console(plain=plain)
     width = max(len(case.name) for case in CASES)
-    well = True
+    ok = True
     for outcome in try_agent(agent):
-        well = well and outcome.ok
+        ok = ok and outcome.ok
         outcomes.append({**outcome._asdict(), "ok": outcome.ok})
         if not json:
             sign, style = _SIGNS["ok" if outcome.ok else "problem"]
@@ -243,5 +243,5 @@ def try_real_agent(
             row = f"{outcome.case:<{width}}  {said}{more}  {outcome.seconds:.0f} s"
             show(out, [Line(row, style, f"{sign} ", style)])
     if json:
-        output.print_json({"ok": well, "agent": agent, "cases": outcomes})
-    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
+        output.print_json({"ok": ok, "agent": agent, "cases": outcomes})
+    raise typer.Exit(Exit.OK if ok else Exit.PROBLEM)

@@ -172,7 +172,7 @@ def check_cancelled(call: Call) -> None:
 
 
 def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) -> Grant:
-    """Build the grant that comes with an approval. It lasts a day unless ``ends_in`` says else."""
+    """Build the grant that comes with an approval. It lasts a day by default."""
     if not isinstance(wanted, Mapping):
         raise InvalidDecision("grant: give an object with scope, uses or ends_in", "grant")
     unknown = set(wanted) - {"scope", "uses", "ends_in", "within"}

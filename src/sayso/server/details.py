@@ -39,7 +39,7 @@ _DERIVED_FIELDS = ("digest", "args", "salt")
 def request_details(
     service: Service, request: Request, by: Reviewer, *, masked: bool
 ) -> dict[str, Json]:
-    """Return what helps to decide a request, beside the request itself."""
+    """Return what helps to decide a request, besides the request itself."""
     store = service.store
     call = store.call(request.id)
     assert call is not None

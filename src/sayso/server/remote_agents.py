@@ -284,8 +284,8 @@ def _sent_terms(given: Mapping[str, Any]) -> dict[str, Any]:
 async def wait_for_decision(service: Service, call: Call, seconds: float) -> Call:
     """Return the call once it is decided, or its current state after a timeout or on shutdown.
 
-    A call that is in doubt at the start is waited for too, until it is settled; one that becomes
-    in doubt meanwhile is returned at once.
+    If the call is in doubt at the start, this waits until it is settled. If it becomes in doubt
+    later, it is returned at once.
     """
     ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
     with (

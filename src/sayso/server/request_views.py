@@ -1,7 +1,7 @@
 """Requests as JSON: one request for one reader, and pages of requests for the inbox.
 
-A view has the fields of ``Request`` beside ``shown``, where every string went through
-``sayso.text`` and is inert. Pages display ``shown``; the raw arguments fill an edit form.
+A view has the fields of ``Request`` and ``shown``, where every string went through ``sayso.text``
+and is inert. Pages display ``shown``; the raw arguments fill an edit form.
 """
 
 from __future__ import annotations

@@ -537,7 +537,7 @@ class EndpointReader:
             try:
                 after = await deliver(cursor)
             finally:
-                # If cancelled too, so that the next server need not wait for the lease.
+                # Even if cancelled, so that the next server need not wait for the lease.
                 moving = asyncio.ensure_future(to_thread(self._move, taken, after.to_json()))
                 await asyncio.shield(moving)
         return 0.0, False
