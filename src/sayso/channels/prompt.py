@@ -101,7 +101,7 @@ class Review:
         page = self.inbox.history_sync(agent=request.agent, tool=request.tool, limit=_SIMILAR)
         return page.items
 
-    def listen(self, listener: Callable[[], None]) -> Subscription:
+    def subscribe(self, listener: Callable[[], None]) -> Subscription:
         """Call ``listener`` when something is committed on the request's thread."""
         return self.inbox.store.subscribe(self.read().thread, listener)
 
@@ -231,7 +231,7 @@ class Prompt:
         self.say(f"{TRIES} invalid answers.")
         raise _Left
 
-    def words(self, question: str) -> str:
+    def read_text(self, question: str) -> str:
         """Return a line of text, or a paste of several; empty if the person goes back."""
         typed = self.read_line(question)
         if len(typed.text) >= LONGEST_LINE and not typed.pasted:
@@ -315,7 +315,7 @@ def _approve(prompt: Prompt) -> PromptResult | None:
 
 
 def _reject(prompt: Prompt) -> PromptResult | None:
-    why = prompt.words("Why? The agent will see your reason (Enter for none):")
+    why = prompt.read_text("Why? The agent will see your reason (Enter for none):")
     return prompt.decide(prompt.request.reject(why))
 
 
@@ -375,7 +375,7 @@ def _answer(prompt: Prompt) -> PromptResult | None:
         value = _own_words(prompt, question)
     elif question.free_text and not question.schema:
         # Words stay words; JSON comes only from the editor, where it is asked for.
-        words = prompt.words("Your answer (e to write JSON in your editor, Enter to go back):")
+        words = prompt.read_text("Your answer (e to write JSON in your editor, Enter to go back):")
         value = words or _NOTHING
         if not words:
             prompt.say("No answer given.")
@@ -389,13 +389,13 @@ def _answer(prompt: Prompt) -> PromptResult | None:
 
 
 def _own_words(prompt: Prompt, question: Question) -> Json:
-    words = prompt.words("Your answer (Enter to go back):")
+    words = prompt.read_text("Your answer (Enter to go back):")
     if not words:
         prompt.say("No answer given.")
         return _NOTHING
     if not question.multiple:
         return words
-    numbers = prompt.words("Any options as well, such as 1,3 (Enter for none):")
+    numbers = prompt.read_text("Any options as well, such as 1,3 (Enter for none):")
     chosen = picked(question, numbers) if numbers else []
     if chosen is None:
         prompt.say("Those are not option numbers.")
@@ -405,7 +405,7 @@ def _own_words(prompt: Prompt, question: Question) -> Json:
 
 def _respond(prompt: Prompt) -> PromptResult | None:
     """Give a result instead of running the call, or the result of a call that did run."""
-    words = prompt.words("The result, as JSON or text (e for your editor, Enter to go back):")
+    words = prompt.read_text("The result, as JSON or text (e for your editor, Enter to go back):")
     if not words:
         prompt.say("No result given.")
         return None
@@ -549,7 +549,7 @@ def ask(screen: Screen, review: Review, first: str = "") -> PromptResult:
     result = prompt.reload()
     if result is not None:
         return result
-    listening = review.listen(screen.wake)
+    listening = review.subscribe(screen.wake)
     try:
         prompt.draw()
         if first in keys_for(prompt.request):

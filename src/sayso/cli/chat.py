@@ -83,8 +83,14 @@ def chat(
 
 
 # -- demo
+
 _THREAD = "demo"
 _WORDS_WIDTH = 36
+_INTRODUCTION = (
+    "Sayso: human approval for AI agents",
+    "A scripted agent: no API key, no model, no real effects.",
+    "It asks before it acts, and you decide.",
+)
 
 Terminal = Annotated[bool, typer.Option("--terminal", help="Run the demo in this terminal.")]
 Data = Annotated[
@@ -131,9 +137,7 @@ def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
 
     def ready(address: str) -> None:
         start = sign_in_link(app, address) if auth else f"{address}/inbox"
-        print("Sayso: human approval for AI agents")
-        print("A scripted agent: no API key, no model, no real effects.")
-        print("It asks before it acts, and you decide.")
+        print("\n".join(_INTRODUCTION))
         print(f"Open {start}")
         if auth:
             print("(The link signs you in once, within ten minutes.")
@@ -189,9 +193,10 @@ def _talk(url: str, data: Path | None, *, plain: bool) -> Exit:
 def _first_screen(screen: Screen) -> None:
     from sayso.demo.script import SUGGESTIONS
 
-    screen.say("Sayso: human approval for AI agents", "bold")
-    screen.say("A scripted agent: no API key, no model, no real effects.")
-    screen.say("It asks before it acts, and you decide. Try one of these:")
+    headline, nature, promise = _INTRODUCTION
+    screen.say(headline, "bold")
+    screen.say(nature)
+    screen.say(f"{promise} Try one of these:")
     screen.say("")
     for words, shows in SUGGESTIONS:
         beside = screen.width >= 2 * _WORDS_WIDTH

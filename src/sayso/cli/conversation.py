@@ -210,7 +210,7 @@ class Conversation:
                 assert result is not None
                 self._say_who_decided(waiting)
                 return self._resume(result)
-            words = self._words(typed)
+            words = self._text_of(typed)
             if words == "/decide" and waiting:
                 self._skipped.clear()
                 return result
@@ -238,7 +238,7 @@ class Conversation:
             raise _Leave
         return typed
 
-    def _words(self, typed: Typed) -> str:
+    def _text_of(self, typed: Typed) -> str:
         if len(typed.text) >= LONGEST_LINE and not typed.pasted:
             self.screen.say(f"Terminals cut lines after {LONGEST_LINE:,} characters.", "yellow")
             return ""

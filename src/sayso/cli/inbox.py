@@ -143,16 +143,16 @@ class _Walk:
             words = "" if typed.pasted else typed.text.strip().lower()
             if words == "q":
                 return Exit.OK
-            understood, left = self._do(page, words)
+            understood, left = self._act_on(page, words)
             if left:
                 return Exit.PENDING
             tries = 0 if understood else tries + 1
         return Exit.PENDING
 
-    def _do(self, page: Page, words: str) -> tuple[bool, bool]:
+    def _act_on(self, page: Page, words: str) -> tuple[bool, bool]:
         """Return whether the words were valid, and whether the person left."""
         if words == "w":
-            return True, self._one_by_one(list(page.items))
+            return True, self._decide_one_by_one(list(page.items))
         several = _SEVERAL.fullmatch(words)
         numbers = chosen(several[1] if several else words, len(page.items))
         if not numbers or (several is None and len(numbers) > 1):
@@ -160,17 +160,17 @@ class _Walk:
             return False, False
         requests = [page.items[number - 1] for number in numbers]
         if several is None:
-            return True, self._one_by_one(requests)
-        self._together(requests, several[2])
+            return True, self._decide_one_by_one(requests)
+        self._decide_together(requests, several[2])
         return True, False
 
-    def _one_by_one(self, requests: list[Request]) -> bool:
+    def _decide_one_by_one(self, requests: list[Request]) -> bool:
         return any(
             ask(self.screen, self.who.review(self.inbox, request)).how == "left"
             for request in requests
         )
 
-    def _together(self, requests: list[Request], key: str) -> None:
+    def _decide_together(self, requests: list[Request], key: str) -> None:
         """Decide similar requests together, after showing all of them."""
         risky = [r for r in requests if r.risk.level in HIGH_RISKS]
         if risky:
