@@ -27,7 +27,7 @@ from sayso.inbox.decisions import (
     checked_value,
     new_grant,
 )
-from sayso.inbox.people import reviewer_of
+from sayso.inbox.people import no_request, reviewer_of
 from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
@@ -214,7 +214,7 @@ class RequestReader:
         """Return the row of a request. Raise ``NotFound`` if there is none."""
         call = self.store.call(checked_text(request_id, "id"))
         if call is None or not is_request(call):
-            raise NotFound(f"no request {request_id!r:.80}: see `sayso inbox`")
+            raise no_request(request_id)
         return call
 
     def request(self, call: Call) -> Request:

@@ -258,6 +258,14 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
     return not _reviewers(call) or audience_of((call,)).includes(names_of(by))
 
 
+def no_request(request_id: str) -> NotFound:
+    """Return the error for a request that does not exist, or that the caller may not see.
+
+    Its message is the same for both: that a request exists is information too.
+    """
+    return NotFound(f"no request {request_id!r:.80}: see `sayso inbox`")
+
+
 def viewer_of(by: Reviewer, *, mine: bool = False) -> Viewer:
     """Return whose requests to count: all that a reviewer may see, or those for them alone."""
     if mine:

@@ -17,7 +17,7 @@ from fastapi import Request as HttpRequest
 
 from sayso.engine.commands import Note
 from sayso.errors import NotAllowed, NotFound, Unauthenticated
-from sayso.inbox.people import may_see
+from sayso.inbox.people import may_see, no_request
 from sayso.rows import Call
 from sayso.server.middleware import foreign_page
 from sayso.server.service import Service, service_of
@@ -143,12 +143,9 @@ def count_stream(service: Service, who: Identity) -> ExitStack:
 
 
 def check_visible(who: Identity, call: Call | Request) -> None:
-    """Raise ``NotFound`` if the caller may not see a request.
-
-    Not ``NotAllowed``: that a request exists is information too.
-    """
+    """Raise ``NotFound`` if the caller may not see a request, as if it did not exist."""
     if not may_see(who.reviewer, call):
-        raise NotFound(f"no request {call.id}: it does not exist, or you may not see it")
+        raise no_request(call.id)
 
 
 async def record_refusal(store: Store, by: Reviewer, error: Exception, **tried: str) -> None:

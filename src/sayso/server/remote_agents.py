@@ -28,6 +28,7 @@ from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
+from sayso.inbox.people import no_request
 from sayso.policy import Judging, tighten, tighten_by_agent
 from sayso.rows import Call, CallStatus, Run, Tool
 from sayso.server.schemas import (
@@ -324,7 +325,7 @@ def get_call(service: Service, call_id: str) -> Call:
     """Return a call by id, or raise ``NotFound``."""
     call = service.store.call(call_id)
     if call is None:
-        raise NotFound(f"no request {call_id!r:.80}: see `sayso inbox`")
+        raise no_request(call_id)
     return call
 
 
