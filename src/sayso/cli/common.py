@@ -225,7 +225,7 @@ def listen_address(value: str, option: str) -> tuple[str, int]:
     """Parse ``[ADDRESS:]PORT``. The address defaults to loopback."""
     host, _, port = value.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise Usage(f"{option} {value:.60}: write 9321 or 0.0.0.0:9321, as [ADDRESS:]PORT")
+        raise Usage(f"{option} {value:.60}: write [ADDRESS:]PORT, such as 9321 or 0.0.0.0:9321")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
