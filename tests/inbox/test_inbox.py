@@ -156,10 +156,13 @@ def test_a_request_is_found_by_the_beginning_of_its_id(case: Case) -> None:
     other = ask(case, 2)
     assert case.inbox.find_sync(request.id) == request
     assert case.inbox.find_sync(request.id[:14]) == request
-    with pytest.raises(NotFound, match="type more of it"):
+    with pytest.raises(NotFound, match="type more of it") as several:
         case.inbox.find_sync("req_")
-    with pytest.raises(NotFound, match="sayso inbox"):
-        case.inbox.find_sync("xyz")
+    assert request.id in str(several.value)
+    assert other.id in str(several.value)
+    for wrong in ("xyz", ""):
+        with pytest.raises(NotFound, match="sayso inbox"):
+            case.inbox.find_sync(wrong)
     assert case.inbox.find_sync(other.id[:14]) == other
 
 
