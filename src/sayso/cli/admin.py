@@ -246,7 +246,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Read how far the record was verified before, skip what has not changed since, "
+            help="Read how far the audit log was verified before, skip what has not changed since, "
             "and update the file if all is well. Keep it where agents cannot write.",
         ),
     ] = None,
