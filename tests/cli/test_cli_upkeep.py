@@ -120,7 +120,7 @@ def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
     world.mail()
     (world.folder / "sayso.db.key").rename(world.folder / "kept")
     for command in ("inbox", "doctor"):
-        assert "bring the file back" in world.cli(command, code=1, COLUMNS="200")
+        assert "restore the file" in world.cli(command, code=1, COLUMNS="200")
     assert not (world.folder / "sayso.db.key").exists()
     secret = (world.folder / "kept").read_text().strip()
     assert len(json.loads(world.cli("inbox", "--json", SAYSO_KEY=secret))["items"]) == 1
