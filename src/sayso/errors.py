@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 class SaysoError(Exception):
     """The base class of all errors. Each message says what to do."""
 
+    #: The request that the error is about, if there is one.
+    request: Request | None = None
+
 
 class Refused(SaysoError):
     """The call did not run: a person, the policy or the clock refused it."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 from sayso.errors import InvalidCall, InvalidDecision
 
 Micros: TypeAlias = int
+SECOND: Micros = 1_000_000
 Json: TypeAlias = Any
 
 DecisionType = Literal["approve", "edit", "reject", "respond"]
@@ -63,6 +64,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def moment(at: Micros) -> datetime:
     """Convert an internal time to a ``datetime``."""
     return _EPOCH + timedelta(microseconds=at)
+
+
+def micros_of(at: datetime) -> Micros:
+    """Convert a ``datetime`` with a time zone to an internal time."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def iso(at: Micros | None) -> str | None:
+    """Format an internal time for JSON; ``None`` stays ``None``."""
+    return None if at is None else moment(at).isoformat()
 
 
 VerdictName = Literal["allow", "ask", "deny"]
@@ -212,6 +223,8 @@ class DidNotRun:
 
 RiskLevel = Literal["low", "medium", "high", "critical"]
 RISKS: tuple[RiskLevel, ...] = ("low", "medium", "high", "critical")
+#: At these levels a request is decided on its own, and not by its requester.
+HIGH_RISKS: tuple[RiskLevel, ...] = ("high", "critical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +367,11 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
     """Return the stricter of two effects: ``once``, then ``idempotent``, then ``read``."""
     return max(one, other, key=EFFECTS.index)
 
+
+#: The terms that a tool, a rule or a remote agent can set.
+SETTABLE_TERMS = tuple(
+    name for name in Terms.__slots__ if name not in ("verdict", "rule", "policy", "description")
+)
 
 _values = attrgetter(*Terms.__slots__)
 

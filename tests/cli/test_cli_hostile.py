@@ -137,5 +137,5 @@ def test_the_prompt_shows_it_inert(evil: World) -> None:
         inert(screen)
         assert "hidden characters" in screen
     person = evil.person("inbox", "--decide")
-    person.at_prompt("q", "leaves > ")
+    person.at_prompt("q", "to quit > ")
     inert(person.ends(0))

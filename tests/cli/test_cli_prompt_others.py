@@ -82,7 +82,7 @@ def test_two_people_at_once_one_wins(world: World) -> None:
 def test_walk_through_the_inbox(world: World) -> None:
     first, second, third = (world.mail(f"r{n}", to=f"{n}@example.com") for n in range(3))
     person = world.person("inbox", "--decide", rows=60)
-    person.at_prompt("w", "leaves > ")
+    person.at_prompt("w", "to quit > ")
     person.at_prompt("a")
     person.at_prompt("s")
     person.at_prompt("q")
@@ -90,10 +90,10 @@ def test_walk_through_the_inbox(world: World) -> None:
     statuses = [world.get(request).status for request in (first, second, third)]
     assert statuses == ["approved", "pending", "pending"]
     person = world.person("inbox", "--decide", rows=60)
-    person.at_prompt("7", "leaves > ")
-    person.at_prompt("2", "leaves > ")
+    person.at_prompt("7", "to quit > ")
+    person.at_prompt("2", "to quit > ")
     person.at_prompt("a")
-    person.at_prompt("q", "leaves > ")
+    person.at_prompt("q", "to quit > ")
     person.ends(0)
     assert world.get(third).status == "approved"
 
@@ -101,13 +101,13 @@ def test_walk_through_the_inbox(world: World) -> None:
 def test_several_at_once_after_all_were_shown(world: World) -> None:
     requests = [world.mail(f"r{n}", to=f"{n}@example.com") for n in range(4)]
     person = world.person("inbox", "--decide", rows=100)
-    person.at_prompt("1,3-4 a", "leaves > ")
+    person.at_prompt("1,3-4 a", "to quit > ")
     shown = person.at_prompt("a", r"or Enter to go back: ")
     assert "0@example.com" in shown
     assert "2@example.com" in shown
-    person.at_prompt("1,3-4 a", "leaves > ")
+    person.at_prompt("1,3-4 a", "to quit > ")
     person.at_prompt("3", r"or Enter to go back: ")
-    person.at_prompt("1 r", "leaves > ")
+    person.at_prompt("1 r", "to quit > ")
     person.at_prompt("1", r"or Enter to go back: ")
     person.at_prompt("no", r"Enter for none\): ")
     assert "No pending requests." in person.ends(0)
@@ -120,10 +120,10 @@ def test_several_never_with_high_risk_or_unlike_ones(world: World) -> None:
     world.mail("r2")
     world.ask("r3", lambda gate: gate.confirm_sync("Publish?"))
     person = world.person("inbox", "--decide", rows=100)
-    person.at_prompt("1-2 a", "leaves > ")
-    person.at_prompt("2-3 a", "leaves > ")
+    person.at_prompt("1-2 a", "to quit > ")
+    person.at_prompt("2-3 a", "to quit > ")
     person.at_prompt("2", r"or Enter to go back: ")
-    person.at_prompt("q", "leaves > ")
+    person.at_prompt("q", "to quit > ")
     screen = person.ends(0)
     assert "is high risk" in screen
     assert "of one agent, tool and kind" in screen

@@ -43,7 +43,7 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
 def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
     request = world.mail()
     world.cli("reject", request, "-m", "no")
-    assert "The record is intact" in world.cli("audit", "verify")
+    assert "The audit log is intact" in world.cli("audit", "verify")
     report = world.json("audit", "verify")
     assert (report["ok"], report["problems"]) == (True, [])
     events = [json.loads(line) for line in world.cli("audit", "export").splitlines()]
@@ -54,7 +54,7 @@ def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
         connection.execute("UPDATE event SET actor = 'eve' WHERE type = 'decided'")
     connection.close()
     broken = world.cli("audit", "verify", code=1)
-    assert "The record is broken" in broken
+    assert "The audit log is broken" in broken
     assert "'r1'" in broken
     found = world.json("audit", "verify", code=1)
     assert found["ok"] is False
@@ -89,7 +89,7 @@ def test_prune_forgets_what_is_old_and_stays_verifiable(world: World) -> None:
     time.sleep(0.01)
     assert world.json("prune", "--before", "0.005s")["calls"] == 1
     world.cli("show", request, code=4)
-    assert "The record is intact" in world.cli("audit", "verify")
+    assert "The audit log is intact" in world.cli("audit", "verify")
     assert "Deleted: " in world.cli("prune", "--before", "2020-01-01")
     for wrong in ("soon", "2020-99-99", "-1d"):
         world.cli("prune", "--before", wrong, code=2)
@@ -120,7 +120,7 @@ def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
     world.mail()
     (world.folder / "sayso.db.key").rename(world.folder / "kept")
     for command in ("inbox", "doctor"):
-        assert "bring the file back" in world.cli(command, code=1, COLUMNS="200")
+        assert "restore the file" in world.cli(command, code=1, COLUMNS="200")
     assert not (world.folder / "sayso.db.key").exists()
     secret = (world.folder / "kept").read_text().strip()
     assert len(json.loads(world.cli("inbox", "--json", SAYSO_KEY=secret))["items"]) == 1

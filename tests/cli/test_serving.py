@@ -319,7 +319,10 @@ def test_plain_http_for_other_machines_is_warned_of(
         (["serve", "--workers", "-1"], "--workers -1"),
         (["worker", "agents:agent", "--concurrency", "0"], "at least 1"),
         (["worker", "agents:Nope"], "no attribute"),
-        (["worker", "agents:agent", "--metrics", "here"], "write 9321"),
+        (
+            ["worker", "agents:agent", "--metrics", "here"],
+            "--metrics here: write [ADDRESS:]PORT, such as 9321",
+        ),
         (["worker", "agents:agent", "--metrics", "256.0.0.1:9321"], "cannot listen"),
     ],
 )

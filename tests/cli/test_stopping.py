@@ -158,7 +158,7 @@ agent = sayso.Agent("clerk", model=ScriptedModel([call("work", {}), say("Done.")
         ("demo --terminal", "You > "),
         ("chat busy:agent", "You > "),
         ("chat busy:agent --message go", "working"),
-        ("inbox --decide", "leaves > "),
+        ("inbox --decide", "to quit > "),
         ("approve ID", "[q]uit > "),
         ("reject ID", "Why?"),
     ],

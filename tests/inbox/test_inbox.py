@@ -119,12 +119,16 @@ def test_filters(case: Case) -> None:
         {"status": ["pending"]},
         {"kind": "aproval"},
         {"risk": "huge"},
+        {"expires_within": 0},
+        {"expires_within": True},
+        {"expires_within": "1h"},
     ],
     ids=str,
 )
 def test_a_filter_that_means_nothing_is_refused(case: Case, filters: dict[str, Any]) -> None:
-    with pytest.raises(InvalidCall):
+    with pytest.raises(InvalidCall) as refused:
         case.inbox.history_sync(**filters)
+    assert refused.value.path == ("" if "color" in filters else next(iter(filters)))
 
 
 def test_history_tells_how_each_ended(timed: Case, clock: FakeClock) -> None:
@@ -152,10 +156,13 @@ def test_a_request_is_found_by_the_beginning_of_its_id(case: Case) -> None:
     other = ask(case, 2)
     assert case.inbox.find_sync(request.id) == request
     assert case.inbox.find_sync(request.id[:14]) == request
-    with pytest.raises(NotFound, match="type more of it"):
+    with pytest.raises(NotFound, match="type more of it") as several:
         case.inbox.find_sync("req_")
-    with pytest.raises(NotFound, match="sayso inbox"):
-        case.inbox.find_sync("xyz")
+    assert request.id in str(several.value)
+    assert other.id in str(several.value)
+    for wrong in ("xyz", ""):
+        with pytest.raises(NotFound, match="sayso inbox"):
+            case.inbox.find_sync(wrong)
     assert case.inbox.find_sync(other.id[:14]) == other
 
 
@@ -316,6 +323,12 @@ def test_answers_are_checked_in_front_of_the_person(
 
 
 # -- many at once
+
+
+def test_a_batch_names_the_risky_request_and_its_own_risk(case: Case) -> None:
+    low, risky = ask(case, 1), ask(case, 2, risk="critical")
+    with pytest.raises(InvalidDecision, match=f"{risky.id} is critical risk"):
+        case.inbox.decide_many_sync([low.approve(), risky.approve()], by="ana")
 
 
 def test_many_like_requests_are_decided_at_once(case: Case) -> None:

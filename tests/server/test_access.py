@@ -208,6 +208,17 @@ def test_an_agent_sees_only_its_own(serve: Serve) -> None:
     assert forged.status_code == 403
 
 
+def test_a_request_for_others_answers_like_one_that_does_not_exist(serve: Serve) -> None:
+    server = serve()
+    agent, other = (server.client(server.token(name, "agent")) for name in ("one", "two"))
+    ben, made = server.client(server.token("ben")), opened(agent, reviewers=["group:finance"])
+    for client, path in ((other, ""), (other, "/wait?timeout=0"), (ben, "")):
+        hidden = client.get(f"/api/requests/{made['id']}{path}")
+        missing = client.get(f"/api/requests/req_none{path}")
+        assert hidden.status_code == missing.status_code == 404
+        assert hidden.text.replace(made["id"], "req_none") == missing.text
+
+
 def test_an_agent_cannot_decide_by_any_route(serve: Serve) -> None:
     server = serve()
     agent = server.client(server.token("bot", "agent"))

@@ -115,7 +115,10 @@ def test_a_page_of_large_requests_is_short(
     assert 3 <= max(counts) <= 5
 
 
-@pytest.mark.parametrize("bad", ["status=x", "kind=x", "risk=x", "sort=x", "after=x", "limit=0"])
+@pytest.mark.parametrize(
+    "bad",
+    ["status=x", "kind=x", "risk=x", "sort=x", "after=x", "limit=0", "expires_within=0"],
+)
 def test_a_bad_filter_is_named_as_one(open_server: Served, bad: str) -> None:
     answer = open_server.client().get(f"/api/requests?{bad}")
     assert (answer.status_code, answer.json()["error"]) == (422, "InvalidCall")

@@ -15,10 +15,7 @@ from sayso import text
 from sayso.channels.layout import Line, block, listed, name, numbered
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Event
-from sayso.types import DecisionMade, Json, Request, moment
-
-RISKY = ("high", "critical")
-_TITLE_STYLE = dict.fromkeys(RISKY, "bold red")
+from sayso.types import HIGH_RISKS, DecisionMade, Json, Request, moment
 
 _TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
 _ANSWERS = {
@@ -44,13 +41,13 @@ def card(request: Request, now: datetime) -> list[Line]:
         lines += _arguments(request)
     lines += _result(request)
     if request.evidence is not None:
-        lines += _said("What the other system says", request.evidence.text)
-    lines += _said("Description", request.description)
+        lines += _section("What the other system says", request.evidence.text)
+    lines += _section("Description", request.description)
     if request.preview is not None:
         lines += _heading("Preview (computed by the tool's own code)")
         lines += numbered(request.preview)
-    lines += _said("The agent says (not verified)", request.note)
-    lines += _closing(request)
+    lines += _section("The agent says (not verified)", request.note)
+    lines += _footer(request)
     return lines
 
 
@@ -65,7 +62,9 @@ def title(request: Request, now: datetime) -> Iterator[Line]:
         left = f"expires {clock(ends, now)} (in {length(ends, now)})"
         said = left if ends > now else f"expired {clock(ends, now)}"
     parts = (what, subject, f"risk {level.upper()}", said)
-    yield Line("  ".join(part for part in parts if part), _TITLE_STYLE.get(level, "bold"))
+    yield Line(
+        "  ".join(part for part in parts if part), "bold red" if level in HIGH_RISKS else "bold"
+    )
 
 
 def clock(at: datetime, now: datetime) -> str:
@@ -163,7 +162,7 @@ def _question(request: Request) -> Iterator[Line]:
         yield from numbered(dict(question.schema))
 
 
-def _said(heading: str, words: str) -> Iterator[Line]:
+def _section(heading: str, words: str) -> Iterator[Line]:
     if words:
         yield from _heading(heading)
         yield from block(words)
@@ -172,7 +171,7 @@ def _said(heading: str, words: str) -> Iterator[Line]:
 def _result(request: Request) -> Iterator[Line]:
     execution = request.execution
     if request.status == "cancelled":
-        yield from _said("Why it was cancelled", str(execution.result or ""))
+        yield from _section("Why it was cancelled", str(execution.result or ""))
         return
     if execution.status not in ("done", "failed") and request.status != "responded":
         return
@@ -184,7 +183,7 @@ def _result(request: Request) -> Iterator[Line]:
         yield from numbered(execution.result)
 
 
-def _closing(request: Request) -> Iterator[Line]:
+def _footer(request: Request) -> Iterator[Line]:
     yield Line("")
     if request.decision is not None:
         yield from decision(request.decision)
@@ -213,10 +212,10 @@ def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line
         yield Line(span, "dim", "  ")
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
-                yield from _signed(new[j1:j2], " ", "")
+                yield from _with_sign(new[j1:j2], " ", "")
             else:
-                yield from _signed(old[i1:i2], "-", "red")
-                yield from _signed(new[j1:j2], "+", "green")
+                yield from _with_sign(old[i1:i2], "-", "red")
+                yield from _with_sign(new[j1:j2], "+", "green")
 
 
 def _in_order_of(model: Json, value: Json) -> Json:
@@ -231,7 +230,7 @@ def _in_order_of(model: Json, value: Json) -> Json:
     return value
 
 
-def _signed(lines: Sequence[str], sign: str, style: str) -> Iterator[Line]:
+def _with_sign(lines: Sequence[str], sign: str, style: str) -> Iterator[Line]:
     for line in lines:
         yield Line(line, style, f"  {sign} ", style or "dim")
 

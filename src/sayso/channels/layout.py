@@ -60,10 +60,10 @@ def name(value: str) -> str:
     return f'"{escaped}"'
 
 
-def block(words: str, *, gutter: str = "  │ ", style: str = "") -> Iterator[Line]:
+def block(words: str, *, gutter: str = "  │ ") -> Iterator[Line]:
     """Yield the lines of a text, each behind a gutter."""
     for row in text.visible(words).text.split("\n"):
-        yield Line(_with_tabs(row), style, gutter)
+        yield Line(_with_tabs(row), gutter=gutter)
 
 
 def numbered(value: object) -> Iterator[Line]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sayso import codec, text
-from sayso.channels.card import RISKY, card, details, diff, title, utc_now
+from sayso.channels.card import card, details, diff, title, utc_now
 from sayso.channels.layout import Line, name, numbered, rows
 from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken
 from sayso.errors import (
@@ -36,7 +36,7 @@ from sayso.inbox import Inbox
 from sayso.redaction import redact_declared, resolve_ref
 from sayso.rows import Event
 from sayso.stores.base import Subscription
-from sayso.types import Decision, Edit, Json, Question, Request, Reviewer
+from sayso.types import HIGH_RISKS, Decision, Edit, Json, Question, Request, Reviewer
 
 #: Invalid answers in a row, after which a prompt gives up.
 TRIES = 5
@@ -101,7 +101,7 @@ class Review:
         page = self.inbox.history_sync(agent=request.agent, tool=request.tool, limit=_SIMILAR)
         return page.items
 
-    def listen(self, listener: Callable[[], None]) -> Subscription:
+    def subscribe(self, listener: Callable[[], None]) -> Subscription:
         """Call ``listener`` when something is committed on the request's thread."""
         return self.inbox.store.subscribe(self.read().thread, listener)
 
@@ -182,7 +182,7 @@ class Prompt:
         # A resized terminal wraps the card differently: start over.
         start = self.shown if len(whole) == self.whole and not self.seen else 0
         seen, self.whole = self.seen, len(whole)
-        turned = self.screen.turn_over(whole, start, self)
+        turned = self.screen.show_pages(whole, start, self)
         self.shown = self.whole if seen else turned
         self.screen.show(title(self.request, utc_now()))
         self.screen.settle()
@@ -190,7 +190,7 @@ class Prompt:
     def show(self, lines: Iterable[Line]) -> bool:
         """Show lines, page by page if needed. Return whether the last one was shown."""
         ready = rows(lines, self.screen.width)
-        turned = self.screen.turn_over(ready, 0, self)
+        turned = self.screen.show_pages(ready, 0, self)
         self.screen.settle()
         return turned == len(ready)
 
@@ -231,7 +231,7 @@ class Prompt:
         self.say(f"{TRIES} invalid answers.")
         raise _Left
 
-    def words(self, question: str) -> str:
+    def read_text(self, question: str) -> str:
         """Return a line of text, or a paste of several; empty if the person goes back."""
         typed = self.read_line(question)
         if len(typed.text) >= LONGEST_LINE and not typed.pasted:
@@ -249,7 +249,7 @@ class Prompt:
             )
         if unseen:
             reasons.append(unseen)
-        if request.risk.level in RISKY:
+        if request.risk.level in HIGH_RISKS:
             reasons.append(f"the risk is {request.risk.level.upper()}")
         if not reasons:
             return True
@@ -315,7 +315,7 @@ def _approve(prompt: Prompt) -> PromptResult | None:
 
 
 def _reject(prompt: Prompt) -> PromptResult | None:
-    why = prompt.words("Why? The agent will see your reason (Enter for none):")
+    why = prompt.read_text("Why? The agent will see your reason (Enter for none):")
     return prompt.decide(prompt.request.reject(why))
 
 
@@ -375,7 +375,7 @@ def _answer(prompt: Prompt) -> PromptResult | None:
         value = _own_words(prompt, question)
     elif question.free_text and not question.schema:
         # Words stay words; JSON comes only from the editor, where it is asked for.
-        words = prompt.words("Your answer (e to write JSON in your editor, Enter to go back):")
+        words = prompt.read_text("Your answer (e to write JSON in your editor, Enter to go back):")
         value = words or _NOTHING
         if not words:
             prompt.say("No answer given.")
@@ -389,13 +389,13 @@ def _answer(prompt: Prompt) -> PromptResult | None:
 
 
 def _own_words(prompt: Prompt, question: Question) -> Json:
-    words = prompt.words("Your answer (Enter to go back):")
+    words = prompt.read_text("Your answer (Enter to go back):")
     if not words:
         prompt.say("No answer given.")
         return _NOTHING
     if not question.multiple:
         return words
-    numbers = prompt.words("Any options as well, such as 1,3 (Enter for none):")
+    numbers = prompt.read_text("Any options as well, such as 1,3 (Enter for none):")
     chosen = picked(question, numbers) if numbers else []
     if chosen is None:
         prompt.say("Those are not option numbers.")
@@ -405,7 +405,7 @@ def _own_words(prompt: Prompt, question: Question) -> Json:
 
 def _respond(prompt: Prompt) -> PromptResult | None:
     """Give a result instead of running the call, or the result of a call that did run."""
-    words = prompt.words("The result, as JSON or text (e for your editor, Enter to go back):")
+    words = prompt.read_text("The result, as JSON or text (e for your editor, Enter to go back):")
     if not words:
         prompt.say("No result given.")
         return None
@@ -419,12 +419,12 @@ def _respond(prompt: Prompt) -> PromptResult | None:
             if words.startswith(_JSON_STARTS):  # meant as JSON; other text is text
                 prompt.say(text.inline(str(error)))
                 return None
-    if value is _NOTHING or not _used(prompt, value):
+    if value is _NOTHING or not _confirm_value(prompt, value):
         return None
     return prompt.decide(prompt.request.respond(value))
 
 
-def _used(prompt: Prompt, value: Json) -> bool:
+def _confirm_value(prompt: Prompt, value: Json) -> bool:
     """Show a value, and ask whether to use it."""
     kind = {dict: "object", list: "list", str: "text", bool: "boolean", type(None): "null"}
     head = Line(f"The result ({kind.get(type(value), 'number')}):", "bold")
@@ -447,7 +447,7 @@ def _json_from_editor(prompt: Prompt, content: str, question: Question | None) -
             if prompt.choose("[e]dit again, [b]ack >", ("e", "b")) == "b":
                 return _NOTHING
             continue
-        return value if question is None or _used(prompt, value) else _NOTHING
+        return value if question is None or _confirm_value(prompt, value) else _NOTHING
 
 
 def picked(question: Question, words: str) -> Json:
@@ -549,7 +549,7 @@ def ask(screen: Screen, review: Review, first: str = "") -> PromptResult:
     result = prompt.reload()
     if result is not None:
         return result
-    listening = review.listen(screen.wake)
+    listening = review.subscribe(screen.wake)
     try:
         prompt.draw()
         if first in keys_for(prompt.request):

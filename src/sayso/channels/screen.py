@@ -226,7 +226,7 @@ class Screen:
         # Ctrl-D submits what was typed so far, but only Enter completes a line.
         return data if data.endswith(b"\n") else None
 
-    def turn_over(self, ready: list[Row], start: int = 0, watch: Watch | None = None) -> int:
+    def show_pages(self, ready: list[Row], start: int = 0, watch: Watch | None = None) -> int:
         """Show rows page by page. Return how many were shown when the person stopped."""
         last = start
         while last < len(ready):

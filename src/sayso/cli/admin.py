@@ -22,8 +22,9 @@ from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
 from sayso.inbox import create_token, revoke_token
+from sayso.inbox.inbox import only_match
 from sayso.policy import Explanation, Policy, Rule, explain
-from sayso.types import Micros, Risk, Terms, ToolCall, Verdict
+from sayso.types import HIGH_RISKS, SECOND, Micros, Risk, Terms, ToolCall, Verdict, micros_of
 
 if TYPE_CHECKING:
     from sayso.audit import Checkpoint
@@ -78,17 +79,8 @@ def revoke_grant(
     with opened(store) as box:
         who = caller(box, token_file).must_be("reviewer", "admin")
         ids = [grant.id for grant in box.grants_sync(live_only=False)]
-        grant = box.revoke_sync(_one(ids, grant_id, "grant", "sayso grants"), by=who.name)
+        grant = box.revoke_sync(only_match(ids, grant_id, "grant", "sayso grants"), by=who.name)
         output.emit(output.grant_json(box, grant), f"Revoked {grant.id}.", json=json)
-
-
-def _one(ids: list[str], prefix: str, noun: str, where: str) -> str:
-    fitting = [one for one in ids if prefix and one.startswith(prefix)]
-    if prefix in fitting or len(fitting) == 1:
-        return prefix if prefix in fitting else fitting[0]
-    if not fitting:
-        raise NotFound(f"no {noun} {prefix!r}: see `{where}`")
-    raise NotFound(f"several ids start with {prefix!r}: {', '.join(fitting)}")
 
 
 @tokens.command("create")
@@ -117,7 +109,7 @@ def create(
         raise Usage("give the name of a person or an agent")
     with opened(store, create=True) as box:
         who = caller(box, token_file).must_be("admin")
-        ends = None if lasts is None else box.store.now() + round(lasts * 1_000_000)
+        ends = None if lasts is None else box.store.now() + round(lasts * SECOND)
         token, row = create_token(
             box.store, name, by=who.name, role=role, groups=group or (), ends=ends
         )
@@ -163,7 +155,7 @@ def revoke(
         if len(named) > 1:
             raise NotFound(f"{token_id!r} has several tokens, name one: {', '.join(named)}")
         ids = [token.id for token in every]
-        found = named[0] if named else _one(ids, token_id, "token", "sayso token list")
+        found = named[0] if named else only_match(ids, token_id, "token", "sayso token list")
         row = revoke_token(box.store, found, by=who.name)
         output.emit(output.token_json(row, now), f"Revoked {row.id}.", json=json)
 
@@ -219,11 +211,11 @@ def prune(
 ) -> None:
     """Delete the contents of runs that ended long ago.
 
-    Deletes calls, messages and event bodies. The record of what happened stays verifiable.
+    Deletes calls, messages and event bodies. The audit log stays verifiable.
     """
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        counts = box.store.prune(_limit(before, box.store.now()), who.name)
+        counts = box.store.prune(_cutoff(before, box.store.now()), who.name)
         what = ", ".join(f"{count} {noun}" for noun, count in counts.items())
         output.emit(counts, f"Deleted: {what}.", json=json)
 
@@ -231,20 +223,20 @@ def prune(
 _BEFORE = "--before {!r}: use an age such as 90d or 12h, or a date such as 2026-03-31"
 
 
-def _limit(before: str, now: Micros) -> Micros:
+def _cutoff(before: str, now: Micros) -> Micros:
     if before[:1].isdigit() and "-" in before:
-        return round(common.point_in_time(before, "--before").timestamp() * 1_000_000)
+        return micros_of(common.point_in_time(before, "--before"))
     if not before[-1:].isalpha():  # elsewhere a bare number is seconds; here that would lose data
         raise Usage(_BEFORE.format(before))
     try:
         age = common.duration(before, "--before") or 0
     except Usage:
         raise Usage(_BEFORE.format(before)) from None
-    return now - round(age * 1_000_000)
+    return now - round(age * SECOND)
 
 
 audit = typer.Typer(
-    help="Verify or export the record.", no_args_is_help=True, rich_markup_mode=None
+    help="Verify or export the audit log.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -254,7 +246,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Read how far the record was verified before, skip what has not changed since, "
+            help="Read how far the audit log was verified before, skip what has not changed since, "
             "and update the file if all is well. Keep it where agents cannot write.",
         ),
     ] = None,
@@ -268,7 +260,7 @@ def verify(
     plain: common.Plain = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Verify every chain, seal and signature. Exit 1 if a row is wrong, and name it."""
+    """Verify every chain, seal and signature. Exits with code 1 if a row is invalid."""
     from sayso.audit import verify as check
 
     since = None if checkpoint is None else _read_checkpoint(checkpoint)
@@ -306,9 +298,9 @@ def _report_lines(report: Any) -> list[Line]:
             if report.unsealed
             else ""
         )
-        return [Line(f"The record is intact: {read}{tail}.", "bold green")]
+        return [Line(f"The audit log is intact: {read}{tail}.", "bold green")]
     first, *others = report.problems
-    lines = [Line(f"The record is broken ({read}). First problem:", "bold red")]
+    lines = [Line(f"The audit log is broken ({read}). First problem:", "bold red")]
     lines += [Line(text.inline(str(first)), "bold red", "  ")]
     if others:
         lines += [Line("Others:", "bold")]
@@ -331,7 +323,7 @@ def report_json(report: Any) -> dict[str, Any]:
 
 @audit.command("export")
 def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_STORE) -> None:
-    """Print the whole record as JSON Lines, with or without --json."""
+    """Print the whole audit log as JSON Lines, with or without --json."""
     from sayso.audit import export as written
 
     with opened(store) as box:
@@ -449,7 +441,7 @@ def _own_calls(rule: Rule) -> str:
     if rule.requester_decides is not None:
         return "yes" if rule.requester_decides else "no"
     if isinstance(rule.risk, Risk):
-        return "no, high risk" if rule.risk.level in ("high", "critical") else "yes"
+        return "no, high risk" if rule.risk.level in HIGH_RISKS else "yes"
     return "yes, below high risk"
 
 

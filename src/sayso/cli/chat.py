@@ -21,7 +21,7 @@ from sayso.channels.layout import Line, name
 from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import common
 from sayso.cli.common import Caller, Exit, Usage, caller
-from sayso.cli.serve import PORT, NoAuth, Port, link, open_browser
+from sayso.cli.serve import PORT, NoAuth, Port, open_browser, sign_in_link
 from sayso.inbox import Inbox, os_user
 
 if TYPE_CHECKING:
@@ -83,8 +83,14 @@ def chat(
 
 
 # -- demo
+
 _THREAD = "demo"
 _WORDS_WIDTH = 36
+_INTRODUCTION = (
+    "Sayso: human approval for AI agents",
+    "A scripted agent: no API key, no model, no real effects.",
+    "It asks before it acts, and you decide.",
+)
 
 Terminal = Annotated[bool, typer.Option("--terminal", help="Run the demo in this terminal.")]
 Data = Annotated[
@@ -130,10 +136,8 @@ def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
     app = demo_app(url, auth=auth)
 
     def ready(address: str) -> None:
-        start = link(app, address) if auth else f"{address}/inbox"
-        print("Sayso: human approval for AI agents")
-        print("A scripted agent: no API key, no model, no real effects.")
-        print("It asks before it acts, and you decide.")
+        start = sign_in_link(app, address) if auth else f"{address}/inbox"
+        print("\n".join(_INTRODUCTION))
         print(f"Open {start}")
         if auth:
             print("(The link signs you in once, within ten minutes.")
@@ -189,9 +193,10 @@ def _talk(url: str, data: Path | None, *, plain: bool) -> Exit:
 def _first_screen(screen: Screen) -> None:
     from sayso.demo.script import SUGGESTIONS
 
-    screen.say("Sayso: human approval for AI agents", "bold")
-    screen.say("A scripted agent: no API key, no model, no real effects.")
-    screen.say("It asks before it acts, and you decide. Try one of these:")
+    headline, nature, promise = _INTRODUCTION
+    screen.say(headline, "bold")
+    screen.say(nature)
+    screen.say(f"{promise} Try one of these:")
     screen.say("")
     for words, shows in SUGGESTIONS:
         beside = screen.width >= 2 * _WORDS_WIDTH

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 DEFAULT_STORE = "sqlite:///sayso.db"
 TOKEN_VARIABLE = "SAYSO_TOKEN"
 
-_SEVERAL = 6  # ids that are listed when a prefix is ambiguous
-
 
 # -- exit codes
 
@@ -223,6 +221,14 @@ def json_object(args: str) -> dict[str, Json]:
     return given
 
 
+def listen_address(value: str, option: str) -> tuple[str, int]:
+    """Parse ``[ADDRESS:]PORT``. The address defaults to loopback."""
+    host, _, port = value.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise Usage(f"{option} {value:.60}: write [ADDRESS:]PORT, such as 9321 or 0.0.0.0:9321")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 # -- the store, and who works on it
 
 
@@ -251,7 +257,7 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """The name that goes into the record."""
+        """The name to write to the audit log."""
         return self.reviewer.name
 
     @property
@@ -290,15 +296,6 @@ def caller(inbox: Inbox, token_file: Path | None) -> Caller:
     if token is None:
         return Caller(os_user())
     return Caller(authenticate(inbox.store, token), token)
-
-
-def found(inbox: Inbox, prefix: str) -> Request:
-    """Return the only request whose id starts with ``prefix``."""
-    ids = inbox.store.calls_like(prefix, _SEVERAL) if prefix else []
-    if len(ids) > 1 and prefix not in ids:
-        more = ", …" if len(ids) == _SEVERAL else ""
-        raise NotFound(f"several ids start with {prefix!r}: {', '.join(ids)}{more}")
-    return inbox.find_sync(prefix) if prefix else inbox.get_sync(prefix)
 
 
 # -- the command line itself

@@ -31,7 +31,7 @@ from sayso.channels.prompt import ask
 from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken, console, show, width_of
 from sayso.cli import output
 from sayso.cli.common import Caller, Exit, Usage
-from sayso.cli.load_agents import take_over
+from sayso.cli.load_agents import mute_terminal_channel
 from sayso.cli.output import cut, subject
 from sayso.errors import Conflict, NotFound, SaysoError
 from sayso.inbox import Inbox
@@ -57,7 +57,7 @@ class _Leave(Exception):
     """The person left the conversation."""
 
 
-class _Waiting:
+class _PendingRequests:
     """Watches pending requests while the person may type something else."""
 
     def __init__(self, inbox: Inbox, requests: Sequence[Request]) -> None:
@@ -101,7 +101,7 @@ class Conversation:
         self._runner = asyncio.Runner()
         self._cut = False
         agent.listeners.append(self._track)
-        take_over(agent)
+        mute_terminal_channel(agent)
 
     def run(self) -> None:
         """Converse until the person leaves."""
@@ -210,7 +210,7 @@ class Conversation:
                 assert result is not None
                 self._say_who_decided(waiting)
                 return self._resume(result)
-            words = self._words(typed)
+            words = self._text_of(typed)
             if words == "/decide" and waiting:
                 self._skipped.clear()
                 return result
@@ -227,7 +227,7 @@ class Conversation:
         with contextlib.ExitStack() as stack:
             watch = None
             if waiting:
-                watch = _Waiting(self.inbox, waiting)
+                watch = _PendingRequests(self.inbox, waiting)
                 for thread in {r.thread for r in waiting}:
                     listening = self.inbox.store.subscribe(thread, self.screen.wake)
                     stack.callback(listening.cancel)
@@ -238,7 +238,7 @@ class Conversation:
             raise _Leave
         return typed
 
-    def _words(self, typed: Typed) -> str:
+    def _text_of(self, typed: Typed) -> str:
         if len(typed.text) >= LONGEST_LINE and not typed.pasted:
             self.screen.say(f"Terminals cut lines after {LONGEST_LINE:,} characters.", "yellow")
             return ""
@@ -294,7 +294,7 @@ class Conversation:
             self.screen.say(text.inline(str(error)), "bold red")
             if ours and isinstance(error, ModelError):
                 # Every call has its result by now; the next message continues from there.
-                self._runner.run(self._call_off("the model failed"))
+                self._runner.run(self._cancel_run("the model failed"))
         return None
 
     def _stop(self) -> None:
@@ -303,20 +303,20 @@ class Conversation:
         if self._running:
             self.screen.say("Stopping after the running call (Ctrl-C to cut it short).", "yellow")
         try:
-            self._runner.run(self._called_off())
+            self._runner.run(self._cancel_and_wait())
         except KeyboardInterrupt:
             self._runner.run(_end_tasks())
             self._cut = True
             raise
         self.screen.say("Stopped.", "bold yellow")
 
-    async def _called_off(self) -> None:
-        await self._call_off("stopped by the user")
+    async def _cancel_and_wait(self) -> None:
+        await self._cancel_run("stopped by the user")
         while self._running:
             await asyncio.sleep(_SOON)
         await _end_tasks()
 
-    async def _call_off(self, reason: str) -> None:
+    async def _cancel_run(self, reason: str) -> None:
         with contextlib.suppress(NotFound):  # nothing was written yet
             await self.agent.cancel(self.thread, by=self.who.name, reason=reason)
 
@@ -375,7 +375,7 @@ def once(
     plain: bool,
 ) -> Exit:
     """Send one message; without one, resume what others have decided meanwhile."""
-    take_over(agent)
+    mute_terminal_channel(agent)
     printer = None if json else EventPrinter(agent, plain=plain)
     with asyncio.Runner() as runner:
         try:

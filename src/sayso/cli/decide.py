@@ -16,7 +16,7 @@ from sayso import text
 from sayso.channels.prompt import PromptResult, Review, ask, outcome_of
 from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import common, output
-from sayso.cli.common import Exit, NoReviewer, Usage, caller, exit_of, found, opened
+from sayso.cli.common import Exit, NoReviewer, Usage, caller, exit_of, opened
 from sayso.errors import Conflict
 from sayso.inbox import Inbox
 from sayso.types import Approve, Decision, Edit, Reject, Request, Respond
@@ -155,7 +155,7 @@ def cancel(
     with opened(store) as box:
         who = caller(box, token_file).must_be("reviewer", "admin")
         run = box.store.run(target)
-        name = run.id if run is not None else found(box, target).id
+        name = run.id if run is not None else box.find_sync(target).id
         before = _state(box, name)
         box.cancel_sync(name, by=who.name, reason=message or "", superseded=superseded)
         after = _state(box, name)
@@ -200,7 +200,7 @@ def _settle(
 ) -> None:
     """Decide as the options say, or prompt if they do not say."""
     with opened(store) as box:
-        request = found(box, request_id)
+        request = box.find_sync(request_id)
         review = caller(box, token_file).review(box, request, grant)
         if decision is None:
             raise typer.Exit(_prompt(review, first, request, json=json, plain=plain))

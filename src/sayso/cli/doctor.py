@@ -39,7 +39,7 @@ from sayso.keys import ENVIRONMENT
 from sayso.rows import Principal
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import row_wrong
-from sayso.types import Micros, moment
+from sayso.types import SECOND, Micros, moment
 
 _SIGNS = {"ok": ("✓", "green"), "note": ("-", ""), "wrong": ("✗", "bold red")}
 
@@ -51,20 +51,20 @@ def doctor(
 ) -> None:
     """Diagnose configuration problems.
 
-    Checks the store, disk or database, keys, clock, tokens and record, whether runs are being
+    Checks the store, disk or database, keys, clock, tokens and audit log, whether runs are being
     resumed, and how far Sayso protects you here. Exits with code 1 if something is wrong. Changes
     nothing: a store of an older version is not upgraded.
     """
     checks = list(_run_checks(store))
-    well = all(check.state != "wrong" for check in checks)
+    ok = all(check.state != "wrong" for check in checks)
     lines = [
         Line(text.inline(check.text), style, f"{sign} {check.name:<9} ", style)
         for check in checks
         for sign, style in [_SIGNS[check.state]]
     ]
-    value = {"ok": well, "checks": [asdict(check) for check in checks]}
+    value = {"ok": ok, "checks": [asdict(check) for check in checks]}
     output.emit(value, lines, json=json, plain=plain)
-    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
+    raise typer.Exit(Exit.OK if ok else Exit.PROBLEM)
 
 
 def _run_checks(url: str) -> Iterator[Check]:
@@ -99,7 +99,6 @@ def _storage(url: str) -> Storage:
 
 
 _SKEW = 5.0
-_SECOND: Micros = 1_000_000
 _NAMED = 5
 _LABEL = (
     "SELECT (extract(epoch FROM (pg_stat_file('backup_label.old', true)).change) * 1000000)::bigint"
@@ -192,7 +191,7 @@ def _clock(store: Store, rows: Rows) -> Iterator[Check]:
     now = store.now()
     after = time.time()
     # The store's clock was read at some moment in between.
-    skew = max(before - now / 1_000_000, now / 1_000_000 - after, 0.0)
+    skew = max(before - now / SECOND, now / SECOND - after, 0.0)
     newest = store.page(Query(status="any", sort="newest", limit=1))
     if skew > _SKEW:
         words = f"the store and this machine are {span(skew)} apart: set the clocks"
@@ -231,7 +230,7 @@ def _started_from_backup(store: Store, rows: Rows) -> Micros | None:
     if not (found and found[0][0] and first):
         return None
     label = int(found[0][0])
-    return label if first[0][1].at < label + _SECOND else None  # file times are whole seconds
+    return label if first[0][1].at < label + SECOND else None  # file times are whole seconds
 
 
 def _people(store: Store, rows: Rows) -> Iterator[Check]:
@@ -407,7 +406,7 @@ def _last_failure(
 
 
 def _late(now: Micros, *times: Micros) -> float:
-    return (now - min(times)) / 1_000_000 if times else 0.0
+    return (now - min(times)) / SECOND if times else 0.0
 
 
 def _sealed(store: Store, rows: Rows) -> Iterator[Check]:
@@ -417,7 +416,7 @@ def _sealed(store: Store, rows: Rows) -> Iterator[Check]:
     late = 0.0 if first is None else _late(store.now(), first)
     words = f"{text.many(unsealed, 'event')} since the last seal"
     if late <= _SEAL_GRACE:
-        yield Check("record", "note", f"{words}; `sayso audit verify` checks the whole record")
+        yield Check("record", "note", f"{words}; `sayso audit verify` checks the whole audit log")
     elif store.keys.can_sign:
         words += f", the oldest {span(late)} ago: the next commit with this key seals them"
         yield Check("record", "note", words)

@@ -98,7 +98,7 @@ def install(
 ) -> None:
     """Install the hook into an agent's settings. Running it again changes nothing.
 
-    With --server and --token-file, or with --store, it also stores whom the hook asks, in a file
+    With --server and --token-file, or with --store, it also saves where the hook asks, in a file
     that only you can read.
     """
     found = AGENTS[agent]
@@ -142,7 +142,7 @@ def _file(agent: Agent, *, project: bool, user: bool) -> Path:
 
 
 def _config(server: str, token_file: Path | None, store: str, policy: str) -> Config | None:
-    """Return what to store about whom the hook asks; None if that was stored before."""
+    """Return the server or store to save; None if one was saved before."""
     if server and store:
         raise Usage("use --server or --store, not both")
     if token_file is not None and not server:
@@ -154,7 +154,7 @@ def _config(server: str, token_file: Path | None, store: str, policy: str) -> Co
             load_config()
         except HookError:
             raise Usage(
-                "say whom the hook asks: --server URL --token-file FILE, or --store URL"
+                "say where the hook asks: --server URL --token-file FILE, or --store URL"
             ) from None
         return None
     token = ""
@@ -184,15 +184,15 @@ def doctor(
     started with its hooks turned off runs without them.
     """
     findings = list(_findings(agent))
-    well = all(finding.level != "problem" for finding in findings)
+    ok = all(finding.level != "problem" for finding in findings)
     lines = [
         Line(text.inline(one.message), style, f"{sign} {one.name:<24} ", style)
         for one in findings
         for sign, style in [_SIGNS[one.level]]
     ]
-    value = {"ok": well, "checks": [finding._asdict() for finding in findings]}
+    value = {"ok": ok, "checks": [finding._asdict() for finding in findings]}
     output.emit(value, lines, json=json, plain=plain)
-    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
+    raise typer.Exit(Exit.OK if ok else Exit.PROBLEM)
 
 
 def _findings(agent: str | None) -> Iterator[CheckResult]:
@@ -225,16 +225,16 @@ def try_real_agent(
     """Run the real agent against a scripted model, and show what its hook does.
 
     Uses a temporary store, server and home folder; nothing leaves this machine. Takes some minutes.
-    Exits with code 1 if a command ran that should not, or the other way round.
+    Exits with code 1 if a command ran that should not have, or did not run that should have.
     """
     from sayso.hooks.trial import CASES, try_agent
 
     outcomes: list[dict[str, Any]] = []
     out = console(plain=plain)
     width = max(len(case.name) for case in CASES)
-    well = True
+    ok = True
     for outcome in try_agent(agent):
-        well = well and outcome.ok
+        ok = ok and outcome.ok
         outcomes.append({**outcome._asdict(), "ok": outcome.ok})
         if not json:
             sign, style = _SIGNS["ok" if outcome.ok else "problem"]
@@ -243,5 +243,5 @@ def try_real_agent(
             row = f"{outcome.case:<{width}}  {said}{more}  {outcome.seconds:.0f} s"
             show(out, [Line(row, style, f"{sign} ", style)])
     if json:
-        output.print_json({"ok": well, "agent": agent, "cases": outcomes})
-    raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
+        output.print_json({"ok": ok, "agent": agent, "cases": outcomes})
+    raise typer.Exit(Exit.OK if ok else Exit.PROBLEM)

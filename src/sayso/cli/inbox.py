@@ -13,16 +13,16 @@ from sayso.channels.layout import Line, rows
 from sayso.channels.prompt import TRIES, Review, ask
 from sayso.channels.screen import Screen, can_prompt, console, show
 from sayso.cli import common, output
-from sayso.cli.common import Caller, Exit, NoReviewer, caller, found, opened
+from sayso.cli.common import Caller, Exit, NoReviewer, caller, opened
 from sayso.codec import loads
 from sayso.errors import SaysoError
 from sayso.inbox import Inbox, Page
 from sayso.rows import Event
-from sayso.types import Decision, Request, moment
+from sayso.types import HIGH_RISKS, Decision, Request, iso
 
 _EMPTY = "No pending requests."
 _SEVERAL = re.compile(r"([\d,\- ]+?)\s*([ar])")
-_QUESTION = "A number opens one, w walks through all, 1,3-5 a (or r) decides several, q leaves >"
+_QUESTION = "Number to open, w for all, '1,3-5 a' to approve (r to reject), q to quit >"
 
 Decide = Annotated[
     bool, typer.Option("--decide", help="Decide requests one by one, or several at once.")
@@ -86,7 +86,7 @@ def show_request(
 ) -> None:
     """Show a request and its history."""
     with opened(store) as box:
-        request = found(box, request_id)
+        request = box.find_sync(request_id)
         review = Review(box, request.id)
         events = review.events()
         if json:
@@ -102,7 +102,7 @@ def show_request(
 def event_json(event: Event) -> dict[str, Any]:
     """Return an event for JSON output. A pruned body is null."""
     return {
-        "at": moment(event.at).isoformat(),
+        "at": iso(event.at),
         "type": event.type,
         "actor": event.actor,
         "body": None if event.body is None else loads(event.body),
@@ -143,42 +143,44 @@ class _Walk:
             words = "" if typed.pasted else typed.text.strip().lower()
             if words == "q":
                 return Exit.OK
-            understood, left = self._do(page, words)
+            understood, left = self._act_on(page, words)
             if left:
                 return Exit.PENDING
             tries = 0 if understood else tries + 1
         return Exit.PENDING
 
-    def _do(self, page: Page, words: str) -> tuple[bool, bool]:
+    def _act_on(self, page: Page, words: str) -> tuple[bool, bool]:
         """Return whether the words were valid, and whether the person left."""
         if words == "w":
-            return True, self._one_by_one(list(page.items))
+            return True, self._decide_one_by_one(list(page.items))
         several = _SEVERAL.fullmatch(words)
         numbers = chosen(several[1] if several else words, len(page.items))
         if not numbers or (several is None and len(numbers) > 1):
-            self.screen.say("Nothing was decided: type a number, 1,3-5 a, w or q.", "yellow")
+            self.screen.say("Nothing was decided: type a number, '1,3-5 a', w or q.", "yellow")
             return False, False
         requests = [page.items[number - 1] for number in numbers]
         if several is None:
-            return True, self._one_by_one(requests)
-        self._together(requests, several[2])
+            return True, self._decide_one_by_one(requests)
+        self._decide_together(requests, several[2])
         return True, False
 
-    def _one_by_one(self, requests: list[Request]) -> bool:
+    def _decide_one_by_one(self, requests: list[Request]) -> bool:
         return any(
             ask(self.screen, self.who.review(self.inbox, request)).how == "left"
             for request in requests
         )
 
-    def _together(self, requests: list[Request], key: str) -> None:
+    def _decide_together(self, requests: list[Request], key: str) -> None:
         """Decide similar requests together, after showing all of them."""
-        risky = [r for r in requests if r.risk.level in ("high", "critical")]
+        risky = [r for r in requests if r.risk.level in HIGH_RISKS]
         if risky:
-            self.screen.say(f"{risky[0].id} is high risk: open it by its number.", "yellow")
+            self.screen.say(
+                f"{risky[0].id} is {risky[0].risk.level} risk: open it by its number.", "yellow"
+            )
             return
         lines = [line for request in requests for line in card(request, utc_now())]
         ready = rows(lines, self.screen.width)
-        if self.screen.turn_over(ready) < len(ready):
+        if self.screen.show_pages(ready) < len(ready):
             self.screen.say("You did not see all of it, so nothing was decided.", "yellow")
             return
         self.screen.settle()

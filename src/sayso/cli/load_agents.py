@@ -21,10 +21,11 @@ from sayso.types import Request
 
 def load_agent(target: str, store: str | Store) -> Agent:
     """Load a ``sayso.Agent``. An agent without a store gets this one."""
-    agent = load_resumable(target, store)
+    agent = _load_target(target)
+    lend_store(agent, store)
     if not isinstance(agent, Agent):
         raise Usage(
-            f"{target} is {_kind(agent)}; `sayso chat` needs a sayso.Agent. Start it in Python "
+            f"{target} is {_describe(agent)}; `sayso chat` needs a sayso.Agent. Start it in Python "
             "with its run(...), and decide with `sayso inbox`"
         )
     return agent
@@ -36,7 +37,7 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
     Without ``--store`` and ``SAYSO_STORE`` it is the agents' own. A worker on another store than
     its agents would wait forever.
     """
-    agents = [_loaded(target) for target in targets]
+    agents = [_load_target(target) for target in targets]
     own = [store for agent in agents if (store := store_of(agent)) is not None]
     unsaid = url == DEFAULT_STORE and not os.environ.get("SAYSO_STORE")
     kept = own[0] if own and unsaid else open_store(url)
@@ -49,34 +50,27 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
     return kept, agents
 
 
-def load_resumable(target: str, store: str | Store) -> Resumable:
-    """Load an agent, ours or a guarded one. A ``sayso.Agent`` without a store gets this one."""
-    agent = _loaded(target)
-    lend_store(agent, store)
-    return agent
-
-
-def _loaded(target: str) -> Resumable:
+def _load_target(target: str) -> Resumable:
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise Usage(
             f"{target!r} does not name an agent: write it as module:attribute, such as "
             "sayso.demo:agent"
         )
-    value: Any = _module(module_name)
+    value: Any = _import_module(module_name)
     for part in attribute.split("."):
         try:
             value = getattr(value, part)
         except AttributeError:
             raise NotFound(f"module {module_name!r} has no attribute {attribute!r}") from None
-    return value if _is_agent(value) else _made(target, value)
+    return value if _is_agent(value) else _call_factory(target, value)
 
 
 def _is_agent(value: Any) -> bool:
     return not isinstance(value, type) and isinstance(value, Resumable)
 
 
-def take_over(agent: Agent) -> None:
+def mute_terminal_channel(agent: Agent) -> None:
     """Show the agent's requests in the calling command only: its terminal channel stays silent."""
     from sayso.channels.terminal import TerminalChannel  # imports rich, which no server needs
 
@@ -88,7 +82,7 @@ async def _shown_here(request: Request) -> None:
     """Do nothing: the command shows pending requests itself."""
 
 
-def _module(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)  # as `python -m` does
@@ -103,9 +97,11 @@ def _module(name: str) -> ModuleType:
         raise _unusable(f"module {name!r} cannot be imported", error) from error
 
 
-def _made(target: str, value: Any) -> Resumable:
+def _call_factory(target: str, value: Any) -> Resumable:
     if isinstance(value, type) or not callable(value):
-        raise Usage(f"{target} is {_kind(value)}, not a sayso.Agent or a function that returns one")
+        raise Usage(
+            f"{target} is {_describe(value)}, not a sayso.Agent or a function that returns one"
+        )
     try:
         made = value()
     except SaysoError:
@@ -120,12 +116,12 @@ def _made(target: str, value: Any) -> Resumable:
             "belong to an event loop that ends with it"
         )
     if not _is_agent(made):
-        raise Usage(f"{target}() returned {_kind(made)}, not a sayso.Agent")
+        raise Usage(f"{target}() returned {_describe(made)}, not a sayso.Agent")
     agent: Resumable = made
     return agent
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 

@@ -12,14 +12,14 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from sayso import text
-from sayso.channels.card import RISKY, length, utc_now
+from sayso.channels.card import length, utc_now
 from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Principal
-from sayso.types import Grant, Micros, Request, moment
+from sayso.types import HIGH_RISKS, Grant, Micros, Request, iso, moment
 from sayso.views import request_json
 
 _NARROW, _WIDE = 72, 100
@@ -86,7 +86,7 @@ def show_page(
 ) -> None:
     """Print a page of requests: as a table if it fits, otherwise a few lines for each."""
     target = console(plain=plain)
-    listed = _listed if plain or target.width < _NARROW else _table
+    listed = _list if plain or target.width < _NARROW else _table
     lines = [*listed(page.items, target.width, numbers)] if page.items else [Line(empty)]
     if page.next is not None:
         lines.append(Line(f"More: --after {page.next}", "dim"))
@@ -94,7 +94,7 @@ def show_page(
     emit(value, lines, json=json, plain=plain)
 
 
-def _listed(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
+def _list(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[Line]:
     now = utc_now()
     for number, (request, short) in enumerate(zip(requests, short_ids(requests), strict=True), 1):
         label = f"{number}. {short}" if numbers else short
@@ -118,17 +118,17 @@ def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[L
         rows.append(
             [str(number), short, request.risk.level, state, age, _ends(request, now), agent, tool]
         )
-    kept = [i for i in range(8) if _worth(rows, i, numbers, width)]
+    kept = [i for i in range(8) if _is_shown(rows, i, numbers, width)]
     sizes = {i: max(cell_len(row[i]) for row in rows) + 2 for i in kept}
     room = width - sum(sizes.values())
     whats = ["WHAT", *(title_of(request) for request in requests)]
-    styles = ["dim", *("bold red" if r.risk.level in RISKY else "" for r in requests)]
+    styles = ["dim", *("bold red" if r.risk.level in HIGH_RISKS else "" for r in requests)]
     for row, what, style in zip(rows, whats, styles, strict=True):
         cells = "".join(set_cell_size(row[i], sizes[i]) for i in kept)
         yield Line(cut(what, room), style, cells, style)
 
 
-def _worth(rows: list[list[str]], column: int, numbers: bool, width: int) -> bool:
+def _is_shown(rows: list[list[str]], column: int, numbers: bool, width: int) -> bool:
     """Return whether to show a column; one that says the same in every row is left out."""
     values = {row[column] for row in rows[1:]}
     if column == 0:
@@ -176,10 +176,10 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
         "tool": grant.tool,
         "scope": displayed_scope(box.store, grant),
         "by": grant.by,
-        "created_at": moment(grant.created).isoformat(),
+        "created_at": iso(grant.created),
         "uses_left": grant.uses_left,
-        "ends_at": _iso(grant.ends),
-        "revoked_at": _iso(grant.revoked),
+        "ends_at": iso(grant.ends),
+        "revoked_at": iso(grant.revoked),
         "run": grant_run(grant) or None,
     }
 
@@ -203,9 +203,9 @@ def token_json(token: Principal, now: Micros) -> dict[str, Any]:
         "role": token.role,
         "groups": list(token.groups),
         "live": token.live(now),
-        "created_at": moment(token.created).isoformat(),
-        "ends_at": _iso(token.ends),
-        "revoked_at": _iso(token.revoked),
+        "created_at": iso(token.created),
+        "ends_at": iso(token.ends),
+        "revoked_at": iso(token.revoked),
     }
 
 
@@ -215,7 +215,3 @@ def _until(ends: Micros | None) -> str:
 
 def _local(at: Micros) -> str:
     return f"{moment(at).astimezone():%Y-%m-%d %H:%M}"
-
-
-def _iso(at: Micros | None) -> str | None:
-    return None if at is None else moment(at).isoformat()

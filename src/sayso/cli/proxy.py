@@ -114,9 +114,10 @@ def advisory(
     hold: Hold = 45.0,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Serve tools with which an agent asks people: ask_human, request_approval and two more.
+    """Serve MCP tools that let an agent ask people: ask_human, request_approval and two more.
 
-    Nothing makes an agent use them. To make sure that it asks, put its tools behind `sayso proxy`.
+    Nothing forces an agent to use them. To make sure that it asks, put its tools behind
+    `sayso proxy`.
     """
     address = front_address(stdio, listen, no_auth)
     if hold <= 0:
@@ -183,7 +184,7 @@ class Gates:
         return tuple({one.person for one in self._store.principals() if one.role == "agent"})
 
     def tokens(self) -> Any:
-        """Return what checks the tokens of clients over HTTP."""
+        """Return the verifier for the tokens of HTTP clients."""
         from sayso.mcp.front import ServerTokens, StoreTokens
 
         if self._store is None:
@@ -212,13 +213,10 @@ def front_address(stdio: bool, listen: str | None, no_auth: bool) -> tuple[str, 
         return None
     if stdio:
         raise Usage("use --stdio or --listen, not both")
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    if not port.isdecimal() or int(port) > 65535:
-        raise Usage(f"--listen {listen}: write [ADDRESS:]PORT, as in 127.0.0.1:8901")
+    host, port = common.listen_address(listen, "--listen")
     if no_auth and not is_loopback(host):
         raise Usage(f"--no-auth on {host} would let anyone call the tools: listen on 127.0.0.1")
-    return host, int(port)
+    return host, port
 
 
 async def serve_front(
@@ -247,7 +245,7 @@ async def serve_front(
 
 
 def run_front(work: Callable[[], Coroutine[Any, Any, None]], gates: Gates) -> None:
-    """Run a front, and end the process when it ends."""
+    """Serve until the end, then end the process."""
     try:
         asyncio.run(work())
     finally:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from sayso.server.monitoring import Metrics as Figures
+    from sayso.server.monitoring import Metrics
     from sayso.server.webhooks import Endpoint
     from sayso.worker import Worker
     from sayso.worker.temporal import TemporalDispatch
@@ -120,19 +120,20 @@ def serve(
     from sayso.server.logs import Log, begin_logging
     from sayso.server.serving import run
 
-    check_open(host, no_auth=no_auth)
+    if no_auth and not is_loopback(host):
+        raise Usage(f"--no-auth on {host} would let anyone decide: listen on 127.0.0.1")
     _warn_of_plain_http(host, [page_url, *(host_name or ())])
     if workers < 0:
         raise Usage(f"--workers {workers}: use 0 or a positive number")
     begin_logging(Log.JSON if log_json else Log.TEXT)
-    kept, agents = load_together(targets or (), store)
+    shared, agents = load_together(targets or (), store)
     app = create_app(
         agents,
-        store=kept,
+        store=shared,
         policy=policy,
         auth=not no_auth,
         hosts=host_name or (),
-        origins=_pages(origin or ()),
+        origins=_checked_origins(origin or ()),
         workers=workers,
         environment=environment,
         webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
@@ -141,16 +142,16 @@ def serve(
     def ready(url: str) -> None:
         gc.freeze()
         gc.enable()
-        print(f"Sayso is at {url}  (store: {kept.url})", flush=True)
+        print(f"Sayso is at {url}  (store: {shared.url})", flush=True)
         if not no_auth and sys.stdout.isatty():
-            where = link(app, page_url.rstrip("/") or url)
+            where = sign_in_link(app, page_url.rstrip("/") or url)
             print(f"Sign in (works once, for ten minutes): {where}", flush=True)
 
     run(app, host, port, ready)
 
 
-def _pages(origins: Sequence[str]) -> list[str]:
-    from sayso.server.cors import normalize_origins
+def _checked_origins(origins: Sequence[str]) -> list[str]:
+    from sayso.server.middleware import normalize_origins
 
     try:
         return normalize_origins(origins)
@@ -177,13 +178,8 @@ def _endpoints(
         raise Usage(str(error)) from None
 
 
-def check_open(host: str, *, no_auth: bool) -> None:
-    """Refuse ``--no-auth`` on an address that other machines can reach."""
-    if no_auth and not is_loopback(host):
-        raise Usage(f"--no-auth on {host} would let anyone decide: listen on 127.0.0.1")
-
-
 def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -203,7 +199,7 @@ def _warn_of_plain_http(host: str, public: Sequence[str]) -> None:
     )
 
 
-def link(app: FastAPI, url: str) -> str:
+def sign_in_link(app: FastAPI, url: str) -> str:
     """Return a one-time link that signs in the operating system's user."""
     from sayso.server.sessions import new_link
 
@@ -261,29 +257,29 @@ def worker(
     if concurrency < 1:
         raise Usage(f"--concurrency {concurrency}: use at least 1")
     begin_logging(Log.JSON if log_json else Log.TEXT)
-    kept, agents = load_together(targets, store)
-    if kept.url.startswith("memory:"):
+    shared, agents = load_together(targets, store)
+    if shared.url.startswith("memory:"):
         raise Usage("memory:// is not shared between processes: use --store")
-    with closing(kept):
+    with closing(shared):
 
         async def work() -> None:
             from sayso.server.monitoring import Metrics
             from sayso.worker import Worker
 
             figures = Metrics()
-            worker = Worker(agents, kept, concurrency=concurrency, on_step=figures.step)
-            working = worker if dispatch is None else _dispatched(worker, dispatch)
+            worker = Worker(agents, shared, concurrency=concurrency, on_step=figures.step)
+            working = worker if dispatch is None else _temporal_dispatch(worker, dispatch)
             loop = asyncio.get_running_loop()
             stops = _InterruptHandler(working)
             loop.add_signal_handler(signal.SIGTERM, working.stop)
-            loop.add_signal_handler(signal.SIGINT, stops.interrupted)
+            loop.add_signal_handler(signal.SIGINT, stops.on_interrupt)
             names = ", ".join(agent.name for agent in agents)
             via = "" if dispatch is None else f", dispatch: {dispatch}"
             gc.freeze()
             gc.enable()
             with _metrics_server(metrics, worker, figures) as where:
                 at = "" if where is None else f", metrics: {where}/metrics"
-                print(f"Resuming runs of {names}  (store: {kept.url}{via}{at})", flush=True)
+                print(f"Resuming runs of {names}  (store: {shared.url}{via}{at})", flush=True)
                 await working.run()
             # A loop that closes frees the pipe of its signals before their handlers.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -303,7 +299,7 @@ class _InterruptHandler:
         self._stopping = False
         self.cut = False
 
-    def interrupted(self) -> None:
+    def on_interrupt(self) -> None:
         """Handle one Ctrl-C."""
         if self._stopping:
             self.cut = True
@@ -314,20 +310,17 @@ class _InterruptHandler:
 
 
 def _metrics_server(
-    given: str | None, worker: Worker, figures: Figures
+    given: str | None, worker: Worker, figures: Metrics
 ) -> AbstractContextManager[str | None]:
     """Serve the worker's metrics, if ``--metrics`` was given."""
     if given is None:
         return nullcontext()
-    from sayso.server.serving import parse_address, serve_worker_metrics
+    from sayso.server.serving import serve_worker_metrics
 
-    try:
-        return serve_worker_metrics(parse_address(given), worker, figures)
-    except InvalidCall as error:
-        raise Usage(f"--metrics {error}") from None
+    return serve_worker_metrics(common.listen_address(given, "--metrics"), worker, figures)
 
 
-def _dispatched(worker: Worker, url: str) -> TemporalDispatch:
+def _temporal_dispatch(worker: Worker, url: str) -> TemporalDispatch:
     try:
         from sayso.worker.temporal import Address, TemporalDispatch
     except ImportError:

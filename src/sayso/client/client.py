@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -25,25 +25,24 @@ import httpx
 from sayso import codec, errors
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, SaysoError, TooMany
 from sayso.forking import renew_in_child
-from sayso.gate.options import Wait, check_known, checked_words, terms_from
+from sayso.gate.options import AskOptions, TermOptions, check_known, checked_words, terms_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import on_loop, sync_twin
 from sayso.types import (
-    Assurance,
+    SETTABLE_TERMS,
     Decided,
     DecisionMade,
     Effect,
     Evidence,
     Execution,
     Json,
-    Micros,
     OnDuplicate,
-    OnExpiry,
     Question,
     Request,
     Risk,
     Terms,
     VoteMade,
+    micros_of,
 )
 from sayso.views import question_from, question_json
 
@@ -229,7 +228,7 @@ class Client:
         return request_from(answer.body)
 
     async def defer(self, request: str, caller: str) -> Request:
-        """Say that the caller will ask again: the same call, opened again, is this request."""
+        """Announce that the caller will ask again: opening the same call returns this request."""
         answer = await self._transport.post(_path(request, "defer"), {"caller": caller})
         return request_from(answer.body)
 
@@ -279,26 +278,11 @@ def _proof(claim: Claim) -> dict[str, Json]:
 _MAX_KEY = 200
 
 
-class _Terms(TypedDict, total=False):
-    """Who decides and until when. These can only make the server's policy stricter."""
+class OpenOptions(TermOptions, total=False):
+    """Options of a request. Terms can only make the server's policy stricter."""
 
     #: What a person reads first, shown as the agent's words.
     title: str
-    note: str
-    description: str
-    reviewers: str | Iterable[str]
-    quorum: int
-    requester_decides: bool
-    assurance: Assurance
-    risk: Risk | str
-    expires_in: float | str | timedelta | None
-    on_expiry: OnExpiry
-    valid_for: float | str | timedelta
-
-
-class OpenOptions(_Terms, total=False):
-    """Options of a request."""
-
     #: Identifies the request: opening it again under the same key returns it.
     key: str
     run: str
@@ -320,18 +304,11 @@ class CallOptions(OpenOptions, total=False):
     #: Facts about the environment that the approval covers. The claim sends them again.
     binds: Mapping[str, Json]
     #: For a call that this agent runs itself once it is released: ``use:`` and the id of the tool
-    #: use, or ``args:`` and a hash of the call. Made again, it finds the request without an answer.
+    #: use, or ``args:`` and a hash of the call. The same call, made again, finds its open request.
     caller: str
 
 
-class RemoteAskOptions(_Terms, total=False):
-    """Options of ``RemoteGate.ask`` and ``RemoteGate.confirm``."""
-
-    wait: Wait
-    key: str | Callable[[dict[str, Json]], str]
-
-
-class RemoteGuardOptions(RemoteAskOptions, total=False):
+class RemoteGuardOptions(AskOptions, total=False):
     """Options of ``RemoteGate.guard``."""
 
     name: str
@@ -346,19 +323,6 @@ class RemoteGuardOptions(RemoteAskOptions, total=False):
     needs_approval: Literal[True]
 
 
-_TERMS = (
-    "allowed",
-    "reviewers",
-    "quorum",
-    "requester_decides",
-    "assurance",
-    "expires_in",
-    "on_expiry",
-    "valid_for",
-    "effect",
-    "effect_key",
-    "on_duplicate",
-)
 #: The terms that a claim sends again, because the code may have changed them.
 _FRESH = ("reviewers", "quorum", "requester_decides", "assurance")
 _UNCHECKED = ("run", "thread", "requester", "schema", "returns", "preview", "binds", "caller")
@@ -374,11 +338,11 @@ def body_of(options: Mapping[str, Any]) -> dict[str, Json]:
     """Return the options, checked, as fields of the request body."""
     terms = terms_from(options)
     body: dict[str, Json] = {}
-    for name in _TERMS:
+    for name in SETTABLE_TERMS:
         if options.get(name) is not None:
             value = getattr(terms, name)
             body[name] = list(value) if isinstance(value, tuple) else value
-    if options.get("risk") is not None:
+    if "risk" in body:
         body["risk"] = {"level": terms.risk.level, "reasons": list(terms.risk.reasons)}
     for name in ("title", "note", "description"):
         if options.get(name):
@@ -396,11 +360,14 @@ def header_key(key: str) -> str:
 # --- reading replies ---
 
 Body = Mapping[str, Any]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_time = datetime.fromisoformat
 
 
 def request_from(body: Body) -> Request:
     """Return a request from its JSON. ``digest`` is empty if the server masked something."""
+    evidence = None
+    if (found := body.get("evidence")) is not None:
+        evidence = Evidence(found["answer"], found["text"], _time(found["at"]))
     return Request(
         id=body["id"],
         kind=body["kind"],
@@ -421,12 +388,17 @@ def request_from(body: Body) -> Request:
         allowed=tuple(body["allowed"]),
         reviewers=tuple(body["reviewers"]),
         quorum=body["quorum"],
-        votes=tuple(_vote(vote) for vote in body["votes"]),
+        votes=tuple(
+            VoteMade(
+                type="approve", by=vote["by"], at=_time(vote["at"]), assurance=vote["assurance"]
+            )
+            for vote in body["votes"]
+        ),
         risk=Risk(body["risk"]["level"], tuple(body["risk"]["reasons"])),
         rule=body["rule"],
         requester=body["requester"],
-        created_at=datetime.fromisoformat(body["created_at"]),
-        expires_at=_moment(body["expires_at"]),
+        created_at=_time(body["created_at"]),
+        expires_at=None if body["expires_at"] is None else _time(body["expires_at"]),
         decision=None if body["decision"] is None else _decision(body["decision"]),
         execution=Execution(**body["execution"]),
         original=body["original"],
@@ -434,37 +406,22 @@ def request_from(body: Body) -> Request:
         assurance=body.get("assurance", "code"),
         effect=body.get("effect", "once"),
         effect_key=body.get("effect_key", ""),
-        evidence=_evidence(body.get("evidence")),
+        evidence=evidence,
         remote=body.get("remote", False),
     )
-
-
-def _evidence(body: Body | None) -> Evidence | None:
-    if body is None:
-        return None
-    return Evidence(body["answer"], body["text"], datetime.fromisoformat(body["at"]))
-
-
-def _vote(body: Body) -> VoteMade:
-    at = datetime.fromisoformat(body["at"])
-    return VoteMade(type="approve", by=body["by"], at=at, assurance=body["assurance"])
 
 
 def _decision(body: Body) -> DecisionMade:
     return DecisionMade(
         type=body["type"],
         by=body["by"],
-        at=datetime.fromisoformat(body["at"]),
+        at=_time(body["at"]),
         channel=body["channel"],
         assurance=body["assurance"],
         message=body.get("message", ""),
         args=body.get("args"),
         value=body.get("value"),
     )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def row_of(request: Request) -> Call:
@@ -488,7 +445,7 @@ def row_of(request: Request) -> Call:
         args_hash="",
         nonce="",
         terms=Terms(effect=request.effect),
-        created=_micros(request.created_at),
+        created=micros_of(request.created_at),
         requester=request.requester,
         status=CallStatus(status),
         original=None if request.original is None else codec.dumps(request.original),
@@ -510,7 +467,7 @@ def _decided(decision: DecisionMade) -> Decided:
     return Decided(
         type=decision.type,
         by=decision.by,
-        at=_micros(decision.at),
+        at=micros_of(decision.at),
         channel=decision.channel,
         assurance=decision.assurance,
         digest="",
@@ -518,11 +475,6 @@ def _decided(decision: DecisionMade) -> Decided:
         message=decision.message,
         value=None if decision.value is None else codec.dumps(decision.value),
     )
-
-
-def _micros(at: datetime) -> Micros:
-    since = at - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 # --- HTTP ---
@@ -613,7 +565,10 @@ class Transport:
             try:
                 response = await self._once(method, path, asked)
             except httpx.TransportError as error:
-                problem: SaysoError = self._lost(error)
+                said = str(error) or type(error).__name__
+                problem: SaysoError = Unreachable(
+                    f"{self.url} cannot be reached ({said}): check the URL and that the server runs"
+                )
             else:
                 if response.is_success:
                     return Reply(self._json(response), sent_at)
@@ -631,12 +586,6 @@ class Transport:
         if on_loop():
             return await self._async_client().request(method, path, **asked)
         return self._sync_client().request(method, path, **asked)
-
-    def _lost(self, error: httpx.TransportError) -> Unreachable:
-        said = str(error) or type(error).__name__
-        return Unreachable(
-            f"{self.url} cannot be reached ({said}): check the URL and that the server runs"
-        )
 
     # -- answers
 

@@ -22,7 +22,6 @@ from sayso.client.client import (
     LONGEST_POLL,
     Claim,
     Client,
-    RemoteAskOptions,
     RemoteGuardOptions,
     row_of,
     sleep,
@@ -33,6 +32,7 @@ from sayso.gate.driver import Driver
 from sayso.gate.lease import refuse_own_run
 from sayso.gate.options import (
     UNSET,
+    AskOptions,
     check_known,
     checked_effect_key,
     checked_functions,
@@ -170,7 +170,7 @@ class RemoteGate:
 
     # -- asking
 
-    async def ask(self, question: Question | str, **options: Unpack[RemoteAskOptions]) -> Any:
+    async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
         """Ask a person a question and return the answer. Raises ``Rejected`` if they decline."""
         if isinstance(question, str):
             question = Question(question)
@@ -182,7 +182,7 @@ class RemoteGate:
         self,
         text: str,
         details: Mapping[str, Json] | None = None,
-        **options: Unpack[RemoteAskOptions],
+        **options: Unpack[AskOptions],
     ) -> bool:
         """Ask a person to approve a text with details, both in the digest. Return the answer."""
         if not isinstance(text, str) or not text.strip():
@@ -195,9 +195,9 @@ class RemoteGate:
         return True
 
     async def _ask(
-        self, subject: str, kind: str, content: dict[str, Json], options: RemoteAskOptions
+        self, subject: str, kind: str, content: dict[str, Json], options: AskOptions
     ) -> Any:
-        check_known(options, RemoteAskOptions)
+        check_known(options, AskOptions)
         scope = current(self.driver)
         data = codec.canonical(content)
         key = options.get("key")
@@ -306,8 +306,8 @@ class HttpBackend:
         if plan.tool is None:
             opened = await client.confirm(content["text"], content["details"], **options)
             return Step(row_of(opened))
-        face = codec.loads(plan.tool.schema)
-        options |= {"schema": face["parameters"], "returns": face["returns"]}
+        schema = codec.loads(plan.tool.schema)
+        options |= {"schema": schema["parameters"], "returns": schema["returns"]}
         options["description"] = plan.tool.description
         if binds := plan.binds():
             options["binds"] = codec.loads(binds)
@@ -367,14 +367,16 @@ class HttpBackend:
 
     async def _claimed(self, entry: RunEntry, plan: Plan, call: Call) -> Claim | None:
         """Claim the call. Return None if another process has it or works on its run."""
-        binds = plan.binds()
+        binds, effect_key = plan.binds(), None
+        if plan.effect_key is not None:  # for the arguments that would run, also after an edit
+            effect_key = str(plan.effect_key(codec.loads(call.args)))
         try:
             return await self._client.claim(
                 call.id,
                 lease=self._lease,
                 tool_digest=None if plan.tool is None else _digest_of(plan),
                 binds=codec.loads(binds) if binds else None,
-                effect_key=_effect_key(plan, call),
+                effect_key=effect_key,
                 terms=dict(plan.options),
             )
         except DuplicateEffect:
@@ -433,13 +435,15 @@ class HttpBackend:
         claim, over = self._claims[call.id], threading.Event()
         name = f"sayso-claim-{call.id}"
         # An OS thread, because the function that runs meanwhile may block the event loop.
-        threading.Thread(target=self._beat, args=(claim, over), name=name, daemon=True).start()
+        threading.Thread(
+            target=self._keep_renewing, args=(claim, over), name=name, daemon=True
+        ).start()
         try:
             yield claim
         finally:
             over.set()
 
-    def _beat(self, claim: Claim, over: threading.Event) -> None:
+    def _keep_renewing(self, claim: Claim, over: threading.Event) -> None:
         while not over.wait(claim.lease / 3):
             try:
                 ours = self._client.renew_sync(claim)
@@ -475,11 +479,6 @@ def _digest_of(plan: Plan) -> str:
     from sayso.schema import remote_tool  # brings jsonschema
 
     assert plan.tool is not None
-    face = codec.loads(plan.tool.schema)
-    tool = remote_tool(plan.tool_name, face["parameters"], face["returns"], plan.tool.description)
-    return tool.digest
-
-
-def _effect_key(plan: Plan, call: Call) -> str | None:
-    """Return the effect key for the arguments that would run, also after an edit."""
-    return None if plan.effect_key is None else str(plan.effect_key(codec.loads(call.args)))
+    schema = codec.loads(plan.tool.schema)
+    parameters, returns = schema["parameters"], schema["returns"]
+    return remote_tool(plan.tool_name, parameters, returns, plan.tool.description).digest

@@ -48,12 +48,13 @@ SUGGESTIONS = (
 def script(messages: Sequence[Mapping[str, Any]]) -> Any:
     """Return the model's next reply."""
     text, outcomes = _since_the_user_spoke(messages)
-    play = _play_for(text)
-    if play is _pizza or play is _question:
-        return play(text, outcomes)
+    reply = _reply_for(text)
+    if reply is _pizza or reply is _question:
+        return reply(text, outcomes)
     if outcomes:
-        return say(" ".join(["Final answer:", *(_ended(_told(one)) for one in outcomes)]))
-    return play(text)
+        results = (_with_full_stop(_describe_result(one)) for one in outcomes)
+        return say(f"Final answer: {' '.join(results)}")
+    return reply(text)
 
 
 def is_slow(messages: Sequence[Mapping[str, Any]]) -> bool:
@@ -130,8 +131,8 @@ def _pizza(text: str, outcomes: Sequence[ToolResult] = ()) -> Any:
         pizza = agreed_pizza(text, [outcome.content for outcome in outcomes])
     except _Unasked as unasked:
         return unasked.reply
-    except Unanswered as no:
-        return say(f"Final answer: no pizza was ordered. {no}")
+    except Unanswered as declined:
+        return say(f"Final answer: no pizza was ordered. {declined}")
     return say(f"Final answer: your order is complete. {pizza.order}")
 
 
@@ -148,8 +149,8 @@ def _question(text: str, outcomes: Sequence[ToolResult] = ()) -> Any:
         return ask_user("How should people sign in to your app?", options, free_text=True)
     try:
         return say(f"Final answer: you chose {answer_in(outcomes[-1].content)!r}.")
-    except Unanswered as no:
-        return say(f"Final answer: nothing was chosen. {no}")
+    except Unanswered as declined:
+        return say(f"Final answer: nothing was chosen. {declined}")
 
 
 def _coding(text: str) -> Any:
@@ -192,15 +193,15 @@ TABLE: tuple[tuple[tuple[str, ...], Any], ...] = (
 )
 
 
-def _play_for(text: str) -> Any:
+def _reply_for(text: str) -> Any:
     low = text.lower()
-    return next(play for words, play in TABLE if all(word in low for word in words))
+    return next(reply for words, reply in TABLE if all(word in low for word in words))
 
 
 # -- final answers
 
 
-def _told(outcome: ToolResult) -> str:
+def _describe_result(outcome: ToolResult) -> str:
     tool, args, content = outcome
     if content == expected_result(tool, args):
         return content
@@ -212,7 +213,7 @@ def _told(outcome: ToolResult) -> str:
     return f"{tool}: a person gave this result instead: {content}"
 
 
-def _ended(sentence: str) -> str:
+def _with_full_stop(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 

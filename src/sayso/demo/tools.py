@@ -155,8 +155,8 @@ Row = tuple[str, str, str]
 class Effects:
     """A log of what really ran, one row per execution of a tool, shared by all processes.
 
-    Only the tools write to it, so you can compare it with the store's record. Without a path it is
-    kept in memory.
+    Only the tools write to it, so you can compare it with the store's audit log. Without a path it
+    is kept in memory.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:

@@ -60,7 +60,7 @@ def demo_app(url: str, *, auth: bool = True) -> FastAPI:
 
     @app.delete("/demo/effects", tags=["demo"], summary="Empty the log", status_code=204)
     def forget(who: CurrentChatUser) -> Response:
-        """Empty the log. The store's record stays."""
+        """Empty the log. The store's audit log stays."""
         effects.clear()
         return Response(status_code=204)
 

@@ -16,6 +16,8 @@ from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
 from sayso.redaction import MAX_TITLE, clean_title, render_title, title_fields
 from sayso.types import (
+    HIGH_RISKS,
+    SETTABLE_TERMS,
     Assurance,
     DecisionType,
     Declared,
@@ -53,14 +55,9 @@ Wait: TypeAlias = float | Literal[Unset.UNSET] | None
 Title: TypeAlias = str | Callable[[dict[str, Json]], str]
 
 
-class AskOptions(TypedDict, total=False):
-    """The options of ``ask`` and ``confirm``: who decides, and until when."""
+class TermOptions(TypedDict, total=False):
+    """What people read about a request, who decides it, and until when."""
 
-    #: The first thing people read; for a function or a tool, made from its arguments.
-    title: Title
-    wait: Wait
-    #: Identifies the call, instead of its content and count; for a function, made from arguments.
-    key: str | Callable[[dict[str, Json]], str]
     note: str
     description: str
     reviewers: str | Iterable[str]
@@ -71,6 +68,16 @@ class AskOptions(TypedDict, total=False):
     expires_in: float | str | timedelta | None
     on_expiry: OnExpiry
     valid_for: float | str | timedelta
+
+
+class AskOptions(TermOptions, total=False):
+    """The options of ``ask`` and ``confirm``."""
+
+    #: The first thing people read; for a function or a tool, made from its arguments.
+    title: Title
+    wait: Wait
+    #: Identifies the call, instead of its content and count; for a function, made from arguments.
+    key: str | Callable[[dict[str, Json]], str]
 
 
 class GuardOptions(AskOptions, total=False):
@@ -92,23 +99,6 @@ class GuardOptions(AskOptions, total=False):
     preview: Callable[..., Json]
     #: Exceptions of the function: a stored failure is raised again as the same type.
     raises: type[Exception] | Iterable[type[Exception]]
-
-
-_OF_TERMS = (
-    "reviewers",
-    "quorum",
-    "requester_decides",
-    "assurance",
-    "risk",
-    "expires_in",
-    "on_expiry",
-    "valid_for",
-    "allowed",
-    "effect",
-    "record",
-    "effect_key",
-    "on_duplicate",
-)
 
 
 MAX_NAME = 200
@@ -158,12 +148,12 @@ def check_taken(options: Mapping[str, Any], function: Callable[..., Any], *ours:
 
 def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     """Return terms made from the options, checked like those of a rule."""
-    given = {name: options[name] for name in _OF_TERMS if options.get(name) is not None}
+    given = {name: options[name] for name in SETTABLE_TERMS if options.get(name) is not None}
     if callable(given.get("effect_key")):
         del given["effect_key"]  # a function makes the key, not a template
     rule = Rule(verdict="ask", **given)
     values = {name: getattr(rule, name) for name in given}
-    risky = isinstance(rule.risk, Risk) and rule.risk.level in ("high", "critical")
+    risky = isinstance(rule.risk, Risk) and rule.risk.level in HIGH_RISKS
     if risky and "requester_decides" not in given:
         values["requester_decides"] = False
     return Terms(**{**values, **fixed})
@@ -171,7 +161,7 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
 
 def own_terms(options: Mapping[str, Any]) -> Declared:
     """Return the terms that a tool declares."""
-    stated = frozenset(name for name in _OF_TERMS if options.get(name) is not None)
+    stated = frozenset(name for name in SETTABLE_TERMS if options.get(name) is not None)
     return Declared(**as_fields(terms_from(options)), stated=stated)
 
 

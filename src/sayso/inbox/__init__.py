@@ -1,4 +1,4 @@
-"""The door for people: list, show and decide requests.
+"""The API for people: list, show and decide requests.
 
 Read ``inbox`` first: ``Inbox`` and the pages it returns. ``decisions`` checks what a reviewer
 decides, and builds grants. ``people`` says who the reviewer is and who may see what.

@@ -17,6 +17,8 @@ from sayso.redaction import find_placeholder, redact_declared
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import Store
 from sayso.types import (
+    HIGH_RISKS,
+    SECOND,
     Decision,
     Edit,
     Grant,
@@ -54,10 +56,10 @@ def check_alike(decisions: list[Decision], requests: list[Request]) -> None:
         )
     if len({(r.agent, r.tool, r.kind) for r in requests}) > 1:
         raise InvalidDecision("a batch takes requests of one agent, tool and kind", "tool")
-    risky = [r.id for r in requests if r.risk.level in ("high", "critical")]
+    risky = [r for r in requests if r.risk.level in HIGH_RISKS]
     if risky and decisions[0].type == "approve":
         raise InvalidDecision(
-            f"{risky[0]} is {requests[0].risk.level} risk: decide it on its own", "risk"
+            f"{risky[0].id} is {risky[0].risk.level} risk: decide it on its own", "risk"
         )
 
 
@@ -170,13 +172,14 @@ def check_cancelled(call: Call) -> None:
 
 
 def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) -> Grant:
-    """Build the grant that comes with an approval. It lasts a day unless ``ends_in`` says else."""
+    """Build the grant that comes with an approval. It lasts a day by default."""
     if not isinstance(wanted, Mapping):
         raise InvalidDecision("grant: give an object with scope, uses or ends_in", "grant")
     unknown = set(wanted) - {"scope", "uses", "ends_in", "within"}
     if unknown:
         raise InvalidDecision(
-            f"grant: no {', '.join(sorted(unknown))}; use scope, uses, ends_in, within", "grant"
+            f"grant: unknown field {', '.join(sorted(unknown))}; use scope, uses, ends_in, within",
+            "grant",
         )
     if wanted.get("within", "agent") not in ("agent", "run"):
         raise InvalidDecision("grant: within must be 'agent' or 'run'", "grant.within")
@@ -207,7 +210,7 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
         by=by.name,
         created=now,
         uses_left=uses,
-        ends=now + round(ends_in * 1_000_000),
+        ends=now + round(ends_in * SECOND),
     )
 
 

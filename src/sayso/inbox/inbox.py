@@ -27,7 +27,7 @@ from sayso.inbox.decisions import (
     checked_value,
     new_grant,
 )
-from sayso.inbox.people import reviewer_of
+from sayso.inbox.people import no_request, reviewer_of
 from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
@@ -39,6 +39,7 @@ from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_bu
 from sayso.types import (
     KINDS,
     RISKS,
+    SECOND,
     SORTS,
     STATUS_FILTERS,
     Decision,
@@ -62,6 +63,10 @@ from sayso.views import is_request, request_of
 MAX_PAGE = 500
 
 _SWEEP, _MAX_SWEEPS = 100, 50
+#: How many ids to name if a prefix is ambiguous.
+_MAX_NAMED = 6
+#: More events than any call has: each is a row that a person or an attempt caused.
+_MAX_EVENTS = 1_000_000
 #: Seconds that a waiter relies on the store's notifications before it reads again.
 _POLL_SECONDS = 30.0
 #: Seconds; what expires later than this counts as never.
@@ -117,7 +122,7 @@ class Filters(TypedDict, total=False):
     risk: RiskLevel | None
     #: Words in the tool, agent, id or description.
     q: str | None
-    #: Only requests that expire within so many seconds.
+    #: Only requests that expire within this many seconds.
     expires_within: float | None
     sort: Sort
     #: ``Page.next`` of the previous page.
@@ -158,10 +163,10 @@ def _expires_by(within: object, now: Callable[[], Micros]) -> Micros | None:
     if within is None:
         return None
     if not isinstance(within, int | float) or isinstance(within, bool) or not 0 < within < math.inf:
-        raise InvalidDecision(
-            f"expires_within {within!r:.40}: use a number of seconds", "expires_within"
+        raise InvalidCall(
+            f"expires_within {within!r:.40}: use a positive number of seconds", "expires_within"
         )
-    return now() + int(min(within, _LONGEST) * 1_000_000)
+    return now() + int(min(within, _LONGEST) * SECOND)
 
 
 class RequestReader:
@@ -177,8 +182,7 @@ class RequestReader:
     def page(self, filters: Mapping[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
         """Return a page of rows, each with its position, and where the next page starts."""
         query = _query(filters, self.store.now)
-        for _ in close_overdue(self.store, _SWEEP, _MAX_SWEEPS):
-            pass  # requests expire and doubts appear even where no worker runs
+        self._close_overdue()
         # One extra row tells whether there is a next page.
         found = self.store.page(replace(query, limit=query.limit + 1))
         shown = found[: query.limit]
@@ -194,9 +198,13 @@ class RequestReader:
         query = replace(
             _query(filters, self.store.now), kind=None, agent=None, tool=None, risk=None
         )
+        self._close_overdue()
+        return self.store.groups(query, viewer)
+
+    def _close_overdue(self) -> None:
+        """Expire requests and find calls in doubt even where no worker runs."""
         for _ in close_overdue(self.store, _SWEEP, _MAX_SWEEPS):
             pass
-        return self.store.groups(query, viewer)
 
     def _has_readable_tool(self, call: Call) -> bool:
         self.tool(call)
@@ -206,7 +214,7 @@ class RequestReader:
         """Return the row of a request. Raise ``NotFound`` if there is none."""
         call = self.store.call(checked_text(request_id, "id"))
         if call is None or not is_request(call):
-            raise NotFound(f"no request {request_id!r:.80}: see `sayso inbox`")
+            raise no_request(request_id)
         return call
 
     def request(self, call: Call) -> Request:
@@ -230,21 +238,8 @@ class RequestReader:
 
     def id_from_prefix(self, prefix: str) -> str:
         """Return the only request id that starts with ``prefix``."""
-        ids = self.store.calls_like(prefix, 2)
-        if prefix in ids or len(ids) == 1:
-            return prefix if prefix in ids else ids[0]
-        if not ids:
-            raise NotFound(f"no request {prefix!r}: see `sayso inbox`")
-        raise NotFound(f"several ids start with {prefix!r}: type more of it")
-
-    def events(self, call: Call) -> list[Event]:
-        """Return the events of a call, in order."""
-        found: list[Event] = []
-        after = 0
-        while chain := self.store.chain(call.thread, after):
-            found += [event for event in chain if event.call == call.id]
-            after = chain[-1].seq
-        return found
+        ids = self.store.calls_like(prefix, _MAX_NAMED + 1)
+        return only_match(ids, prefix, "request", "sayso inbox")
 
 
 class Inbox:
@@ -325,7 +320,9 @@ class Inbox:
     async def events(self, request: Request | str) -> list[Event]:
         """Return the events of a request, in order."""
         request_id = _id_of(request)
-        return await to_thread(lambda: self._reader.events(self._reader.call(request_id)))
+        return await to_thread(
+            lambda: self.store.call_events(self._reader.call(request_id).id, _MAX_EVENTS)
+        )
 
     def watch(self, after: str | None = None) -> AsyncIterator[Event]:
         """Yield events as they are committed, by this process or another.
@@ -606,6 +603,20 @@ class Inbox:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def only_match(ids: Iterable[str], prefix: str, noun: str, command: str) -> str:
+    """Return the only id that starts with ``prefix``, or that equals it.
+
+    Raises ``NotFound`` if there is none, or if there are several. ``command`` lists the ids.
+    """
+    matches = [one for one in ids if prefix and one.startswith(prefix)]
+    if prefix in matches or len(matches) == 1:
+        return prefix if prefix in matches else matches[0]
+    if not matches:
+        raise NotFound(f"no {noun} {prefix!r}: see `{command}`")
+    shown = ", ".join(matches[:_MAX_NAMED]) + ", …" * (len(matches) > _MAX_NAMED)
+    raise NotFound(f"several ids start with {prefix!r}: type more of it ({shown})")
 
 
 def _id_of(request: object) -> str:

@@ -1,7 +1,7 @@
 """Who decides and who may see: tokens, assurance, and visibility.
 
 This is the only module that gives a reviewer an assurance, and the only one that says whether a
-principal may read about a call. Pages, feeds, records and chats all ask here.
+principal may read about a call. Pages, the feed, the audit log and chats all ask here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sayso.views import is_request
 log = logging.getLogger("sayso.inbox")
 
 #: Shown in place of text that may describe a call meant for other reviewers.
-WORDS_FOR_OTHERS = "(hidden: this may describe a call for other reviewers)"
+HIDDEN_TEXT = "(hidden: this may describe a call for other reviewers)"
 
 #: Id prefixes of principals that are not API tokens: one-time sign-in links, and sessions.
 LINK, SESSION = "lnk_", "ses_"
@@ -85,14 +85,9 @@ def proven(store: Store, proof: str) -> Proven:
         opened_by = principal.id.removeprefix(SESSION).split(".")[0]
         if opened_by.startswith(LINK):
             assurance = "session"
-        elif not _is_live(store, opened_by):
+        elif not any(p.id == opened_by and p.live(store.now()) for p in store.principals()):
             raise Unauthenticated("the token you signed in with was revoked: ask for a new one")
     return Proven(principal.person, principal.groups, assurance, principal.role, proof)
-
-
-def _is_live(store: Store, principal_id: str) -> bool:
-    now = store.now()
-    return any(p.id == principal_id and p.live(now) for p in store.principals())
 
 
 def os_user() -> Proven:
@@ -193,7 +188,7 @@ class Audience(NamedTuple):
     everybody: bool
     names: frozenset[str]
 
-    def holds(self, ours: frozenset[str]) -> bool:
+    def includes(self, ours: frozenset[str]) -> bool:
         """Return whether a person with these names belongs to the audience."""
         return self.everybody or not self.names.isdisjoint(ours)
 
@@ -260,7 +255,15 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
     if by.role == "chat":
         # A remote agent claims a requester; only this server knows who chats with it.
         return not _is_remote(call) and plain_name(call.requester) == by.name
-    return not _reviewers(call) or audience_of((call,)).holds(names_of(by))
+    return not _reviewers(call) or audience_of((call,)).includes(names_of(by))
+
+
+def no_request(request_id: str) -> NotFound:
+    """Return the error for a request that does not exist, or that the caller may not see.
+
+    Its message is the same for both: that a request exists is information too.
+    """
+    return NotFound(f"no request {request_id!r:.80}: see `sayso inbox`")
 
 
 def viewer_of(by: Reviewer, *, mine: bool = False) -> Viewer:
@@ -270,7 +273,7 @@ def viewer_of(by: Reviewer, *, mine: bool = False) -> Viewer:
     return Viewer(names=None if by.role == "admin" else names_of(by))
 
 
-def words_for_others(by: Reviewer, turns: Iterable[Iterable[Call]]) -> Iterator[bool]:
+def hidden_turns(by: Reviewer, turns: Iterable[Iterable[Call]]) -> Iterator[bool]:
     """Yield, for each turn of a run, whether to hide the model's text from this person.
 
     ``turns`` are the calls of each turn. From the first call on that is for other reviewers, the
@@ -281,9 +284,9 @@ def words_for_others(by: Reviewer, turns: Iterable[Iterable[Call]]) -> Iterator[
     for turn in turns:
         calls = tuple(turn)
         others = others or any(not may_see(by, call) for call in calls)
-        yield others and not asks(by, calls)
+        yield others and not has_visible_request(by, calls)
 
 
-def asks(by: Reviewer, calls: Iterable[Call]) -> bool:
+def has_visible_request(by: Reviewer, calls: Iterable[Call]) -> bool:
     """Return whether one of these calls is a request that this principal may see."""
     return any(is_request(call) and may_see(by, call) for call in calls)

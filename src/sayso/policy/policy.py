@@ -27,9 +27,11 @@ from sayso.policy.condition import Condition
 from sayso.policy.rule import DAYS, Args, Predicate, Rule
 from sayso.types import (
     ASSURANCE,
+    HIGH_RISKS,
     ON_DUPLICATE,
     RECORDED,
     RISKS,
+    SETTABLE_TERMS,
     Declared,
     Json,
     Risk,
@@ -46,20 +48,6 @@ Judging: TypeAlias = Generator[tuple[Predicate, Args], object, Terms]
 #: ``Terms.rule`` if no rule matched and the tool's own ``needs_approval`` decided.
 NEEDS_APPROVAL = "needs_approval"
 
-_TERM_NAMES = (
-    "allowed",
-    "reviewers",
-    "quorum",
-    "requester_decides",
-    "assurance",
-    "risk",
-    "expires_in",
-    "on_expiry",
-    "valid_for",
-    "record",
-    "effect_key",
-    "on_duplicate",
-)
 _REASON_LENGTH = 500
 
 
@@ -216,12 +204,11 @@ def _with_failed(failed: Terms | None, terms: Terms) -> Terms:
 def _terms(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Terms:
     """Return the tool's own terms, overridden by those that the rule sets."""
     changes: dict[str, Any] = {
-        term: getattr(rule, term) for term in _TERM_NAMES if getattr(rule, term) is not None
+        term: getattr(rule, term) for term in SETTABLE_TERMS if getattr(rule, term) is not None
     }
-    if rule.effect is not None:
+    if rule.effect is not None and isinstance(own, Declared) and "effect" in own.stated:
         # A rule can raise the effect that the tool's author declared, and never lower it.
-        declared = isinstance(own, Declared) and "effect" in own.stated
-        changes["effect"] = stricter_effect(own.effect, rule.effect) if declared else rule.effect
+        changes["effect"] = stricter_effect(own.effect, rule.effect)
     if rule.description is not None:
         changes["description"] = _describe(rule.description, call)
     terms = replace(own, verdict=Verdict(rule.verdict), rule=name, policy=policy, **changes)
@@ -247,7 +234,7 @@ def _describe(description: str | Callable[[ToolCall], str], call: ToolCall) -> s
 def _separate_requester(terms: Terms, **changes: Any) -> Terms:
     """At high risk, the requester must not decide, unless the tool declares that they may."""
     stated = isinstance(terms, Declared) and "requester_decides" in terms.stated
-    if not stated and RISKS.index(terms.risk.level) >= RISKS.index("high"):
+    if not stated and terms.risk.level in HIGH_RISKS:
         changes["requester_decides"] = False
     return _for_one_call(terms, **changes)
 

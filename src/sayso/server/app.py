@@ -23,9 +23,8 @@ from sayso.gate import Gate
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.server import openapi, responses
-from sayso.server.cors import normalize_origins
 from sayso.server.feed import Feed
-from sayso.server.middleware import SecurityMiddleware
+from sayso.server.middleware import SecurityMiddleware, normalize_origins
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.remote_agents import policy_judge
 from sayso.server.request_views import RequestListCache

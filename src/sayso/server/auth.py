@@ -17,7 +17,7 @@ from fastapi import Request as HttpRequest
 
 from sayso.engine.commands import Note
 from sayso.errors import NotAllowed, NotFound, Unauthenticated
-from sayso.inbox.people import may_see
+from sayso.inbox.people import may_see, no_request
 from sayso.rows import Call
 from sayso.server.middleware import foreign_page
 from sayso.server.service import Service, service_of
@@ -34,7 +34,6 @@ _ROLES = {
     "agent": ("agent",),
     "chat": ("chat", "reviewer", "admin"),
     "reviewer": ("reviewer", "admin"),
-    "admin": ("admin",),
 }
 _MAX_NOTE = 200
 
@@ -48,7 +47,7 @@ class Identity(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that goes into the record."""
+        """The name to write to the audit log."""
         return self.reviewer.name
 
     @property
@@ -91,8 +90,8 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
         )
     if (page := foreign_page(request.scope)) is not None:
         raise NotAllowed(
-            f"a session counts only on the server's own pages: from {page!r:.100}, send a bearer "
-            "token"
+            f"session cookies work only on this server's own pages: from {page!r:.100}, send a "
+            "bearer token"
         )
     by = await read(service.store, resolve_secret, service.store, cookie, session=True)
     return Identity(by, cookie, session=True)
@@ -111,7 +110,7 @@ def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
         unrestricted = not service.auth and who.secret is None
         writes = request.method not in ("GET", "HEAD")
         if not unrestricted and writes:
-            service.limits.take(who.name)
+            service.limits.count_write(who.name)
         if not unrestricted and who.role not in _ROLES[role]:
             error = NotAllowed(
                 f"{who.name} has the role {who.role!r}; this needs {' or '.join(_ROLES[role])}"
@@ -144,12 +143,9 @@ def count_stream(service: Service, who: Identity) -> ExitStack:
 
 
 def check_visible(who: Identity, call: Call | Request) -> None:
-    """Raise ``NotFound`` if the caller may not see a request.
-
-    Not ``NotAllowed``: that a request exists is information too.
-    """
+    """Raise ``NotFound`` if the caller may not see a request, as if it did not exist."""
     if not may_see(who.reviewer, call):
-        raise NotFound(f"no request {call.id}: it does not exist, or you may not see it")
+        raise no_request(call.id)
 
 
 async def record_refusal(store: Store, by: Reviewer, error: Exception, **tried: str) -> None:

@@ -12,7 +12,7 @@ what it is doing now:
 In every state but ``busy`` a connection waits for its client. A client may have
 ``Limits.connections`` of these, and the process as many as it has file descriptors. One more
 closes the one that has waited longest: unlike a refusal, that lets an honest request through while
-a flood of slow ones goes on. A client that does not read its response is cut off after
+a flood of slow ones continues. A client that does not read its response is cut off after
 ``WRITE_SECONDS``.
 
 uvicorn has no such limits of its own, but lets us replace its protocol.

@@ -1,7 +1,7 @@
 """What surrounds a request: its conversation, its events, its rule, and similar calls.
 
 The conversation and the events are redacted twice: values that look like secrets are masked for
-everyone, and what belongs to calls that the reader may not see is withheld (``Redaction``).
+everyone, and what belongs to calls that the reader may not see is withheld (``MessageVisibility``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.errors import InvalidCall
-from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, requests_in, words_for_others
+from sayso.inbox.people import HIDDEN_TEXT, has_visible_request, hidden_turns, may_see, requests_in
 from sayso.redaction import redact
 from sayso.rows import Call, Event, Run
 from sayso.server.request_views import inert, summarize
@@ -20,11 +20,11 @@ from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import request_in
 from sayso.text import inline, lines
-from sayso.types import Json, Request, Reviewer, moment
+from sayso.types import Json, Request, Reviewer, iso
 from sayso.views import public_status
 
 #: Shown in place of the arguments and results of a call that the reader may not see.
-CALL_FOR_OTHERS = "(not shown: this call is for other reviewers)"
+HIDDEN_CALL = "(not shown: this call is for other reviewers)"
 #: How many messages of the conversation to show around a request.
 _LAST_MESSAGES = 30
 _MAX_SIMILAR = 100
@@ -39,7 +39,7 @@ _DERIVED_FIELDS = ("digest", "args", "salt")
 def request_details(
     service: Service, request: Request, by: Reviewer, *, masked: bool
 ) -> dict[str, Json]:
-    """Return what helps to decide a request, beside the request itself."""
+    """Return what helps to decide a request, besides the request itself."""
     store = service.store
     call = store.call(request.id)
     assert call is not None
@@ -101,17 +101,19 @@ def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
         "status": str(run.status),
         "stop": inline(redact(run.stop).value),
         "requester": inline(run.requester),
-        "created_at": moment(run.created).isoformat(),
+        "created_at": iso(run.created),
         "open": run.asked + run.in_doubt,
-        "output": WORDS_FOR_OTHERS if withheld and output else output,
+        "output": HIDDEN_TEXT if withheld and output else output,
     }
 
 
 def event_view(event: Event, *, masked: bool = False, withheld: bool = False) -> dict[str, Json]:
-    """Return an event for a timeline. ``withheld`` hides its body, ``masked`` what derives from
-    masked arguments."""
+    """Return an event for a timeline.
+
+    ``withheld`` hides its body, ``masked`` only what derives from masked arguments.
+    """
     return {
-        "at": moment(event.at).isoformat(),
+        "at": iso(event.at),
         "type": event.type,
         "actor": inline(event.actor),
         "run": event.run,
@@ -157,7 +159,7 @@ def conversation_view(
     """
     stored = store.messages(thread, after)
     messages = [codec.loads(body) for _, body in stored]
-    withheld = Redaction(store, thread, by).of(messages)
+    withheld = MessageVisibility(store, thread, by).of(messages)
     turns = [
         _message_view(seq, message, hide)
         for (seq, _), message, hide in zip(stored, messages, withheld, strict=True)
@@ -180,7 +182,7 @@ def _message_view(seq: int, message: dict[str, Any], hide: Withheld) -> dict[str
         "current": False,
     }
     if hide.text and text:
-        instead = CALL_FOR_OTHERS if view["role"] == "tool" else WORDS_FOR_OTHERS
+        instead = HIDDEN_CALL if view["role"] == "tool" else HIDDEN_TEXT
         view |= {"text": instead, "veiled": True}
     if message.get("name"):
         view["name"] = inline(str(message["name"]))
@@ -196,11 +198,11 @@ def _call_view(call: dict[str, Any], *, withheld: bool) -> dict[str, Json]:
         "name": inline(str(call.get("name", ""))),
     }
     if withheld:
-        return {**view, "shown_args": CALL_FOR_OTHERS, "veiled": True}
+        return {**view, "shown_args": HIDDEN_CALL, "veiled": True}
     written = call.get("arguments", "")
     try:
         value = codec.parse(written) if isinstance(written, str) else written
-    except InvalidCall:  # models write arguments that are not JSON, too
+    except InvalidCall:  # models sometimes write arguments that are not JSON
         value = written
     return {**view, "shown_args": "\n".join(lines(redact(value).value))}
 
@@ -212,11 +214,11 @@ class Withheld(NamedTuple):
     calls: tuple[bool, ...] = ()
 
 
-class Redaction:
+class MessageVisibility:
     """Decides what one reader may see of one conversation.
 
     A message holds what the model wrote, with call ids that providers reuse; the rows behind the
-    calls say who may see them. Text follows the calls that it is about (``words_for_others``). A
+    calls say who may see them. Text follows the calls that it is about (``hidden_turns``). A
     user's text is visible to everyone who may see something that was asked because of it.
     """
 
@@ -244,9 +246,10 @@ class Redaction:
             starts_with_user = first.get("role") == "user"
             turns = [[row for row in rows[place] if row is not None] for place in places]
             before = [] if starts_with_user else self._calls_before(first)
-            texts = list(words_for_others(self._by, (before, *turns)))[1:]
+            texts = list(hidden_turns(self._by, (before, *turns)))[1:]
             if starts_with_user:
-                texts[0] = any(texts) and not asks(self._by, (row for t in turns for row in t))
+                made = [row for turn in turns for row in turn]
+                texts[0] = any(texts) and not has_visible_request(self._by, made)
             for place, withheld in zip(places, texts, strict=True):
                 found[place] = found[place]._replace(text=withheld)
         return found

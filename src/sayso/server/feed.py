@@ -21,7 +21,7 @@ from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.audiences import EventAudiences
 from sayso.stores.base import Store
 from sayso.sync import CommitWaiter, to_thread
-from sayso.types import Reviewer, moment
+from sayso.types import Reviewer, iso
 
 log = logging.getLogger("sayso.server")
 
@@ -77,10 +77,10 @@ class Feed:
         #: How many events have ever entered the ring; a reader's position counts the same way.
         self._count = 0
         self._cursor = ""
-        self._wanted = asyncio.Event()
-        self._awake = asyncio.Event()
+        self._has_readers = asyncio.Event()
+        self._following = asyncio.Event()
         #: One event per group of readers, replaced each time it is set.
-        self._fresh = [asyncio.Event() for _ in range(_GROUPS)]
+        self._new_events = [asyncio.Event() for _ in range(_GROUPS)]
         self._audiences = EventAudiences(store)
         #: The batch from one position to another; most readers are at the same position.
         self._next: tuple[int, int, Batch] = (0, 0, _EMPTY)
@@ -92,7 +92,7 @@ class Feed:
     def close(self) -> None:
         """End all readers because the server stops. Safe to call in a signal handler."""
         self._closed = True
-        for group in self._fresh:
+        for group in self._new_events:
             group.set()
         for wake in tuple(self._on_close):
             wake()
@@ -115,7 +115,7 @@ class Feed:
         """Follow the store until cancelled. Reads it only while there are readers."""
         self.running = True
         while True:
-            await self._wanted.wait()
+            await self._has_readers.wait()
             try:
                 with contextlib.closing(CommitWaiter(self._store, None)) as commits:
                     await self._follow_store(commits)
@@ -124,9 +124,9 @@ class Feed:
                 await asyncio.sleep(1)
 
     async def _follow_store(self, commits: CommitWaiter) -> None:
-        if not self._awake.is_set():
+        if not self._following.is_set():
             self._cursor = await to_thread(self._store.tail)
-            self._awake.set()
+            self._following.set()
         busy = False
         while self.readers:
             batch = await to_thread(self._read, self._cursor)
@@ -142,15 +142,15 @@ class Feed:
                 await asyncio.sleep(self.readers * _BATCH_DELAY)
             busy = True
         self._ring.clear()
-        self._awake.clear()
-        self._wanted.clear()
+        self._following.clear()
+        self._has_readers.clear()
 
     async def _wake_readers(self) -> None:
-        for group, fresh in enumerate(self._fresh):
-            self._fresh[group] = asyncio.Event()
+        for group, new_events in enumerate(self._new_events):
+            self._new_events[group] = asyncio.Event()
             if self._closed:
-                self._fresh[group].set()
-            fresh.set()
+                self._new_events[group].set()
+            new_events.set()
             await asyncio.sleep(0)
 
     async def follow(self, after: str | None, keep_alive: float) -> AsyncIterator[Batch]:
@@ -161,15 +161,15 @@ class Feed:
         """
         self.readers += 1
         group = self.readers % _GROUPS
-        self._wanted.set()
+        self._has_readers.set()
         try:
-            await self._awake.wait()
+            await self._following.wait()
             position, last = self._count, after if after is not None else self._cursor
             yield _EMPTY
             skip: set[str] = set()
             behind = after is not None
             while not self._closed:
-                fresh = self._fresh[group]
+                new_events = self._new_events[group]
                 oldest = self._count - len(self._ring)
                 if behind or position < oldest:
                     behind, position = False, max(position, oldest)
@@ -189,7 +189,7 @@ class Feed:
                 else:
                     try:
                         async with asyncio.timeout(keep_alive):
-                            await fresh.wait()
+                            await new_events.wait()
                     except TimeoutError:
                         yield _EMPTY
         finally:
@@ -224,7 +224,7 @@ def frame(cursor: str, event: Event) -> bytes:
         "thread": "" if event.thread == SYSTEM_THREAD else event.thread,
         "run": event.run,
         "request": event.call,
-        "at": moment(event.at).isoformat(),
+        "at": iso(event.at),
         "actor": event.actor,
     }
     text = json.dumps(data, separators=(",", ":"))

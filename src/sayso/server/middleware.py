@@ -1,4 +1,4 @@
-"""The ASGI middleware in front of every route: Host, Origin, body size, headers, access log.
+"""The ASGI middleware in front of every route: Host, Origin, CORS, body size, headers, access log.
 
 Another site's page can make a browser send requests here, but cannot choose their ``Origin`` or
 ``Sec-Fetch-Site``. A hostname rebound to this machine arrives with a ``Host`` that is not ours.
@@ -20,10 +20,10 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sayso.errors import NotAllowed
-from sayso.server import cors
 from sayso.server.monitoring import Metrics
 from sayso.server.responses import Malformed, Stopping, TooLarge, WrongHost, error_response
 from sayso.server.sessions import COOKIE
@@ -49,7 +49,7 @@ _HEADERS = (
 )
 _NO_STORE = (b"cache-control", b"no-store")
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
-#: Headers that decide who is calling and whom; sent twice, two parsers may read two answers.
+#: Headers that say who calls which server. Of two values, two parsers may each use another.
 _SENT_ONCE = ("host", "origin", "authorization")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _FOREIGN_PAGE = "sayso.foreign_page"
@@ -92,7 +92,7 @@ class SecurityMiddleware:
                 status = message["status"]
                 _add_headers(scope, message, request_id)
                 if origin is not None:
-                    message["headers"] += cors.response_headers(origin)
+                    message["headers"] += cors_headers(origin)
             await send(message)
 
         try:
@@ -100,7 +100,7 @@ class SecurityMiddleware:
                 self._check(scope, headers)
                 preflight = None
                 if scope["method"] == "OPTIONS" and origin is not None:
-                    preflight = cors.preflight_response(headers)
+                    preflight = preflight_response(headers)
                 app = preflight or self._app
                 await app(scope, _with_size_limit(scope, receive), send_with_headers)
             except (Malformed, WrongHost, TooLarge, NotAllowed) as error:
@@ -152,7 +152,7 @@ class SecurityMiddleware:
                     f"this server was reached over {scope['scheme']}, its page over {page!r:.100}: "
                     f"let the proxy send X-Forwarded-Proto, or start with --host-name {page:.100}"
                 )
-            raise NotAllowed(f"pages of {page!r:.100} may not write here: allow it with --origin")
+            raise NotAllowed(f"pages on {page!r:.100} may not write here: allow it with --origin")
         cookie = COOKIE in headers.get("cookie", "") and "authorization" not in headers
         if cookie and "origin" not in headers:
             raise NotAllowed(
@@ -227,7 +227,7 @@ def _foreign_page(headers: Headers, own: str) -> str | None:
 @lru_cache(maxsize=256)
 def _is_same_origin(origin: str, own: str) -> bool:
     try:
-        return cors.normalize_origin(origin) == cors.normalize_origin(own)
+        return normalize_origin(origin) == normalize_origin(own)
     except ValueError:
         return False
 
@@ -251,3 +251,59 @@ def _with_size_limit(scope: Scope, receive: Receive) -> Receive:
 
 def _too_large() -> TooLarge:
     return TooLarge(f"a body may have at most {MAX_BODY_BYTES:,} bytes: send less at once")
+
+
+# -- CORS: pages on other origins that ``--origin`` names
+#
+# Browsers ask with a preflight request before such a page may send a token or JSON, and hide every
+# response that does not name the page's origin. Cookies are never allowed: sessions are for our own
+# page.
+
+_EXPOSED = "Retry-After, X-Request-Id, X-Vercel-Ai-Ui-Message-Stream"
+_MAX_AGE = "600"
+
+
+def normalize_origins(origins: str | Iterable[str]) -> list[str]:
+    """Return origins as browsers send them. Raise ``ValueError`` if one is not an origin."""
+    given = [origins] if isinstance(origins, str) else origins
+    return [normalize_origin(origin) for origin in given]
+
+
+def normalize_origin(origin: str) -> str:
+    """Return an origin as browsers send it. Raise ``ValueError`` if it is not an origin."""
+    try:
+        parts = urlsplit(origin.strip().lower())
+        default_port = {"https": 443, "http": 80}[parts.scheme]
+        host, port = parts.hostname, parts.port
+    except (AttributeError, KeyError, ValueError):
+        host = port = None
+    if host is None or origin.count("/") > 2 + origin.endswith("/") or "*" in origin:
+        raise ValueError(
+            f"{origin!r:.80} is not an origin: write it as https://app.example.com, without a path "
+            "or wildcard"
+        )
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}" + (f":{port}" if port not in (None, default_port) else "")
+
+
+def cors_headers(origin: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers that let a page of this origin read a response."""
+    headers = {
+        "access-control-allow-origin": origin,
+        "access-control-expose-headers": _EXPOSED,
+        "vary": "Origin",
+    }
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def preflight_response(headers: Headers) -> Response | None:
+    """Return the response to a preflight request, or ``None`` if this is not one."""
+    if "access-control-request-method" not in headers:
+        return None
+    allowed = {
+        "access-control-allow-methods": "GET, POST, DELETE",
+        # Allow any header: the origin was named, and a header alone grants no access.
+        "access-control-allow-headers": headers.get("access-control-request-headers", ""),
+        "access-control-max-age": _MAX_AGE,
+    }
+    return Response(status_code=204, headers=allowed)

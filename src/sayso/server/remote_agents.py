@@ -28,6 +28,7 @@ from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
+from sayso.inbox.people import no_request
 from sayso.policy import Judging, tighten, tighten_by_agent
 from sayso.rows import Call, CallStatus, Run, Tool
 from sayso.server.schemas import (
@@ -43,6 +44,8 @@ from sayso.stores.nested_runs import expire, finish_after, finish_remote_run, re
 from sayso.stores.row_checks import request_in
 from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import (
+    SECOND,
+    SETTABLE_TERMS,
     Json,
     Micros,
     Option,
@@ -55,14 +58,9 @@ from sayso.types import (
 )
 from sayso.views import stored_question
 
-_TERM_FIELDS = (
-    *("allowed", "reviewers", "quorum", "requester_decides", "assurance"),
-    *("expires_in", "on_expiry", "valid_for", "effect", "effect_key", "on_duplicate"),
-)
 _TERMS_WITHOUT_ASKING = ("risk", "valid_for", "effect", "effect_key", "on_duplicate")
 #: The decisions that a request without a tool allows.
 _DECISIONS_WITHOUT_TOOL = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
-_MICROS = 1_000_000
 _WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 #: The lease of a claim whose owner string does not record one.
 _DEFAULT_LEASE = 60.0
@@ -144,7 +142,7 @@ def _row_key(name: str) -> str:
 def _own_name(owner: str, name: str, field: str) -> str:
     """Return the name of a run or thread in the store: below the name of the agent that owns it.
 
-    So no agent can take, or look for, a name of another agent, of a chat or of this server's code.
+    So no agent can use or probe the names of another agent, of a chat or of this server's code.
     """
     if name.startswith("@"):
         raise InvalidCall("names that begin with @ are reserved", field)
@@ -238,28 +236,25 @@ def _tool_spec(body: OpenBody) -> Tool:
     if not name.strip():
         raise InvalidCall("a tool needs a name", "tool")
     parameters = body.schema_ or {"type": "object"}
-    return schema.remote_tool(name, parameters, body.returns, _description(body))
-
-
-def _description(body: OpenBody) -> str:
-    return checked_words(body.description, "description")
+    description = checked_words(body.description, "description")
+    return schema.remote_tool(name, parameters, body.returns, description)
 
 
 async def _terms(
     service: Service, agent: str, body: OpenBody, kind: str, args: dict[str, Json], now: Micros
 ) -> Terms:
     """Return the policy's terms, tightened by the terms that the agent sent."""
-    given = {name: getattr(body, name) for name in _TERM_FIELDS}
+    given = {name: getattr(body, name, None) for name in SETTABLE_TERMS}
     if body.risk is not None:
         given["risk"] = Risk(body.risk.level, tuple(body.risk.reasons))
-    if body.tool is None:  # no rule is about texts and questions: anyone may decide
+    if body.tool is None:  # rules apply to tools only: anyone may decide these
         possible = _DECISIONS_WITHOUT_TOOL[kind]
         allowed = _sent_terms({"allowed": body.allowed}).get("allowed", possible)
         given["allowed"] = tuple(name for name in possible if name in allowed) or possible
         # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
         base = Terms(rule="agent", allowed=possible, effect=body.effect or "idempotent")
-        sent = _sent_terms(given)
-        return replace(tighten_by_agent(base, sent), description=_description(body))
+        terms = tighten_by_agent(base, _sent_terms(given))
+        return replace(terms, description=checked_words(body.description, "description"))
     sent = _sent_terms(given)
     said = await run_judging(
         service.gate.policy.judge(
@@ -290,8 +285,8 @@ def _sent_terms(given: Mapping[str, Any]) -> dict[str, Any]:
 async def wait_for_decision(service: Service, call: Call, seconds: float) -> Call:
     """Return the call once it is decided, or its current state after a timeout or on shutdown.
 
-    A call that is in doubt at the start is waited for too, until it is settled; one that becomes
-    in doubt meanwhile is returned at once.
+    If the call is in doubt at the start, this waits until it is settled. If it becomes in doubt
+    later, it is returned at once.
     """
     ends, doubted = time.monotonic() + seconds, call.status is CallStatus.IN_DOUBT
     with (
@@ -306,7 +301,7 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
                 return call
             due = [left]
             if call.status is CallStatus.ASKED and call.expires_at is not None:
-                due.append((call.expires_at - service.store.now()) / _MICROS + 0.001)
+                due.append((call.expires_at - service.store.now()) / SECOND + 0.001)
             await commits.wait(max(min(due), 0.001))
 
 
@@ -330,11 +325,11 @@ def get_call(service: Service, call_id: str) -> Call:
     """Return a call by id, or raise ``NotFound``."""
     call = service.store.call(call_id)
     if call is None:
-        raise NotFound(f"no request {call_id!r:.80}: see `sayso inbox`")
+        raise no_request(call_id)
     return call
 
 
-def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Plan:
+def _claim_plan(service: Service, call: Call, body: ClaimBody) -> Plan:
     """Return the call as its agent sees it now; omitted fields count as unchanged."""
     facts = codec.loads(call.binds)
     bound = call.binds if body.binds is None else remote_binds(facts["body"], body.binds)
@@ -354,7 +349,7 @@ def _claim_plan(service: Service, call: Call, agent: str, body: ClaimBody) -> Pl
         key=call.key,
         kind=call.kind,
         args=call.args,
-        agent=agent,
+        agent=call.agent,
         terms=terms,
         tool_name=call.tool,
         binds=lambda: bound,
@@ -369,14 +364,14 @@ async def claim(service: Service, call: Call, agent: str, body: ClaimBody) -> Ca
         raise Conflict(f"{call.id} cannot be claimed: it is {call.status}")
     if body.tool_digest not in (None, call.tool_digest):
         raise NotAllowed(
-            f"{call.id} cannot be claimed: the tool changed since the request was opened; open "
-            "the call again with a new key"
+            f"{call.id} cannot be claimed: the tool has changed since the request was opened; "
+            "open the call again with a new key"
         )
     lease = float(body.lease)
     owner = f"remote:{agent}:{call.id}:{lease:g}"
     backend, driver = service.gate.backend, service.gate.driver
     entry = RunScope(driver, call.run, call.requester, thread=call.thread, owner=owner)
-    plan = _claim_plan(service, call, call.agent, body)
+    plan = _claim_plan(service, call, body)
     cleared = await backend.clear(plan, call)
     if not isinstance(cleared, Cleared):
         again = f"reviewers were asked again, under the rule {cleared.terms.rule!r}"
@@ -397,7 +392,7 @@ async def release(service: Service, call: Call, caller: str) -> Call:
     backend = service.gate.backend
     if call.status is not CallStatus.READY:
         return call
-    plan = _claim_plan(service, call, call.agent, ClaimBody.model_validate({}))
+    plan = _claim_plan(service, call, ClaimBody.model_validate({}))
     return await backend.release_cleared(await backend.clear(plan, call), caller)
 
 
@@ -417,7 +412,7 @@ def renew(service: Service, call: Call, token: int) -> bool:
     run = service.store.run(call.run)
     lease = _lease_of(None if run is None else run.owner, call.id)
     (ours,) = service.store.transact(
-        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * _MICROS))
+        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * SECOND))
     )
     return bool(ours)
 
@@ -467,7 +462,7 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
         agent = ours.get(call.agent)
         if agent is not None:
             return judge_edit(agent, call, args)
-        if not call.tool or not is_remote_call(call):
+        if not call.tool or not is_remote(call.binds):
             return call.terms
         return run_judging_sync(judge_remote(gate, call, args))
 
@@ -491,8 +486,3 @@ def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
 def remote_binds(body: str, facts: Mapping[str, Json]) -> str:
     """Return what a remote request is bound to: the hash of its body, and the agent's facts."""
     return codec.canonical({"body": body, **({"facts": dict(facts)} if facts else {})}).decode()
-
-
-def is_remote_call(call: Call) -> bool:
-    """Return whether a remote agent opened this call."""
-    return is_remote(call.binds)

@@ -1,7 +1,7 @@
 """Requests as JSON: one request for one reader, and pages of requests for the inbox.
 
-A view has the fields of ``Request`` beside ``shown``, where every string went through
-``sayso.text`` and is inert. Pages display ``shown``; the raw arguments fill an edit form.
+A view has the fields of ``Request`` and ``shown``, where every string went through ``sayso.text``
+and is inert. Pages display ``shown``; the raw arguments fill an edit form.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from sayso.rows import Call
 from sayso.server.responses import to_json
 from sayso.stores.base import RequestGroup, Store
 from sayso.stores.listing import is_for, short
-from sayso.types import ASSURANCE, Json, Request, Reviewer, moment, plain_name
+from sayso.types import ASSURANCE, DECISIONS, Json, Request, Reviewer, iso, plain_name
 from sayso.views import request_json
 
 _MAX_SUMMARY = 160
 #: The fields that the tool's schema applies to when they are redacted.
 _SCHEMA_FIELDS = ("args", "original", "preview", "title", "description", "note")
-_DECISIONS = {"approve", "edit", "reject", "respond"}
 
 
 # -- one request
@@ -179,7 +178,7 @@ def possible_decisions(request: Request, by: Reviewer) -> tuple[list[str], str]:
         return [], f"it needs a decision with assurance {request.assurance}"
     if any(vote.by == by.name for vote in request.votes):
         return [name for name in request.allowed if name == "reject"], "you already voted"
-    return [name for name in request.allowed if name in _DECISIONS], ""
+    return [name for name in request.allowed if name in DECISIONS], ""
 
 
 # -- pages of requests
@@ -227,7 +226,7 @@ class RequestListCache:
                 if may_see(by, call) and is_for(viewer, call):
                     entry = self._entry(call)
                     if found and len(entry.json) > room:
-                        following, limit = filters["after"], len(found)  # goes on the next page
+                        following, limit = filters["after"], len(found)  # it goes on the next page
                         break
                     found.append(entry)
                     room -= len(entry.json)
@@ -296,6 +295,6 @@ def _group_view(group: RequestGroup) -> dict[str, Json]:
         "tool": group.tool or None,
         "risk": group.risk,
         "count": group.count,
-        "expires_at": None if group.expires is None else moment(group.expires).isoformat(),
-        "oldest_at": moment(group.created).isoformat(),
+        "expires_at": iso(group.expires),
+        "oldest_at": iso(group.created),
     }

@@ -104,14 +104,12 @@ def error_body(error: SaysoError) -> dict[str, Json]:
     """Return the JSON body of an error."""
     # The message and the decision may quote what a reviewer wrote, so redact both.
     body: dict[str, Json] = {"error": type(error).__name__, "message": redact(str(error)).value}
-    field = getattr(error, "path", "")
-    if field:
-        body["field"] = field
-    request = getattr(error, "request", None)
-    if request is not None:
-        body["request"] = request.id
-        if request.decision is not None:
-            body["decision"] = redact(decision_json(request.decision)).value
+    if isinstance(error, errors.InvalidCall | errors.InvalidDecision) and error.path:
+        body["field"] = error.path
+    if error.request is not None:
+        body["request"] = error.request.id
+        if error.request.decision is not None:
+            body["decision"] = redact(decision_json(error.request.decision)).value
     return body
 
 
@@ -124,9 +122,8 @@ def _error_headers(error: SaysoError) -> dict[str, str]:
     headers = {}
     if error_status(error) == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    wait = getattr(error, "wait", None)
-    if wait is not None:
-        headers["Retry-After"] = str(max(1, round(wait)))
+    if isinstance(error, errors.TooMany) and error.wait is not None:
+        headers["Retry-After"] = str(max(1, round(error.wait)))
     return headers
 
 

@@ -29,6 +29,7 @@ from sayso.types import (
     RequestKind,
     RequestStatus,
     RiskLevel,
+    VerdictName,
 )
 
 T = TypeVar("T")
@@ -157,7 +158,7 @@ class DecisionBody(Body):
         extra="forbid",
         json_schema_extra=_one_of_each_type,
     )
-    type: Literal["approve", "edit", "reject", "respond"]
+    type: DecisionType
     args: dict[str, Any] | None = Field(None, description="for an edit: the complete arguments")
     message: str | None = Field(None, description="the reason; the agent reads it")
     value: Any = Field(None, description="the answer, or the result to use instead of running it")
@@ -221,7 +222,7 @@ class QuestionBody(Body):
 class RiskBody(Body):
     """The agent's own estimate of the risk. It can only raise what the policy says."""
 
-    level: Literal["low", "medium", "high", "critical"]
+    level: RiskLevel
     reasons: list[str] = []
 
 
@@ -291,8 +292,8 @@ class OpenBody(Body):
     requester: str = Field(
         "",
         max_length=200,
-        description="for whom the agent asks: recorded as its claim. It may exclude this person "
-        "from deciding, and never lets anyone decide",
+        description="the person that the agent says it asks for. This may exclude them from "
+        "deciding, and never allows anyone to decide",
     )
     description: str = ""
     title: str = Field(
@@ -343,13 +344,13 @@ class OpenBody(Body):
 
 
 class CallerBody(Body):
-    """Who waits for a request, as `caller` named it when it was opened."""
+    """The `caller` that the request was opened with."""
 
     caller: Caller
 
 
 class ReportBody(CallerBody):
-    """What an agent says about a released call after it ran."""
+    """An agent's report of what a released call did."""
 
     agent: str | None = Field(
         None, max_length=200, description="the agent's name, on a server without authentication"
@@ -664,7 +665,7 @@ class RunPage(Page[RunView]):
 
 
 class EventView(View):
-    """An event of the record. Names are empty if it is not for you."""
+    """An event of the audit log. Names are empty if it is not for you."""
 
     cursor: str
     thread: str
@@ -685,7 +686,7 @@ class EventPage(Page[EventView]):
 
 
 class VerificationView(View):
-    """What verifying the record found."""
+    """What verifying the audit log found."""
 
     ok: bool
     events: int
@@ -744,7 +745,7 @@ class CheckView(View):
     errors: list[FieldError]
     shown: Lines
     diff: list[Change]
-    verdict: Literal["allow", "ask", "deny"] | None = None
+    verdict: VerdictName | None = None
     risk: RiskView | None = None
     quorum: int | None = None
     rule: str | None = None

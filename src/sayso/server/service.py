@@ -44,11 +44,11 @@ class Limits:
     #: Tokens left in each principal's bucket, and when they were counted.
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: How many requests each agent may still open before the store is asked again.
-    _room: dict[str, int] = field(default_factory=dict)
+    _remaining: dict[str, int] = field(default_factory=dict)
     #: The open streams of each person.
     _streams: Counter[str] = field(default_factory=Counter)
 
-    def take(self, name: str) -> None:
+    def count_write(self, name: str) -> None:
         """Count one write by a principal. Raise ``TooMany`` if its bucket is empty."""
         now = time.monotonic()
         left, at = self._buckets.get(name, (float(self.burst), now))
@@ -56,7 +56,7 @@ class Limits:
         if left < 1:
             wait = (1 - left) * 60 / self.per_minute
             soon = "a second" if wait <= 1 else f"{math.ceil(wait)} seconds"
-            raise TooMany(f"{name} sends too many writes: retry in {soon}", wait)
+            raise TooMany(f"too many writes by {name}: retry in {soon}", wait)
         if len(self._buckets) >= _MAX_NAMES and name not in self._buckets:
             self._buckets.pop(next(iter(self._buckets)))
         self._buckets[name] = (left - 1, now)
@@ -81,21 +81,21 @@ class Limits:
         """Count one more open request of an agent. Raise ``TooMany`` if it has too many.
 
         ``count(most)`` returns how many are open in the store, up to ``most``. It is called only
-        when the room that it last reported is used up: decisions made since can only add room.
+        when the number that was left then is used up: decisions made since can only add to it.
         """
         most = self.open_requests
-        room = self._room.get(agent, 0)
-        if room < 1:
-            room = most - count(most)
-        if room < 1:
+        remaining = self._remaining.get(agent, 0)
+        if remaining < 1:
+            remaining = most - count(most)
+        if remaining < 1:
             raise TooMany(
                 f"{agent} has {most:,} open requests, which is the limit: wait until some are "
                 "decided",
                 30.0,
             )
-        if len(self._room) >= _MAX_NAMES and agent not in self._room:
-            self._room.pop(next(iter(self._room)))
-        self._room[agent] = room - 1
+        if len(self._remaining) >= _MAX_NAMES and agent not in self._remaining:
+            self._remaining.pop(next(iter(self._remaining)))
+        self._remaining[agent] = remaining - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Service:
         if not self.agents:
             raise NotFound("this server has no agents: start it with one, as module:agent")
         if found is None:
-            raise NotFound(f"no agent {name!r} here; there is: {', '.join(self.agents)}")
+            raise NotFound(f"no agent {name!r} here; this server has {', '.join(self.agents)}")
         return found
 
 

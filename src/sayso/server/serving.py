@@ -24,7 +24,7 @@ from fastapi import FastAPI
 
 from sayso import codec
 from sayso.agent.events import cancel_streams
-from sayso.errors import InvalidCall, SaysoError
+from sayso.errors import SaysoError
 from sayso.server.connections import limited_protocol
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.service import Service
@@ -136,14 +136,6 @@ class _Server(uvicorn.Server):
 
 
 # -- a worker's metrics
-
-
-def parse_address(given: str) -> tuple[str, int]:
-    """Parse ``port`` or ``address:port``; the address defaults to loopback."""
-    host, _, port = given.rpartition(":")
-    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise InvalidCall(f"{given!r:.60} is not an address: write 9321, or 0.0.0.0:9321")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 @contextmanager

@@ -14,14 +14,13 @@ from sayso.errors import Conflict, NotAllowed, Unauthenticated
 from sayso.inbox.people import LINK, SESSION, genuine_principal, proven, token_hash
 from sayso.rows import Principal
 from sayso.stores.base import Store
-from sayso.types import Micros, Reviewer
+from sayso.types import SECOND, Micros, Reviewer
 
 COOKIE = "sayso_session"
 #: Browsers take a cookie of this name only from our own host, over TLS, and for every path.
 SECURE_COOKIE = f"__Host-{COOKIE}"
 LINK_SECONDS = 600
 SESSION_SECONDS = 12 * 3600
-_MICROS = 1_000_000
 
 
 def cookie_name(scheme: str) -> str:
@@ -31,7 +30,7 @@ def cookie_name(scheme: str) -> str:
 
 def new_link(store: Store, person: str, *, role: str = "admin") -> str:
     """Create and return a secret that signs this person in once, within ten minutes."""
-    ends = store.now() + LINK_SECONDS * _MICROS
+    ends = store.now() + LINK_SECONDS * SECOND
     return _add_principal(store, LINK + secrets.token_hex(6), person, role, (), ends)
 
 
@@ -61,7 +60,7 @@ def sign_in(store: Store, secret: str, *, present: str = "", switch: bool = Fals
     is_link = source.id.startswith(LINK)
     # The id of a link's session follows from the link, so that a second one conflicts.
     session_id = SESSION + (source.id if is_link else f"{source.id}.{secrets.token_hex(6)}")
-    ends = store.now() + SESSION_SECONDS * _MICROS
+    ends = store.now() + SESSION_SECONDS * SECOND
     if source.ends is not None and not is_link:
         ends = min(ends, source.ends)
     try:

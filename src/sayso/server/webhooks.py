@@ -43,12 +43,11 @@ from sayso.server.request_views import inert
 from sayso.stores.base import Cursor, Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import CommitWaiter, to_thread
-from sayso.types import Json, Micros, moment
+from sayso.types import SECOND, Json, Micros, iso
 from sayso.views import is_request
 
 log = logging.getLogger("sayso.webhooks")
 
-_MICROS = 1_000_000
 _PAGE = 200
 _POLL = 30.0
 #: Seconds between two tries at most: of a message that was set aside, and of an endpoint that
@@ -248,13 +247,13 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
         "reviewers": list(call.terms.reviewers),
         "quorum": call.terms.quorum,
         "risk": {"level": call.terms.risk.level, "reasons": list(call.terms.risk.reasons)},
-        "created_at": moment(call.created).isoformat(),
-        "expires_at": None if call.expires_at is None else moment(call.expires_at).isoformat(),
+        "created_at": iso(call.created),
+        "expires_at": iso(call.expires_at),
         "by": None if kind == "request.opened" else event.actor,
         "decision": _decision(event) if kind == "request.decided" else None,
         "link": f"{endpoint.page.rstrip('/')}/inbox/{call.id}",
     }
-    whole = {"type": kind, "timestamp": moment(event.at).isoformat(), "data": data}
+    whole = {"type": kind, "timestamp": iso(event.at), "data": data}
     # Agents choose names, runs and reasons, which may contain secrets.
     body = codec.dumps(inert(redact(whole).value))
     id = codec.sha256(f"{event.thread}/{event.seq}/{event.hash}".encode())[:32]
@@ -286,7 +285,7 @@ def _decision(event: Event) -> dict[str, Json]:
     return {
         "type": body["decision"],
         "by": event.actor,
-        "at": moment(event.at).isoformat(),
+        "at": iso(event.at),
         "channel": body["channel"],
         "assurance": body["assurance"],
         "message": body["message"],
@@ -512,33 +511,33 @@ class EndpointReader:
             return _POLL, False
 
     async def _step(self) -> tuple[float, bool]:
-        """Deliver a message if one is due. Return how long to wait, and whether news end it."""
+        """Deliver a message if one is due. Return how long to wait, and if a commit ends it."""
         store, endpoint = self._store, self._endpoint
         raw = await to_thread(store.cursor, endpoint.name)
         cursor, now = read_cursor(raw), store.now()
         if cursor.due > now:  # paused after a failure, or another server is delivering
-            return min((cursor.due - now) / _MICROS, _POLL), False
+            return min((cursor.due - now) / SECOND, _POLL), False
         refused = min(cursor.first_of_each(), key=lambda each: each.due, default=None)
         again = refused if refused is not None and refused.due <= now else None
         found = await to_thread(self._next, raw, cursor)
         if found and cursor.holds_up(found.message.request) and len(cursor.aside) >= _MAX_ASIDE:
             found = None
         self._retried = again is not None and (found is None or not self._retried)
-        held = now + round((2 * endpoint.timeout + _LEASE_MARGIN) * _MICROS)
+        held = now + round((2 * endpoint.timeout + _LEASE_MARGIN) * SECOND)
         taken = cursor._replace(due=held).to_json()
         if again is not None and self._retried:
             deliver = partial(self._retry, again)
         elif found is not None:
             deliver = partial(self._advance, found)
         else:
-            pause = _POLL if refused is None else min((refused.due - now) / _MICROS, _POLL)
+            pause = _POLL if refused is None else min((refused.due - now) / SECOND, _POLL)
             return pause, True
         if await to_thread(self._move, raw, taken):
             after = cursor
             try:
                 after = await deliver(cursor)
             finally:
-                # If cancelled too, so that the next server need not wait for the lease.
+                # Even if cancelled, so that the next server need not wait for the lease.
                 moving = asyncio.ensure_future(to_thread(self._move, taken, after.to_json()))
                 await asyncio.shield(moving)
         return 0.0, False
@@ -636,13 +635,13 @@ class EndpointReader:
         return None
 
     def _is_dead(self, message: Message, tries: int) -> bool:
-        age = (self._store.now() - message.at) / _MICROS
+        age = (self._store.now() - message.at) / SECOND
         return tries >= _MIN_TRIES and age > self._endpoint.keep_trying
 
     def _due(self, tries: int, longest: float) -> Micros:
         """Return when to try again after so many tries."""
         pause = min(self._endpoint.pause * 2.0 ** min(tries - 1, 20), longest)
-        return self._store.now() + round(pause * random.uniform(0.8, 1.2) * _MICROS)
+        return self._store.now() + round(pause * random.uniform(0.8, 1.2) * SECOND)
 
     def _give_up(self, message: Message, tries: int, reason: str) -> None:
         """Record in the audit log that a message was given up."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from sayso.types import Micros
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from sayso.types import SECOND, Micros, micros_of
 
 
 class FakeClock:
@@ -26,7 +24,7 @@ class FakeClock:
         if seconds < 0:
             raise ValueError("advance() only moves forward: use set() to move the clock back")
         with self._lock:
-            self._now += round(seconds * 1_000_000)
+            self._now += round(seconds * SECOND)
             return self._now
 
     def set(self, at: Micros | datetime) -> Micros:
@@ -40,5 +38,5 @@ def _micros(at: Micros | datetime) -> Micros:
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise ValueError("pass a datetime with a time zone: datetime(2026, 1, 1, tzinfo=UTC)")
-        return (at - _EPOCH) // timedelta(microseconds=1)
+        return micros_of(at)
     return at

@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso import codec, text
-from sayso.inbox.people import WORDS_FOR_OTHERS, asks, may_see, words_for_others
+from sayso.inbox.people import HIDDEN_TEXT, has_visible_request, hidden_turns, may_see
 from sayso.redaction import redact
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
-from sayso.types import Json, Reviewer, ToolCall, Verdict, moment
+from sayso.types import Json, Reviewer, ToolCall, Verdict, iso, moment
 from sayso.views import content_of, decision_made, is_request, public_status
 
 if TYPE_CHECKING:
@@ -326,9 +326,9 @@ def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
     """
     if guest is None:
         return [reply.text for reply in replies]
-    withheld = words_for_others(guest, map(_calls_of, replies))
+    withheld = hidden_turns(guest, map(_calls_of, replies))
     return [
-        WORDS_FOR_OTHERS if others and reply.text else str(redact(reply.text).value)
+        HIDDEN_TEXT if others and reply.text else str(redact(reply.text).value)
         for reply, others in zip(replies, withheld, strict=True)
     ]
 
@@ -338,8 +338,8 @@ def asked_words(exchange: Exchange, guest: Reviewer | None) -> str:
     if guest is None:
         return exchange.words
     calls = [call for reply in exchange.replies for call in _calls_of(reply)]
-    others = any(not may_see(guest, call) for call in calls) and not asks(guest, calls)
-    return WORDS_FOR_OTHERS if others else exchange.words
+    hides = any(not may_see(guest, call) for call in calls)
+    return HIDDEN_TEXT if hides and not has_visible_request(guest, calls) else exchange.words
 
 
 def _calls_of(reply: Reply) -> list[Call]:
@@ -472,7 +472,7 @@ def card_of(call: Call, approval: str) -> Json:
         "reviewers": list(terms.reviewers),
         "quorum": terms.quorum,
         "votes": [vote.by for vote in call.votes],
-        "expiresAt": None if ends is None else moment(ends).isoformat(),
+        "expiresAt": iso(ends),
         "question": args if call.kind == "question" else None,
         "preview": codec.loads(call.preview) if call.preview else None,
         "original": None if call.original is None else codec.loads(call.original),

@@ -28,7 +28,7 @@ from sayso.server.service import Service, service_of
 from sayso.stores.row_checks import if_readable
 from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.types import Json, moment
+from sayso.types import Json, iso
 
 #: A path parameter on some routes and a query parameter on others.
 AgentName = Annotated[
@@ -212,7 +212,7 @@ def _own_chats(service: Service, who: Identity) -> list[dict[str, Json]]:
                 "id": thread.id,
                 "agent": run.agent,
                 "title": inline(str(title))[:80],
-                "updated_at": moment(run.created).isoformat(),
+                "updated_at": iso(run.created),
                 "status": str(run.status),
             }
         )

@@ -87,4 +87,4 @@ def _filter_for(who: Identity) -> Callable[[Item], bool]:
     if who.role == "admin":
         return lambda item: True
     names = names_of(who.reviewer)
-    return lambda item: item.audience.holds(names)
+    return lambda item: item.audience.includes(names)

@@ -64,11 +64,10 @@ from sayso.types import (
     Edit,
     Grant,
     Json,
-    Micros,
     Reject,
     Respond,
     Reviewer,
-    moment,
+    iso,
 )
 from sayso.types import Request as SaysoRequest
 
@@ -290,7 +289,7 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
 
 async def _with_winner(service: Service, request_id: str, error: SaysoError) -> SaysoError:
     """Attach the request, with the decision that won, to a conflict."""
-    error.request = await service.inbox.get(request_id)  # type: ignore[attr-defined]
+    error.request = await service.inbox.get(request_id)
     return error
 
 
@@ -381,11 +380,8 @@ def _check_edit(
     return body
 
 
-class _Absent:
-    """Stands for a key that one side does not have."""
-
-
-_ABSENT = _Absent()
+#: Stands for a key that one side does not have.
+_ABSENT = object()
 
 
 def _diff(before: Json, after: Json, path: str = "") -> list[dict[str, Json]]:
@@ -462,7 +458,7 @@ async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -
     if who.role == "admin":
         return list(found)
     names = names_of(who.reviewer)
-    return [grant for grant in found if grant_audience(grant.scope, grant.by).holds(names)]
+    return [grant for grant in found if grant_audience(grant.scope, grant.by).includes(names)]
 
 
 def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
@@ -474,13 +470,9 @@ def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
         "scope": scope,
         "shown_scope": text.lines(inert(scope)) if scope else ["any arguments"],
         "by": text.inline(grant.by),
-        "created_at": _iso(grant.created),
-        "ends_at": _iso(grant.ends),
+        "created_at": iso(grant.created),
+        "ends_at": iso(grant.ends),
         "uses_left": grant.uses_left,
-        "revoked_at": _iso(grant.revoked),
+        "revoked_at": iso(grant.revoked),
         "live": grant.live(store.now()),
     }
-
-
-def _iso(at: Micros | None) -> str | None:
-    return None if at is None else moment(at).isoformat()

@@ -33,7 +33,8 @@ async def _request_filters(
     ] = None,
     q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
     expires_within: Annotated[
-        int | None, Query(ge=1, le=10**9, description="only what expires within so many seconds")
+        int | None,
+        Query(ge=1, le=10**9, description="only requests that expire within this many seconds"),
     ] = None,
 ) -> dict[str, Any]:
     named = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run}

@@ -1,7 +1,7 @@
 """The API of agents on other machines: open, wait, claim, renew, report.
 
-A coding agent with a hook runs its calls itself: it opens and waits likewise, then it takes the
-answer (release), or says that it will ask again (defer).
+A coding agent with a hook runs its calls itself. It opens a request and waits in the same way, then
+takes the answer (release) or announces that it will ask again (defer).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 
 from sayso import codec
-from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound
-from sayso.inbox.people import may_see
+from sayso.engine.effects import is_remote
+from sayso.errors import Conflict, InvalidCall, NotAllowed
 from sayso.rows import Call
 from sayso.server import remote_agents
-from sayso.server.auth import CurrentAgent, Identity
+from sayso.server.auth import CurrentAgent, Identity, check_visible
 from sayso.server.openapi import errors
 from sayso.server.request_views import request_view
 from sayso.server.responses import JsonResponse
@@ -55,7 +55,9 @@ async def open_request(
     body: Annotated[OpenBody, json_body(OpenBody)],
     idempotency_key: Annotated[
         str | None,
-        Header(max_length=200, description="identifies the call: sent again, it finds the same"),
+        Header(
+            max_length=200, description="identifies the call: sent again, returns the same request"
+        ),
     ] = None,
 ) -> JsonResponse:
     """Ask people about a tool call, a question or a text. 200 if this key opened it before."""
@@ -84,7 +86,8 @@ async def wait_for_decision(
     A call in doubt is waited for as well, until a person or a late result settles it.
     """
     service = service_of(request)
-    call = await _visible_call(service, request_id, who.reviewer)
+    call = await to_thread(remote_agents.get_call, service, request_id)
+    check_visible(who, call)
     call = await remote_agents.wait_for_decision(service, call, timeout)
     return JsonResponse(_view(service, call, who.reviewer))
 
@@ -106,7 +109,7 @@ async def claim_request(
     After this, report a result before the lease lapses, or the call is in doubt.
     """
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     call = await remote_agents.claim(service, call, who.name, body)
     return JsonResponse(
         {
@@ -135,17 +138,17 @@ async def release_request(
 ) -> JsonResponse:
     """Release an approved call: if `execution.status` is `released`, run it with `args`.
 
-    It is over here then: no result is owed. Any other request is returned as it is.
+    The server expects no result for it. Any other request is returned unchanged.
     """
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     call = await remote_agents.release(service, call, body.caller)
     return JsonResponse(_view(service, call, who.reviewer))
 
 
 @router.post(
     "/{request_id}/defer",
-    summary="Say that the agent will ask again",
+    summary="Announce that the agent will ask again",
     response_model=RequestView,
     responses=_ERRORS,
 )
@@ -155,9 +158,9 @@ async def defer_request(
     request_id: RequestId,
     body: Annotated[CallerBody, json_body(CallerBody)],
 ) -> JsonResponse:
-    """Let the same call, opened again, find this request. A decided one is returned as it is."""
+    """Keep this request for the same call, opened again. A decided one is returned unchanged."""
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     call = await service.gate.backend.defer(call, body.caller)
     return JsonResponse(_view(service, call, who.reviewer))
 
@@ -193,7 +196,7 @@ async def renew_claim(
 ) -> JsonResponse:
     """Extend a claim by the lease it asked for. `ours` says whether the claim is still valid."""
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     return JsonResponse({"ours": await to_thread(remote_agents.renew, service, call, body.token)})
 
 
@@ -211,7 +214,7 @@ async def report_result(
 ) -> JsonResponse:
     """Record the outcome of a claimed call. Sending the same outcome again returns it."""
     service = service_of(request)
-    call = await _remote_call(service, request_id, who.reviewer)
+    call = await _remote_call(service, request_id, who)
     done = await remote_agents.report(service, call, body)
     return JsonResponse(_view(service, done, who.reviewer))
 
@@ -228,16 +231,10 @@ def _view(service: Service, call: Call, by: Reviewer) -> dict[str, object]:
     return request_view(request_in(service.store, call), by)
 
 
-async def _visible_call(service: Service, call_id: str, by: Reviewer) -> Call:
-    call = await to_thread(remote_agents.get_call, service, call_id)
-    if not may_see(by, call):
-        raise NotFound(f"no request {call_id!r:.80}: it does not exist, or is not yours")
-    return call
-
-
-async def _remote_call(service: Service, call_id: str, by: Reviewer) -> Call:
+async def _remote_call(service: Service, call_id: str, who: Identity) -> Call:
     """Return a call that was opened over HTTP; any other runs where its agent is."""
-    call = await _visible_call(service, call_id, by)
-    if not remote_agents.is_remote_call(call):
+    call = await to_thread(remote_agents.get_call, service, call_id)
+    check_visible(who, call)
+    if not is_remote(call.binds):
         raise Conflict(f"{call.id} was not opened over HTTP: the agent that asked runs it itself")
     return call

@@ -23,7 +23,7 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.types import Json, Reviewer, moment
+from sayso.types import Json, Reviewer, iso
 from sayso.views import is_request
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _visible_runs(
 
 
 def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
-    return by.role == "admin" or audience_of_run(store, run).holds(names_of(by))
+    return by.role == "admin" or audience_of_run(store, run).includes(names_of(by))
 
 
 @router.get(
@@ -155,7 +155,7 @@ def _audit_views(
     audiences, names = EventAudiences(service.store), names_of(by)
     subjects: dict[str, tuple[bool, str | None]] = {}
     for cursor, event in found:
-        if by.role != "admin" and not audiences.of(event).holds(names):
+        if by.role != "admin" and not audiences.of(event).includes(names):
             yield {"cursor": cursor, "seq": event.seq, "hash": event.hash, **_unnamed(event)}
             continue
         subject = subject_of(event)
@@ -177,7 +177,7 @@ def _audit_views(
 def _unnamed(event: Event) -> dict[str, Json]:
     """Return an event for a reader outside its audience: that it happened, and when."""
     hidden = dict.fromkeys(("thread", "digest", "actor", "run"), "")
-    at = moment(event.at).isoformat()
+    at = iso(event.at)
     return {
         **hidden,
         **{"at": at, "type": event.type, "request": event.call, "body": None, "tool": None},
@@ -222,4 +222,4 @@ def _problem_view(problem: Problem, by: Reviewer) -> str:
     """Return what is wrong; without names for people who may not see everything."""
     if by.role == "admin":
         return inline(str(problem))
-    return f"row {problem.pos} of the record is wrong: an admin sees which one it is"
+    return f"row {problem.pos} of the audit log is invalid; ask an admin for details"

@@ -23,7 +23,7 @@ from sayso.stores.base import DecisionTime, Store, Tally, Viewer
 from sayso.stores.listing import APPROVING, DECIDED, took_width
 from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.types import Json, Micros, Reviewer, moment
+from sayso.types import SECOND, Json, Micros, Reviewer, iso, micros_of, moment
 
 router = APIRouter(prefix="/api", tags=["record"])
 
@@ -70,7 +70,7 @@ def stats(store: Store, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str
     today = moment(now).astimezone(zone).date()
     names = [f"{today - timedelta(days=back)}" for back in range(days - 1, -1, -1)]
     starts = [datetime.fromisoformat(name).replace(tzinfo=zone) for name in names]
-    begins = [round(start.timestamp() * 1_000_000) for start in starts]
+    begins = [micros_of(start) for start in starts]
     viewer = viewer_of(by)
     found = store.tallies(viewer, begins)
     totals: Counter[str] = Counter()
@@ -114,12 +114,12 @@ def _percentile(steps: Counter[int], share: float) -> float | None:
 
 def _open(store: Store, viewer: Viewer, now: Micros) -> dict[str, Json]:
     ages = [seconds for seconds, _ in _AGES]
-    found = store.open_ages(viewer, [now - age * 1_000_000 for age in reversed(ages)])
+    found = store.open_ages(viewer, [now - age * SECOND for age in reversed(ages)])
     counts = [*reversed(found.newer), found.total - sum(found.newer)]
     labels = [*(label for _, label in _AGES), "> 1 day"]
     return {
         "count": found.total,
-        "oldest_at": None if found.oldest is None else moment(found.oldest).isoformat(),
+        "oldest_at": iso(found.oldest),
         "by_age": [
             {"label": label, "count": count} for label, count in zip(labels, counts, strict=True)
         ],

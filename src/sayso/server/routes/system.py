@@ -46,8 +46,8 @@ async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBo
     """Exchange the secret of a one-time link, or a token, for a session cookie."""
     service = service_of(request)
     if (page := foreign_page(request.scope)) is not None:
-        raise NotAllowed(f"pages of {page!r:.100} cannot sign anyone in: use the server's own page")
-    service.limits.take(f"login from {request.client.host if request.client else '?'}")
+        raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
+    service.limits.count_write(f"login from {request.client.host if request.client else '?'}")
     name = sessions.cookie_name(request.url.scheme)
     secret = await to_thread(
         sessions.sign_in,
