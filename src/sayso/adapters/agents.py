@@ -55,6 +55,20 @@ class LoggedAgent(FrameworkAgent, Generic[L]):
         opened: L = log
         return opened
 
+    async def go_on(self, thread: str) -> Any:
+        """Return the stored answer, if only the end of the run is missing; otherwise continue the
+        turn."""
+        log = await self.open_log(thread)
+        if log.answer is not None:
+            return await self.load_output(thread, log.answer["output"])
+        return await self.continue_turn(log)
+
+    async def continue_turn(self, log: L) -> Any:
+        """Continue the framework from what the log holds. Return its output, or raise ``Paused``.
+
+        The adapter implements this, or ``go_on`` if its framework keeps the conversation itself."""
+        raise NotImplementedError
+
     def dump_output(self, output: Any) -> Json:
         return OutputTypes.dump(output)
 

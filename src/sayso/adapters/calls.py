@@ -35,7 +35,7 @@ def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:
     async def run(_: dict[str, Json]) -> bool:
         return True
 
-    tool = FrameworkTool(name=name, needs_approval=True, possible=("approve", "reject"))
+    tool = FrameworkTool(name=name, needs_approval=True, decisions=("approve", "reject"))
     return FrameworkCall(id=id, tool=tool, args=args, run=run)
 
 

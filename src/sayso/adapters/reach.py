@@ -180,6 +180,12 @@ class Walk:
             return value.__func__, value.__self__
         return self.held_by(value)
 
+    def held(self, function: Any, name: str) -> Iterator[Held]:
+        """Yield all targets that a function can reach, for an adapter that replaces none of
+        them. ``name`` is for those in variables, where the variable's name is unknown."""
+        yield from self._found(function, name, "a variable")
+        yield from self.out_of_reach(function)
+
     def out_of_reach(self, value: Any) -> Iterator[Held]:
         """Yield the targets that the functions and objects inside a value find elsewhere, also
         through the user's functions that they call."""

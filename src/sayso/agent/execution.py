@@ -164,7 +164,7 @@ class Execution:
             except SubAgentBroke as broke:
                 self._waits = True
                 self._errors.append(broke.error)
-                raise Paused(row.run, ()) from broke
+                raise Paused(row.run) from broke
             finally:
                 # Keep the lease while others run, and for the next reply if nothing waits.
                 self._left -= 1

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, Unpack, ove
 
 from sayso import codec, rows
 from sayso.agent.models.base import ToolSpec
-from sayso.errors import InvalidCall
 from sayso.gate import Gate
 from sayso.gate.guard import tool_of
 from sayso.gate.options import (
@@ -185,9 +184,7 @@ class Tool:
 
     def read(self, arguments: str) -> str:
         """Return the model's arguments as canonical text. Raises ``InvalidCall``."""
-        values = codec.parse(arguments or "{}")
-        if not isinstance(values, dict):
-            raise InvalidCall("the arguments must be a JSON object")
+        values = codec.parse_arguments(arguments or "{}")
         return self.signature.intake_json(values, strict=self.strict).decode()
 
     def with_inner(self, inner: SubAgent) -> Tool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sayso import codec
@@ -28,12 +28,12 @@ from sayso.engine.commands import Cancel, NewCall
 from sayso.errors import InvalidCall, SaysoError, describe_error
 from sayso.gate.gate import policy_terms
 from sayso.gate.guard import PREVIEW_SECONDS
-from sayso.gate.options import bound_facts, question_terms, title_maker
+from sayso.gate.options import allow_only, bound_facts, question_terms, title_maker
 from sayso.gate.plan import Plan, cancel_call, judged_call
 from sayso.rows import HOSTED, OPEN, Call, CallStatus
 from sayso.stores.nested_runs import expire
 from sayso.sync import run_user_function
-from sayso.types import DECISIONS, Json, Micros, Request, Terms, ToolCall, Verdict, moment
+from sayso.types import DECISIONS, Json, Micros, Request, Terms, ToolCall, moment
 from sayso.views import content_of, stored_question
 
 # --- planning: read, judge, bind and preview a call ---
@@ -56,9 +56,7 @@ async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> New
 
 async def new_hosted_call(ctx: RunContext, key: str, made: HostedApproval) -> NewCall:
     """Return a call that the provider runs. People can only approve or reject it."""
-    args = codec.parse(made.arguments or "{}")
-    if not isinstance(args, dict):
-        raise InvalidCall("the arguments must be a JSON object")
+    args = codec.parse_arguments(made.arguments or "{}")
     return await judged_call(hosted_plan(ctx, key, made, codec.canonical(args).decode()))
 
 
@@ -69,7 +67,7 @@ def hosted_plan(ctx: RunContext, key: str, made: HostedApproval, text: str) -> P
 
     async def terms(args: dict[str, Json]) -> Terms:
         judged = await policy_terms(ctx.gate, ToolCall(name, args, made.id), own, True)
-        return _allow_only(judged, _HOSTED_DECISIONS)
+        return allow_only(judged, _HOSTED_DECISIONS)
 
     return Plan(
         key=key,
@@ -91,11 +89,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         judged = await policy_terms(
             ctx.gate, ToolCall(tool.name, args), tool.own, tool.needs_approval
         )
-        if tool.function is not None:
-            return judged
-        # Only a person can give the result, whatever the policy allows.
-        judged = _allow_only(judged, _BODILESS_DECISIONS)
-        return judged if judged.verdict is Verdict.DENY else replace(judged, verdict=Verdict.ASK)
+        return judged if tool.function is not None else allow_only(judged, _BODILESS_DECISIONS)
 
     async def preview(args: str, revision: int) -> str:
         return await preview_of(ctx, tool, args, revision)
@@ -118,12 +112,6 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         dump=tool.signature.dump_result,
         **more,
     )
-
-
-def _allow_only(terms: Terms, possible: tuple[str, ...]) -> Terms:
-    """Remove the decisions that such a call cannot take."""
-    kept = tuple(name for name in terms.allowed if name in possible)
-    return replace(terms, allowed=kept if possible[0] in kept else possible)
 
 
 def _binds(ctx: RunContext, tool: Tool) -> str:

@@ -52,6 +52,10 @@ class Coverage:
         """Add something whose calls cannot go through the gate, and say why and what to do."""
         self._add(Reached(where, kind, name, False, why))
 
+    def hosted(self, where: str, kind: str, name: str) -> None:
+        """Add a tool that the model's provider runs: no call of it comes back to the gate."""
+        self.missed(where, kind, name, "the provider runs it without asking first")
+
     def _add(self, one: Reached) -> None:
         self._found.setdefault((one.where, one.kind, one.name), one)
 

@@ -10,13 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from sayso import codec
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, KeyMissing, NotFound, Tampered
 from sayso.rows import Call
 from sayso.stores.base import Store
-from sayso.types import Approve, Decision, Edit, Execution, Json, Reject, Request, Respond, Risk
+from sayso.types import (
+    Approve,
+    Decision,
+    Edit,
+    Execution,
+    Json,
+    Reject,
+    Request,
+    Respond,
+    Reviewer,
+    Risk,
+)
 from sayso.views import question_from, request_json, stored_question
 
 VERSION = 1
@@ -287,6 +298,40 @@ def decisions_from(given: object, requests: Sequence[Request]) -> list[Decision]
         if not isinstance(decision, Decision) or decision.request is None:
             raise InvalidDecision("make each decision from its request: request.approve()")
     return decisions
+
+
+class DecisionInbox(Protocol):
+    """The part of an ``Inbox`` that writes decisions."""
+
+    async def decide(
+        self,
+        request: str,
+        decision: Decision,
+        *,
+        by: str | Reviewer,
+        channel: str = ...,
+        grant: Mapping[str, Any] | None = ...,
+    ) -> Request: ...
+
+
+async def write_decisions(
+    inbox: DecisionInbox,
+    where: RunState | str,
+    decisions: Iterable[Decision],
+    *,
+    by: str | Reviewer,
+    channel: str = "python",
+) -> None:
+    """Write what was staged on a state, each decision once, and then these decisions."""
+    if isinstance(where, RunState):
+        for staged in where.staged:
+            decision, grant = staged.decision, staged.grant
+            await inbox.decide(
+                decision.request or "", decision, by=staged.by, channel="state", grant=grant
+            )
+        where.staged.clear()
+    for decision in decisions:
+        await inbox.decide(decision.request or "", decision, by=by, channel=channel)
 
 
 def check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> None:

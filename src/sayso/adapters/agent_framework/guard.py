@@ -183,10 +183,7 @@ class Guarded(LoggedAgent[MessageLog]):
         await log.say_messages(given.messages, given.arguments)
         return await self._run(log)
 
-    async def go_on(self, thread: str) -> Any:
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return self.output_types.load(log.answer)
+    async def continue_turn(self, log: MessageLog) -> Any:
         return await self._run(log)
 
     @property
@@ -229,7 +226,7 @@ class Guarded(LoggedAgent[MessageLog]):
         with _failures(), inside.inside(), calls.scope(f"{place.key}/").inside():
             response = await agent.run(input.messages, session=AgentSession(), **given)
         if inside.waits:
-            raise Paused(place.run, ())
+            raise Paused(place.run)
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
 
@@ -273,7 +270,7 @@ class Guarded(LoggedAgent[MessageLog]):
             _check_known(waiting)
             if gated.waits or any(not _is_hosted(content) for content in waiting):
                 await log.save_session()
-                raise Paused(log.calls.run, ())
+                raise Paused(log.calls.run)
             if not waiting:
                 self._added.pop(log.thread, None)
                 return response, replies.unsaved
@@ -365,7 +362,7 @@ async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Messa
         if not outcome.ok:
             said.append(Content.from_text(outcome.text))  # the response has no field for it
     if waits:
-        raise Paused(calls.run, ())
+        raise Paused(calls.run)
     return Message("user", said)
 
 

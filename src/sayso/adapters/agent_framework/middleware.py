@@ -231,9 +231,11 @@ class _Call:
 
     def _framework_tool(self, *, own: Terms | None = None) -> FrameworkTool:
         tool = framework_tool(self.tool, own=own)
-        return replace(tool, read=self._read if self.tool.input_model is not None else None)
+        return replace(
+            tool, normalize=self._normalize if self.tool.input_model is not None else None
+        )
 
-    def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
+    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the function reads them, with every default."""
         assert self.tool.input_model is not None
         try:
@@ -250,7 +252,7 @@ class _Call:
         if row is None or not edited or self.tool.input_model is None:
             return
         try:
-            self._read(self._framework_tool().passed(codec.loads(row.args)))
+            self._normalize(self._framework_tool().framework_args(codec.loads(row.args)))
         except InvalidCall as error:
             reason = f"the function does not accept the edit: {error}"
             await ask_again(self.thread, row, reason)
@@ -267,7 +269,7 @@ class _Call:
                 raise
         if inside.waits or inside.error is not None:
             self._error = inside.error
-            raise Paused(self.thread.run, ())
+            raise Paused(self.thread.run)
         return value
 
     async def _run(self, args: dict[str, Json]) -> Any:
@@ -283,7 +285,7 @@ class _Call:
             await self._next()
         except UserInputRequiredException as wants:
             self._wants = wants
-            raise Paused(self.thread.run, ()) from None
+            raise Paused(self.thread.run) from None
         return self.context.result
 
     def _fresh_context(self, args: dict[str, Json]) -> FunctionInvocationContext:
@@ -474,7 +476,7 @@ class SubAgentReplies(ChatMiddleware):
         self, inside: SubAgentRun, context: ChatContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         if inside.waits:  # other middleware took the request for a result
-            raise Paused(inside.calls.run, ())
+            raise Paused(inside.calls.run)
         results = answers_to(inside.made, context.messages)
         answered = [f"{inside.key}/{c.id or ''}" for message in results for c in message.contents]
         await cancel_skipped(inside.calls, answered)
@@ -537,7 +539,7 @@ class LogReplies(ChatMiddleware):
             return
         if self.gated.waits:  # other middleware took the request for a result
             await self.log.save_session()
-            raise Paused(self.log.calls.run, ())
+            raise Paused(self.log.calls.run)
         results = answers_to(self._made, context.messages)
         await self.log.cancel_answered([c for message in results for c in message.contents])
         await call_next()
@@ -605,7 +607,7 @@ def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> Framework
         parameters=tool.parameters(),
         needs_approval=bodiless or always,
         own=own or Terms(),
-        possible=NO_BODY if bodiless else None,
+        decisions=NO_BODY if bodiless else None,
     )
 
 

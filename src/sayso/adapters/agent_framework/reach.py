@@ -43,8 +43,6 @@ from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkThread, within
 from sayso.policy import Policy
 
-_PROVIDED = "the provider runs it, and does not ask first"
-
 
 class AgentWalk(Walk):
     """Finds the agents that functions run, and puts the gate in front of their functions."""
@@ -93,10 +91,9 @@ class AgentWalk(Walk):
 
     def listed_code(self, function: Any, holder: str, where: str) -> None:
         """Add what the user's own code runs to the table; nothing in it can be replaced."""
-        for one in self.inside(function):
-            if isinstance(one, self.targets):
-                self._list_found(Held(one, "agent", "a variable"), holder, where)
-        self._list_held(function, holder, where)
+        for held in self.held(function, "agent"):
+            self._list_found(held, holder, where)
+        self._list_built(function, holder, where)
 
     def _list_tool(self, tool: Any, where: str) -> None:
         if isinstance(tool, FunctionTool):
@@ -123,11 +120,11 @@ class AgentWalk(Walk):
                 self.value(one, f"{where}/{tool.name}")
             elif isinstance(one, self.targets) and one is not inner:
                 self._list_found(Held(one, "agent", "a variable"), tool.name, where)
-        self._list_held(tool.func, tool.name, where)
+        for held in self.out_of_reach(tool.func):
+            self._list_found(held, tool.name, where)
+        self._list_built(tool.func, tool.name, where)
 
-    def _list_held(self, value: Any, holder: str, where: str) -> None:
-        for held in self.out_of_reach(value):
-            self._list_found(held, holder, where)
+    def _list_built(self, value: Any, holder: str, where: str) -> None:
         for name in self.built_by(value):
             why = (
                 f"{holder} builds it while it runs, where guard(...) cannot see it: build it "
@@ -166,7 +163,7 @@ class AgentWalk(Walk):
             why = "the provider runs it without asking: let it require approval"
             self.coverage.missed(where, "hosted MCP server", name, why)
         else:
-            self.coverage.missed(where, "hosted tool", name, _PROVIDED)
+            self.coverage.hosted(where, "hosted tool", name)
 
     # -- during a run
 
@@ -244,7 +241,7 @@ class _InCall:
         if inside.error is not None:
             raise inside.error
         if inside.waits:
-            raise Paused(place.run, ())
+            raise Paused(place.run)
         return response
 
 

@@ -308,7 +308,7 @@ class _WorkflowDrive:
         said = {id: await self._answer_to(id, event) for id, event in pending.items()}
         answers = {id: answer for id, answer in said.items() if answer is not None}
         if not answers:
-            raise Paused(self.log.run, ())
+            raise Paused(self.log.run)
         refused = [id for id, answer in answers.items() if answer is _NO_ANSWER]
         if refused:
             return await self._continue(

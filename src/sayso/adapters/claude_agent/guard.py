@@ -54,7 +54,7 @@ from sayso.adapters.claude_agent.messages import (
     dump_result,
     result_block,
 )
-from sayso.adapters.reach import Held, Walk
+from sayso.adapters.reach import Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
@@ -200,14 +200,12 @@ def _list(
 
 def _list_clients(tool: SdkMcpTool[Any], own: str, found: Coverage) -> None:
     walk, function = _ClientWalk(), tool.handler
-    inside = [Held(one, "client", "a variable") for one in walk.inside(function)]
-    for held in (*inside, *walk.out_of_reach(function)):
-        if isinstance(held.value, walk.targets):
-            why = (
-                f"{tool.name} finds it as {held.by}, and its tools would run past the gate: call "
-                "run(...) of guard(options, gate) there, with a thread of its own"
-            )
-            found.missed(own, "client", f"{held.name} in {tool.name}", why)
+    for held in walk.held(function, "client"):
+        why = (
+            f"{tool.name} finds it as {held.by}, and its tools would bypass the gate: call "
+            "run(...) of guard(options, gate) there, with a thread of its own"
+        )
+        found.missed(own, "client", f"{held.name} in {tool.name}", why)
     for name in walk.built_by(function):
         why = (
             f"{tool.name} starts another Claude with it, whose tools would run past the gate: call "
@@ -257,12 +255,9 @@ class Guarded(LoggedAgent[MessageLog]):
         await log.say_prompt(input)
         return await Turn(self, log).run(input)
 
-    async def go_on(self, thread: str) -> Any:
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return log.answer["output"]
+    async def continue_turn(self, log: MessageLog) -> Any:
         if not log.messages:
-            raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
+            raise InvalidCall(f"thread {log.thread!r} has no input to continue with: run it first")
         turn = Turn(self, log)
         await turn.settle()
         spoken = log.messages[-1]
@@ -315,7 +310,7 @@ class Turn:
         if self._error is not None:
             raise self._error
         if self.waits:
-            raise Paused(self.log.run, ())
+            raise Paused(self.log.run)
         if ended is None or ended.is_error:
             why = "it closed the connection" if ended is None else ended.result or ended.subtype
             raise SaysoError(f"Claude Code did not finish: {why}. Resume the thread to try again")
@@ -604,7 +599,7 @@ class Turn:
             if result is not None:
                 await log.add_results([result])
         if self.waits:
-            raise Paused(log.run, ())
+            raise Paused(log.run)
 
     async def _result_of_claudes_call(self, id: str) -> Block | None:
         """Return what the model is told about a call of Claude Code's own; None if it waits."""

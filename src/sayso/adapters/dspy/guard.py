@@ -29,7 +29,7 @@ from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import outcome_in_words
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as
 from sayso.adapters.dspy.asking import AskingTool
-from sayso.adapters.reach import Held, Walk
+from sayso.adapters.reach import Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
@@ -86,16 +86,14 @@ def _list(
     for name in tools:
         coverage.gated(where, "tool", name)
         function = agent.tools[name].func
-        inside = [Held(one, "agent", "a variable") for one in walk.inside(function)]
-        for held in (*inside, *walk.out_of_reach(function)):
-            if isinstance(held.value, walk.targets):
-                why = (
-                    f"{name} finds it as {held.by}, and its tools would run past the gate: guard "
-                    "it too, and await guarded.run(...) in the tool"
-                )
-                coverage.missed(where, "agent", f"{type(held.value).__name__} in {name}", why)
+        for held in walk.held(function, "agent"):
+            why = (
+                f"{name} finds it as {held.by}, and its tools would bypass the gate: guard it too, "
+                "and await guarded.run(...) in the tool"
+            )
+            coverage.missed(where, "agent", f"{type(held.value).__name__} in {name}", why)
     for name in _hosted(getattr(lm, "kwargs", None)):
-        coverage.missed(where, "hosted tool", name, "the provider runs it, and does not ask first")
+        coverage.hosted(where, "hosted tool", name)
 
 
 def _hosted(options: Mapping[str, Any] | None) -> list[str]:
@@ -142,13 +140,10 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         await log.say(input if isinstance(input, str) else codec.dumps(inputs), inputs=inputs)
         return await self._turn(log, inputs)
 
-    async def go_on(self, thread: str) -> Any:
-        """Run the last turn again from its top, with everything that is stored of it."""
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return await self.load_output(thread, log.answer["output"])
+    async def continue_turn(self, log: TurnLog) -> Any:
+        """Run the last turn again from the beginning, with everything that is stored of it."""
         if log.inputs is None:
-            raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
+            raise InvalidCall(f"thread {log.thread!r} has no input to continue with: run it first")
         return await self._turn(log, log.inputs)
 
     async def _turn(self, log: TurnLog, inputs: Mapping[str, Json]) -> Any:
@@ -254,11 +249,11 @@ def framework_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> Framewo
             "additionalProperties": bool(tool.has_kwargs),
         },
         needs_approval=not isinstance(tool, AskingTool) and needs_approval,
-        read=lambda args: _read(tool, args),
+        normalize=lambda args: _normalize(tool, args),
     )
 
 
-def _read(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
+def _normalize(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
     """Return the arguments as DSPy reads them, with every default, including those of nested
     models."""
     known: Mapping[str, Any] = tool.args or {}

@@ -148,7 +148,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         if await self._stays_at_breakpoint(state, thread, asks=False):
             run = log.run
             await self.cancel(run, reason="a person decided not to continue")
-            raise Paused(run, ())
+            raise Paused(run)
         answers = await InterruptQuestions(self.gate, thread).answers(state.interrupts)
         return await self._advance(answers, log)
 
@@ -172,7 +172,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
             await InterruptQuestions(self.gate, thread).ask(state.interrupts)
         if state.next:
             await self._stays_at_breakpoint(state, thread, asks=True)
-            raise Paused(log.run, ())
+            raise Paused(log.run)
         output = _output(values if values is not None else state.values)
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)
@@ -316,7 +316,7 @@ def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
             "this graph has no ToolNode to guard: use create_agent, or a "
             "ToolNode, or @node(gate) on your own nodes"
         )
-    wire = Tripwire(coverage.ungated, frozenset(walk.lets_past))
+    wire = Tripwire(coverage.ungated, frozenset(walk.bypass_allowed))
     return graph.with_config(callbacks=[wire])
 
 
@@ -331,7 +331,7 @@ class GraphWalk(Walk):
         self.tools = tools
         self.coverage = coverage
         #: Nodes and tools that run something which the user has named in ``ungated``.
-        self.lets_past: set[str] = set()
+        self.bypass_allowed: set[str] = set()
         self.tool_nodes = 0
         #: About the node at hand.
         self._facts = NodeFacts()
@@ -405,8 +405,8 @@ class GraphWalk(Walk):
 
     def _list_provided(self, where: str, holder: str, tools: Any) -> None:
         for name in _provider_tools(tools):
-            why = "the provider runs it, and does not ask first"
-            self._missed(where, holder, "hosted tool", name, why)
+            self.coverage.hosted(where, "hosted tool", name)
+            self._note_bypass(holder, name)
 
     def _list_held(self, where: str, holder: str, held: Held) -> None:
         own = getattr(held.value, "name", None)
@@ -423,8 +423,11 @@ class GraphWalk(Walk):
 
     def _missed(self, where: str, holder: str, kind: str, name: str, why: str) -> None:
         self.coverage.missed(where, kind, name, why)
+        self._note_bypass(holder, name)
+
+    def _note_bypass(self, holder: str, name: str) -> None:
         if name in self.coverage.ungated:
-            self.lets_past.add(holder)
+            self.bypass_allowed.add(holder)
 
 
 _REMOTE = "it runs on another server, so guard it there"
@@ -483,9 +486,9 @@ class Tripwire(BaseCallbackHandler):
     raise_error = True
     run_inline = True
 
-    def __init__(self, ungated: tuple[str, ...], lets_past: frozenset[str]) -> None:
+    def __init__(self, ungated: tuple[str, ...], bypass_allowed: frozenset[str]) -> None:
         self._ungated = ungated
-        self._lets_past = lets_past
+        self._bypass_allowed = bypass_allowed
 
     def on_tool_start(
         self,
@@ -532,7 +535,7 @@ class Tripwire(BaseCallbackHandler):
         around = {part.partition(":")[0] for part in place.split("|")}
         if call is not None:
             around.add(call.name)
-        return bool(around & self._lets_past)
+        return bool(around & self._bypass_allowed)
 
 
 # -- tool nodes

@@ -29,12 +29,11 @@ from langgraph.types import Interrupt, StateSnapshot
 from sayso import codec, schema
 from sayso.errors import InvalidCall, InvalidDecision, Paused, Refused, Rejected, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import MOST_WAITING, FrameworkThread
+from sayso.gate.framework import FrameworkThread, pending_calls
 from sayso.gate.plan import cancel_call
 from sayso.gate.run_result import decision_from, decisions_from
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import Query
 from sayso.sync import read, write
 from sayso.types import Decision, Json, Option, Question, Request
 
@@ -277,8 +276,7 @@ class InterruptQuestions:
         waits = {key_of("ask", f"{_KEY}{interrupt.id}") for interrupt in interrupts}
         ours = key_of("ask", _KEY)
         store = self.thread.store
-        query = Query(status="pending", run=self.thread.run, limit=MOST_WAITING)
-        for _, row in await read(store, store.page, query):
+        for row in await read(store, pending_calls, store, self.thread.run):
             if row.key.startswith(ours) and row.key.partition("#")[0] not in waits:
                 await write(store, cancel_call(row, "the graph has continued without it"))
 

@@ -87,7 +87,7 @@ class InterruptSignal(Paused):
     """LangGraph's own interrupt on its way through a call, which is put back instead of failing."""
 
     def __init__(self, run: str, cause: GraphBubbleUp) -> None:
-        super().__init__(run, ())
+        super().__init__(run)
         self.cause = cause
 
 
@@ -339,13 +339,16 @@ def framework_tool(
 ) -> FrameworkTool:
     """Describe a tool by what its model sees. Injected arguments are left out."""
     schema: Any = tool.tool_call_schema
-    read = None
+    normalize = None
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         model = schema
         schema = model.model_json_schema()
 
-        def read(args: dict[str, Json]) -> Mapping[str, Json]:
-            return _validated(model, args)
+        def normalize(args: dict[str, Json]) -> Mapping[str, Json]:
+            try:
+                return model.model_validate(args).model_dump(mode="json", by_alias=True)
+            except ValidationError as error:
+                raise invalid_arguments(error) from None
 
     return FrameworkTool(
         name=tool.name,
@@ -354,15 +357,8 @@ def framework_tool(
         version=str((tool.metadata or {}).get("version", "")),
         needs_approval=needs_approval,
         own=own or Terms(),
-        read=read,
+        normalize=normalize,
     )
-
-
-def _validated(model: type[BaseModel], args: dict[str, Json]) -> Mapping[str, Json]:
-    try:
-        return model.model_validate(args).model_dump(mode="json", by_alias=True)
-    except ValidationError as error:
-        raise invalid_arguments(error) from None
 
 
 def text_beside(state: Any, call_id: str) -> str:

@@ -269,17 +269,14 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
     # -- driven by us
 
     async def begin(self, input: Any, thread: str) -> Any:
-        active, log = await self._open_run(thread)
+        log = await self.open_log(thread)
         await log.say_input(input)
-        return await self._run_turn(active, log)
+        return await self._run_turn(log)
 
-    async def go_on(self, thread: str) -> Any:
-        active, log = await self._open_run(thread)
-        if log.answer is not None:
-            return self.output_types.load(log.answer)
+    async def continue_turn(self, log: ItemLog) -> Any:
         if log.input is None:
-            raise Paused(active.calls.run, ())  # driven by hand: we cannot continue it
-        return await self._run_turn(active, log)
+            raise Paused(log.run)  # driven by hand: we cannot continue it
+        return await self._run_turn(log)
 
     def place(self) -> Within | None:
         """Return a place only inside a tool of another agent of the SDK, whose log can hold the
@@ -298,7 +295,7 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         with active.open(), active.inside(place.key):
             result = await self._run_sdk(input, resumed=False)
         if active.stopped or result.interruptions:
-            raise Paused(place.run, ())
+            raise Paused(place.run)
         return result.final_output
 
     @property
@@ -311,11 +308,8 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
     def known_tools(self) -> Iterable[FrameworkTool]:
         return [tool for agent in self._agents for tool in framework_tools(agent)]
 
-    async def _open_run(self, thread: str) -> tuple[ActiveRun, ItemLog]:
-        log = await self.open_log(thread)
-        return ActiveRun(log.calls, log, self._config), log
-
-    async def _run_turn(self, active: ActiveRun, log: ItemLog) -> Any:
+    async def _run_turn(self, log: ItemLog) -> Any:
+        active = ActiveRun(log.calls, log, self._config)
         with active.open():
             state = await restored_state(active, log, self.agent, self._context)
             result = await self._run(active, log, state)
@@ -331,13 +325,13 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         while True:
             result = await self._run_sdk(start, resumed=start is state)
             if active.stopped:
-                raise Paused(active.calls.run, ())
+                raise Paused(active.calls.run)
             if not result.interruptions:
                 return result
             ready = await read(self.gate.store, settled_items, active, result.interruptions)
             if not ready:
                 await save_state(active, log, result)
-                raise Paused(active.calls.run, ())
+                raise Paused(active.calls.run)
             start = state = result.to_state()
             await approve_settled(active, ready, state.approve, state.reject)
 

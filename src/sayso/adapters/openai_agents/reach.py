@@ -313,8 +313,7 @@ def _list_tool(tool: Tool, where: str, coverage: Coverage) -> None:
         )
         coverage.missed(where, "tool", tool.name, why)
     elif isinstance(tool, _BY_PROVIDER):
-        why = "the provider runs it, and does not ask first"
-        coverage.missed(where, "hosted tool", tool.name, why)
+        coverage.hosted(where, "hosted tool", tool.name)
     elif type(tool).__name__ in ("ToolSearchTool", "ProgrammaticToolCallingTool"):
         note = "it has no effect: the calls that it leads to are gated"
         coverage.gated(where, "hosted tool", tool.name, note)
@@ -448,7 +447,7 @@ class LoggedModel(Model):
     async def _stored_reply(self, active: ActiveRun, input: Any) -> ModelResponse | None:
         """Return the stored reply, if there is one."""
         if active.stopped:
-            raise Paused(active.calls.run, ())
+            raise Paused(active.calls.run)
         with active.reports_errors():
             await close_answered(active, input)
         return None if active.log is None else active.log.next_response(active.path)

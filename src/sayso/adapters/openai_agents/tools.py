@@ -43,16 +43,15 @@ from sayso.adapters.openai_agents.messages import ActiveRun, current_run, requir
 from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
 from sayso.gate.framework import (
-    MOST_WAITING,
     SUB_AGENT_TERMS,
     FrameworkCall,
     FrameworkTool,
     Outcome,
+    pending_calls,
 )
 from sayso.gate.plan import cancel_call
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import Query
 from sayso.stores.row_checks import request_in
 from sayso.sync import read, to_thread, write
 from sayso.types import Json, Option, Question, Terms
@@ -117,10 +116,10 @@ class GuardedTool:
             parameters=_with_defaults(tool.params_json_schema, self._model),
             needs_approval=needed,
             own=Terms() if self.inner is None else SUB_AGENT_TERMS,
-            read=None if self._model is None else self._read,
+            normalize=None if self._model is None else self._normalize,
         )
 
-    def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
+    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the SDK reads them, with every default."""
         assert self._model is not None
         try:
@@ -136,9 +135,8 @@ class GuardedTool:
         if not isinstance(self.needs_approval, bool):
             return None
         try:
-            return self._call(
-                active, key, self._descriptions[self.needs_approval], parse_arguments(arguments)
-            )
+            args = codec.parse_arguments(arguments or "")
+            return self._call(active, key, self._descriptions[self.needs_approval], args)
         except InvalidCall:
             return None  # invoke() tells the model
 
@@ -197,7 +195,7 @@ class GuardedTool:
         ``on_invoke_tool``."""
         active = require_run(self.tool.name)
         try:
-            args = parse_arguments(arguments)
+            args = codec.parse_arguments(arguments or "")
         except InvalidCall as error:
             return f"The call cannot be read: {error}"
         key = active.key(self.agent, context.tool_call_id)
@@ -269,12 +267,12 @@ class GuardedTool:
                 raised.append(error)
                 raise
             if active.waits_below(key) and not active.manual:
-                raise Paused(active.calls.run, ())
+                raise Paused(active.calls.run)
             return value
         with active.inside(key):
             value = await self._run(context, text)
         if active.error is not None or _waits_inside(context):
-            raise Paused(active.calls.run, ())
+            raise Paused(active.calls.run)
         return value
 
     def _dump(self, value: Any) -> Any:
@@ -325,15 +323,6 @@ def _waits_inside(context: ToolContext[Any]) -> bool:
 
 _SHAPES = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)
 _TYPES = ("text", "image", "file")
-
-
-def parse_arguments(arguments: str | None) -> dict[str, Json]:
-    """Parse the arguments that a model wrote. Raises ``InvalidCall`` unless they are one JSON
-    object."""
-    args = codec.parse(arguments or "")
-    if not isinstance(args, dict):
-        raise InvalidCall("the arguments must be a JSON object")
-    return args
 
 
 def dump_result(value: Any) -> Json:
@@ -424,8 +413,7 @@ async def record_refusals(context: RunContextWrapper[Any]) -> None:
         return
     active.contexts[active.path] = context
     store = active.calls.store
-    query = Query(status="pending", run=active.calls.run, limit=MOST_WAITING)
-    for _, row in await read(store, store.page, query):
+    for row in await read(store, pending_calls, store, active.calls.run):
         id = row.key.removeprefix(active.path)
         names = (row.tool, row.tool.partition(".")[2])  # the SDK knows a hosted one by the second
         for name in names if id else ():
@@ -449,7 +437,7 @@ async def close_answered(active: ActiveRun, conversation: Any) -> None:
         if active.manual:
             await _decide(active, row, yes=yes, why=why)
             if yes and await read(active.calls.store, active.waits, active.path + key):
-                raise Paused(active.calls.run, ())  # or the provider would make the call
+                raise Paused(active.calls.run)  # or the provider would make the call
         else:
             reason = f"the agent continued without it: {why}"
             await write(active.calls.store, cancel_call(row, reason))
@@ -499,7 +487,7 @@ def check_hosted(tool: HostedMCPTool) -> None:
 def requested_call(key: str, request: Any) -> FrameworkCall:
     """Return the call that the provider asks about. Raises ``InvalidCall`` if its arguments cannot
     be read."""
-    args = parse_arguments(request.arguments or "{}")
+    args = codec.parse_arguments(request.arguments or "{}")
     return hosted_call(key, f"{request.server_label}.{request.name}", args)
 
 

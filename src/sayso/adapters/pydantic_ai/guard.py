@@ -115,10 +115,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         await log.say_prompt(input)
         return await self._run(log, input, history)
 
-    async def go_on(self, thread: str) -> Any:
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return self.output_types.load(log.answer)
+    async def continue_turn(self, log: MessageLog) -> Any:
         # The framework makes unanswered calls again, and each finds its row.
         history = await log.closed() if log.prompt is not None else log.messages
         return await self._run(log, log.prompt, history)
@@ -154,7 +151,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
             },
         )
         if isinstance(result.output, DeferredToolRequests):
-            raise Paused(log.calls.run, ())
+            raise Paused(log.calls.run)
         output = result.output
         await cancel_answered(log.calls, result.all_messages(), log.key)
         type_name = self.output_types.name_of(output)

@@ -96,8 +96,7 @@ class DelegateWalk(Walk):
         for tool in tools:
             if isinstance(tool, AbstractNativeTool) and tool.kind not in _HARMLESS:
                 name = str(getattr(tool, "id", None) or tool.kind)
-                why = "the provider runs it, and does not ask first"
-                self.coverage.missed(where, "native tool", name, why)
+                self.coverage.hosted(where, "native tool", name)
 
     # -- during a run
 

@@ -212,7 +212,7 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
 
     async def handle_deferred_tool_calls(self, ctx: RunContext[D], *, requests: Any) -> None:
         """Pause the outer call, once everything else in the reply has run."""
-        raise Paused(self.place.run, ())
+        raise Paused(self.place.run)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
         return GatedToolset(
@@ -344,9 +344,9 @@ class _Call(Generic[D]):
 
     def _framework_tool(self) -> FrameworkTool:
         kind = self.toolset.deferred.get(self.name, "")
-        return replace(framework_tool(self.tool.tool_def, kind), read=self._read)
+        return replace(framework_tool(self.tool.tool_def, kind), normalize=self._normalize)
 
-    def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
+    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the tool reads them, with every default."""
         return self._shown(self._validated(codec.dumps(args)))
 
@@ -375,7 +375,7 @@ class _Call(Generic[D]):
             return
         try:
             values = self._validated(
-                codec.dumps(self._framework_tool().passed(codec.loads(row.args)))
+                codec.dumps(self._framework_tool().framework_args(codec.loads(row.args)))
             )
             checks = self.tool.args_validator_func
             checked = checks(self.ctx, **values) if checks is not None else None
@@ -396,7 +396,7 @@ class _Call(Generic[D]):
                 )
         except (ApprovalRequired, CallDeferred) as wants:
             self.wants = wants
-            raise Paused(row.run, ()) from None
+            raise Paused(row.run) from None
         except ModelRetry as error:
             if isinstance(error.__context__, TimeoutError) and "Timed out" in error.message:
                 raise _TimedOut(error.message) from None
@@ -426,7 +426,7 @@ def framework_tool(tool: ToolDefinition, kind: str) -> FrameworkTool:
         description=tool.description or "",
         parameters=tool.parameters_json_schema,
         needs_approval=kind in _DEFERRED,
-        possible=_BODILESS if kind == "external" else None,
+        decisions=_BODILESS if kind == "external" else None,
     )
 
 
