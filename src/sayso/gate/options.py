@@ -145,11 +145,11 @@ def checked_thread(thread: str | None, longest: int = MAX_NAME) -> str:
     have that name."""
     if thread is None:
         return "thread_" + secrets.token_hex(8)
-    if not isinstance(thread, str) or not thread.strip() or len(thread) > longest:
+    if not isinstance(thread, str) or not thread.strip():
         raise InvalidCall(f"a thread needs a name of 1 to {longest} characters", "thread")
     if thread.startswith("@"):
         raise InvalidCall("thread names that begin with @ are reserved: use another", "thread")
-    return checked_words(thread, "thread")
+    return checked_words(thread, "thread", longest)
 
 
 def check_known(options: Mapping[str, Any], known: type) -> None:

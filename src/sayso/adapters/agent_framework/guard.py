@@ -25,8 +25,7 @@ from agent_framework import (
     normalize_messages,
 )
 
-from sayso.adapters.agent_framework.as_agent import ApprovalAgent, Result
-from sayso.adapters.agent_framework.messages import MessageLog
+from sayso.adapters.agent_framework.messages import ApprovalAgent, MessageLog, Result
 from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
     Gated,

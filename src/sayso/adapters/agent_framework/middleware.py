@@ -43,8 +43,12 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.agent_framework.as_agent import ApprovalAgent
-from sayso.adapters.agent_framework.messages import MessageLog, answers_to, calls_of
+from sayso.adapters.agent_framework.messages import (
+    ApprovalAgent,
+    MessageLog,
+    answers_to,
+    calls_of,
+)
 from sayso.adapters.calls import ask_again, cancel_skipped, invalid_arguments
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
@@ -231,9 +235,7 @@ class _Call:
 
     def _framework_tool(self, *, own: Terms | None = None) -> FrameworkTool:
         tool = framework_tool(self.tool, own=own)
-        return replace(
-            tool, normalize=self._normalize if self.tool.input_model is not None else None
-        )
+        return tool if self.tool.input_model is None else replace(tool, normalize=self._normalize)
 
     def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the function reads them, with every default."""

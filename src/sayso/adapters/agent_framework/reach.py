@@ -25,7 +25,7 @@ from agent_framework import (
     WorkflowAgent,
 )
 
-from sayso.adapters.agent_framework.as_agent import ApprovalAgent
+from sayso.adapters.agent_framework.messages import ApprovalAgent
 from sayso.adapters.agent_framework.middleware import (
     Gated,
     SubAgentGate,
