@@ -100,7 +100,7 @@ class Agent:
         self.settings = dict(settings or {})
         self.on_change = on_change
         self.listeners = checked_listeners(listeners)
-        # An answer is a string without being told so.
+        # Without a declared type, an answer is a string.
         self.output = None if output_type in (None, str) else OutputType(output_type)
         self._store = store
         self._policy = policy

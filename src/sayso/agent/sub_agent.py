@@ -34,7 +34,7 @@ class SubAgentFailed(SaysoError):
     """The sub-agent behind a tool did not produce an answer."""
 
 
-class SubAgentBroke(BaseException):
+class SubAgentError(BaseException):
     """An exception inside a sub-agent. Its run and the outer call can both be resumed.
 
     Not an ``Exception``, because the call has not failed: it continues when the run is resumed.
@@ -79,7 +79,7 @@ async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
                 input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
             )
     except Exception as error:
-        raise SubAgentBroke(error) from error
+        raise SubAgentError(error) from error
 
 
 def run_of_call(store: Store, thread: str, call: str) -> Run | None:

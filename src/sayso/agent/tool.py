@@ -48,8 +48,8 @@ T = TypeVar("T")
 class Context:
     """Passed to a tool whose first parameter is ``ctx: sayso.Context``. The model never sees it.
 
-    ``ask`` and ``confirm`` pause the run. When the run resumes, the tool starts again at its top:
-    earlier answers come from the store, and ``once`` keeps earlier effects from repeating.
+    ``ask`` and ``confirm`` pause the run. When the run resumes, the tool restarts from the
+    beginning: earlier answers come from the store, and ``once`` keeps effects from repeating.
     """
 
     run: str

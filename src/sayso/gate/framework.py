@@ -1,8 +1,8 @@
 """What adapters build on: a framework's tools, calls, threads and agents at a gate.
 
 ``FrameworkTool`` describes a tool, ``FrameworkCall`` one call of it, and ``FrameworkThread`` asks
-about calls and takes them to their end. ``FrameworkAgent`` runs a framework's agent under one lease
-and resumes it.
+about calls and completes them. ``FrameworkAgent`` runs a framework's agent under one lease and
+resumes it.
 """
 
 from __future__ import annotations
@@ -211,12 +211,12 @@ class FrameworkThread:
         self.thread = thread
         self.policy = policy
         keep_off_loop(gate.store)
-        around = _around(gate, thread)
-        if around is not None:
-            self.run = around.name
-        self.requester = requester if around is None else around.requester
-        self._owner = "" if around is None else around.owner
-        self._hold = around is not None and around.hold
+        driving = _driving_scope(gate, thread)
+        if driving is not None:
+            self.run = driving.name
+        self.requester = requester if driving is None else driving.requester
+        self._owner = "" if driving is None else driving.owner
+        self._hold = driving is not None and driving.hold
 
     @property
     def driven(self) -> bool:
@@ -225,7 +225,7 @@ class FrameworkThread:
 
     @cached_property
     def run(self) -> str:
-        """The id of the run. The first look at it reads the store: on an event loop, ``open``
+        """The id of the run. The first access reads the store: on an event loop, await ``open``
         first."""
         return run_of(self.store, self.gate.agent, self.thread)
 
@@ -242,7 +242,7 @@ class FrameworkThread:
         framework stops. Other calls, and invalid ones, are left to ``outcome``."""
         await self.open()
         known = await read(self.store, lambda: {c.id for c in calls if self.row(c.id) is not None})
-        planned = [await self._new(call) for call in calls if call.id not in known]
+        planned = [await self._planned(call) for call in calls if call.id not in known]
         new = [call for call in planned if call is not None]
         if new:
             by_name = {call.tool.name: call.tool.stored for call in calls}
@@ -276,7 +276,7 @@ class FrameworkThread:
                 return
             await self.gate.backend.wait(row, left)
 
-    async def _new(self, call: FrameworkCall) -> NewCall | None:
+    async def _planned(self, call: FrameworkCall) -> NewCall | None:
         try:
             args = call.tool.intake(call.args)
         except InvalidCall:
@@ -293,7 +293,7 @@ class FrameworkThread:
     # -- running
 
     async def outcome(self, call: FrameworkCall) -> Outcome:
-        """Take a call to its end. Raise ``Paused`` if it needs a decision first."""
+        """Complete a call. Raises ``Paused`` if it needs a decision first."""
         await self.open()
         row = await self.find(call.id)
         if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
@@ -305,7 +305,7 @@ class FrameworkThread:
                 return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
             wrote = ""
         if row is not None:
-            other = await self._other(row, call, wrote)
+            other = await self._mismatch(row, call, wrote)
             if other:
                 return Outcome(ok=False, value=None, text=other, call=row)
         plan = self._plan(call, wrote if row is None else row.args)
@@ -324,7 +324,7 @@ class FrameworkThread:
             return Outcome(ok=True, value=value, text=text)
         return replace(outcome_of(ended, value, wrote), refused=refused)
 
-    async def _other(self, row: Call, call: FrameworkCall, wrote: str) -> str:
+    async def _mismatch(self, row: Call, call: FrameworkCall, wrote: str) -> str:
         """Return what to tell the model if the row is not the call that the framework makes now.
 
         Cancels the call if the tool, as it is today, does not take its arguments."""
@@ -335,8 +335,8 @@ class FrameworkThread:
             first = codec.loads(row.args if row.original is None else row.original)
             # Compare only what the model wrote: a newer tool may add arguments.
             now = codec.loads(wrote) if wrote else {}
-            said = {name: now.get(name, value) for name, value in call.args.items()}
-            return "" if said.items() <= first.items() else _REUSED
+            written = {name: now.get(name, value) for name, value in call.args.items()}
+            return "" if written.items() <= first.items() else _REUSED
         if row.tool_digest != call.tool.stored.digest:
             try:
                 call.tool.intake(codec.loads(row.args))
@@ -411,7 +411,7 @@ class FrameworkThread:
         )
 
     def row(self, id: str) -> Call | None:
-        """Return the row of a call, or None. It reads the store: on an event loop, ``find`` it."""
+        """Return the row of a call, or None. Reads the store: on an event loop, use ``find``."""
         return self.store.call_by_key(self.run, id)
 
     async def find(self, id: str) -> Call | None:
@@ -441,8 +441,8 @@ def pending_calls(store: Store, run: str) -> list[Call]:
 def keep_off_loop(store: Store) -> None:
     """Send every call to a store that does I/O to a worker thread from now on.
 
-    The event loop is the framework's. Its other tasks should not wait even for a quick commit, and
-    some servers refuse any blocking call on it (``langgraph dev``).
+    The event loop belongs to the framework. Its other tasks should not wait even for a quick
+    commit, and some servers refuse any blocking call on it (``langgraph dev``).
     """
     if store.quick_reads and not store.url.startswith("memory:"):
         store.quick_reads = False
@@ -480,8 +480,8 @@ def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
     return next((row for run in runs if (row := store.call_by_key(run.id, id))), None)
 
 
-def _around(gate: Gate, thread: str) -> RunScope | None:
-    """Return the scope of this thread's run, if a ``FrameworkAgent`` around here runs it."""
+def _driving_scope(gate: Gate, thread: str) -> RunScope | None:
+    """Return the scope of this thread's run, if a ``FrameworkAgent`` is running it here."""
     for scope in reversed(open_scopes()):
         same = scope.driver.backend.place == gate.backend.place
         if scope.thread == thread and same and not scope.steps:
@@ -516,14 +516,14 @@ def outcome_of(row: Call, value: Any, wrote: str) -> Outcome:
 
 # --- agents inside a call of another agent ---
 #
-# Such an agent has no thread. Its calls belong to the run around it, under the key of that call,
-# and so do the replies of its model: when the call is made again after a pause, the agent starts
-# from the top, and what it said and did comes from the store.
+# Such an agent has no thread. Its calls belong to the outer run, under the key of that call, and so
+# do the replies of its model: when the call is made again after a pause, the agent restarts from
+# the beginning, and what it said and did comes from the store.
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """The place of an agent that runs inside a call."""
+class CallPlace:
+    """Where an agent runs that has no thread: inside a call of another agent."""
 
     run: str
     thread: str
@@ -531,12 +531,12 @@ class Within:
     key: str
 
 
-def within(gate: Gate) -> Within | None:
-    """Return the place for an agent that runs here, if this is the body of a framework's call."""
+def place_in_call(gate: Gate) -> CallPlace | None:
+    """Return the place of an agent that starts here, if this is the body of a framework's call."""
     scope = known(gate.driver)
     if scope is None or scope.alone or scope.steps or not scope.of_call:
         return None
-    return Within(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
+    return CallPlace(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
 
 
 async def kept(calls: FrameworkThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -545,12 +545,12 @@ async def kept(calls: FrameworkThread, key: str, ask: Callable[[], Awaitable[Any
     row = await calls.find(key)
     if row is not None and row.result is not None:
         return json.loads(codec.loads(row.result))
-    said = json.dumps(await ask())
+    answer = json.dumps(await ask())
 
-    async def keep() -> Json:
-        return said
+    async def store() -> Json:
+        return answer
 
-    return json.loads(await calls.once(key, keep))
+    return json.loads(await calls.once(key, store))
 
 
 def check_gate(gate: object, policy: object) -> None:
@@ -607,20 +607,20 @@ class FrameworkAgent:
         """Return a pending request with the names that the framework's users know."""
         return request
 
-    def place(self) -> Within | None:
-        """Return the place inside another agent's call, if the adapter implements ``part``:
-        ``within(self.gate)``."""
+    def place(self) -> CallPlace | None:
+        """Return the place inside another agent's call: ``place_in_call(self.gate)`` in an adapter
+        that implements ``part``."""
         return None
 
-    async def part(self, input: Any, place: Within) -> Any:
+    async def part(self, input: Any, place: CallPlace) -> Any:
         """Run the framework inside a call of another agent: without a thread, and with the stored
         replies of its model. Return its output, or raise ``Paused``."""
         raise NotImplementedError
 
-    async def order(self, thread: str) -> Sequence[str]:
+    async def call_order(self, thread: str) -> Sequence[str]:
         """Return the ids of the last turn's calls in the model's order, for decisions by position.
 
-        Not needed if the framework makes one call after the other."""
+        Not needed if the framework makes calls one at a time."""
         return ()
 
     def known_tools(self) -> Iterable[FrameworkTool]:
@@ -628,8 +628,8 @@ class FrameworkAgent:
         return ()
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
-        """Return what was passed to ``resume`` as ``decisions_from`` reads it, for a framework with
-        decisions of its own."""
+        """Convert what was passed to ``resume`` to a form that ``decisions_from`` reads, for a
+        framework with decisions of its own."""
         return decisions
 
     # -- what servers, workers and users call
@@ -719,7 +719,7 @@ class FrameworkAgent:
     resume_sync = sync_twin(resume, own_loop=True)
     cancel_sync = sync_twin(cancel, own_loop=True)
 
-    # -- inside
+    # -- internals
 
     def find(self, where: RunState | str) -> Run:
         """Return the run of this agent with that state or id, or the last one on that thread."""
@@ -768,7 +768,7 @@ class FrameworkAgent:
                 return taken
 
     def _notes(self, thread: str, run: str) -> list[Note]:
-        """Return the event that says what may run past the gate in this run."""
+        """Return the event that records what may bypass the gate in this run."""
         names = list(self.coverage().ungated)
         if not names:
             return []
@@ -797,12 +797,12 @@ class FrameworkAgent:
             hold=True,
         )
 
-    async def _drive(self, lease: RunLease, run: Run, move: Awaitable[Any]) -> RunResult:
-        """Run the framework, and again as long as decisions are made meanwhile."""
+    async def _drive(self, lease: RunLease, run: Run, step: Awaitable[Any]) -> RunResult:
+        """Run the framework, and continue it as long as decisions are made meanwhile."""
         while True:
             try:
                 with self._scope(lease, run).inside(), working(self.gate.backend.place, run.id):
-                    output = await move
+                    output = await step
             except Paused:
                 pass
             except Cancelled:
@@ -826,7 +826,7 @@ class FrameworkAgent:
             taken = await lease.take() if due else None
             if taken is None:
                 return await self._paused(parked)
-            run, move = taken, self.go_on(taken.thread)
+            run, step = taken, self.go_on(taken.thread)
 
     async def _park(self, lease: RunLease, run: Run) -> Run:
         try:
@@ -838,9 +838,9 @@ class FrameworkAgent:
 
     async def _open_requests(self, run: Run) -> tuple[Request, ...]:
         calls = await read(self.gate.store, self._open_calls, run)
-        order = await self.order(run.thread) if len(calls) > 1 else ()
-        place = {id: place for place, id in enumerate(order)}
-        calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
+        order = await self.call_order(run.thread) if len(calls) > 1 else ()
+        position = {id: index for index, id in enumerate(order)}
+        calls.sort(key=lambda call: position.get(call.key.split("/")[0], len(position)))
         shown = await read(self.gate.store, lambda: list(map(self.gate.backend.shown, calls)))
         return tuple(map(self.interruption, calls, shown))
 

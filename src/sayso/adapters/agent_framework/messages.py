@@ -85,10 +85,10 @@ class MessageLog(ConversationLog):
             self.arguments, self.open = body["arguments"], None
             self.since = [*self.since, *self.prompt]
         if "messages" in body:
-            said = [Message.from_dict(raw) for raw in body["messages"]]
-            self.messages += [*self._reply(), *said]
+            messages = [Message.from_dict(raw) for raw in body["messages"]]
+            self.messages += [*self._reply(), *messages]
             self.open = ChatResponse.from_dict(body["reply"]) if "reply" in body else None
-            self.since = [] if "reply" in body or "answer" in body else said
+            self.since = [] if "reply" in body or "answer" in body else messages
 
     def _reply(self) -> list[Message]:
         return [] if self.open is None else list(self.open.messages)
@@ -165,7 +165,7 @@ class MessageLog(ConversationLog):
         self.open, self.since = None, [message]
 
     async def cancel_answered(self, contents: Sequence[Content]) -> None:
-        """Cancel those of these calls that are still open: the agent has gone on without them."""
+        """Cancel those of these calls that are still open: the agent continued without them."""
         await cancel_skipped(self.calls, [content.id or "" for content in contents])
 
 
@@ -178,8 +178,8 @@ def calls_of(messages: Sequence[Message]) -> list[Content]:
 def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the results of these calls."""
     ids = {call.id for call in made}
-    said = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    for message in messages[said[-1] + 1 if said else 0 :]:
+    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    for message in messages[replies[-1] + 1 if replies else 0 :]:
         for content in message.contents:
             if content.type == "function_result" and content.id is None:
                 # The framework sets no id for a function that it does not know.
@@ -216,8 +216,8 @@ def _shown(messages: Sequence[Message]) -> dict[str, Any]:
         args = call.arguments
         text = args if isinstance(args, str) else codec.dumps(args or {})
         made.append({"id": call.call_id, "name": call.name, "arguments": text})
-    said = " ".join(m.text for m in messages if m.role == "assistant" and m.text)
-    return {"content": said, **({"calls": made} if made else {})}
+    text = " ".join(m.text for m in messages if m.role == "assistant" and m.text)
+    return {"content": text, **({"calls": made} if made else {})}
 
 
 def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
@@ -269,12 +269,12 @@ def edited(request: Content, arguments: Mapping[str, Json]) -> Content:
 
 
 def rejected(request: Content, reason: str) -> Content:
-    """Reject a request; the model is told the reason."""
+    """Reject a request. The model reads the reason."""
     return _answer(request, False, {"reason": reason})
 
 
 def responded(request: Content, value: Json) -> Content:
-    """Give the result in the function's place, or the answer to a question. Nothing runs."""
+    """Give the result instead of running the function, or answer a question."""
     if request.type == "function_call":
         return Content.from_function_result(call_id=request.call_id or "", result=value)
     return _answer(request, False, {"value": value})
@@ -328,17 +328,17 @@ class ApprovalAgent(BaseAgent):
     ) -> Awaitable[AgentResponse[Any]] | ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
         given = normalize_messages(messages)
         guarded = self.guarded.with_options(kwargs) if kwargs else self.guarded
-        going = self._run(guarded, given, session, dict(function_invocation_kwargs or {}))
+        running = self._run(guarded, given, session, dict(function_invocation_kwargs or {}))
         if not stream:
-            return going
-        ended: list[AgentResponse[Any]] = []
+            return running
+        responses: list[AgentResponse[Any]] = []
 
         async def updates() -> AsyncIterator[AgentResponseUpdate]:
-            ended.append(await going)
-            for message in ended[0].messages:
+            responses.append(await running)
+            for message in responses[0].messages:
                 yield AgentResponseUpdate(contents=message.contents, role=message.role)
 
-        return ResponseStream(updates(), finalizer=lambda _: ended[0])
+        return ResponseStream(updates(), finalizer=lambda _: responses[0])
 
     async def _run(
         self,
@@ -356,8 +356,8 @@ class ApprovalAgent(BaseAgent):
             raise InvalidDecision("an answer needs the session in which the agent asked")
         else:
             decisions = [await self._decision(answer, thread) for answer in answers]
-            words = " ".join(content.text for content in contents if content.text)
-            decisions = _with_words(decisions, words) if words.strip() else decisions
+            text = " ".join(content.text for content in contents if content.text)
+            decisions = _with_reason(decisions, text) if text.strip() else decisions
             result = await guarded.resume(thread, decisions=decisions, by=self.by)
         return _response(result, guarded.response_format)
 
@@ -372,7 +372,7 @@ class ApprovalAgent(BaseAgent):
 _RESULT = "function_result"
 
 
-def _with_words(decisions: Sequence[Decision], words: str) -> list[Decision]:
+def _with_reason(decisions: Sequence[Decision], text: str) -> list[Decision]:
     """Use text beside a plain rejection as its reason.
 
     Raises ``InvalidDecision`` beside any other answer, where the text would be lost.
@@ -383,7 +383,7 @@ def _with_words(decisions: Sequence[Decision], words: str) -> list[Decision]:
             "text beside this answer would be lost: send it in a message of its own, after the run "
             "has continued"
         )
-    return [replace(d, message=words) if d in plain else d for d in decisions]
+    return [replace(d, message=text) if d in plain else d for d in decisions]
 
 
 def decision_of(answer: Content, request: Request) -> Decision:
@@ -425,8 +425,8 @@ def request_content(request: Request) -> Content:
 
 def _response(result: RunResult, format: Any) -> AgentResponse[Any]:
     if result.status == "paused":
-        said: Sequence[Any] = [request_content(request) for request in result.interruptions]
-        return AgentResponse(messages=[Message("assistant", said)], response_id=result.run)
+        contents: Sequence[Any] = [request_content(request) for request in result.interruptions]
+        return AgentResponse(messages=[Message("assistant", contents)], response_id=result.run)
     output = result.output if result.status == "done" else result.error
     text = output if isinstance(output, str) else codec.dumps(_plain(output))
     return AgentResponse(

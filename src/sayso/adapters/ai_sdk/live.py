@@ -127,7 +127,7 @@ class AgentListener:
             self.drafts[event.run] = Draft(event.turn)
         elif kind == "Text" and event.run in self.drafts:
             self.drafts[event.run].text += event.text
-        elif kind in ("Ended", "Broke"):
+        elif kind in ("Ended", "Errored"):
             self.drafts.pop(event.run, None)
         if kind in _WAKES:
             answered = event.request.id if kind == "Answered" else ""

@@ -97,7 +97,7 @@ _PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 
 
 @dataclass(slots=True)
-class Slot:
+class CallSlot:
     """One call of a reply: its row, or why it has none."""
 
     id: str
@@ -131,7 +131,7 @@ class Reply:
 
     text: str
     turn: int
-    slots: list[Slot]
+    slots: list[CallSlot]
     #: Whether the text is a refusal of the model.
     refused: bool = False
 
@@ -166,7 +166,7 @@ def _reply(message: Mapping[str, Any]) -> Reply:
     errors = message.get("errors", {})
     calls = [(c["id"], c["name"], c["arguments"]) for c in message.get("calls", ())]
     calls += [(h["id"], h["name"], h["arguments"]) for h in message.get("hosted", ())]
-    slots = [Slot(*call, error=errors.get(str(n), "")) for n, call in enumerate(calls)]
+    slots = [CallSlot(*call, error=errors.get(str(n), "")) for n, call in enumerate(calls)]
     refusal = message.get("refusal", "")
     text = message["content"] or refusal
     return Reply(text, message.get("turn", 0), slots, refused=bool(refusal))
@@ -302,7 +302,7 @@ class ToolView:
         return self.end is not None and self.end["type"] == "tool-output-denied"
 
 
-def tool_views(slot: Slot, *, recipe: bool, guest: Reviewer | None = None) -> list[ToolView]:
+def tool_views(slot: CallSlot, *, recipe: bool, guest: Reviewer | None = None) -> list[ToolView]:
     """Return the views of a call and of what it asked while it ran.
 
     Guests do not see secrets, nor more than the name of calls for other reviewers.
@@ -359,7 +359,7 @@ def _name_only(call: Call) -> ToolView:
     return ToolView(call.id, _name(call), {}, end=end)
 
 
-def _unreadable(slot: Slot) -> ToolView:
+def _unreadable(slot: CallSlot) -> ToolView:
     """Return the view of a call that could not be made at all; the model was told why."""
     try:
         given = codec.loads(slot.arguments or "{}")

@@ -42,7 +42,7 @@ _path: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_openai_path",
 
 @dataclass
 class ActiveRun:
-    """One thread while it is driven, by ``Guarded`` or by hand."""
+    """One thread while it runs, driven by ``Guarded`` or by hand."""
 
     calls: FrameworkThread
     #: None if the SDK is driven by hand: then its ``RunState`` is all that is stored.
@@ -50,7 +50,7 @@ class ActiveRun:
     run_config: RunConfig = field(default_factory=RunConfig)
     #: Who decides if the SDK is driven by hand.
     by: str | Reviewer = "user"
-    #: A call paused in its body or timed out. The SDK has no word for that, so the model must not
+    #: A call paused in its body or timed out. The SDK cannot express that, so the model must not
     #: see this turn.
     stopped: bool = False
     #: The paths of agents that tools run in their bodies and that wait for a decision.
@@ -85,7 +85,7 @@ class ActiveRun:
         with context_value(_active, self), context_value(_path, ""):
             yield self
 
-    def inside(self, key: str) -> AbstractContextManager[None]:
+    def in_call(self, key: str) -> AbstractContextManager[None]:
         """Enter the run of an agent that is a tool, under the key of its call."""
         return context_value(_path, f"{key}/")
 
@@ -109,8 +109,8 @@ class ActiveRun:
             self.error = error if self.path else None
             raise error
 
-    def place_of(self, agent: str) -> str:
-        """Return the place of an agent that a tool starts in its body: each run has its own."""
+    def new_path(self, agent: str) -> str:
+        """Return the path of an agent that a tool starts in its body: each run has its own."""
         base = f"{self.path}{agent}"
         self.started[base] += 1
         return base if self.started[base] == 1 else f"{base}#{self.started[base]}"
@@ -133,8 +133,9 @@ class ActiveRun:
         now = self.contexts.get(_path.get())
         return now is None or self._made_in.get(key) is not now
 
-    def is_always(self, tool: str) -> bool:
-        """Whether a person said ``always_approve`` on a state: the SDK would let any call pass."""
+    def is_always_approved(self, tool: str) -> bool:
+        """Return whether a person used ``always_approve`` on a state: the SDK would let any call
+        of the tool pass."""
         context = self.contexts.get(_path.get())
         return context is not None and context.is_tool_approved(tool, "any later call") is True
 

@@ -156,12 +156,12 @@ class GuardedTool:
         needed = self.needs_approval
         if not isinstance(needed, bool):
             try:
-                whole = codec.loads(self._descriptions[True].intake(args))
-                said: Any = needed(context, whole, id)
-                said = await said if inspect.isawaitable(said) else said
+                complete = codec.loads(self._descriptions[True].intake(args))
+                needs: Any = needed(context, complete, id)
+                needs = await needs if inspect.isawaitable(needs) else needs
             except Exception:
-                said = True  # a predicate that fails asks
-            needed = said is not False  # and so does one that does not return a boolean
+                needs = True  # a predicate that fails asks
+            needed = needs is not False  # and so does one that does not return a boolean
         return self._descriptions[needed]
 
     # -- called by the SDK
@@ -238,15 +238,15 @@ class GuardedTool:
         try:
             return await active.calls.outcome(call)
         except Exception as error:
-            # The error is recorded. The tool decides what the model is told about it.
+            # The error is recorded. The tool decides what the model reads about it.
             if error not in raised:
                 raise
-            told = await text_of_failure(function_tool=self.tool, context=context, error=error)
-            if told is None:  # its ``failure_error_function`` is None: the error ends the run
+            text = await text_of_failure(function_tool=self.tool, context=context, error=error)
+            if text is None:  # its ``failure_error_function`` is None: the error ends the run
                 raise
             row = await active.calls.find(key)
             notice = "" if row is None or row.original is None else outcomes.what_ran(row)
-            return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
+            return Outcome(ok=False, value=None, text=f"{notice} {text}".strip(), call=row)
 
     async def _effect(
         self,
@@ -259,17 +259,17 @@ class GuardedTool:
         text = json.dumps(args)
         if self.inner is None:
             try:
-                with active.inside(key):  # an agent that the tool runs has a path of its own
+                with active.in_call(key):  # an agent that the tool runs has a path of its own
                     value = await self._run(with_arguments(context, text), text)
             except Exception as error:
                 if error is active.error:
-                    active.error = None  # the model is told, as about any error of a tool
+                    active.error = None  # the model reads it, like any error of a tool
                 raised.append(error)
                 raise
             if active.waits_below(key) and not active.manual:
                 raise Paused(active.calls.run)
             return value
-        with active.inside(key):
+        with active.in_call(key):
             value = await self._run(context, text)
         if active.error is not None or _waits_inside(context):
             raise Paused(active.calls.run)
@@ -300,14 +300,14 @@ def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
 
 def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> Mapping[str, Any]:
     """Add the defaults that are None, which a strict schema leaves out."""
-    known = rules.get("properties", {})
+    properties = rules.get("properties", {})
     fields = {} if model is None else model.model_fields
-    unsaid = {
-        name: {**known[name], "default": None}
+    nulls = {
+        name: {**properties[name], "default": None}
         for name, field in fields.items()
-        if field.default is None and name in known and "default" not in known[name]
+        if field.default is None and name in properties and "default" not in properties[name]
     }
-    return {**rules, "properties": {**known, **unsaid}} if unsaid else rules
+    return {**rules, "properties": {**properties, **nulls}} if nulls else rules
 
 
 def _waits_inside(context: ToolContext[Any]) -> bool:
@@ -365,7 +365,11 @@ def guardrails_on_stored(tool: FunctionTool) -> list[ToolInputGuardrail[Any]] | 
     The SDK shows them what the model wrote.
     """
     guardrails = tool.tool_input_guardrails
-    return None if guardrails is None else [_guardrail_on_stored(one) for one in guardrails]
+    return (
+        None
+        if guardrails is None
+        else [_guardrail_on_stored(guardrail) for guardrail in guardrails]
+    )
 
 
 def _guardrail_on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
@@ -457,15 +461,15 @@ def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
 async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> None:
     """Record a decision that was made by hand, unless the request is decided already.
 
-    ``always_approve`` is a grant. A call that it does not cover has to wait for people: nobody has
-    seen it, although the SDK would let it pass.
+    ``always_approve`` is a grant. A call that it does not cover waits for people, although the SDK
+    would let it pass: no person has seen it.
     """
     if row.status is not CallStatus.ASKED or (yes and not active.was_shown(row.key)):
         return
     store = active.calls.store
     request = await to_thread(request_in, store, row)
     decision = request.approve() if yes else request.reject(why)
-    grant = ALWAYS if yes and active.is_always(row.tool) else None
+    grant = ALWAYS if yes and active.is_always_approved(row.tool) else None
     await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL, grant=grant)
 
 
@@ -510,18 +514,18 @@ _REFUSED = (
 )
 
 
-def unless_refused(behavior: Any) -> Any:
+def stop_unless_refused(behavior: Any) -> Any:
     """Keep a built-in ``tool_use_behavior`` from ending the run with a refusal.
 
-    A tool's result may be the agent's output, but of a refusal the model is always told. Custom
+    A tool's result may be the agent's output, but a refusal always goes to the model. Custom
     behaviours are left alone.
     """
     stops = behavior == "stop_on_first_tool" or isinstance(behavior, dict)
-    return UnlessRefused(behavior) if stops else behavior
+    return StopUnlessRefused(behavior) if stops else behavior
 
 
 @dataclass(frozen=True)
-class UnlessRefused:
+class StopUnlessRefused:
     """End the run with the first result, or with that of the named tools, unless the call was
     refused."""
 
