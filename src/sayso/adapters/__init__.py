@@ -23,7 +23,11 @@ def check_versions(extra: str) -> None:
     Both ends of each range are tested. Other versions may fail in unknown ways, and an adapter must
     not fail open.
     """
-    for name, wanted in _ranges(extra):
+    for line in metadata.requires("sayso") or ():
+        requirement = _REQUIREMENT.match(line)
+        if requirement is None or requirement["extra"] != extra:
+            continue
+        name, wanted = requirement["name"], requirement["range"].strip()
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -36,12 +40,6 @@ def check_versions(extra: str) -> None:
                     f'pip install "sayso[{extra}]"',
                     name=name,
                 )
-
-
-def _ranges(extra: str) -> list[tuple[str, str]]:
-    """Return the packages of an extra and their ranges, as they were installed with Sayso."""
-    found = [_REQUIREMENT.match(line) for line in metadata.requires("sayso") or ()]
-    return [(m["name"], m["range"].strip()) for m in found if m and m["extra"] == extra]
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -260,11 +260,14 @@ class Guarded(LoggedAgent[MessageLog]):
         """Run an agent with a model, from its last stored reply."""
         gated = Gated(self.gate, self.policy, walk=self._walk)
         replies = LogReplies(log, self._added.get(log.thread, []), gated)
+        options = {
+            **self.options,
+            "middleware": [*(self.options.get("middleware") or ()), replies, gated],
+            "function_invocation_kwargs": self._arguments(log.arguments),
+        }
         given: list[Message] = log.history
         while True:
-            response = await self._agent.run(
-                given, session=log.session, **self._options(log, replies, gated)
-            )
+            response = await self._agent.run(given, session=log.session, **options)
             if replies.added:
                 self._added[log.thread] = replies.added
             waiting = response.user_input_requests
@@ -279,12 +282,6 @@ class Guarded(LoggedAgent[MessageLog]):
             answers = await _answers(log.calls, waiting)
             replies.unsaved.append(answers)
             given = [answers]
-
-    def _options(self, log: MessageLog, replies: LogReplies, gated: Gated) -> dict[str, Any]:
-        options = dict(self.options)
-        arguments = self._arguments(log.arguments)
-        middleware = [*(options.pop("middleware", None) or ()), replies, gated]
-        return {**options, "middleware": middleware, "function_invocation_kwargs": arguments}
 
     def _arguments(self, given: Mapping[str, Json]) -> dict[str, Any]:
         return {**(self.options.get("function_invocation_kwargs") or {}), **given}

@@ -555,8 +555,8 @@ async def breakpoint_of(
     if not configured and graph.interrupt_after_nodes and state.parent_config is not None:
         before = await read(state.parent_config)
         configured = _among(before.next, graph.interrupt_after_nodes)
-    checkpoint = state.config.get("configurable", {}).get("checkpoint_id")
-    return Breakpoint(str(checkpoint), tuple(f"{prefix}{name}" for name in names), configured)
+    checkpoint_id = state.config.get("configurable", {}).get("checkpoint_id")
+    return Breakpoint(str(checkpoint_id), tuple(f"{prefix}{name}" for name in names), configured)
 
 
 def _among(names: Sequence[str], breakpoints: Any) -> bool:

@@ -27,7 +27,7 @@ from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
-from sayso.rows import Call, CallStatus
+from sayso.rows import CallStatus
 from sayso.sync import context_value, to_thread
 from sayso.types import Json, Reviewer
 
@@ -144,13 +144,9 @@ class ActiveRun:
         id = item.call_id or ""
         return self._keys.get((item.agent.name, id), id)
 
-    def row(self, key: str) -> Call | None:
-        """Return the row of a call."""
-        return self.calls.row(key)
-
     def waits(self, key: str) -> bool:
         """Whether a call waits for a decision."""
-        row = self.row(key)
+        row = self.calls.row(key)
         return row is not None and row.status in _WAITS
 
 

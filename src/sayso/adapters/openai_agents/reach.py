@@ -215,7 +215,7 @@ class GuardedAgents:
             return copied, nullcontext()
         return copied, run.in_call(run.new_path(copied.name))
 
-    def _check_harmless(self, agent: Any) -> None:
+    def _check_no_tools(self, agent: Any) -> None:
         """Raise ``InvalidCall`` for an agent with tools that a guardrail or a hook starts: the gate
         cannot pause it there."""
         if agent.name in self.coverage.ungated:
@@ -565,5 +565,5 @@ class CallIds:
     def _is_used(self, id: str) -> bool:
         """Return whether the thread has a call with this id. By hand, the same input may be run
         again, so only the conversation counts."""
-        stored = not self._active.manual and self._active.row(self._path + id) is not None
+        stored = not self._active.manual and self._active.calls.row(self._path + id) is not None
         return stored or id in self._known_ids

@@ -21,7 +21,6 @@ from agents import (
     FunctionToolResult,
     HostedMCPTool,
     RunContextWrapper,
-    StopAtTools,
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
     ToolInputGuardrailData,
@@ -515,43 +514,35 @@ _REFUSED = (
 
 
 def stop_unless_refused(behavior: Any) -> Any:
-    """Keep a built-in ``tool_use_behavior`` from ending the run with a refusal.
+    """Return a ``tool_use_behavior`` that does not end the run with a refusal.
 
     A tool's result may be the agent's output, but a refusal always goes to the model. Custom
-    behaviours are left alone.
+    behaviours are returned as they are.
     """
-    stops = behavior == "stop_on_first_tool" or isinstance(behavior, dict)
-    return StopUnlessRefused(behavior) if stops else behavior
+    if behavior != "stop_on_first_tool" and not isinstance(behavior, dict):
+        return behavior
 
-
-@dataclass(frozen=True)
-class StopUnlessRefused:
-    """End the run with the first result, or with that of the named tools, unless the call was
-    refused."""
-
-    behavior: str | StopAtTools
-
-    async def __call__(
-        self, context: RunContextWrapper[Any], results: Sequence[FunctionToolResult]
+    async def final_output(
+        context: RunContextWrapper[Any], results: Sequence[FunctionToolResult]
     ) -> ToolsToFinalOutputResult:
-        last = self._last(results)
-        if last is None or await self._refused(last):
+        last: FunctionToolResult | None = results[0]
+        if isinstance(behavior, dict):
+            names = behavior.get("stop_at_tool_names", [])
+            named = (r for r in results if r.tool.name in names or r.tool.qualified_name in names)
+            last = next(named, None)
+        if last is None or await _was_refused(last):
             return ToolsToFinalOutputResult(is_final_output=False, final_output=None)
         return ToolsToFinalOutputResult(is_final_output=True, final_output=last.output)
 
-    def _last(self, results: Sequence[FunctionToolResult]) -> FunctionToolResult | None:
-        if not isinstance(self.behavior, dict):
-            return results[0]
-        names = self.behavior.get("stop_at_tool_names", [])
-        named = [r for r in results if r.tool.name in names or r.tool.qualified_name in names]
-        return named[0] if named else None
+    return final_output
 
-    async def _refused(self, result: FunctionToolResult) -> bool:
-        raw: Any = None if result.run_item is None else result.run_item.raw_item
-        id = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
-        active = require_run(result.tool.name)
-        row = await active.calls.find(f"{active.path}{id}")
-        return row is not None and row.status in _REFUSED
+
+async def _was_refused(result: FunctionToolResult) -> bool:
+    raw: Any = None if result.run_item is None else result.run_item.raw_item
+    id = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
+    active = require_run(result.tool.name)
+    row = await active.calls.find(f"{active.path}{id}")
+    return row is not None and row.status in _REFUSED
 
 
 # -- ask_user
