@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,7 +15,7 @@ from sayso.gate.plan import cancel_call
 from sayso.gate.run_result import decision_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import write
-from sayso.types import Edit, Json, Request, Terms
+from sayso.types import Decision, Json, Request, Terms
 
 # -- before a call runs
 
@@ -47,14 +46,12 @@ async def ask_again(
     await write(calls.store, command)
 
 
-def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Edit:
+def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Decision:
     """Return an edit to these arguments, completed with the defaults of the tool. Raises
     ``InvalidDecision``; ``at`` says where the edit came from."""
     properties = (request.schema or {}).get("properties", {})
     defaults = {name: rules["default"] for name, rules in properties.items() if "default" in rules}
-    complete: dict[str, Any] = {**defaults, **args}
-    decision_from({"type": "edit", "args": complete}, request, at)
-    return Edit(complete, request=request.id, seen_digest=request.digest)
+    return decision_from({"type": "edit", "args": {**defaults, **args}}, request, at)
 
 
 # -- running it

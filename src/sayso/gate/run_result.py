@@ -367,8 +367,8 @@ def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[De
             "decisions",
         )
     return [
-        decision_from(one, request, f"decisions[{n}]")
-        for n, (one, request) in enumerate(zip(listed, requests, strict=True))
+        decision_from(item, request, f"decisions[{n}]")
+        for n, (item, request) in enumerate(zip(listed, requests, strict=True))
     ]
 
 
@@ -427,10 +427,9 @@ def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
     if wrong:
         path, message = wrong[0]
         raise InvalidDecision(f"{at}.args.{path}: {message}", f"{at}.args.{path}")
-    known = (request.schema or {}).get("properties", {})
-    defaults = {name: p["default"] for name, p in known.items() if "default" in p}
-    whole = {**defaults, **args}
-    return Edit(whole, request=request.id, seen_digest=request.digest)
+    properties = (request.schema or {}).get("properties", {})
+    defaults = {name: p["default"] for name, p in properties.items() if "default" in p}
+    return Edit({**defaults, **args}, request=request.id, seen_digest=request.digest)
 
 
 def _text(value: object, at: str) -> str:

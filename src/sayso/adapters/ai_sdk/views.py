@@ -109,12 +109,12 @@ class CallSlot:
     asks: list[Call] = field(default_factory=list)
 
     @property
-    def moves(self) -> bool:
+    def may_change(self) -> bool:
         """Whether its row can still change."""
         return not self.error and (self.call is None or self.call.status in OPEN)
 
     @property
-    def over(self) -> bool:
+    def is_final(self) -> bool:
         """Whether nothing about it can change any more."""
         return self.call is None or (self.call.status not in OPEN and not self.waiting)
 
@@ -186,7 +186,7 @@ class RunView:
         self._seen = 0
         self._settled = 0
         #: Whether it is over, or waits only for decisions.
-        self.still = False
+        self.idle = False
 
     def refresh(self, run: Run | None = None) -> None:
         """Read the run (unless it is given), new replies, and its open calls."""
@@ -201,25 +201,25 @@ class RunView:
                 if message.get("run") == self.id and message["role"] == "assistant":
                     self.replies.append(_reply(message))
         self.refresh_calls()
-        self.still = self._is_still(self.run)
+        self.idle = self._is_idle(self.run)
 
     def refresh_calls(self) -> None:
         """Read only the calls that are still open."""
         for reply in self.replies[self._settled :]:
             self.fill(reply)
-            if all(slot.over for slot in reply.slots):
+            if all(slot.is_final for slot in reply.slots):
                 self._settled += 1
 
-    def _is_still(self, run: Run) -> bool:
+    def _is_idle(self, run: Run) -> bool:
         if run.status not in LIVE:
             return True
         if run.status is not RunStatus.PAUSED or run.ready_at is not None:
             return False
         now = self.store.now()
         overdue = any(c.expires_at is not None and c.expires_at <= now for c in self.waiting)
-        return not overdue and not self._is_due_behind()
+        return not overdue and not self._is_sub_agent_due()
 
-    def _is_due_behind(self) -> bool:
+    def _is_sub_agent_due(self) -> bool:
         """Whether the run of a sub-agent is ready: it wakes only its own run."""
         asks = [a for r in self.replies[self._settled :] for slot in r.slots for a in slot.asks]
         behind = {ask.run for ask in asks if ask.run != self.id}
@@ -229,7 +229,7 @@ class RunView:
     def fill(self, reply: Reply) -> None:
         """Read the rows of a reply's calls."""
         slots = {f"{reply.turn}.{index}": slot for index, slot in enumerate(reply.slots)}
-        moving = [key for key, slot in slots.items() if slot.moves]
+        moving = [key for key, slot in slots.items() if slot.may_change]
         for call in self.store.calls_of(self.id, moving) if moving else ():
             slots[call.key].call = call
         for slot in slots.values():
@@ -247,16 +247,16 @@ def _asked_by(store: Store, call: Call) -> Iterator[Call]:
     for step in store.calls_of(call.run):
         if step.key.startswith(f"{call.key}/") and is_request(step):
             yield step
-    yield from _asked_behind(store, call)
+    yield from _asked_by_sub_agent(store, call)
 
 
-def _asked_behind(store: Store, call: Call) -> Iterator[Call]:
+def _asked_by_sub_agent(store: Store, call: Call) -> Iterator[Call]:
     """Yield the requests of the sub-agent of a call, whose thread is named after the call."""
     inner = store.last_run(f"{call.thread}/{call.id}")
     for step in [] if inner is None else store.calls_of(inner.id):
         if is_request(step):
             yield step
-        yield from _asked_behind(store, step)
+        yield from _asked_by_sub_agent(store, step)
 
 
 # -- tool parts

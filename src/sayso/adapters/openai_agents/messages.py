@@ -90,7 +90,7 @@ class ActiveRun:
         return context_value(_path, f"{key}/")
 
     @contextmanager
-    def reports_errors(self) -> Iterator[None]:
+    def remember_errors(self) -> Iterator[None]:
         """Remember an error at the gate inside an agent that is a tool.
 
         The SDK would show it to the outer model, but it has to end the whole run.
@@ -102,8 +102,8 @@ class ActiveRun:
                 self.error = self.error or error
             raise
 
-    def check(self) -> None:
-        """Raise the remembered error again, on the way out."""
+    def raise_error(self) -> None:
+        """Raise the remembered error, if there is one."""
         error = self.error
         if error is not None:
             self.error = error if self.path else None
@@ -124,7 +124,7 @@ class ActiveRun:
         key = self._keys[agent.name, id] = _path.get() + id
         return key
 
-    def new(self, key: str) -> None:
+    def note_new_call(self, key: str) -> None:
         """Note that the model has just made a call."""
         self._made_in.setdefault(key, self.contexts.get(_path.get()))
 

@@ -448,13 +448,13 @@ class LoggedModel(Model):
         """Return the stored reply, if there is one."""
         if active.stopped:
             raise Paused(active.calls.run)
-        with active.reports_errors():
+        with active.remember_errors():
             await close_answered(active, input)
         return None if active.log is None else active.log.next_response(active.path)
 
     async def _store_reply(self, active: ActiveRun, reply: ModelResponse) -> None:
         if active.log is not None:
-            with active.reports_errors():
+            with active.remember_errors():
                 await active.log.add_response(active.path, reply)
 
     async def _ask(
@@ -466,7 +466,7 @@ class LoggedModel(Model):
     ) -> None:
         """Ask about the calls of a reply in one commit, before the runner makes them."""
         active.notes[active.path] = _text_of(output)
-        with active.reports_errors():
+        with active.remember_errors():
             self._check(tools, handoffs)
             made_by = {tool.name: guarded_tool_of(tool) for tool in tools}
             elsewhere = {handoff.tool_name for handoff in handoffs}
@@ -483,7 +483,7 @@ class LoggedModel(Model):
                         asked.append(made.unconditional_call(active, key, item.arguments))
             calls = [call for call in asked if call is not None]
             for call in calls:
-                active.new(call.id)
+                active.note_new_call(call.id)
             await active.calls.ask(calls)
 
 

@@ -169,7 +169,7 @@ class GuardedTool:
         """Ask about a call, and return whether it waits; the SDK calls it as ``needs_approval``."""
         active = require_run(self.tool.name)
         key = active.key(self.agent, id)
-        with active.reports_errors():
+        with active.remember_errors():
             await self._ensure_asked(active, key, context, args, id)
             waits = await read(active.calls.store, active.waits, key)
         if waits:
@@ -185,7 +185,7 @@ class GuardedTool:
         id: str,
     ) -> None:
         if key not in active.judged and await active.calls.find(key) is None:
-            active.new(key)
+            active.note_new_call(key)
             described = await self._description_for(context, id, args)
             await active.calls.ask([self._call(active, key, described, args)])
 
@@ -199,10 +199,10 @@ class GuardedTool:
             return f"The call cannot be read: {error}"
         key = active.key(self.agent, context.tool_call_id)
         try:
-            with active.reports_errors():
+            with active.remember_errors():
                 outcome = await self._outcome(active, key, context, args)
         except Paused:
-            active.check()
+            active.raise_error()
             if self.inner is None or active.stopped:
                 if active.manual:
                     raise
@@ -422,7 +422,7 @@ async def record_refusals(context: RunContextWrapper[Any]) -> None:
         for name in names if id else ():
             if name and context.is_tool_approved(name, id) is False:
                 why = context.get_rejection_message(name, id) or ""
-                with active.reports_errors():
+                with active.remember_errors():
                     await _decide(active, row, yes=False, why=why)
                 break
 
