@@ -54,7 +54,7 @@ class Walk:
     #: The types to look for. The search stops at these.
     targets: ClassVar[tuple[type, ...]] = ()
     #: Types that are neither searched nor copied, unless the search begins with one. Agents that
-    #: are guarded already are treated likewise.
+    #: are guarded already are treated the same.
     closed: ClassVar[tuple[type, ...]] = ()
     #: The names of the framework's methods that build a target.
     builders: ClassVar[tuple[str, ...]] = ()

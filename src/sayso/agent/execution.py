@@ -99,7 +99,7 @@ class Execution:
         self._waits = any(slot.open and not slot.started_here for slot in turn.slots)
 
     async def run(self) -> None:
-        """Run all of them to the end. A pause or failure of one does not affect another."""
+        """Run all of them. A pause or failure of one does not affect another."""
         if len(self.slots) == 1:
             self.recorded = await self._run(self.slots[0])
         else:
@@ -109,7 +109,7 @@ class Execution:
             raise error
 
     async def _run(self, slot: CallSlot) -> Run | None:
-        """Run one call to its end. Return the run after its record."""
+        """Run one call. Return the run after its record."""
         call = slot.call
         assert call is not None
         slot.started_here = False

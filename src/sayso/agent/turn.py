@@ -205,7 +205,7 @@ class CallSlot:
 
     @property
     def startable(self) -> bool:
-        """Whether it is ready and waits for no answer to a question of its own."""
+        """Whether it is ready and waits for no answer to its own questions."""
         ready = self.call is not None and self.call.status is CallStatus.READY
         return ready and not (self.steps or self.inner_requests or self.paused_without_request)
 

@@ -155,7 +155,7 @@ _REUSED = (
 
 
 async def _no_effect(args: dict[str, Json]) -> Any:
-    raise InvalidCall("this call has no effect of its own")
+    raise InvalidCall("this call has no effect")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +327,7 @@ class FrameworkThread:
     async def _mismatch(self, row: Call, call: FrameworkCall, wrote: str) -> str:
         """Return what to tell the model if the row is not the call that the framework makes now.
 
-        Cancels the call if the tool, as it is today, does not take its arguments."""
+        Cancels the call if the current tool does not accept its arguments."""
         if row.tool != call.tool.name:
             await self._cancel(row, f"the framework makes it a call of {call.tool.name}")
             return _REUSED
@@ -374,7 +374,7 @@ class FrameworkThread:
         )
 
     async def gone(self, id: str, name: str) -> Outcome:
-        """Cancel a call whose tool the framework does not have (any more)."""
+        """Cancel a call whose tool the framework does not have."""
         row = await self.find(id)
         if row is not None:
             await self._cancel(row, f"the tool {name} no longer exists")
@@ -600,7 +600,7 @@ class FrameworkAgent:
 
     async def load_output(self, thread: str, stored: Json) -> Any:
         """Return the stored output of a run in the type that the framework gave it. Raises
-        ``ValueError`` if it does not fit that type any more."""
+        ``ValueError`` if it no longer fits that type."""
         return stored
 
     def interruption(self, call: Call, request: Request) -> Request:
@@ -629,7 +629,7 @@ class FrameworkAgent:
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
         """Convert what was passed to ``resume`` to a form that ``decisions_from`` reads, for a
-        framework with decisions of its own."""
+        framework that has its own."""
         return decisions
 
     # -- what servers, workers and users call

@@ -202,7 +202,7 @@ class Guarded(LoggedAgent[MessageLog]):
     def with_options(self, options: Mapping[str, Any]) -> Guarded:
         """Return this agent with other chat ``options``, for one run or resume.
 
-        Raises ``InvalidCall`` for anything else, tools above all: ``guard`` has to see those.
+        Raises ``InvalidCall`` for anything else, above all tools, which ``guard`` must see.
         """
         chat = dict(options.get("options") or {})
         wrong = [*(name for name in options if name != "options"), *({"tools"} & set(chat))]

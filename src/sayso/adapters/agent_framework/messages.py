@@ -1,7 +1,7 @@
 """Conversations, requests and answers as the framework's messages and contents.
 
 ``MessageLog`` is the conversation of a thread. A stored reply holds the tool results that led to
-it. Requests and decisions are not part of the conversation: they have rows of their own. The
+it. Requests and decisions are not part of the conversation: they have their own rows. The
 session's state is kept beside it, in the snapshot of the run, without the history that is stored
 here.
 
@@ -380,7 +380,7 @@ def _with_reason(decisions: Sequence[Decision], text: str) -> list[Decision]:
     plain = [d for d in decisions if isinstance(d, Reject) and not d.message]
     if not plain:
         raise InvalidDecision(
-            "text beside this answer would be lost: send it in a message of its own, after the run "
+            "text beside this answer would be lost: send it in its own message, after the run "
             "has continued"
         )
     return [replace(d, message=text) if d in plain else d for d in decisions]

@@ -174,7 +174,7 @@ class Gated(FunctionMiddleware):
 
 
 class _Call:
-    """One call on its way through the gate."""
+    """One call at the gate."""
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class SubAgentRun:
     """The run of an agent inside one call of it.
 
     The agent's own calls go through the same gate, under the key of that call, and its model's
-    replies are stored likewise. When the call is made again after a pause, the agent restarts from
+    replies are stored too. When the call is made again after a pause, the agent restarts from
     the beginning, and what it said and did comes from the store.
     """
 
@@ -383,7 +383,7 @@ class SubAgentRun:
     gated: Gated
     #: Whether something in it waits for a decision.
     waits: bool = False
-    #: An error at the gate, which has to end the whole run.
+    #: An error at the gate, which must end the whole run.
     error: SaysoError | None = None
     replies: int = 0
     #: The calls of the last reply.
@@ -660,7 +660,7 @@ def _stand_in(tool: FunctionTool) -> FunctionTool:
 
 
 def _nothing() -> None:
-    raise InvalidCall("this function has no body: a person has to give its result")
+    raise InvalidCall("this function has no body: a person must give its result")
 
 
 # -- results
@@ -670,7 +670,7 @@ _KEY = "contents"
 
 
 def dump_result(value: Any) -> Json:
-    """Return a result as JSON: text as it is, other contents as the framework writes them."""
+    """Return a result as JSON: text unchanged, other contents as the framework writes them."""
     if isinstance(value, list) and value and all(isinstance(item, Content) for item in value):
         if len(value) == 1 and value[0].type == "text" and not value[0].annotations:
             return value[0].text or ""

@@ -140,7 +140,7 @@ class AgentWalk(Walk):
         if isinstance(found, Workflow | WorkflowAgent):
             why = (
                 f"{holder} finds it as {held.found_as}, and its agents would bypass the gate: run "
-                "guard(workflow, gate, checkpoints='a folder') there, with a thread of its own"
+                "guard(workflow, gate, checkpoints='a folder') there, with its own thread"
             )
             self.coverage.missed(where, "workflow", label, why)
         elif not isinstance(found, RawAgent):

@@ -454,7 +454,7 @@ class ValueTypes:
         if name == "dict":
             return parts
         if name not in self._dataclasses:
-            raise ValueError(f"the workflow has no type {name} any more")
+            raise ValueError(f"the workflow no longer has the type {name}")
         try:
             return self._dataclasses[name](**parts)
         except TypeError as error:

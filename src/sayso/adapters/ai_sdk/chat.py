@@ -484,7 +484,7 @@ def _words(message: Mapping[str, Any]) -> str:
 
 def _answers(message: Mapping[str, Any]) -> Iterator[PartAnswer]:
     for part in message["parts"]:
-        # We never send a part that the provider executes, so nobody was shown one.
+        # We never send a part that the provider executes, so the user has not seen one.
         if "toolCallId" not in part or part.get("providerExecuted"):
             continue
         approval = part["approval"]

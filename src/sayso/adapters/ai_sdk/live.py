@@ -30,7 +30,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 class RunTask:
-    """A run or resume of an agent, as a task of its own."""
+    """A run or resume of an agent, in its own task."""
 
     def __init__(self, events: AsyncIterator[Any], words: str = "") -> None:
         self.words = words

@@ -115,7 +115,7 @@ class CallSlot:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing about it can change any more."""
+        """Whether nothing about it can change."""
         return self.call is None or (self.call.status not in OPEN and not self.waiting)
 
     @property
@@ -365,7 +365,7 @@ def _unreadable(slot: CallSlot) -> ToolView:
         given = codec.loads(slot.arguments or "{}")
     except ValueError:
         given = slot.arguments
-    text = codec.loads(slot.error)["error"] if slot.error else "Nothing is known about it any more."
+    text = codec.loads(slot.error)["error"] if slot.error else "This call is no longer on record."
     return ToolView(slot.id, slot.name, given, end=_error(text))
 
 

@@ -120,9 +120,9 @@ def _check_options(options: Any) -> None:
             "that you pass to query or ClaudeSDKClient"
         )
     ours = {
-        "can_use_tool": "the gate decides in its place",
-        "permission_prompt_tool_name": "the gate decides in its place",
-        "permission_prompt_tool": "the gate decides in its place",
+        "can_use_tool": "the gate decides instead",
+        "permission_prompt_tool_name": "the gate decides instead",
+        "permission_prompt_tool": "the gate decides instead",
         "resume": "the thread keeps the conversation",
         "continue": "the thread keeps the conversation",
         "session_id": "the thread keeps the conversation",
@@ -134,7 +134,7 @@ def _check_options(options: Any) -> None:
             raise InvalidCall(f"leave {name} out of the options: {why}", name)
     if "PermissionRequest" in (options.hooks or {}):
         raise InvalidCall(
-            "leave PermissionRequest out of the hooks: the gate decides in its place", "hooks"
+            "leave PermissionRequest out of the hooks: the gate decides instead", "hooks"
         )
     if "bare" in options.extra_args or options.env.get(_BARE):
         raise InvalidCall(
@@ -203,13 +203,13 @@ def _list_clients(tool: SdkMcpTool[Any], own: str, found: Coverage) -> None:
     for held in walk.held(tool.handler, "client"):
         why = (
             f"{tool.name} finds it as {held.found_as}, and its tools would bypass the gate: call "
-            "run(...) of guard(options, gate) there, with a thread of its own"
+            "run(...) of guard(options, gate) there, with its own thread"
         )
         found.missed(own, "client", f"{held.name} in {tool.name}", why)
     for name in walk.built_by(tool.handler):
         why = (
             f"{tool.name} starts another Claude with it, whose tools would bypass the gate: call "
-            "run(...) of guard(options, gate) there, with a thread of its own"
+            "run(...) of guard(options, gate) there, with its own thread"
         )
         found.missed(own, "client", f"{name} in {tool.name}", why)
 
@@ -288,7 +288,7 @@ class Turn:
     #: Claude Code calls our hooks.
     _hooked: bool = False
     _saving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: The first error at the gate, which has to end the run.
+    #: The first error at the gate, which must end the run.
     _error: BaseException | None = None
 
     # -- running Claude Code

@@ -481,8 +481,8 @@ class Tripwire(BaseCallbackHandler):
     that its provider runs.
 
     LangChain passes callbacks on to everything that a run starts, also to an agent that was built
-    while it ran. What a tool's own body starts directly belongs to its call; an agent in it has a
-    checkpoint namespace of its own.
+    while it ran. What a tool's own body starts directly belongs to its call; an agent in it has
+    its own checkpoint namespace.
     """
 
     raise_error = True
@@ -597,7 +597,7 @@ def _wrapped(
 
 
 class _PauseSignal(BaseException):
-    """A pause on its way past other middleware, even middleware that catches every exception."""
+    """Carries a pause through other middleware, even middleware that catches every exception."""
 
     def __init__(self, cause: GraphBubbleUp) -> None:
         super().__init__()

@@ -247,7 +247,7 @@ class InterruptQuestions:
         until they have decided.
 
         ``asks`` is for a graph that has just stopped: it asks again even at the same checkpoint.
-        Otherwise the graph was asked about before, its process died on the way there, or it was
+        Otherwise the graph was asked about before, its process died before it asked, or it was
         interrupted and simply continues.
         """
         await self.thread.open()
@@ -291,7 +291,7 @@ class InterruptQuestions:
     def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
         """Return the last question about an interrupt: its key and its row.
 
-        An interrupt that accepts no refusal is asked about again if nobody answered, because the
+        An interrupt that accepts no refusal is asked about again if there is no answer, because the
         graph could not continue.
         """
         key = base = f"{_KEY}{interrupt.id}"
@@ -308,7 +308,7 @@ class InterruptQuestions:
 def _why(row: Call) -> str:
     if row.decision is not None:
         return row.decision.message
-    return f"nobody answered: the question was {row.status}"
+    return f"no answer: the question was {row.status}"
 
 
 def _is_ours(value: Any) -> bool:
@@ -580,6 +580,6 @@ def call_interrupt(value: Any, **options: Any) -> Any:
 
 
 def running_config() -> Any:
-    """Return the config of the running node, looked up likewise. LangChain before 1.3.8 does not
-    import that function."""
+    """Return the config of the running node, also looked up when called. LangChain before 1.3.8
+    does not import that function."""
     return getattr(theirs, "get_config", get_config)()

@@ -45,7 +45,7 @@ class RunningCall(NamedTuple):
     """A call that has passed the gate and is running."""
 
     #: The checkpoint namespace of its graph. An agent inside a tool shares the outer agent's
-    #: thread, and its model may repeat an id, but its graph has a namespace of its own.
+    #: thread, and its model may repeat an id, but its graph has its own namespace.
     namespace: str
     id: str
     #: The name of the tool.
@@ -85,7 +85,7 @@ class Describe(Protocol):
 
 
 class InterruptSignal(Paused):
-    """LangGraph's own interrupt on its way through a call, which is put back instead of failing."""
+    """Carries LangGraph's own interrupt out of a call, which then pauses instead of failing."""
 
     def __init__(self, run: str, cause: GraphBubbleUp) -> None:
         super().__init__(run)
@@ -222,12 +222,9 @@ class ToolGate:
         assert tool is not None
 
         async def effect(args: dict[str, Json]) -> Any:
-            call = RunningCall(*_location(request), made["name"])
+            running = context_value(_running_call, RunningCall(*_location(request), made["name"]))
             try:
-                with (
-                    context_value(_running_call, call),
-                    inside_node(NodeFacts()),
-                ):  # an agent inside has nodes of its own
+                with running, inside_node(NodeFacts()):  # an agent inside has its own nodes
                     return await run(request.override(tool_call={**made, "args": args}))
             except ParentCommand as cause:
                 return ParentCommandResult(cause)
@@ -294,15 +291,15 @@ async def check_no_other_agent(
     """
     graph = _namespace_of_graph(config)
     if not graph or all(":" in name for name in graph.split("|")):
-        return  # each call has a state of its own
+        return  # each call has its own state
     for call in await read(thread.store, thread.store.calls_of, thread.run):
         made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
         if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
             raise SaysoError(
                 f"{call.id} is waiting in another agent with checkpointer=True that was called by "
                 f"{graph!r} at the same time, and LangGraph has one state for both: leave out "
-                "checkpointer=True, or put each of these agents into a graph of its own, without "
-                "checkpointer, as a node with a name of its own"
+                "checkpointer=True, or put each of these agents into its own graph, without "
+                "checkpointer, as a node with its own name"
             )
 
 
@@ -329,7 +326,7 @@ def reviewer_of(config: Mapping[str, Any]) -> str:
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end, in a worker thread if an event loop runs here."""
+    """Run a coroutine and return its result, in a worker thread if an event loop runs here."""
     if on_loop():
         return call_in_new_thread(lambda: run_sync(make()))
     return run_sync(make())

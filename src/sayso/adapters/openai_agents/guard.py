@@ -67,7 +67,7 @@ from sayso.types import Request, Reviewer
 
 
 class NamedString(str):
-    """A string that also has ``.name``, like the SDK's object in its place."""
+    """A string that also has ``.name``, like the object that the SDK has there."""
 
     __slots__ = ("description",)
 

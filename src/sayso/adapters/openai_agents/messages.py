@@ -93,7 +93,7 @@ class ActiveRun:
     def remember_errors(self) -> Iterator[None]:
         """Remember an error at the gate inside an agent that is a tool.
 
-        The SDK would show it to the outer model, but it has to end the whole run.
+        The SDK would show it to the outer model, but it must end the whole run.
         """
         try:
             yield
@@ -199,7 +199,7 @@ class ItemLog(ReplayLog):
     def conversation(self, *, closed: bool = False) -> Items:
         """Return all items up to the user's last input.
 
-        ``closed`` adds the replies that a newer input cut short, with a result for each call.
+        ``closed`` adds the replies that a newer input interrupted, with a result for each call.
         """
         items = [*self.history, *(self.input or ())]
         for reply in self.replies.get("", ()) if closed else ():

@@ -533,8 +533,8 @@ def _completed(reply: ModelResponse) -> ResponseCompletedEvent:
 class CallIds:
     """Make the ids of the calls in a reply unique in the thread.
 
-    Some providers count the calls of each reply anew. To the SDK and to the gate an id means one
-    call, so a repeated one gets a number before the reply is used.
+    Some providers restart their ids at every reply. To the SDK and to the gate an id means one
+    call, so a repeated id gets a number before the reply is used.
     """
 
     def __init__(self, active: ActiveRun, input: Any) -> None:

@@ -87,7 +87,7 @@ class GuardedTool:
         self.tool = tool
         self.agent = agent
         self.needs_approval = tool.needs_approval
-        #: Set if the tool is an agent: it has no effect of its own, and its calls have rows.
+        #: Set if the tool is an agent: it has no effect itself, and its calls have rows.
         self.inner: Agent[Any] | None = tool._agent_instance if tool._is_agent_tool else None
         self._run = run
         self._model = _arguments(tool)
@@ -258,7 +258,7 @@ class GuardedTool:
         text = json.dumps(args)
         if self.inner is None:
             try:
-                with active.in_call(key):  # an agent that the tool runs has a path of its own
+                with active.in_call(key):  # an agent that the tool runs has its own path
                     value = await self._run(with_arguments(context, text), text)
             except Exception as error:
                 if error is active.error:

@@ -39,7 +39,7 @@ class MessageLog(ConversationLog):
         #: What the user said, while there is no reply to it.
         self.prompt: Any = None
         self._raw: list[Json] = []
-        #: How many replies have a call with this id, including replies that were cut off since.
+        #: How many replies have a call with this id, including replies that were removed since.
         self._replies_with: Counter[str] = Counter()
 
     def _load(self) -> None:

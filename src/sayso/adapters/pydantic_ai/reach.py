@@ -1,9 +1,9 @@
 """Walk what an agent can reach: its tools, the agents that they delegate to, and native tools.
 
 Every toolset goes through the gate, whichever capability brings it. Two things do not. An agent
-that the function of a tool runs has tools of its own: ``DelegateWalk`` replaces it in a copy of
-the function by one that asks at the same gate. And native tools are run by the provider, which does
-not ask; they are refused unless the user has named them.
+that the function of a tool runs has its own tools: ``DelegateWalk`` replaces it in a copy of the
+function by one that asks at the same gate. And native tools are run by the provider, which does not
+ask; they are refused unless the user has named them.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ _BODILESS = ("respond", "reject")
 
 
 #: The calls that have passed the gate. The run's id is part of the key because an agent inside a
-#: tool has a run of its own, and its model may repeat the id of the outer call.
+#: tool has its own run, and its model may repeat the id of the outer call.
 _running: ContextVar[frozenset[tuple[str | None, str | None]]] = ContextVar(
     "sayso_pydantic_ai", default=frozenset()
 )
@@ -314,7 +314,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
 
 @dataclass
 class _Call(Generic[D]):
-    """One call on its way through the gate."""
+    """One call at the gate."""
 
     toolset: GatedToolset[D]
     thread: FrameworkThread

@@ -279,7 +279,7 @@ class SaysoPlugin(SimplePlugin):
             except RPCError as error:
                 if error.status not in _HOPELESS:
                     raise
-                log.info("no workflow waits for %s any more: %s", run, error)
+                log.info("no workflow is waiting for %s: %s", run, error)
 
 
 def _concerns_workflow(event: Event) -> bool:

@@ -67,7 +67,7 @@ def workflow_of(run: str) -> str | None:
 
 
 def raised(answer: ActivityOutput) -> SaysoError:
-    """Return the error that an output stands for."""
+    """Return the error that an output contains."""
     kind = getattr(errors, answer["error"], SaysoError)
     message = answer.get("message", "")
     error: SaysoError = kind(message)
@@ -145,7 +145,7 @@ async def _run_short_activity(activity: str, wanted: ActivityInput) -> ActivityO
 
 
 class _Attempts:
-    """Attempts to run one tool, each an activity of its own."""
+    """Attempts to run one tool, each in its own activity."""
 
     def __init__(self, tool: str, wanted: ActivityInput, timeout: timedelta) -> None:
         self._tool = tool
