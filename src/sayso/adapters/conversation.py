@@ -140,12 +140,18 @@ class ConversationLog:
 
     # -- calls that the framework will not make
 
-    async def closing_texts(self, keys: Iterable[str]) -> list[tuple[Call | None, str]]:
-        """Return, for each open call of a reply, its row and a text about it for the model.
+    @property
+    def open_keys(self) -> list[str]:
+        """The keys of the last reply's calls without a result, in the model's order. The adapter
+        overrides it, if its framework makes several calls at a time."""
+        return []
+
+    async def closing_texts(self) -> list[tuple[Call | None, str]]:
+        """Return, for each open call of the last reply, its row and a text about it for the model.
 
         New input from the user leaves calls without a result, and providers insist on one.
         """
-        rows = [await to_thread(self.calls.row_before, key) for key in keys]
+        rows = [await to_thread(self.calls.row_before, key) for key in self.open_keys]
         return [(row, closing_text(row)) for row in rows]
 
 

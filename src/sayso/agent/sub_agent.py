@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import re
+from dataclasses import replace
 from typing import Any, Unpack
 
 from sayso.agent.tool import Context, SubAgent, Tool, ToolOptions, tool
@@ -64,7 +65,7 @@ def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
         **options,
         "effect": "idempotent",
     }
-    return tool(**named)(ask_agent).with_inner(agent)
+    return replace(tool(**named)(ask_agent), inner=agent)
 
 
 async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:

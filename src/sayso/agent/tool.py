@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, Unpack, overload
 
@@ -186,10 +186,6 @@ class Tool:
         """Return the model's arguments as canonical text. Raises ``InvalidCall``."""
         values = codec.parse_arguments(arguments or "{}")
         return self.signature.intake_json(values, strict=self.strict).decode()
-
-    def with_inner(self, inner: SubAgent) -> Tool:
-        """Return a copy of the tool for a sub-agent."""
-        return replace(self, inner=inner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:

@@ -182,10 +182,7 @@ class Guarded(LoggedAgent[MessageLog]):
         await log.close_calls()
         given = input if isinstance(input, RunInput) else RunInput(normalize_messages(input), {})
         await log.say_messages(given.messages, given.arguments)
-        return await self._run(log)
-
-    async def continue_turn(self, log: MessageLog) -> Any:
-        return await self._run(log)
+        return await self.continue_turn(log)
 
     @property
     def output_types(self) -> OutputTypes:
@@ -242,10 +239,9 @@ class Guarded(LoggedAgent[MessageLog]):
         return [framework_tool(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
     async def call_order(self, thread: str) -> list[str]:
-        log = await self.open_log(thread)
-        return [call.id or "" for call in log.open_calls]
+        return (await self.open_log(thread)).open_keys
 
-    async def _run(self, log: MessageLog) -> Any:
+    async def continue_turn(self, log: MessageLog) -> Any:
         with _our_errors():
             if isinstance(self._agent, RawAgent):
                 response, messages = await self._run_chat_agent(log)

@@ -99,6 +99,10 @@ class MessageLog(ConversationLog):
         return calls_of(self._reply())
 
     @property
+    def open_keys(self) -> list[str]:
+        return [call.id or "" for call in self.open_calls]
+
+    @property
     def history(self) -> list[Message]:
         """The messages to give to the framework: none that the service itself keeps, and no
         approvals of calls that a provider made long ago, which it would take for forged ones."""
@@ -150,13 +154,13 @@ class MessageLog(ConversationLog):
 
     async def close_calls(self) -> None:
         """Store a result for every open call, so that the user can speak next."""
-        made = self.open_calls
-        if not made:
+        calls = self.open_calls
+        if not calls:
             return
-        texts = await self.closing_texts(call.id or "" for call in made)
+        texts = await self.closing_texts()
         results = [
             Content.from_function_result(call_id=call.call_id or "", id=call.id, result=text)
-            for call, (_, text) in zip(made, texts, strict=True)
+            for call, (_, text) in zip(calls, texts, strict=True)
         ]
         message = Message("tool", results)
         data = {"content": "", "messages": _dump([message])}

@@ -244,14 +244,12 @@ class Guarded(LoggedAgent[MessageLog]):
         return self._own_tools.values()
 
     async def call_order(self, thread: str) -> Sequence[str]:
-        log = await self.open_log(thread)
-        return [block["id"] for block in log.open_calls]
+        return (await self.open_log(thread)).open_keys
 
     async def begin(self, input: Any, thread: str) -> Any:
         log = await self.open_log(thread)
-        texts = await log.closing_texts(block["id"] for block in log.open_calls)
-        closed = zip(log.open_calls, texts, strict=True)
-        await log.add_results([result_block(call["id"], text) for call, (_, text) in closed])
+        closed = zip(log.open_keys, await log.closing_texts(), strict=True)
+        await log.add_results([result_block(id, text) for id, (_, text) in closed])
         await log.say_prompt(input)
         return await Turn(self, log).run(input)
 

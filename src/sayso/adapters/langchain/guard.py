@@ -159,12 +159,10 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         return [numbered_id(values, call) for call in last.tool_calls] if last is not None else ()
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        tools = self._tools
-        return (
-            ()
-            if tools is None
-            else [tools.framework_tool(tool) for tool in tools.guarded_tools.values()]
-        )
+        gated = self._tools
+        if gated is None:
+            return ()
+        return [gated.framework_tool(tool) for tool in gated.guarded_tools.values()]
 
     async def _advance(self, input: Any, log: ConversationLog) -> Any:
         thread = log.thread

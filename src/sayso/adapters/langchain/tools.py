@@ -132,25 +132,20 @@ class ToolGate:
         async def run(changed: ToolCallRequest) -> Any:
             return handler(changed)
 
-        return run_blocking(lambda: self._with_config(request, run))
+        return run_blocking(lambda: self.awrap(request, run))
 
     async def awrap(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         """Guard a call; the ``awrap_tool_call`` of a tool node."""
-        return await self._with_config(request, handler)
+        config = var_child_runnable_config.get() or request.runtime.config
+        # Inside a sequence, LangChain does not set the config for later steps.
+        with context_value(var_child_runnable_config, config):
+            return await self._run_gated(request, handler)
 
     def thread(self, config: Mapping[str, Any]) -> FrameworkThread:
         """Return the thread that a config names."""
         return FrameworkThread(self.gate, thread_id(config), policy=self.policy)
-
-    async def _with_config(
-        self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Result:
-        known = var_child_runnable_config.get()
-        # Inside a sequence, LangChain does not set the config for later steps.
-        with context_value(var_child_runnable_config, known or request.runtime.config):
-            return await self._run_gated(request, run)
 
     async def _run_gated(
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]

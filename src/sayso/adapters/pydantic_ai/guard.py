@@ -135,8 +135,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         return known_tools([*self._agent.toolsets, *(self.options.get("toolsets") or ())])
 
     async def call_order(self, thread: str) -> list[str]:
-        log = await self.open_log(thread)
-        return [log.key(call.tool_call_id) for call in log.open_calls]
+        return (await self.open_log(thread)).open_keys
 
     async def _run(self, log: MessageLog, prompt: Any, history: Any) -> Any:
         result: AgentRunResult[Any] = await self._agent.run(

@@ -108,12 +108,16 @@ class MessageLog(ConversationLog):
         last = self.messages[-1] if self.messages else None
         return list(last.tool_calls) if isinstance(last, ModelResponse) else []
 
+    @property
+    def open_keys(self) -> list[str]:
+        return [self.key(call.tool_call_id) for call in self.open_calls]
+
     async def closed_messages(self) -> list[ModelMessage]:
         """Return the messages with a result for every call, so that the user can speak next."""
         calls = self.open_calls
         if not calls:
             return list(self.messages)
-        texts = await self.closing_texts(self.key(call.tool_call_id) for call in calls)
+        texts = await self.closing_texts()
         parts = [
             ToolReturnPart(
                 tool_name=call.tool_name,
