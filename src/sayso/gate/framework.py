@@ -510,8 +510,9 @@ def outcome_of(row: Call, value: Any, wrote: str) -> Outcome:
     if not notice and wrote != row.args:
         notice = f"What ran is the call that was approved, with {row.args}."
     text = outcomes.as_text(stored)
-    told = f"{notice} Its result: {text}" if notice else text
-    return Outcome(ok=True, value=value, text=told, notice=notice, call=row)
+    if notice:
+        text = f"{notice} Its result: {text}"
+    return Outcome(ok=True, value=value, text=text, notice=notice, call=row)
 
 
 # --- agents inside a call of another agent ---

@@ -70,10 +70,10 @@ class MessageLog(ConversationLog):
         super()._load()
         run = self.store.run(self.run)
         if run is not None and run.snapshot is not None:
-            kept = codec.loads(run.snapshot)
-            self.session = AgentSession.from_dict(kept["session"])
-            self.added = kept.get("added", [])
-            self.outputs = kept["outputs"] if self.answer is None else self.outputs
+            snapshot = codec.loads(run.snapshot)
+            self.session = AgentSession.from_dict(snapshot["session"])
+            self.added = snapshot.get("added", [])
+            self.outputs = snapshot["outputs"] if self.answer is None else self.outputs
 
     def replay(self, body: Body) -> None:
         if "input" in body:

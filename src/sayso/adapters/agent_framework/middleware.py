@@ -387,7 +387,7 @@ class SubAgentRun:
     error: SaysoError | None = None
     replies: int = 0
     #: The calls of the last reply.
-    made: list[Content] = field(default_factory=list)
+    last_calls: list[Content] = field(default_factory=list)
 
     def active(self) -> AbstractContextManager[None]:
         """Make this the current sub-agent, and run it in this context."""
@@ -485,7 +485,7 @@ class SubAgentReplies(ChatMiddleware):
     ) -> None:
         if sub_agent.waits:  # other middleware took the request for a result
             raise Paused(sub_agent.calls.run)
-        results = answers_to(sub_agent.made, context.messages)
+        results = answers_to(sub_agent.last_calls, context.messages)
         answered = [
             f"{sub_agent.key}/{c.id or ''}" for message in results for c in message.contents
         ]
@@ -504,7 +504,7 @@ class SubAgentReplies(ChatMiddleware):
         sub_agent.replies += 1
         stored = await sub_agent.calls.once(f"{sub_agent.key}/reply/{sub_agent.replies}", step)
         reply: ChatResponse[Any] = ChatResponse.from_dict(codec.loads(stored))
-        sub_agent.made = calls_of(reply.messages)
+        sub_agent.last_calls = calls_of(reply.messages)
         context.result = _streamed(reply) if context.stream else reply
 
 
@@ -537,7 +537,7 @@ class LogReplies(ChatMiddleware):
         self._again = log.open
         #: What was said since the last reply that was stored.
         self.unsaved: list[Message] = []
-        self._made = log.open_calls
+        self._last_calls = log.open_calls
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         self._restore_added(context.options)
@@ -551,7 +551,7 @@ class LogReplies(ChatMiddleware):
         if self.gated.waits:  # other middleware took the request for a result
             await self.log.save_session()
             raise Paused(self.log.calls.run)
-        results = answers_to(self._made, context.messages)
+        results = answers_to(self._last_calls, context.messages)
         await self.log.cancel_answered([c for message in results for c in message.contents])
         await call_next()
         reply = context.result
@@ -564,9 +564,9 @@ class LogReplies(ChatMiddleware):
         hosted = any(content.type == "function_approval_request" for content in contents)
         if calls_of(reply.messages) or hosted:
             await self.log.reply(self.unsaved, reply)
-            self.unsaved, self._made = [], calls_of(reply.messages)
+            self.unsaved, self._last_calls = [], calls_of(reply.messages)
         else:
-            self.unsaved, self._made = [*self.unsaved, *reply.messages], []
+            self.unsaved, self._last_calls = [*self.unsaved, *reply.messages], []
 
     def _restore_added(self, options: Any) -> None:
         """Add the functions again that were added before a pause, and note those that are added
@@ -585,7 +585,7 @@ class LogReplies(ChatMiddleware):
         """Raise before the framework tells the model that a function does not exist, so that its
         requests stay open."""
         have = {_name(tool) for tool in (options or {}).get("tools") or ()}
-        gone = [c.name for c in self._made if c.name in self.log.added and c.name not in have]
+        gone = [c.name for c in self._last_calls if c.name in self.log.added and c.name not in have]
         if gone:
             error = SaysoError(
                 f"{gone[0]} was added by another function while the agent ran, and this process "

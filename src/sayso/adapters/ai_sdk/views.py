@@ -488,8 +488,8 @@ def _decision(call: Call) -> Json:
     made = decision_made(call)
     if made is None:
         return None
-    said = {"type": made.type, "by": made.by, "at": made.at.isoformat(), "channel": made.channel}
-    return {**said, "message": made.message} if made.message else said
+    shown = {"type": made.type, "by": made.by, "at": made.at.isoformat(), "channel": made.channel}
+    return {**shown, "message": made.message} if made.message else shown
 
 
 # -- whole messages
@@ -518,8 +518,8 @@ def assistant_message(
     """Return the answer so far as a UIMessage. Its id is that of the run, so a stream can
     continue it."""
     words = words_of(exchange.replies, guest)
-    said = zip(exchange.replies, words, strict=True)
-    parts = [part for reply, text in said for part in _parts(reply, text, recipe, guest)]
+    replies = zip(exchange.replies, words, strict=True)
+    parts = [part for reply, text in replies for part in _parts(reply, text, recipe, guest)]
     return {"id": exchange.run, "role": "assistant", "parts": parts}
 
 

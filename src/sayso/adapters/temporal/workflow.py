@@ -246,10 +246,10 @@ class _Signals:
 def _signals() -> _Signals:
     """Return the signals of this workflow, kept on its own object, so that workflows share
     nothing."""
-    kept = vars(workflow.instance())
-    if "__sayso" not in kept:
-        kept["__sayso"] = _Signals()
-    signals: _Signals = kept["__sayso"]
+    attributes = vars(workflow.instance())
+    if "__sayso" not in attributes:
+        attributes["__sayso"] = _Signals()
+    signals: _Signals = attributes["__sayso"]
     return signals
 
 
