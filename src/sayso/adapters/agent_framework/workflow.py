@@ -357,7 +357,7 @@ class _WorkflowDrive:
 
 
 def _is_gated(agent: Any, gate: Gate) -> bool:
-    """Whether the calls of an agent in the workflow go through a gate on this store."""
+    """Return whether the calls of an agent in the workflow go through a gate on this store."""
     gates = [item for item in getattr(agent, "middleware", None) or () if isinstance(item, Gated)]
     return any(item.gate.store.incarnation == gate.store.incarnation for item in gates)
 

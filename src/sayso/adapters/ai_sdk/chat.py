@@ -156,7 +156,7 @@ class Chat:
         return self._view(live.id)
 
     async def _has_answer(self, run_task: RunTask) -> bool:
-        """Whether a message that was posted before has, or will have, an answer."""
+        """Return whether a message that was posted before has, or will have, an answer."""
         if not run_task.task.done():
             return run_task.task.get_loop() is asyncio.get_running_loop()
         stored = await read(self.store, self.store.run, run_task.run) if run_task.run else None

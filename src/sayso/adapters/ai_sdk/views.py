@@ -220,7 +220,7 @@ class RunView:
         return not overdue and not self._is_sub_agent_due()
 
     def _is_sub_agent_due(self) -> bool:
-        """Whether the run of a sub-agent is ready: it wakes only its own run."""
+        """Return whether the run of a sub-agent is ready: it wakes only its own run."""
         asks = [a for r in self.replies[self._settled :] for slot in r.slots for a in slot.asks]
         behind = {ask.run for ask in asks if ask.run != self.id}
         runs = [run for run in map(self.store.run, behind) if run is not None]

@@ -138,8 +138,8 @@ class ToolGate:
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         """Guard a call; the ``awrap_tool_call`` of a tool node."""
-        config = var_child_runnable_config.get() or request.runtime.config
         # Inside a sequence, LangChain does not set the config for later steps.
+        config = var_child_runnable_config.get() or request.runtime.config
         with context_value(var_child_runnable_config, config):
             return await self._run_gated(request, handler)
 
@@ -199,7 +199,7 @@ class ToolGate:
         return Command(update={"messages": [result]}, goto=node)
 
     async def _has_passed(self, request: ToolCallRequest, thread: FrameworkThread) -> bool:
-        """Whether an outer gate on the same store has asked about this call already."""
+        """Return whether an outer gate on the same store has asked about this call already."""
         outer = running_call()
         if outer is None or (outer.namespace, outer.id) != _location(request):
             return False

@@ -116,7 +116,7 @@ class ActiveRun:
         return base if self.started[base] == 1 else f"{base}#{self.started[base]}"
 
     def waits_below(self, key: str) -> bool:
-        """Whether an agent in the body of a call waits for a decision."""
+        """Return whether an agent in the body of a call waits for a decision."""
         return any(path.startswith(f"{key}/") for path in self.waits_in)
 
     def key(self, agent: Agent[object], id: str) -> str:
@@ -129,7 +129,7 @@ class ActiveRun:
         self._made_in.setdefault(key, self.contexts.get(_path.get()))
 
     def was_shown(self, key: str) -> bool:
-        """Whether the SDK has stopped since a call was made, so that people could see it."""
+        """Return whether the SDK has stopped since a call was made, so that people could see it."""
         now = self.contexts.get(_path.get())
         return now is None or self._made_in.get(key) is not now
 
@@ -145,7 +145,7 @@ class ActiveRun:
         return self._keys.get((item.agent.name, id), id)
 
     def waits(self, key: str) -> bool:
-        """Whether a call waits for a decision."""
+        """Return whether a call waits for a decision."""
         row = self.calls.row(key)
         return row is not None and row.status in _WAITS
 

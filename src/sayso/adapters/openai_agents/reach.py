@@ -260,7 +260,7 @@ def _copy_to_start(agent: Any) -> tuple[Any, Any]:
 
 
 def is_guarded(agent: Any) -> bool:
-    """Whether an agent is a guarded copy."""
+    """Return whether an agent is a guarded copy."""
     return isinstance(getattr(agent, "model", None), LoggedModel)
 
 

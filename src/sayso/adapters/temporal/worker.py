@@ -283,7 +283,7 @@ class SaysoPlugin(SimplePlugin):
 
 
 def _concerns_workflow(event: Event) -> bool:
-    """Whether an event is a reason for a waiting workflow to check."""
+    """Return whether an event is a reason for a waiting workflow to check."""
     if workflow_of(event.run) is None:
         return False
     if event.type == "recorded":  # by an attempt that was given up: it settles a call in doubt
