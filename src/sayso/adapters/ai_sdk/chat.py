@@ -183,7 +183,7 @@ class Chat:
 
     @staticmethod
     def _due(live: RunView, decided: set[str], problems: Mapping[str, str]) -> bool:
-        """Whether the run can continue. After a final decision, the run itself need not be read."""
+        """Return whether the run can continue. After a final decision, only its calls are read."""
         if decided and not problems:
             live.refresh_calls()
             if not any(call.id in decided for call in live.waiting):
@@ -305,9 +305,8 @@ async def check_owner(
 
 
 def is_own_chat(store: Store, chat: str, by: Reviewer) -> bool | None:
-    """Whether the chat is the caller's own; False for guests, who are reviewers of its requests.
-
-    None if there is no such chat. Raises ``NotFound`` for everyone else.
+    """Return whether the caller owns the chat: False for a reviewer of its requests, and None if
+    there is no such chat. Raises ``NotFound`` for everyone else.
     """
     owner = owner_of(store, chat)
     if owner in (None, by.name):

@@ -112,7 +112,7 @@ class ChatResponse:
             await read(view.store, view.refresh_calls)
 
     async def _has_more(self, signal: ChangeSignal) -> bool:
-        """Whether there is more to come. Resumes a run that is ready and that nothing advances."""
+        """Return whether there is more to come. Resumes a run that is ready and not running."""
         run_task = self.run_task
         if run_task is not None and not run_task.task.done():
             signal.watch(run_task.task)

@@ -310,7 +310,7 @@ def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> M
 
 
 def _waits_inside(context: ToolContext[Any]) -> bool:
-    """Whether an agent that is a tool has stopped for approval; the SDK looks at the same place."""
+    """Return whether an agent that is a tool has stopped for approval, as the SDK finds out."""
     scope = get_agent_tool_state_scope(context)
     assert context.tool_call is not None
     result = peek_agent_tool_run_result(context.tool_call, scope_id=scope)
