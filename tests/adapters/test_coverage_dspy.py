@@ -205,7 +205,7 @@ class TestBuiltWhileAToolRuns:
             with warnings.catch_warnings(action="ignore"):
                 return str(Coder()(question=task))
 
-        with pytest.raises(sayso.SaysoError, match="LocalInterpreter was not run: it was called"):
+        with pytest.raises(sayso.SaysoError, match="LocalInterpreter was not run: it bypassed"):
             await self.guarded(gate, delegate).run("go", thread="t")
 
     async def test_what_the_tool_itself_calls_belongs_to_its_call(self, gate: sayso.Gate) -> None:
