@@ -151,7 +151,7 @@ class ConversationLog:
 
         New input from the user leaves calls without a result, and providers insist on one.
         """
-        rows = [await to_thread(self.calls.row_before, key) for key in self.open_keys]
+        rows = [await to_thread(self.calls.row_in_any_run, key) for key in self.open_keys]
         return [(row, closing_text(row)) for row in rows]
 
 

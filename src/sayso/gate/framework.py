@@ -418,9 +418,9 @@ class FrameworkThread:
         """Return the row of a call, or None."""
         return await read(self.store, self.row, id)
 
-    def row_before(self, id: str) -> Call | None:
+    def row_in_any_run(self, id: str) -> Call | None:
         """Return the row of a call, also from a run of the thread that was cancelled."""
-        return self.row(id) or made_before(self.store, self.gate.agent, self.thread, id)
+        return self.row(id) or call_in_any_run(self.store, self.gate.agent, self.thread, id)
 
     async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         """Return the pending requests for these calls and inside them, in their order."""
@@ -474,7 +474,7 @@ def _is_cancelled(run: Run) -> bool:
     return run.status is RunStatus.CANCELLED or (bool(run.stop) and run.status not in LIVE)
 
 
-def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
+def call_in_any_run(store: Store, agent: str, thread: str, id: str) -> Call | None:
     """Return the row of a call that was made on a thread, also in a run that was cancelled."""
     runs = reversed(runs_of(store, agent, thread))
     return next((row for run in runs if (row := store.call_by_key(run.id, id))), None)

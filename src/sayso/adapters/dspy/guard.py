@@ -322,7 +322,7 @@ class LoggedPredictor:
         }
         prediction = dspy.Prediction(**values)
         if self.reader is not None:
-            await self.reader.expect(turn, turn.step(self._name), prediction)
+            await self.reader.expect(turn, turn.call_prefix(self._name), prediction)
         return prediction
 
 
@@ -502,7 +502,7 @@ class Turn:
             await self.log.reply(name, reply, **_shown(reply))
         return reply
 
-    def step(self, name: str) -> str:
+    def call_prefix(self, name: str) -> str:
         """Return the prefix of the keys of the last reply's calls."""
         return self.key(f"{name} {self._asked[name] - 1}")
 

@@ -103,7 +103,7 @@ def _refuse(value: Any, asked: Sequence[Request]) -> list[Decision]:
     )
 
 
-def shown(call_id: str, requests: Sequence[Request], error: str) -> dict[str, Any]:
+def interrupt_value(call_id: str, requests: Sequence[Request], error: str) -> dict[str, Any]:
     """Return the value of an interrupt about one call: LangChain's form, with the request's id
     and digest."""
     request = requests[0]
@@ -157,25 +157,25 @@ def object_schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def read_turn(value: Any, requests: Sequence[Request]) -> list[Decision]:
+def read_turn_answer(value: Any, requests: Sequence[Request]) -> list[Decision]:
     """Read the answer to all calls of a turn."""
-    replies = _of_inbox(value, requests)
+    replies = _agent_inbox_decisions(value, requests)
     return decisions_from(value if replies is None else {"decisions": replies}, requests)
 
 
-def read_one(value: Any, requests: Sequence[Request]) -> list[Decision]:
-    """Read the answer to ``shown``: a decision, or the bare answer to a question."""
+def read_single_answer(value: Any, requests: Sequence[Request]) -> list[Decision]:
+    """Read the answer to ``interrupt_value``: a decision, or the bare answer to a question."""
     request = requests[0]
     if request.kind == "question" and not (isinstance(value, Mapping) and "type" in value):
         return [request.respond(value)]
-    replies = _of_inbox(value, requests)
+    replies = _agent_inbox_decisions(value, requests)
     return [decision_from(replies[0] if replies and len(replies) == 1 else value, request)]
 
 
 _INBOX = {"accept": "approve", "edit": "edit", "response": "respond", "ignore": "reject"}
 
 
-def _of_inbox(value: Any, requests: Sequence[Request]) -> list[dict[str, Any]] | None:
+def _agent_inbox_decisions(value: Any, requests: Sequence[Request]) -> list[dict[str, Any]] | None:
     """Read a list of replies in the agent inbox's form; None if it is something else."""
     listed = value if isinstance(value, list) else []
     if not listed or not all(isinstance(r, Mapping) and "args" in r for r in listed):
@@ -184,12 +184,12 @@ def _of_inbox(value: Any, requests: Sequence[Request]) -> list[dict[str, Any]] |
         return None
     shown = [*(dict(request.args) for request in requests), *[None] * len(listed)]
     return [
-        _of_reply(_INBOX[reply["type"]], reply["args"], was)
+        _agent_inbox_decision(_INBOX[reply["type"]], reply["args"], was)
         for reply, was in zip(listed, shown, strict=False)
     ]
 
 
-def _of_reply(type: str, args: Any, shown: Any) -> dict[str, Any]:
+def _agent_inbox_decision(type: str, args: Any, shown: Any) -> dict[str, Any]:
     if type == "approve" and args is not None:
         # The agent inbox sends along what it showed. Anything else is not what people approved.
         sent = args.get("args", args) if isinstance(args, Mapping) else args
@@ -346,7 +346,7 @@ def question_of(interrupt: Interrupt) -> Question:
 def refusal(value: Any, message: str) -> Any:
     """Return the answer that declines to answer; None if the interrupt accepts no refusal."""
     no = {"type": "reject", "message": message}
-    turn, inbox = _turn(value), _inbox(value)
+    turn, inbox = _middleware_actions(value), _agent_inbox_actions(value)
     if turn is not None:
         refused = all("reject" in allowed for _, allowed in turn)
         return {"decisions": [no] * len(turn)} if refused else None
@@ -371,7 +371,7 @@ def _text(value: Any) -> str:
 
 def _accepted(value: Any) -> dict[str, Any]:
     """Return what a question about this value accepts."""
-    turn, inbox = _turn(value), _inbox(value)
+    turn, inbox = _middleware_actions(value), _agent_inbox_actions(value)
     if turn is not None:
         each = [
             {"oneOf": decision_schemas(name, {"type": "object"}, allowed)} for name, allowed in turn
@@ -385,7 +385,7 @@ def _accepted(value: Any) -> dict[str, Any]:
 # LangChain's own middleware: a wrong answer would leave it stuck for good.
 
 
-def _turn(value: Any) -> list[tuple[str, Sequence[str]]] | None:
+def _middleware_actions(value: Any) -> list[tuple[str, Sequence[str]]] | None:
     """Return the tools that LangChain's own middleware asks about, and the decisions that it
     allows."""
     try:
@@ -400,7 +400,7 @@ def _turn(value: Any) -> list[tuple[str, Sequence[str]]] | None:
 # The agent inbox: one reply for each request, in a list.
 
 
-def _inbox(value: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
+def _agent_inbox_actions(value: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
     """Return the actions that an agent inbox value shows, and the replies that it allows."""
     listed = value if isinstance(value, list) else [value]
     try:

@@ -18,10 +18,10 @@ from langgraph.runtime import get_runtime
 from sayso.adapters.langchain.interrupts import (
     InterruptAnswers,
     call_interrupt,
-    read_one,
-    read_turn,
+    interrupt_value,
+    read_single_answer,
+    read_turn_answer,
     running_config,
-    shown,
 )
 from sayso.adapters.langchain.tools import (
     Result,
@@ -203,7 +203,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
             return await thread.waiting(keys)
 
         answers = InterruptAnswers(thread, f"turn {','.join(keys)}"[:150], reviewer_of(config))
-        await answers.settle(waiting, _batch, read_turn)
+        await answers.settle(waiting, _turn_interrupt_value, read_turn_answer)
         return None
 
     # -- around each call
@@ -263,7 +263,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
 _GatedMiddleware.__name__ = _GatedMiddleware.__qualname__ = "HumanInTheLoopMiddleware"
 
 
-def _batch(requests: Sequence[Request], error: str) -> dict[str, Any]:
+def _turn_interrupt_value(requests: Sequence[Request], error: str) -> dict[str, Any]:
     """Return the interrupt of a turn in LangChain's form, with the requests' ids and digests."""
     value: dict[str, Any] = {
         "action_requests": [
@@ -332,7 +332,7 @@ async def _run_node(gate: Gate, body: Callable[[], Any]) -> Any:
         return await thread.waiting([task])
 
     while True:
-        await answers.settle(waiting, functools.partial(shown, task), read_one)
+        await answers.settle(waiting, functools.partial(interrupt_value, task), read_single_answer)
         try:
             with thread.scope(f"{task}/").inside():
                 value = body()

@@ -27,7 +27,11 @@ from pydantic import BaseModel, ValidationError
 
 from sayso import codec
 from sayso.adapters.calls import invalid_arguments
-from sayso.adapters.langchain.interrupts import InterruptAnswers, read_one, shown
+from sayso.adapters.langchain.interrupts import (
+    InterruptAnswers,
+    interrupt_value,
+    read_single_answer,
+)
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
@@ -174,7 +178,9 @@ class ToolGate:
             return await thread.waiting([call.id])
 
         while True:
-            await answers.settle(waiting, partial(shown, str(made["id"])), read_one)
+            await answers.settle(
+                waiting, partial(interrupt_value, str(made["id"])), read_single_answer
+            )
             try:
                 outcome = await thread.outcome(call)
                 if isinstance(outcome.value, ParentCommandResult):

@@ -209,7 +209,7 @@ class ItemLog(ReplayLog):
         return items
 
     def _closed(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        row = self.calls.row_before(item.get("call_id") or item["id"])
+        row = self.calls.row_in_any_run(item.get("call_id") or item["id"])
         if item["type"] == "mcp_approval_request":
             return {
                 "type": "mcp_approval_response",
