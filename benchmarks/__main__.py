@@ -40,9 +40,9 @@ def main(
             if result is None or not (result["met"] or result["explanation"]):
                 bad.append(name)
             if result is not None and not effort.quick:
-                results.keep(result, rows, kept)
+                results.save_row(result, rows, kept)
     if not effort.quick:
-        results.place(kept)
+        results.save_environment(kept)
         if kept == results.FILE:
             page.write()
     if bad:
@@ -63,7 +63,7 @@ def _measured(row: Row, effort: Effort) -> dict[str, Any] | None:
     for side, figures in result["figures"].items():
         print(f"    {side}: " + ", ".join(f"{k} {v:.4g}" for k, v in figures.items()))
     for check in measured.checks:
-        print(f"  {'met   ' if check.met else 'MISSED'} {page.held(check)}")
+        print(f"  {'met   ' if check.met else 'MISSED'} {page.describe_check(check)}")
     print(f"    ({time.monotonic() - began:.0f} s)", flush=True)
     return result
 

@@ -27,19 +27,18 @@ import psycopg
 import sayso
 from sayso.engine.row_macs import row_mac
 from sayso.keys import ENVIRONMENT, new_key
-from sayso.rows import Call
+from sayso.rows import Call, call_from, call_values, run_from, run_values
 from sayso.server.routes.stats import stats
 from sayso.stores import open_store
 from sayso.stores.base import Query, Store, Viewer, engine_deps
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.rowcodec import call_from, call_values, run_from, run_values
 from sayso.stores.sql.statements import POSTGRES, SQLITE
 from sayso.stores.sql.totals import count_calls
 from sayso.types import Reviewer
 from tests.postgres_server import PostgresServer
 
 PLANS = Path(__file__).with_name("plans.txt")
-LOOKS = 20
+READS = 20
 Mac = Callable[[bytes], str]
 _BATCH = 5000
 PEOPLE = ("ana", "ben", "cleo", "dan", "eve")
@@ -243,16 +242,16 @@ def read(url: str) -> tuple[dict[str, float], list[str]]:
         for name, look in looks(store).items():
             look()
             took = []
-            for _ in range(LOOKS):
+            for _ in range(READS):
                 began = time.perf_counter()
                 look()
                 took.append((time.perf_counter() - began) * 1000)
             figures[name] = round(median(took), 2)
-            plans += [f"\n## {name}: {figures[name]} ms", *explained(store, look)]
+            plans += [f"\n## {name}: {figures[name]} ms", *query_plans(store, look)]
     return figures, plans
 
 
-def explained(store: Any, look: Callable[[], Any]) -> list[str]:
+def query_plans(store: Any, look: Callable[[], Any]) -> list[str]:
     """Return what the database says about each statement of a look."""
     lite = store.url.startswith("sqlite")
     explain = "EXPLAIN QUERY PLAN" if lite else "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF)"

@@ -49,7 +49,7 @@ def _bytes(value: float) -> str:
     return f"{number(value)} {unit}"
 
 
-def held(check: Check, *, named: bool = True) -> str:
+def describe_check(check: Check, *, named: bool = True) -> str:
     """Describe a check: its value and its bound."""
     bound = check.most if check.most is not None else check.least
     assert bound is not None
@@ -106,7 +106,7 @@ def goals(rows: Sequence[Mapping[str, Any]]) -> str:
         kind = "ours" if check.met else "bad"
         body.append(_text(LEFT - 8, y + 13, f"{name}: {check.what}", anchor="end"))
         body.append(_bar(LEFT, y + 3, x(check.used) - LEFT, kind))
-        body.append(_text(WIDTH - RIGHT + 8, y + 13, held(check, named=False)))
+        body.append(_text(WIDTH - RIGHT + 8, y + 13, describe_check(check, named=False)))
     return _svg(height, body)
 
 
@@ -207,7 +207,7 @@ def _machine(kept: Mapping[str, Any]) -> Iterator[str]:
     if not kept["machine"]:
         return
     facts = {name.replace("_", " "): value for name, value in kept["machine"].items()}
-    yield "## Where\n\n| | |\n|---|---|\n"
+    yield "## Test machine\n\n| | |\n|---|---|\n"
     yield from (f"| {name} | {value} |\n" for name, value in facts.items())
     yield "\n| package | version |\n|---|---|\n"
     yield from (f"| {name} | {value} |\n" for name, value in kept["versions"].items())
@@ -222,7 +222,7 @@ def _rows(kept: Mapping[str, Any]) -> Iterator[str]:
         yield from _table(row["figures"])
         for fields in row["checks"]:
             check = Check(**fields)
-            yield f"- {'met' if check.met else '**missed**'}: {held(check)}\n"
+            yield f"- {'met' if check.met else '**missed**'}: {describe_check(check)}\n"
         yield "\n"
         if row["explanation"]:
             yield f"{row['explanation']}\n\n"
@@ -240,7 +240,7 @@ def _table(figures: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 
 def files() -> dict[Path, str]:
     """Return the path and contents of every file that is generated from the results."""
-    kept = results.explained(results.load(), ROWS)
+    kept = results.with_current_texts(results.load(), ROWS)
     return {
         results.FILE: results.text_of(kept),
         PAGE: page(kept),
@@ -266,8 +266,8 @@ def main() -> int:
         if not file.exists() or file.read_text("utf-8") != text
     ]
     if stale:
-        told = ", ".join(stale)
-        print(f"not up to date: {told}; run `python -m benchmarks.page`", file=sys.stderr)
+        names = ", ".join(stale)
+        print(f"not up to date: {names}; run `python -m benchmarks.page`", file=sys.stderr)
     return 1 if stale else 0
 
 

@@ -26,29 +26,29 @@ def load(file: Path = FILE) -> dict[str, Any]:
     return kept
 
 
-def keep(measured: Mapping[str, Any], rows: Mapping[str, Row], file: Path = FILE) -> None:
+def save_row(measured: Mapping[str, Any], rows: Mapping[str, Row], file: Path = FILE) -> None:
     """Replace the result of a row, and keep all others."""
     before = load(file)
     found = {row["name"]: row for row in [*before["rows"], measured]}
     save({**before, "rows": [found[name] for name in rows if name in found]}, file)
 
 
-def place(file: Path = FILE) -> None:
+def save_environment(file: Path = FILE) -> None:
     """Write the machine and the versions."""
     before = load(file)
     versions = {**before["versions"], **machine.own_versions(), **peers.versions()}
     save({**before, "machine": machine.facts(), "versions": versions}, file)
 
 
-def explained(results: dict[str, Any], rows: Mapping[str, Row]) -> dict[str, Any]:
+def with_current_texts(results: dict[str, Any], rows: Mapping[str, Row]) -> dict[str, Any]:
     """Return the results with the current texts of each row."""
-    words = ("work", "beside", "goal", "durability", "shown", "explanation")
-    told = [
-        {**row, **{word: getattr(rows[row["name"]], word) for word in words}}
+    texts = ("work", "beside", "goal", "durability", "shown", "explanation")
+    rows_with_texts = [
+        {**row, **{text: getattr(rows[row["name"]], text) for text in texts}}
         for row in results["rows"]
         if row["name"] in rows
     ]
-    return {**results, "rows": told}
+    return {**results, "rows": rows_with_texts}
 
 
 def text_of(results: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ THEIRS = HERE / "theirs"
 DRIVERS = HERE / "drivers"
 
 #: Seconds for one script: some peers need minutes for a thousand turns.
-PATIENCE = 900
+SCRIPT_SECONDS = 900
 
 Command = Sequence[str | Path]
 
@@ -29,7 +29,7 @@ def ours(script: str, *args: str | Path) -> Command:
     return (sys.executable, OURS / script, *args)
 
 
-def alternating(
+def run_alternately(
     effort: Effort, *sides: Command, more: Mapping[str, str] | None = None
 ) -> list[dict[str, float]]:
     """Run all sides alternately, with more environment variables.
@@ -48,7 +48,7 @@ def measured(command: Command, more: Mapping[str, str] | None = None) -> dict[st
     words = [str(word) for word in command]
     env = {**environment(), **(more or {})}
     done = subprocess.run(
-        words, capture_output=True, text=True, check=False, env=env, timeout=PATIENCE
+        words, capture_output=True, text=True, check=False, env=env, timeout=SCRIPT_SECONDS
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(words)} failed:\n{done.stderr[-3000:]}")

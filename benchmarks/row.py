@@ -19,9 +19,9 @@ class Effort:
     def rounds(self) -> int:
         return 1 if self.quick else 5
 
-    def of(self, earnest: int, quick: int) -> str:
+    def of(self, full: int, quick: int) -> str:
         """Return a number for a script's command line."""
-        return str(quick if self.quick else earnest)
+        return str(quick if self.quick else full)
 
 
 @dataclass(frozen=True)

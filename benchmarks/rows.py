@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.machine import database, preload_slow_disk
 from benchmarks.peers import HOME, npm_of, python_of, theirs
-from benchmarks.rounds import DRIVERS, OURS, THEIRS, Command, alternating, measured, ours
+from benchmarks.rounds import DRIVERS, OURS, THEIRS, Command, measured, ours, run_alternately
 from benchmarks.row import Check, Effort, Measured, Row, ratio
 
 ROWS: dict[str, Row] = {}
@@ -53,7 +53,7 @@ POSTGRES = "one PostgreSQL, fsync and synchronous_commit on, for both sides"
 )
 def agent(effort: Effort) -> Measured:
     n = effort.of(100, 20)
-    sayso, langgraph, bare = alternating(
+    sayso, langgraph, bare = run_alternately(
         effort,
         ours("cycle.py", n),
         theirs("langgraph", "graph_cycle.py", n),
@@ -86,7 +86,7 @@ def agent(effort: Effort) -> Measured:
 def postgres(effort: Effort) -> Measured:
     n = effort.of(100, 20)
     mine, peers = (database(), database())
-    sayso, langgraph = alternating(
+    sayso, langgraph = run_alternately(
         effort, ours("cycle.py", n, mine), theirs("langgraph", "graph_cycle.py", n, peers)
     )
     return Measured(
@@ -116,7 +116,7 @@ def postgres(effort: Effort) -> Measured:
 )
 def crowd(effort: Effort) -> Measured:
     n, peers_n = effort.of(640, 64), effort.of(160, 32)
-    sqlite, their_sqlite, pg, their_pg = alternating(
+    sqlite, their_sqlite, pg, their_pg = run_alternately(
         effort,
         ours("crowd.py", n, "16"),
         theirs("langgraph", "graph_crowd.py", peers_n, "16"),
@@ -154,7 +154,7 @@ def crowd(effort: Effort) -> Measured:
 )
 def once(effort: Effort) -> Measured:
     n = effort.of(200, 40)
-    sayso, holdpoint, ctrlrun = alternating(effort, *_once(n))
+    sayso, holdpoint, ctrlrun = run_alternately(effort, *_once(n))
     return Measured(
         {"sayso": sayso, "holdpoint": holdpoint, "ctrlrun": ctrlrun},
         [
@@ -189,15 +189,15 @@ def _once(n: str) -> tuple[Command, Command, Command]:
 )
 def slow_disk(effort: Effort) -> Measured:
     n, shim = effort.of(100, 10), preload_slow_disk(HOME)
-    once, holdpoint, ctrlrun = alternating(effort, *_once(n), more=shim)
-    cycle, graph = alternating(
+    once, holdpoint, ctrlrun = run_alternately(effort, *_once(n), more=shim)
+    cycle, graph = run_alternately(
         effort,
         ours("cycle.py", n),
         theirs("langgraph", "graph_cycle.py", n),
         more=shim,
     )
     many, their_many = effort.of(320, 64), effort.of(80, 32)
-    crowd, graphs = alternating(
+    crowd, graphs = run_alternately(
         effort,
         ours("crowd.py", many, "16"),
         theirs("langgraph", "graph_crowd.py", their_many, "16"),
@@ -237,13 +237,13 @@ def slow_disk(effort: Effort) -> Measured:
 )
 def slow_postgres(effort: Effort) -> Measured:
     n = effort.of(100, 10)
-    cycle, graph = alternating(
+    cycle, graph = run_alternately(
         effort,
         ours("cycle.py", n, database(slow_disk=True)),
         theirs("langgraph", "graph_cycle.py", n, database(slow_disk=True)),
     )
     many, their_many = effort.of(320, 64), effort.of(80, 32)
-    crowd, graphs = alternating(
+    crowd, graphs = run_alternately(
         effort,
         ours("crowd.py", many, "16", database(slow_disk=True)),
         theirs("langgraph", "graph_crowd.py", their_many, "16", database(slow_disk=True)),
@@ -271,7 +271,7 @@ def slow_postgres(effort: Effort) -> Measured:
 )
 def news(effort: Effort) -> Measured:
     n = effort.of(150, 20)
-    sqlite, pg = alternating(effort, ours("news.py", n), ours("news.py", n, database()))
+    sqlite, pg = run_alternately(effort, ours("news.py", n), ours("news.py", n, database()))
     return Measured(
         {"sayso, SQLite": sqlite, "sayso, PostgreSQL": pg},
         [
@@ -292,7 +292,7 @@ def news(effort: Effort) -> Measured:
 )
 def sizes(effort: Effort) -> Measured:
     many, few = effort.of(200, 40), effort.of(40, 10)
-    sayso, langgraph = alternating(
+    sayso, langgraph = run_alternately(
         effort,
         ours("sizes.py", many, "500"),
         theirs("langgraph", "graph_sizes.py", few, "500"),
@@ -326,7 +326,7 @@ def sizes(effort: Effort) -> Measured:
 )
 def hundred(effort: Effort) -> Measured:
     count = effort.of(100, 20)
-    sayso, langgraph = alternating(
+    sayso, langgraph = run_alternately(
         effort,
         ours("hundred.py", count, effort.of(5, 1)),
         theirs("langgraph", "graph_hundred.py", count, "1"),
@@ -357,7 +357,7 @@ def thousand(effort: Effort) -> Measured:
         state = HOME / "openai_agents" / f"state-{turns}.json"
         if not state.exists():  # a thousand turns take the SDK minutes
             measured(theirs("openai_agents", "openai_thousand.py", "build", state, turns))
-        sayso, openai = alternating(
+        sayso, openai = run_alternately(
             effort,
             ours("thousand.py", built, effort.of(5, 1)),
             theirs("openai_agents", "openai_thousand.py", state, "1"),
@@ -382,7 +382,7 @@ def thousand(effort: Effort) -> Measured:
 )
 def decide(effort: Effort) -> Measured:
     requests = effort.of(100, 30)
-    sayso, openai = alternating(
+    sayso, openai = run_alternately(
         effort,
         ours("many.py", requests, effort.of(5, 1)),
         theirs("openai_agents", "openai_many.py", requests),
@@ -401,7 +401,7 @@ def decide(effort: Effort) -> Measured:
     shown="bytes",
 )
 def history(effort: Effort) -> Measured:
-    (figures,) = alternating(effort, ours("history.py", effort.of(1000, 100), effort.of(25, 5)))
+    (figures,) = run_alternately(effort, ours("history.py", effort.of(1000, 100), effort.of(25, 5)))
     names = ("rows", "bytes", "store_ms", "agent_ms")
     short, long = (
         {name: figures[f"{side}_{name}"] for name in names} for side in ("short", "long")
@@ -444,7 +444,7 @@ def page(effort: Effort) -> Measured:
     with filled(few, many) as urls, tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / "graph.db"
         measured(theirs("langgraph", "graph_listing.py", "build", graph, peers))
-        *pages, langgraph = alternating(
+        *pages, langgraph = run_alternately(
             effort,
             *(ours("listing.py", url, times) for url in urls),
             theirs("langgraph", "graph_listing.py", graph),
@@ -486,7 +486,7 @@ def idle(effort: Effort) -> Measured:
     few, many = effort.of(10_000, 100), effort.of(100_000, 2000)
     seconds = effort.of(5, 2)
     with filled(few, many) as urls:
-        served = alternating(effort, *(ours("idle.py", url, seconds) for url in urls))
+        served = run_alternately(effort, *(ours("idle.py", url, seconds) for url in urls))
     few_lite, many_lite, few_pg, many_pg = served
     runs = float(many) - float(few)
     checks = []
@@ -519,7 +519,9 @@ def idle(effort: Effort) -> Measured:
     shown="resume_ms",
 )
 def growth(effort: Effort) -> Measured:
-    (figures,) = alternating(effort, ours("growth.py", effort.of(100_000, 2000), effort.of(60, 10)))
+    (figures,) = run_alternately(
+        effort, ours("growth.py", effort.of(100_000, 2000), effort.of(60, 10))
+    )
     steps = ("pause_ms", "decide_ms", "resume_ms", "list_ms", "rows", "bytes")
     small = {step: figures[f"small_{step}"] for step in steps}
     large = {step: figures[f"large_{step}"] for step in steps}
@@ -544,7 +546,7 @@ def growth(effort: Effort) -> Measured:
 def workers(effort: Effort) -> Measured:
     runs, crews = effort.of(200, 20), ("1", "2", "4")
     sides = [ours("workers.py", database(), crew, runs) for crew in crews]
-    one, two, four = alternating(effort, *sides)
+    one, two, four = run_alternately(effort, *sides)
     return Measured(
         {"1 process": one, "2 processes": two, "4 processes": four},
         [
@@ -569,7 +571,7 @@ def workers(effort: Effort) -> Measured:
 )
 def chat(effort: Effort) -> Measured:
     driver = (sys.executable, DRIVERS / "chat.py", effort.of(300, 40))
-    sayso, ai_sdk, pydantic_ai = alternating(
+    sayso, ai_sdk, pydantic_ai = run_alternately(
         effort,
         (*driver, sys.executable, OURS / "server.py"),
         (*driver, "node", npm_of("ai_sdk", "ai_sdk.mjs")),
@@ -593,7 +595,7 @@ def chat(effort: Effort) -> Measured:
 )
 def feed(effort: Effort) -> Measured:
     driver = (sys.executable, DRIVERS / "feed.py", effort.of(1000, 50))
-    sayso, uvicorn = alternating(
+    sayso, uvicorn = run_alternately(
         effort,
         (*driver, "sayso", sys.executable, OURS / "server.py"),
         (*driver, "bare", sys.executable, THEIRS / "fan_out.py"),
@@ -618,7 +620,7 @@ def feed(effort: Effort) -> Measured:
 )
 def proxy(effort: Effort) -> Measured:
     driver = (sys.executable, DRIVERS / "mcp_reads.py", effort.of(500, 30))
-    sayso, direct = alternating(effort, (*driver, "proxy"), (*driver, "direct"))
+    sayso, direct = run_alternately(effort, (*driver, "proxy"), (*driver, "direct"))
     added = sayso["p50_ms"] - direct["p50_ms"]
     return Measured(
         {"sayso proxy": sayso, "direct": direct},
@@ -644,7 +646,7 @@ def proxy(effort: Effort) -> Measured:
     ),
 )
 def imports(effort: Effort) -> Measured:
-    sayso, langchain = alternating(
+    sayso, langchain = run_alternately(
         effort,
         ours("importing.py", "from sayso import Gate, Inbox, Agent"),
         (

@@ -32,7 +32,7 @@ from sayso.testing import ScriptedModel, call, say
 from tests.postgres_server import PostgresServer
 
 PHASES = ("open", "decide", "resume")
-LOOKS = 300
+READS = 300
 
 
 def main() -> None:
@@ -189,15 +189,15 @@ def pages(url: str, rows: int) -> dict[str, Any]:
 def timed(url: str, look: Callable[[], Any]) -> dict[str, float]:
     """Return median, 95th percentile and CPU of each side, in milliseconds."""
     took, cpu, theirs = [], time.process_time(), server_cpu(url)
-    for _ in range(LOOKS):
+    for _ in range(READS):
         began = time.perf_counter()
         look()
         took.append((time.perf_counter() - began) * 1000)
     return {
         "p50_ms": round(median(took), 2),
         "p95_ms": round(quantiles(took, n=20)[-1], 2),
-        "cpu_ms": round((time.process_time() - cpu) * 1000 / LOOKS, 2),
-        "server_cpu_ms": round((server_cpu(url) - theirs) * 1000 / LOOKS, 2),
+        "cpu_ms": round((time.process_time() - cpu) * 1000 / READS, 2),
+        "server_cpu_ms": round((server_cpu(url) - theirs) * 1000 / READS, 2),
     }
 
 

@@ -11,13 +11,16 @@ import ast
 import sys
 from pathlib import Path
 
+from generated_page import replace_between, update
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/adapters/behaviour.md"
 UP = "../.."  # from the page to the root
 SUITE = Path("src/sayso/testing/adapter_suite.py")
 TESTS = Path("tests/adapters")
 BEGIN, END = "<!-- adapters: made by scripts/adapter_table.py -->\n", "<!-- /adapters -->\n"
-BEGIN_2, END_2 = "<!-- features: made by scripts/adapter_table.py -->\n", "<!-- /features -->\n"
+BEGIN_FEATURES = "<!-- features: made by scripts/adapter_table.py -->\n"
+END_FEATURES = "<!-- /features -->\n"
 
 #: The columns: the name of a framework, its page, and the test file that runs the suite for it.
 FRAMEWORKS = (
@@ -36,7 +39,7 @@ BEHAVIOURS = (
     ("reject, with a reason", ("test_reject_with_reason",)),
     ("respond in its place", ("test_respond",)),
     ("ask a question", ("test_question",)),
-    ("ask only where a rule says so", ("test_conditional_policy",)),
+    ("ask only where a rule requires it", ("test_conditional_policy",)),
     ("denied without asking", ("test_denied_without_asking",)),
     (
         "three calls in a turn, decided at different times",
@@ -131,7 +134,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "what may run past the gate is recorded",
+        "what may run without approval is recorded",
         (
             f"{_LC}::test_or_named_and_then_that_is_recorded",
             f"{_OA}::test_what_the_gate_cannot_reach",
@@ -257,7 +260,7 @@ def _cell(cell: str) -> str:
     raise LookupError(f"{file} has no {name}")
 
 
-def places() -> dict[str, str]:
+def test_links() -> dict[str, str]:
     """Map each test of the suite to its file and line."""
     found = {}
     for node in ast.walk(ast.parse((ROOT / SUITE).read_text())):
@@ -279,7 +282,7 @@ def cannot(file: str) -> set[str]:
 
 def table() -> str:
     """Return the table as Markdown."""
-    where = places()
+    links = test_links()
     refused = {file: cannot(file) for _, _, file in FRAMEWORKS}
     head = " | ".join(f"[{name}]({page})" for name, page, _ in FRAMEWORKS)
     lines = [f"| | {head} |", "|---" * (len(FRAMEWORKS) + 1) + "|"]
@@ -288,25 +291,11 @@ def table() -> str:
         for _, _, file in FRAMEWORKS:
             word = "cannot" if refused[file] & set(tests) else "✓"
             cells.append(f"[{word}]({UP}/{TESTS / file})")
-        lines.append(f"| [{behaviour}]({where[tests[0]]}) | {' | '.join(cells)} |")
+        lines.append(f"| [{behaviour}]({links[tests[0]]}) | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Write the tables; with ``--check``, exit with 1 if the page is out of date."""
-    text = fresh = PAGE.read_text()
-    for begin, end, made in ((BEGIN, END, table()), (BEGIN_2, END_2, feature_table())):
-        before, _, rest = fresh.partition(begin)
-        _, _, after = rest.partition(end)
-        fresh = f"{before}{begin}\n{made}\n{end}{after}"
-    if "--check" in sys.argv:
-        if fresh != text:
-            print("docs/adapters/behaviour.md is not up to date: run `make docs`", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(fresh)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    page = replace_between(PAGE.read_text("utf-8"), BEGIN, END, f"\n{table()}\n")
+    page = replace_between(page, BEGIN_FEATURES, END_FEATURES, f"\n{feature_table()}\n")
+    sys.exit(update(PAGE, page, __doc__))

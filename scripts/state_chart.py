@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from generated_page import update
 
 from sayso.engine.moves import MOVES, RUN_MOVES
 
@@ -90,17 +91,5 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the page is not up to date")
-    if parser.parse_args().check:
-        if not PAGE.exists() or PAGE.read_text("utf-8") != page():
-            print(f"{PAGE.name} is not up to date: run `make docs`", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(page(), "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(update(PAGE, page(), __doc__))

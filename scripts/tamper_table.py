@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from generated_page import replace_between, update
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "SECURITY.md"
 RESULTS = ROOT / "tests" / "audit" / "tamper_matrix.json"
@@ -26,7 +28,7 @@ ACTIONS = {
     "put back, later events deleted": "… its events deleted",
     "put back, later events relabelled": "… its events relabelled",
 }
-WHOLE = {
+WHOLE_THREAD = {
     "whole thread put back": "put back to an earlier state",
     "whole thread deleted": "deleted",
 }
@@ -53,7 +55,9 @@ TABLES = {
 }
 
 
-def parsed(results: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+def worst_outcomes(
+    results: Mapping[str, Mapping[str, str]],
+) -> dict[tuple[str, str], dict[str, str]]:
     """Return, by table and action, the worst outcome of each column."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for case, outcomes in results.items():
@@ -87,37 +91,25 @@ def cell(columns: Mapping[str, str]) -> str:
 def table() -> str:
     """Return the table as Markdown."""
     results = json.loads(RESULTS.read_text())
-    found = parsed(results)
+    found = worst_outcomes(results)
     known = {name for name, _ in found}
     assert known == set(TABLES), f"name these tables here: {known ^ set(TABLES)}"
     lines = [
         f"| row | {' | '.join(ACTIONS.values())} |",
         f"|---|{'---|' * len(ACTIONS)}",
     ]
-    for name, words in TABLES.items():
+    for name, title in TABLES.items():
         cells = [cell(found.get((name, action), {})) for action in ACTIONS]
-        lines.append(f"| {words} | {' | '.join(cells)} |")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += ["", "A whole thread, with its runs, requests, messages and events:", ""]
-    for action, words in WHOLE.items():
+    for action, title in WHOLE_THREAD.items():
         for state in ("sealed", "unsealed"):
             outcomes = set(results[f"{action}: thread ({state})"].values())
             worst = max(outcomes, key=OUTCOMES.index)
-            lines.append(f"- {words}, {state}: {worst}")
+            lines.append(f"- {title}, {state}: {worst}")
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    text = PAGE.read_text()
-    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    written = text[:start] + table() + text[end:]
-    if "--check" in sys.argv[1:]:
-        if written != text:
-            print("SECURITY.md: the table of changes is out of date: run `make docs`")
-            return 1
-        return 0
-    PAGE.write_text(written)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    page = replace_between(PAGE.read_text("utf-8"), BEGIN, END, table())
+    sys.exit(update(PAGE, page, __doc__))

@@ -39,7 +39,7 @@ class Demo:
         return self.process.wait(), errors
 
     def say(self, words: str) -> str:
-        """Begin a chat; gives its id."""
+        """Start a chat. Return its id."""
         self.chats += 1
         chat = f"chat-{self.chats}"
         parts = [{"type": "text", "text": words}]
@@ -60,7 +60,7 @@ class Demo:
         assert answer.status_code == 200, answer.text
 
     def until_decided(self, request_id: str) -> Any:
-        """The request, once somebody has decided it."""
+        """Return the request, once it is decided."""
 
         def decided() -> Any:
             found = self.http.get(f"/api/requests/{request_id}").json()
@@ -73,7 +73,7 @@ class Demo:
         return runs[0] if runs else {}
 
     def until_it_waits_or_ends(self, chat: str) -> None:
-        """The agent has gone on, and waits for people again, or is done."""
+        """Wait until the agent has resumed, and waits for people again or is done."""
 
         def rests() -> bool:
             return self.run_of(chat)["status"] == "done" or bool(self.open(chat))
@@ -81,7 +81,7 @@ class Demo:
         until(rests)
 
     def final(self, chat: str) -> str:
-        """The last words of the agent, once the run is over."""
+        """Return the agent's final answer, once the run has ended."""
 
         def done() -> Any:
             run = self.run_of(chat)

@@ -1,4 +1,4 @@
-"""Who may change a call, when, and into what: the laws that the model holds the stores to.
+"""The rules that the model checks: who may change a call, when, and into what.
 
 They repeat no line of the engine: each looks at a call before and after a command, and says what
 must have been so for that change to be right.
@@ -65,7 +65,7 @@ MAY_MOVE: dict[type[Command], Moves] = {
 
 
 def may_move(commands: tuple[Command, ...]) -> Moves:
-    """What several commands in one transaction may do together."""
+    """Return whether several commands in one transaction may make this move."""
     allowed: Moves = set()
     for command in commands:
         own = MAY_MOVE.get(type(command), set())

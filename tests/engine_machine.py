@@ -1,4 +1,4 @@
-"""Whatever is done in whatever order: two stores that must agree, and what must never happen.
+"""Commands in any order: two stores that must agree, and what must never happen.
 
 A hypothesis state machine sends the same commands, with the same ids, on the same clock, to a store
 in memory and to one in SQLite, which now and then is closed, or copied as a crash would leave it.
@@ -70,7 +70,7 @@ _OPEN = (_S.ASKED, _S.IN_DOUBT)
 
 
 def _in(*wanted: CallStatus) -> Any:
-    """Only where some call stands there."""
+    """Run a rule only if some call has this status."""
     return precondition(lambda self: any(c.status in wanted for c in self.calls.values()))
 
 
@@ -165,7 +165,7 @@ class Machine(Twins):
     @_in(*_OPEN)
     @rule(data=st.data(), people=st.sampled_from([PEOPLE[:1], PEOPLE[:2], PEOPLE[:2]]))
     def approve(self, data: Data, people: tuple[Reviewer, ...]) -> None:
-        """Somebody who may, or two of them, say yes to what they see."""
+        """Approve a call as one or two people who may."""
         call = self._call(data, *_OPEN)
         for by in people:
             digest = self.memory.digest(call)
@@ -215,7 +215,7 @@ class Machine(Twins):
         grants=st.booleans(),
     )
     def decide(self, data: Data, type: str, by: Reviewer, starts: bool, grants: bool) -> None:
-        """Anybody, anything, on what they saw now, long ago, or not at all."""
+        """Decide anything as any person, on a current, an old or no digest."""
         call = self._call(data, *_OPEN)
         digests = [self.memory.digest(call)] * 4 + self.seen[call.id][-3:] + [None]
         args = f'{{"n":{data.draw(st.integers(0, 2))}}}' if type == "edit" else None
@@ -253,7 +253,7 @@ class Machine(Twins):
 
     @rule(data=st.data(), tool=st.sampled_from(TOOLS))
     def grant(self, data: Data, tool: str) -> None:
-        """A standing yes, and at once some calls that it may cover."""
+        """Add a grant, and propose calls that it may cover."""
         grant = self._grant(data, tool, "ana")
         self.grants[grant.id] = grant
         self.send(AddGrant(grant=grant))
@@ -320,7 +320,7 @@ class Machine(Twins):
         ends=st.booleans(),
     )
     def run_elsewhere(self, data: Data, what: str, ends: bool) -> None:
-        """An agent that is not ours takes its answer, is told to come back, or tells a result."""
+        """Release a call to an agent elsewhere, defer it, or report its result."""
         wanted = {"release": _S.READY, "defer": _S.ASKED, "report": _S.RELEASED}[what]
         call = self._call(data, wanted)
         this: dict[str, Any] = {**self._place(call), "call": call.id}
@@ -384,7 +384,7 @@ class Machine(Twins):
         tool=st.sampled_from([None, None, *TOOLS]),
     )
     def list_requests(self, limit: int, **filters: Any) -> None:
-        """All pages of both stores show the same, and the whole at once."""
+        """Check that all pages of both stores are the same, and equal the full list."""
         walks = []
         for world in (self.memory, self.sqlite):
             query, shown = Query(limit=limit, **filters), []

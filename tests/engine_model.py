@@ -86,17 +86,17 @@ class Twins(RuleBasedStateMachine):
     # -- sending
 
     def new_id(self) -> str:
-        """The next of the ids that both stores get."""
+        """Return the next id, the same for both stores."""
         self.ids += 1
         return f"{self.ids:03d}"
 
     @initialize()
     def begin(self) -> None:
-        """Have a run to talk about."""
+        """Make sure that there is a run."""
         self.send(Propose(thread="t1", run=f"t1-{self.new_id()}", agent="agent"))
 
     def send(self, *commands: Command) -> list[Any] | None:
-        """One transaction to both stores: the same outcome, and only moves that are its own."""
+        """Send one transaction to both stores: outcomes must be equal, and moves legal."""
         outcomes: list[Any] = []
         run = self.memory.store.run(getattr(commands[0], "run", ""))
         held = self._held(commands, run)
@@ -141,7 +141,7 @@ class Twins(RuleBasedStateMachine):
                 ended = event.type == "finished" or (ended and event.type != "reopened")
 
     def _held(self, commands: tuple[Command, ...], run: Run | None) -> Run | None:
-        """The run, if somebody holds it whose lease none of these commands may touch."""
+        """Return the run, if it has a lease that none of these commands may change."""
         if run is None or run.owner is None or (run.ready_at or 0) <= self.clock():
             return None
         fenced = all(
@@ -154,7 +154,7 @@ class Twins(RuleBasedStateMachine):
         return run if fenced else None
 
     def _runs_now(self, command: MarkInDoubt | Record) -> bool:
-        """Whether it is the very attempt that it speaks of that runs."""
+        """Return whether the attempt that the command names is the one that runs."""
         call = self.calls.get(command.call or "")
         if call is not None and call.terms.effect == "read":
             run = self.memory.run(call.run)
@@ -163,7 +163,7 @@ class Twins(RuleBasedStateMachine):
         return call is not None and (call.status, call.token, call.attempt) == spoken_of
 
     def _follow(self, commands: tuple[Command, ...], run_before: Run | None, refused: bool) -> None:
-        """Bring the model up to date, and see that nothing changed that may not."""
+        """Update the model, and check that nothing changed that may not."""
         allowed = set() if refused else may_move(commands)
         runs = {getattr(command, "run", None) for command in commands}
         for run in self.memory.runs:
@@ -217,7 +217,7 @@ class Twins(RuleBasedStateMachine):
         self.sqlite.store = self._open()
 
     def crash(self) -> None:
-        """Go on from a copy of the files as they are now, as after a power cut."""
+        """Continue from a copy of the files, as after a power cut."""
         old = self.folders[-1]
         self.folders.append(Path(tempfile.mkdtemp(prefix="sayso-")))
         for name in ("store.db", "store.db-wal", "store.db.mark"):

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests, which nobody has to install, start or stop.
+"""A real PostgreSQL for tests, installed, started and stopped automatically.
 
 ``shared_url()`` gives the address of a server that all workers of one test run share. It dies with
 the last of them, also when they are killed: they hold a lock on a file, and a small process beside
@@ -52,15 +52,15 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """Where the server's first database is."""
+        """The URL of the server's first database."""
         return self.url_of("postgres")
 
     def url_of(self, database: str) -> str:
-        """Where one of its databases is."""
+        """Return the URL of one of its databases."""
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers; the second time it recovers what it has."""
+        """Start it, and wait until it answers. A second start recovers its data."""
         if not (self.folder / "data").exists():
             self._run("initdb", "-D", str(self.folder / "data"), "-U", "postgres", *_INITDB)
         settings = {
@@ -98,7 +98,7 @@ class PostgresServer:
         return (self.folder / "log").read_text("utf-8", "replace")[-2000:]
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: SIGINT in good order, SIGQUIT at once."""
+        """Stop it: SIGINT gracefully, SIGQUIT immediately."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(_PATIENCE)
@@ -167,7 +167,7 @@ def find_binaries() -> Path:
 
 
 def why_not() -> str:
-    """Why there is no PostgreSQL for tests here; "" if there is."""
+    """Return why there is no PostgreSQL for tests here; "" if there is."""
     try:
         if not os.environ.get(GIVEN):
             find_binaries()
@@ -177,7 +177,7 @@ def why_not() -> str:
 
 
 def _user() -> int | None:
-    """Who runs the server: PostgreSQL refuses root."""
+    """Return the user that runs the server: PostgreSQL refuses root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -208,7 +208,7 @@ def _plain_environment() -> dict[str, str]:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that a server started, where the system tells."""
+    """Return the processes that a server started, if the system lists them."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -232,7 +232,7 @@ def _lives(pid: int) -> bool:
 
 
 class _Shared:
-    """What this process holds as long as it uses the shared server."""
+    """What this process keeps open while it uses the shared server."""
 
     url: str | None = None
     held: IO[bytes] | None = None
@@ -260,7 +260,7 @@ def _join() -> str:
 
 
 def _start_beside(folder: Path) -> None:
-    """Start the keeper in a session of its own: it outlives us, and nobody waits for it."""
+    """Start the keeper in a session of its own: it outlives this process."""
     command = [sys.executable, __file__, str(folder)]
     with (folder / "keeper.log").open("ab") as log, open(os.devnull, "rb") as nothing:
         files = [
@@ -279,7 +279,7 @@ def _start_beside(folder: Path) -> None:
 
 
 def _keep(folder: Path) -> None:
-    """Run the server until nobody uses it any more."""
+    """Run the server until no process uses it any more."""
     server = PostgresServer(folder / "server", fsync=False)
     try:
         server.start()

@@ -1,4 +1,4 @@
-"""What somebody who holds the row key, and no key that signs, can do to a SQLite store."""
+"""What an attacker with the row key, but without a signing key, can do to a SQLite store."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
+from sayso import rows
 from sayso.engine.row_macs import row_mac
 from sayso.stores.row_checks import DAMAGE
-from sayso.stores.sql import rowcodec
 from sayso.stores.sql import statements as sql
 from sayso.stores.sqlite import SqliteStore
 
 _TABLES: dict[str, tuple[str, Any]] = {
-    "call": (sql.CALL, rowcodec.call_from),
-    "run": (sql.RUN, rowcodec.run_from),
-    "thread": (sql.THREAD, rowcodec.thread_from),
-    "message": (sql.MESSAGE, rowcodec.message_from),
-    "grants": (sql.GRANT, rowcodec.grant_from),
-    "principal": (sql.PRINCIPAL, rowcodec.principal_from),
+    "call": (sql.CALL, rows.call_from),
+    "run": (sql.RUN, rows.run_from),
+    "thread": (sql.THREAD, rows.thread_from),
+    "message": (sql.MESSAGE, rows.message_from),
+    "grants": (sql.GRANT, rows.grant_from),
+    "principal": (sql.PRINCIPAL, rows.principal_from),
 }
 
 
 def authenticate_rows(store: SqliteStore) -> None:
-    """Give every row of a store the MAC that it would have, had Sayso written it as it is."""
+    """Give every row of a store a valid MAC."""
     with closing(sqlite3.connect(store.path, isolation_level=None)) as file:
         for table, (columns, decode) in _TABLES.items():
             for row in file.execute(f"SELECT {columns} FROM {table}").fetchall():

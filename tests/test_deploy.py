@@ -32,7 +32,8 @@ from sayso.server.middleware import MAX_BODY_BYTES
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
-PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+PAGES = ("deployment", "keys", "backup", "monitoring", "upgrading")
+PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in PAGES)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 UNITS = ("sayso.service", "sayso-worker@.service")
 

@@ -55,7 +55,7 @@ def test_every_public_name_is_explained() -> None:
 
 def test_every_option_of_a_gate_is_explained() -> None:
     options = {*AskOptions.__annotations__, *GuardOptions.__annotations__}
-    assert options - words_in_code(DOCS / "choosing.md") == set()
+    assert options - words_in_code(DOCS / "reference" / "options.md") == set()
 
 
 def test_every_decision_status_and_assurance_is_explained() -> None:

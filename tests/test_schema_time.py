@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sayso.errors import InvalidCall
-from sayso.schema import check_schema, errors, foreign_schema, validation
+from sayso.schema import check_schema, errors, remote_schema, validation
 
 
 def _levels(count: int) -> dict[str, Any]:
@@ -27,7 +27,7 @@ SLOW = [
 
 @pytest.mark.parametrize(("schema", "value"), SLOW)
 def test_what_would_take_for_ever_is_answered_in_time(schema: dict[str, Any], value: Any) -> None:
-    schema = foreign_schema(schema)
+    schema = remote_schema(schema)
     began = time.process_time()
     assert errors(schema, value)
     assert time.process_time() - began < 4
@@ -64,11 +64,11 @@ _MAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9\-]*\.
 def test_a_pattern_that_may_take_for_ever_is_left_to_the_agent_elsewhere(pattern: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
     check_schema(schema)
-    kept = foreign_schema({**schema, "const": {"pattern": pattern}})
+    kept = remote_schema({**schema, "const": {"pattern": pattern}})
     assert kept["properties"] == {"a": {"type": "string"}}
     assert kept["const"] == {"pattern": pattern}
     property_of_that_name = {"properties": {"pattern": {"type": "string", "pattern": "^a"}}}
-    assert foreign_schema(property_of_that_name) == property_of_that_name
+    assert remote_schema(property_of_that_name) == property_of_that_name
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_pattern_that_may_take_for_ever_is_left_to_the_agent_elsewhere(pattern
 def test_what_cannot_be_left_out_is_refused(schema: dict[str, Any]) -> None:
     check_schema(schema)
     with pytest.raises(InvalidCall, match="pattern"):
-        foreign_schema(schema)
+        remote_schema(schema)

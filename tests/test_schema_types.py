@@ -9,7 +9,7 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel, Field
 
-from sayso.schema import Signature, completed
+from sayso.schema import Signature, with_defaults
 
 
 class Base(typing.TypedDict, total=False):
@@ -94,6 +94,6 @@ def move(to: Address, stops: list[Address] = [], spare: Address | None = None, n
 )
 def test_what_is_left_out_gets_its_default(given: Any, whole: Any) -> None:
     schema = Signature.of(move).parameters
-    made = completed(schema, given)
+    made = with_defaults(schema, given)
     assert made == {"n": 3} | whole
     assert made["stops"] is not schema["properties"]["stops"]["default"]

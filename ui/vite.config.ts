@@ -1,7 +1,7 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
-// File names carry no hash: the build is committed, and a check compares it byte by byte.
+// No hashes in file names: the build is committed, and `make pages` compares it with a fresh one.
 export default defineConfig({
   plugins: [react()],
   build: {
@@ -19,7 +19,7 @@ export default defineConfig({
           asset.names.some((name) => name.endsWith(".css")) ? "assets/app.css" : "assets/[name][extname]",
         manualChunks: (id) => {
           if (/node_modules\/(react|react-dom|scheduler)\//.test(id)) return "react";
-          // The form library is read only when something is edited, or a question has a schema.
+          // The form library is loaded only to edit arguments or to answer a question with a schema.
           if (/SchemaForm|node_modules\/(@rjsf|markdown-to-jsx|lodash)/.test(id)) return "forms";
           if (id.includes("/src/shared/")) return "shared";
           return undefined;

@@ -18,10 +18,10 @@ from typing import Any
 from scene import agent_on
 
 from sayso.engine.row_macs import row_mac
+from sayso.rows import call_from, run_from, thread_from
 from sayso.stores import open_store
 from sayso.stores.base import engine_deps
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.rowcodec import call_from, run_from, thread_from
 
 #: What is copied: its columns, how a row of them is read, and the columns that name the copy.
 TABLES: dict[str, tuple[str, Any, tuple[str, ...]]] = {

@@ -27,11 +27,11 @@ async def added(threads: int, messages: int) -> tuple[float, float]:
         await agent.run("send it", thread="warm")
         for i in range(threads if messages else 0):
             speak(agent.store, f"t{i}", TALK * (messages // 2))
-        before, held = payload.of_file(path), values(path)
+        before, values_before = payload.of_file(path), values(path)
         for i in range(threads):
             paused = await agent.run("send it " + "z" * 180, thread=f"t{i}")
             assert paused.interruptions
-        grown, more = payload.of_file(path) - before, values(path) - held
+        grown, more = payload.of_file(path) - before, values(path) - values_before
         agent.close()
         return grown / threads, more
 
@@ -45,8 +45,8 @@ async def main(threads: int, messages: int) -> None:
     new, new_values = await added(threads, 0)
     long, long_values = await added(threads, messages)
     figures = {"new_bytes": new, "long_bytes": long}
-    told = {"new_values_bytes": new_values, "long_values_bytes": long_values}
-    print(json.dumps({**figures, **told}))
+    value_sizes = {"new_values_bytes": new_values, "long_values_bytes": long_values}
+    print(json.dumps({**figures, **value_sizes}))
 
 
 if __name__ == "__main__":

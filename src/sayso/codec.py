@@ -16,10 +16,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from sayso.errors import InvalidCall
-from sayso.rows import json_encoder
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 200
@@ -155,10 +155,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
 _PLAIN = json.JSONDecoder()
-_compact = json_encoder(allow_nan=False)
+_encoder = partial(
+    json.JSONEncoder,
+    ensure_ascii=False,
+    allow_nan=False,
+    check_circular=False,  # ``_check`` does
+    separators=(",", ":"),
+)
+_compact = _encoder().encode
 #: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times
 #: faster than a general encoder, which has to sort keys by UTF-16 and write floats as JavaScript.
-_sorted = json_encoder(allow_nan=False, sort_keys=True)
+_sorted = _encoder(sort_keys=True).encode
 
 
 def _check(value: object) -> bool:

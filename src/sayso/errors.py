@@ -88,7 +88,7 @@ class DuplicateEffect(Refused):
 
 
 class NotFound(SaysoError):
-    """Nothing has that id."""
+    """No object has that id."""
 
 
 class Conflict(SaysoError):

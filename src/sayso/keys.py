@@ -12,7 +12,7 @@ it, is taken as an HMAC secret too; it must be random, because nothing slows dow
 
 A keyring is one or more keys, separated by commas or whitespace: the first signs, all verify. A
 signature by a key that is not in the keyring raises ``UnknownKey``, because it may be genuine. It
-is forged if it names a key of the keyring and was not made with it. ``docs/deployment.md`` has the
+is forged if it names a key of the keyring and was not made with it. ``docs/keys.md`` has the
 order in which to rotate keys on several machines.
 
 Three things are made with keys, under separate domains, so that one cannot be used as another:
@@ -260,8 +260,8 @@ class Keyring:
                 has_rows = os.path.exists(real) and os.path.getsize(real) > 0
                 if has_rows and not os.path.lexists(file):  # else both were made just now
                     raise KeyMissing(
-                        f"{real} is there, and its key file {file} is not: bring the file back, "
-                        f"or put the key into {ENVIRONMENT}"
+                        f"{real} exists, but its key file {file} is missing: restore the "
+                        f"file, or put the key into {ENVIRONMENT}"
                     )
                 _create(file, new_key())
             text = _read(file)

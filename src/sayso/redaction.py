@@ -1,11 +1,11 @@
 """Redact values that look like secrets, by field name or by shape, and render request titles.
 
-The store and the digest keep the real value. A redacted view carries no digest, so nobody can
-approve from it; `reveal` shows the value and records who saw it. A field that the tool declares
+The store and the digest keep the real value. A redacted view carries no digest, so it cannot be
+approved; `reveal` shows the value and records who saw it. A field that the tool declares
 secret (``writeOnly`` or ``format: password``) is always shown as a mask, and that counts as shown:
-the tool's author said that reviewers do not need to read it.
+the tool's author declared that reviewers do not need to read it.
 
-A value is taken for a secret if one of these holds:
+A value counts as a secret if one of these holds:
 
 - its field has a name such as ``password``, or it is assigned to such a name in a text
   (``--password=x``, ``AccountKey=x``, ``Authorization: Bearer x``, ``{"pin": "1234"}``);
@@ -13,8 +13,8 @@ A value is taken for a secret if one of these holds:
   gitleaks; ``scripts/secret_formats.py`` updates them.
 
 A mask says how long the value is, and for long values also carries a fingerprint, so that two can
-be told apart. The fingerprint is keyed with a secret of this process: nobody can compute it for a
-guess. Short values have none, because someone who can have guesses masked could compare.
+be told apart. The fingerprint is keyed with a secret of this process, so it cannot be computed for
+a guess. Short values have none: a caller who can have guesses masked could compare the masks.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _NAMES = (
 _SECRET_NAMES = re.compile(rf"(?i)(^|[_\-. ]){_NAMES}$")
 #: Under these names, numbers of four digits or more are secrets too; smaller ones are counts.
 _SECRET_NUMBER_NAMES = re.compile(r"(?i)(^|[_\-. ])(pass(word|wd|code)?|pwd|secret|pin|otp)$")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _is_secret_name(name: str) -> bool:
-    return bool(_SECRET_NAMES.search(_CAMEL.sub("_", name)))
+    return bool(_SECRET_NAMES.search(_CAMEL_BOUNDARY.sub("_", name)))
 
 
 # -- secrets within a text
@@ -114,12 +114,12 @@ _TOKEN_TAIL = re.compile(r"[A-Za-z0-9_\-+/=~]*")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile(r"-----END [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
 #: Words that follow a name like ``password=`` without being one.
-_NO_SECRETS = frozenset(("none", "null", "true", "false", "undefined", "required", "optional"))
+_NOT_SECRETS = frozenset(("none", "null", "true", "false", "undefined", "required", "optional"))
 _FLAG = re.compile(rf"(?i)--?(?:[a-z]{{1,20}}-){{0,3}}{_NAMES}")
 
 
 #: No text shorter than this assigns a secret, and no key shorter than that is one.
-_SHORTEST, _SHORTEST_KEY = 8, 16
+_MIN_TEXT, _MIN_KEY = 8, 16
 
 
 @cache
@@ -136,7 +136,7 @@ def _formats() -> dict[str, tuple[str, ...]]:
     return found
 
 
-_compiled = cache(re.compile)
+_compile = cache(re.compile)
 
 
 def _spans(value: str) -> list[tuple[int, int]]:
@@ -145,9 +145,9 @@ def _spans(value: str) -> list[tuple[int, int]]:
     patterns = {p: None for word in formats if word in lowered for p in formats[word]}
     found = list(_key_blocks(value)) if "-----begin " in lowered else []
     for pattern in patterns:
-        for match in _compiled(pattern).finditer(value):
+        for match in _compile(pattern).finditer(value):
             group = 1 if match.re.groups and match[1] else 0
-            if match[group].lower() not in _NO_SECRETS:
+            if match[group].lower() not in _NOT_SECRETS:
                 tail = _TOKEN_TAIL.match(value, match.end(group))
                 assert tail is not None
                 found.append((match.start(group), tail.end()))
@@ -171,13 +171,13 @@ def _key_blocks(value: str) -> Iterator[tuple[int, int]]:
 
 def _redact_text(value: str, found: list[bool]) -> str:
     """Return a text with its secrets masked. Text that is JSON is read like any other value."""
-    if len(value) < _SHORTEST:
+    if len(value) < _MIN_TEXT:
         return value
-    inner = _parsed(value)
+    inner = _parse_json(value)
     if inner is not None:
-        inside: list[bool] = []
-        shown = _walk(inner, "", [], {}, inside)
-        if any(inside):
+        found_inside: list[bool] = []
+        shown = _walk(inner, "", [], {}, found_inside)
+        if any(found_inside):
             found.append(True)
             return json.dumps(shown, ensure_ascii=False)
     spans = _spans(value)
@@ -191,7 +191,7 @@ def _redact_text(value: str, found: list[bool]) -> str:
     return "".join((*pieces, value[place:]))
 
 
-def _parsed(value: str) -> Any:
+def _parse_json(value: str) -> Any:
     """Return the object or list that a text is the JSON of, or ``None``."""
     if value[:1] not in "{[ \n" or value.rstrip()[-1:] not in ("}", "]"):
         return None
@@ -203,10 +203,10 @@ def _parsed(value: str) -> Any:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    whole = dict(pairs)
-    if len(whole) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("a repeated name would hide a value")
-    return whole
+    return unique
 
 
 # -- values
@@ -248,20 +248,20 @@ def find_placeholder(value: Json, path: str) -> str | None:
     """
     if isinstance(value, str):
         return path if _PLACEHOLDER.search(value) else None
-    inside: list[tuple[Any, Json]] = []
+    found_inside: list[tuple[Any, Json]] = []
     if isinstance(value, dict | list):
-        inside = list(value.items() if isinstance(value, dict) else enumerate(value))
-    found = (find_placeholder(item, f"{path}.{key}") for key, item in inside)
+        found_inside = list(value.items() if isinstance(value, dict) else enumerate(value))
+    found = (find_placeholder(item, f"{path}.{key}") for key, item in found_inside)
     return next((place for place in found if place is not None), None)
 
 
-def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool] | None) -> Json:
-    """Redact one value. ``said`` holds its schemas, ``root`` the schema that ``$ref`` points into.
+def _walk(value: Json, name: str, schemas: list[Any], root: Any, found: list[bool] | None) -> Json:
+    """Redact one value. ``$ref`` in its ``schemas`` points into ``root``.
 
     Appends to ``found`` for each guessed secret. If it is ``None``, replaces declared ones only.
     """
-    forms = list(_forms(said, root)) if said else []
-    if any(form.get("writeOnly") is True or form.get("format") == "password" for form in forms):
+    subschemas = list(_subschemas(schemas, root)) if schemas else []
+    if any(s.get("writeOnly") is True or s.get("format") == "password" for s in subschemas):
         if value is None or value == "":
             return value
         return text.fingerprint(value if isinstance(value, str) else codec.dumps(value))
@@ -270,10 +270,10 @@ def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool] 
         # A secret-looking name covers everything nested below it.
         named = _name_beside(value) if found is not None else ""
         return {
-            k if found is None or len(k) < _SHORTEST_KEY else _redact_text(k, found): _walk(
+            k if found is None or len(k) < _MIN_KEY else _redact_text(k, found): _walk(
                 v,
                 name if looks_secret else named if k == "value" and named else k,
-                _fields(forms, k),
+                _fields(subschemas, k),
                 root,
                 found,
             )
@@ -281,14 +281,14 @@ def _walk(value: Json, name: str, said: list[Any], root: Any, found: list[bool] 
         }
     if isinstance(value, list):
         names = [name] * len(value) if found is None else _names_in_list(value, name)
-        return [_walk(v, names[n], _items(forms, n), root, found) for n, v in enumerate(value)]
+        return [_walk(v, names[n], _items(subschemas, n), root, found) for n, v in enumerate(value)]
     return value if found is None else _redact_scalar(value, name, looks_secret, found)
 
 
 def _redact_scalar(value: Json, name: str, looks_secret: bool, found: list[bool]) -> Json:
     """Replace a string or number if it looks like a secret."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) < 1000 or not _SECRET_NUMBER_NAMES.search(_CAMEL.sub("_", name)):
+        if abs(value) < 1000 or not _SECRET_NUMBER_NAMES.search(_CAMEL_BOUNDARY.sub("_", name)):
             return value
         found.append(True)
         return text.fingerprint(codec.dumps(value))
@@ -307,7 +307,7 @@ def _name_beside(value: Mapping[str, Json]) -> str:
 
 
 def _names_in_list(value: list[Json], name: str) -> list[str]:
-    """Return the name of each item: the list's own, or the option that stands before the item."""
+    """Return the name of each item: the list's own, or the option before the item."""
     before = ["", *(item if isinstance(item, str) else "" for item in value[:-1])]
     return [
         flag.lstrip("-") if flag.startswith("-") and _FLAG.fullmatch(flag) else name
@@ -334,9 +334,9 @@ def mark_changed(before: Json, after: Json, shown: Json) -> Json:
     return _PLACEHOLDER.sub(lambda found: f"{found[0][:-1]}, changed)", shown)
 
 
-def _forms(said: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
+def _subschemas(schemas: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
     """Yield every subschema that applies to one value, following references and alternatives."""
-    todo, seen = list(said), set()
+    todo, seen = list(schemas), set()
     while todo:
         node = todo.pop()
         if not isinstance(node, Mapping) or id(node) in seen:
@@ -344,8 +344,8 @@ def _forms(said: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
         seen.add(id(node))
         yield node
         todo.append(resolve_ref(root, node.get("$ref")))
-        for several in ("anyOf", "oneOf", "allOf"):
-            todo += node.get(several) or ()
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            todo += node.get(keyword) or ()
 
 
 def resolve_ref(root: Any, ref: object) -> Any:
@@ -359,21 +359,21 @@ def resolve_ref(root: Any, ref: object) -> Any:
     return node
 
 
-def _fields(forms: list[Mapping[str, Any]], name: str) -> list[Any]:
+def _fields(subschemas: list[Mapping[str, Any]], name: str) -> list[Any]:
     """Return the schemas of a property; ``additionalProperties`` covers the unnamed ones."""
     found = []
-    for form in forms:
-        named = form.get("properties")
-        rest = form.get("additionalProperties")
+    for subschema in subschemas:
+        named = subschema.get("properties")
+        rest = subschema.get("additionalProperties")
         found.append(named.get(name, rest) if isinstance(named, Mapping) else rest)
     return found
 
 
-def _items(forms: list[Mapping[str, Any]], place: int) -> list[Any]:
+def _items(subschemas: list[Mapping[str, Any]], place: int) -> list[Any]:
     found: list[Any] = []
-    for form in forms:
-        first = form.get("prefixItems") or ()
-        found.append(first[place] if place < len(first) else form.get("items"))
+    for subschema in subschemas:
+        first = subschema.get("prefixItems") or ()
+        found.append(first[place] if place < len(first) else subschema.get("items"))
     return found
 
 
@@ -416,7 +416,7 @@ def clean_title(given: str) -> str:
 
 
 def title_of(request: Request) -> str:
-    """Return what people read first about a request: its title, or one made of what it asks.
+    """Return a request's title, or one made from its tool and arguments.
 
     ``getWeatherInformation(city="Oslo")`` becomes "Get weather information: Oslo".
     """
@@ -428,33 +428,33 @@ def title_of(request: Request) -> str:
     assert isinstance(shown, dict)
     if request.tool is None:
         return clean_title(str(shown.get("text", "")))
-    said, size = [], 0
+    parts, size = [], 0
     for name, value in shown.items():
-        part = _brief(name, value) if value == request.args[name] else "••••"
+        part = _short_argument(name, value) if value == request.args[name] else "••••"
         if part and size + len(part) <= _BRIEF_TITLE:
-            said.append(part)
+            parts.append(part)
             size += len(part)
-        if len(said) == _BRIEF_PARTS:
+        if len(parts) == _BRIEF_PARTS:
             break
-    words = re.split(r"[\W_]+", _HUMP.sub(" ", request.tool))
+    words = re.split(r"[\W_]+", _CAMEL_WORD.sub(" ", request.tool))
     name = " ".join(word if word.isupper() else word.lower() for word in words if word)
     title = name[:1].upper() + name[1:] or request.tool
-    return clean_title(f"{title}: {', '.join(said)}" if said else title)
+    return clean_title(f"{title}: {', '.join(parts)}" if parts else title)
 
 
 #: Where a word of a name in camel case begins.
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-#: A title that is made here has so many characters of arguments, of so many of them, each cut.
+_CAMEL_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+#: Limits of a title that is made here: characters of all arguments, arguments, and of each one.
 _BRIEF_TITLE, _BRIEF_PARTS, _BRIEF_TEXT = 90, 3, 48
 
 
-def _brief(name: str, value: Json) -> str:
-    """Return one argument in a few words, or "" if it has none."""
+def _short_argument(name: str, value: Json) -> str:
+    """Return a short text for one argument, or "" if there is none."""
     if isinstance(value, bool) or value is None or isinstance(value, dict):
         return name if value is True else ""
     if isinstance(value, list):
         if len(value) == 1 and isinstance(value[0], str):
-            return _brief(name, value[0])
+            return _short_argument(name, value[0])
         return f"{len(value):,} {name}" if value else ""
     line = _as_text(value).strip()
     if "\n" in line:

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial, update_wrapper
 from queue import SimpleQueue
@@ -98,7 +98,7 @@ class ThreadPool:
     def run_then(
         self, function: Callable[[], T], tell: Callable[[T | None, BaseException | None], object]
     ) -> None:
-        """Call the function in a worker thread, then ``tell`` on the loop what it gave."""
+        """Call the function in a worker thread, then call ``tell`` on the loop with its outcome."""
         self._put((function, asyncio.get_running_loop(), tell, _never))
 
     def _put(self, job: _Job) -> None:
@@ -664,6 +664,11 @@ async def run_user_function(function: Callable[P, T], /, *args: P.args, **kwargs
     """Call a user's sync function in a worker thread, in the current context."""
     context = contextvars.copy_context()
     return await _user_threads().run(partial(context.run, function, *args, **kwargs))
+
+
+async def awaited(value: Awaitable[T]) -> T:
+    """Await a value: a coroutine for functions that take no other awaitable."""
+    return await value
 
 
 async def run_user_coroutine(

@@ -1,4 +1,4 @@
-"""Make text that an agent wrote inert: write out hidden characters, and lose nothing.
+"""Make text that an agent wrote inert: write out hidden characters, without losing any.
 
 Every renderer (terminal, web, log, chat) shows what this module returns, never the raw text.
 
@@ -30,7 +30,7 @@ _BRACKETS = "\u27e8\u27e9\u2329\u232a\u276c\u276d"
 _ARROWS = {"\n": "⏎", "\t": "⇥"}
 
 # Few words of any script put more than four marks on a letter; more would cover other lines.
-_MOST_MARKS = 4
+_MAX_MARKS = 4
 
 # Scripts with letters that look like Latin ones, by the first word of their Unicode names.
 _LIKE_LATIN = frozenset(
@@ -45,16 +45,16 @@ _LOOKALIKES = frozenset(
 )
 _BETWEEN_NAMES = re.compile(r"""[\s/\\:;,!?"'`|=&#%*<>()\[\]{}]+""")
 _BETWEEN_LABELS = re.compile(r"[.@_+\-]+")
-_MOST_NOTES, _MOST_CODES, _LONGEST_NAME = 5, 4, 60
+_MAX_NOTES, _MAX_CODES, _MAX_NAME = 5, 4, 60
 
-_LASTBLANK = re.compile(r"[ \t]$", re.MULTILINE)
+_TRAILING_BLANK = re.compile(r"[ \t]$", re.MULTILINE)
 _PLAIN_KEY = re.compile(r"\w[\w.\-]*")
 _NOT_STRINGS = frozenset(("true", "false", "null", "none", "{}", "[]"))
-_WIDEST_LABEL, _DEEPEST_INDENT = 24, 20
+_MAX_LABEL, _MAX_INDENT = 24, 20
 
 _FINGERPRINT_KEY = os.urandom(32)
 #: Values shorter than this get no fingerprint.
-_SHORT = 16
+_MIN_FINGERPRINTED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def inline(text: str) -> str:
 def examined(value: object) -> Visible:
     """Return all strings and keys of a JSON value, one per line, with notes for the reader."""
     strings = list(_strings(value))
-    whole = "\n".join(strings)
-    return Visible(whole) if all(map(_is_plain, strings)) else visible(whole)
+    joined = "\n".join(strings)
+    return Visible(joined) if all(map(_is_plain, strings)) else visible(joined)
 
 
 def notes(value: object) -> tuple[str, ...]:
@@ -97,13 +97,13 @@ def notes(value: object) -> tuple[str, ...]:
 
 
 def fingerprint(value: str) -> str:
-    """Return what stands for a secret: its length and, if it is long, a keyed fingerprint.
+    """Return a mask for a secret: its length and, if it is long, a keyed fingerprint.
 
-    The key is a secret of this process, so nobody can compute the fingerprint of a guess. Short
-    values have none, because someone who can have guesses masked could compare.
+    The key is a secret of this process, so the fingerprint of a guess cannot be computed. Short
+    values have none: a caller who can have guesses masked could compare the masks.
     """
     size = many(len(value), "char")
-    if len(value) < _SHORT:
+    if len(value) < _MIN_FINGERPRINTED:
         return f"•••• ({size})"
     data = value.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(data, key=_FINGERPRINT_KEY, digest_size=4).hexdigest()
@@ -169,14 +169,14 @@ def _escape(text: str, ours: str) -> str:
 
 def _escape_marks(text: str, combining: set[str], table: dict[int, str]) -> Iterator[str]:
     """Escape by the table, and each combining mark without a letter or after too many others."""
-    marks = _MOST_MARKS
+    marks = _MAX_MARKS
     for char in text:
         shown = table.get(ord(char), char)
         if shown is not char or char.isspace():
-            marks = _MOST_MARKS
+            marks = _MAX_MARKS
         elif char in combining:
             marks += 1
-            shown = char if marks <= _MOST_MARKS else _mark(char)
+            shown = char if marks <= _MAX_MARKS else _mark(char)
         else:
             marks = 0
         yield shown
@@ -212,12 +212,12 @@ def _mixed_names(text: str) -> Iterator[str]:
         return
     names = dict.fromkeys(_BETWEEN_NAMES.split(text))
     mixed = [(name, odd) for name in names if (odd := _odd_letters(name, scripts))]
-    for name, odd in mixed[:_MOST_NOTES]:
+    for name, odd in mixed[:_MAX_NOTES]:
         kinds = " and ".join(dict.fromkeys(scripts[char].title() for char in odd))
-        short = inline(name[:_LONGEST_NAME]) + "…" * (len(name) > _LONGEST_NAME)
-        codes = ", ".join(map(_code, odd[:_MOST_CODES])) + ", …" * (len(odd) > _MOST_CODES)
+        short = inline(name[:_MAX_NAME]) + "…" * (len(name) > _MAX_NAME)
+        codes = ", ".join(map(_code, odd[:_MAX_CODES])) + ", …" * (len(odd) > _MAX_CODES)
         yield f"mixes Latin and {kinds} letters: '{short}' ({codes})"
-    if more := len(mixed[_MOST_NOTES:]):
+    if more := len(mixed[_MAX_NOTES:]):
         yield f"mixes letters in {many(more, 'more word')}"
 
 
@@ -247,7 +247,7 @@ def _entries(value: object, depth: int) -> list[tuple[int, str, object]]:
     """Return the entries of a container as (depth, head, value), last first; else an empty list."""
     if isinstance(value, dict):
         labels = [_label(key) for key in value]
-        width = max((len(label) for label in labels if len(label) <= _WIDEST_LABEL), default=0)
+        width = max((len(label) for label in labels if len(label) <= _MAX_LABEL), default=0)
         heads = [f"{_indent(depth)}{label.ljust(width)} " for label in labels]
         return [(depth, *pair) for pair in zip(heads, value.values(), strict=True)][::-1]
     if isinstance(value, (list, tuple)):
@@ -261,13 +261,13 @@ def _label(key: str) -> str:
 
 
 def _indent(depth: int) -> str:
-    return "  " * depth if depth <= _DEEPEST_INDENT else "  " * _DEEPEST_INDENT + f"[{depth}] "
+    return "  " * depth if depth <= _MAX_INDENT else "  " * _MAX_INDENT + f"[{depth}] "
 
 
 def _block(text: str, depth: int) -> list[str]:
     """Put each line of a text behind a gutter, and write out a space at the end of a line."""
     gutter = _indent(depth) + "│ "
-    shown = _LASTBLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
+    shown = _TRAILING_BLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
     return [gutter + line for line in shown.split("\n")]
 
 

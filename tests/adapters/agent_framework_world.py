@@ -72,16 +72,16 @@ class World(StoreWorld):
 
     @property
     def results(self) -> dict[str, str]:
-        """The results that the model was shown last, by the provider's id of the call."""
+        """Return the results in the model's last prompt, by the provider's id of the call."""
         contents = [content for message in self.shown[-1] for content in message.contents]
         return {c.call_id: str(c.result) for c in contents if c.type == "function_result"}
 
     @property
     def words(self) -> list[str]:
-        """The user's words that the model was shown last."""
+        """Return the user's messages in the model's last prompt."""
         return [m.text for m in self.shown[-1] if m.role == "user" and m.text]
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of contents that the model was shown last."""
+        """Return the kinds of contents in the model's last prompt."""
         return {content.type for message in self.shown[-1] for content in message.contents}

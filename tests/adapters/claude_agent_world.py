@@ -27,7 +27,7 @@ def use(name: str, id: str, /, **args: Any) -> Block:
 
 
 def in_process(function: Any) -> SdkMcpTool[Any]:
-    """A function as a tool of the SDK."""
+    """Return a function as a tool of the SDK."""
     schema = TypeAdapter(function).json_schema()
 
     async def handler(args: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def in_process(function: Any) -> SdkMcpTool[Any]:
 
 
 def paying(folder: Path, *tools: Any) -> dict[str, Any]:
-    """What to guard: Claude with these functions, which pays Ana and then says that it is done."""
+    """Return options for Claude with these functions, which pays Ana and then ends."""
     script = [[use("mcp__sayso__pay", "toolu_0", to="ana")], [say("Done.")]]
     fake = FakeAnthropic(lambda replies, told: script[min(replies, 1)])
     return {"options": options(folder, fake), "tools": [in_process(one) for one in tools]}
@@ -127,7 +127,7 @@ def _block_events(index: int, block: Block) -> list[dict[str, Any]]:
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The text of a tool's result."""
+    """Return the text of a tool's result."""
     content = result.get("content") or ""
     if isinstance(content, str):
         return content
@@ -135,7 +135,7 @@ def text(result: Mapping[str, Any]) -> str:
 
 
 def options(folder: Path, fake: FakeAnthropic, **more: Any) -> ClaudeAgentOptions:
-    """Options for Claude Code that reach nothing but the fake."""
+    """Return options for Claude Code that reach only the fake model."""
     home = str(folder)
     quiet = ("DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
     env = {"ANTHROPIC_BASE_URL": fake.url, "ANTHROPIC_API_KEY": "x", "HOME": home}

@@ -1,4 +1,4 @@
-"""The story on our own agent: it is no adapter, and has to pass all the same."""
+"""The adapter suite on our own agent: it is no adapter, and has to pass too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sayso.testing import AdapterHarness, ScriptedModel, call, calls, say
 
 
 def _with_context(function: Any) -> Any:
-    """A tool of ours asks with its context; the play's own asks at the gate."""
+    """Return a tool that asks with its context, instead of at the gate."""
     if function.__name__ != "order":
         return function
 

@@ -46,7 +46,7 @@ def _text(content: Any) -> str:
 
 
 def fake_lm(script: ModelScript) -> FakeLM:
-    """Follow the script; what the model heard is read from the messages that DSPy made."""
+    """Return a model that follows the script. The results it got are read from DSPy's messages."""
 
     def reply(messages: Sequence[Said]) -> dict[str, Any]:
         heard = []
@@ -67,7 +67,7 @@ def fake_lm(script: ModelScript) -> FakeLM:
 
 
 class DspyHarness(AdapterHarness):
-    """DSPy keeps nothing of its own; what it remembers is in our store."""
+    """DSPy saves no state of its own; the conversation is in our store."""
 
     def agent(self) -> GuardedReAct:
         with warnings.catch_warnings():

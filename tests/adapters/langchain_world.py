@@ -36,7 +36,7 @@ def in_mode(mode: str) -> Any:
 
 
 class Chat(BaseChatModel):
-    """Says the next line of its script; ``seen`` keeps what it was shown."""
+    """A chat model that follows a script. ``seen`` lists its prompts."""
 
     script: Any
     seen: list[Any] = []  # noqa: RUF012
@@ -60,7 +60,7 @@ class Chat(BaseChatModel):
 
 
 class World:
-    """What a test looks at: the inbox, what ran, and what the model was shown."""
+    """The inbox, the effects, and the model's prompts of one test."""
 
     def __init__(self, **options: Any) -> None:
         self.gate = sayso.Gate("memory://", agent="mailer", wait=0, **options)
@@ -101,7 +101,7 @@ class World:
             self.inbox.decide_sync(request.id, choose(request), by=by)
 
     def told(self) -> list[str]:
-        """The tool results that the model was shown last."""
+        """Return the tool results in the model's last prompt."""
         return [m.text for m in self.chat.seen[-1] if isinstance(m, ToolMessage)]
 
 

@@ -32,7 +32,7 @@ IMPORTED = (
 
 
 class OneSystem:
-    """A folder with a store in it, and whoever works there; each one a process of its own."""
+    """A folder with a store, and the processes that use it."""
 
     def __init__(self, folder: Path, python: PythonForks) -> None:
         self.folder = folder
@@ -51,18 +51,18 @@ class OneSystem:
         return process
 
     def begin(self, *names: str) -> Process:
-        """A process that holds these agents: each asks, and then the process ends."""
+        """Start a process with these agents: each asks, and then the process ends."""
         return self.start("-m", "five_frameworks", *names)
 
     def ended(self, process: Process) -> str:
-        """What a process printed that had to end well."""
+        """Return the output of a process that must succeed."""
         printed, _ = process.communicate(timeout=PATIENCE)
         self._running.remove(process)
         assert process.returncode == 0, self.log()
         return printed
 
     def hear(self, process: Process, words: str) -> str:
-        """The rest of the first line of a process that begins with these words."""
+        """Return the rest of the first output line that begins with these words."""
         assert process.stdout is not None
         watch = threading.Timer(PATIENCE, process.kill)  # ends the reading too
         watch.start()
@@ -72,13 +72,13 @@ class OneSystem:
         return line.removeprefix(words)
 
     def is_at(self, server: Process) -> str:
-        """Where a server is, once it answers."""
+        """Return the address of a server, once it answers."""
         (url,) = re.findall(r"http://[\d.:]+", self.hear(server, "Sayso is at "))
         self.http.base_url = url
         return str(url)
 
     def stop(self) -> None:
-        """All of them end in good order, and none of them has complained."""
+        """Stop all processes, and check that none printed an error."""
         for process in self._running:
             process.send_signal(signal.SIGTERM)
         for process in list(self._running):
@@ -89,7 +89,7 @@ class OneSystem:
         return (self.folder / "log").read_text()
 
     def close(self) -> None:
-        """Whatever is left after a test that failed."""
+        """Kill what a failed test left."""
         for process in self._running:
             process.kill()
             process.communicate()
@@ -99,13 +99,13 @@ class OneSystem:
     # -- people
 
     def waiting(self) -> dict[str, dict[str, Any]]:
-        """What waits in the inbox, by agent."""
+        """Return the pending requests, by agent."""
         items = self.http.get("/api/requests").raise_for_status().json()["items"]
         assert len({item["agent"] for item in items}) == len(items)
         return {item["agent"]: item for item in items}
 
     def on_the_web(self, request: dict[str, Any], type: str, **more: Any) -> httpx.Response:
-        """The page's own post."""
+        """Decide as the page does, with its own POST."""
         body = {"type": type, "seen_digest": request["digest"], **more}
         return self.http.post(f"/api/requests/{request['id']}/decision", json=body)
 
@@ -118,7 +118,7 @@ class OneSystem:
     # -- what came of it
 
     def finished(self) -> dict[str, Any]:
-        """The answers of all five, once every run is done."""
+        """Return the answers of all five, once every run is done."""
 
         def look() -> dict[str, Any] | None:
             runs = self.http.get("/api/runs").raise_for_status().json()["items"]
@@ -130,10 +130,10 @@ class OneSystem:
         return until(look, seconds=PATIENCE, otherwise=self.log)
 
     def decided(self) -> dict[str, tuple[str, str]]:
-        """What was decided and where, by agent."""
+        """Return the decision and its channel, by agent."""
         items = self.http.get("/api/requests", params={"status": "closed"}).json()["items"]
         return {i["agent"]: (i["decision"]["type"], i["decision"]["channel"]) for i in items}
 
     def paid(self) -> list[str]:
-        """The effects, in a file outside of all of them."""
+        """Return the effects, from a file outside of all processes."""
         return sorted((self.folder / "payments.txt").read_text().splitlines())

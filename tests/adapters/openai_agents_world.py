@@ -1,4 +1,4 @@
-"""What the tests of the OpenAI Agents SDK share: a script for its model, and fresh processes."""
+"""What the tests of the OpenAI Agents SDK share: a scripted model, and new agents."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ THREAD = "t-1"
 
 
 def call(name: str, id: str = "call_1", **args: Any) -> Any:
-    """A call that the model makes."""
+    """Return a tool call of the model."""
     return function_call(name, args, call_id=id)
 
 
 class World:
-    """A store that stays, and agents that are built anew each time somebody comes back.
+    """A store, and agents that are built again for each resume.
 
     ``build`` gives the agent with all its tools; the scripts of its models go on where they were,
     because a reply is asked for once, whichever process asks.
@@ -47,7 +47,7 @@ class World:
         return gate
 
     def guarded(self) -> Guarded:
-        """The agent as a process that knows nothing finds it."""
+        """Return a newly built, guarded agent."""
         return guard(self.build(), self.gate(), self.policy, **self.options)
 
     async def run(self, input: Any = "go", thread: str = THREAD) -> RunResult:
@@ -64,12 +64,12 @@ class World:
         return (await self.inbox.pending(sort="oldest")).items
 
     async def approve(self) -> None:
-        """A person says yes to all that waits."""
+        """Approve all pending requests."""
         for request in await self.pending():
             await self.inbox.decide(request.id, request.approve(), by="ana")
 
     def one(self, model: ScriptedModel, *tools: Any, **more: Any) -> None:
-        """An agent with these tools, built anew each time."""
+        """Return a world with an agent that has these tools."""
         self.build = lambda: Agent("Teller", model=model, tools=list(tools), **more)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class World:
 
 
 def outputs(model: ScriptedModel) -> dict[str, Any]:
-    """What the model was told last of each call."""
+    """Return the last result of each call that the model was shown."""
     last = model.last_call
     assert last is not None
     return {
@@ -90,7 +90,7 @@ def outputs(model: ScriptedModel) -> dict[str, Any]:
 
 
 def pay_of(world: World, **options: Any) -> Any:
-    """The tool that notes who was paid."""
+    """Return a tool that records who was paid."""
 
     async def pay(to: str) -> str:
         """Pay somebody."""
@@ -101,5 +101,5 @@ def pay_of(world: World, **options: Any) -> Any:
 
 
 def asking_pay_of(world: World) -> Any:
-    """The same tool, with the SDK's ``needs_approval``."""
+    """Return that tool with the SDK's ``needs_approval``."""
     return pay_of(world, needs_approval=True)

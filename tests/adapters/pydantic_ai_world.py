@@ -35,7 +35,7 @@ class World(StoreWorld):
         self.shown: list[list[ModelMessage]] = []
 
     def later(self) -> sayso.Gate:
-        """The gate of another process, when every lease of today is over."""
+        """Return a gate of another process, after all leases have expired."""
         store = SqliteStore(
             self.folder / "sayso.db", clock=lambda: time.time_ns() // 1000 + 3_600_000_000
         )
@@ -52,13 +52,13 @@ class World(StoreWorld):
 
     @property
     def returns(self) -> dict[str, ToolReturnPart]:
-        """The tool results that the model was shown last, by the id of the call."""
+        """Return the tool results in the model's last prompt, by the id of the call."""
         parts = [part for message in self.shown[-1] for part in message.parts]
         return {part.tool_call_id: part for part in parts if isinstance(part, ToolReturnPart)}
 
     @property
     def prompts(self) -> list[Any]:
-        """The user's words that the model was shown last."""
+        """Return the user's messages in the model's last prompt."""
         parts = [part for message in self.shown[-1] for part in message.parts]
         return [part.content for part in parts if isinstance(part, UserPromptPart)]
 

@@ -1,4 +1,4 @@
-"""What the worlds of several frameworks share: one store, its people, and what tools did."""
+"""What the worlds of several frameworks share: a store, decisions, and effects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from sayso.types import Request
 
 
 class StoreWorld:
-    """One store, and as many agents over it as a test likes: each ``agent()`` knows nothing of the
-    others, like a process of its own."""
+    """A store with any number of agents. Each ``agent()`` is independent, like a new process."""
 
     def __init__(self, folder: Path, policy: sayso.Policy | None = None, hours: int = 0) -> None:
         self.folder = folder
@@ -25,12 +24,12 @@ class StoreWorld:
         self.ran: list[Any] = []
 
     async def waits(self) -> Request:
-        """The only request that waits."""
+        """Return the only pending request."""
         (request,) = (await self.inbox.pending()).items
         return request
 
     async def decide(self, make: Callable[[Request], Any], by: str = "ana") -> Request:
-        """A person decides the only request that waits."""
+        """Decide the only pending request."""
         request = await self.waits()
         return await self.inbox.decide(request.id, make(request), by=by)
 
@@ -39,7 +38,7 @@ class StoreWorld:
 
 
 def pay_of(world: StoreWorld) -> Any:
-    """The tool that notes who was paid."""
+    """Return a tool that records who was paid."""
 
     async def pay(to: str, amount: int = 1) -> str:
         """Pay somebody."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from agent_world import World
-from mortal import BY_HAND, ForkServer
+from killed_agent import BY_HAND, ForkServer
 
 from sayso.audit import verify
 from sayso.stores.sqlite import SqliteStore

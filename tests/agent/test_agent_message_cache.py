@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import sayso
 from sayso.agent import conversation
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
+from sayso.stores.sql import maintenance
 from sayso.testing import FakeClock, ScriptedModel, call, say
 
 DAY = 86_400_000_000
@@ -63,9 +66,14 @@ class Reads(MemoryStore):
 
     read = 0
 
-    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
-        rows = super().messages(thread, after, also)
+    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
+        rows = super().messages(thread, after)
         self.read += len(rows)
+        return rows
+
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        was, rows = self.read, super().messages_beyond(thread, after, count)
+        self.read = was + len(rows or ())
         return rows
 
 
@@ -105,6 +113,43 @@ async def test_pruned_messages_are_not_shown_from_the_cache(timed: Store, clock:
     assert result.output == "noted"
     roles = [message["role"] for message in shown_to(agent)[-1]]
     assert roles == ["user", "assistant", "tool"]
+
+
+async def test_a_thread_that_is_pruned_in_part_is_read_again(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are pruned in batches, in the order of their ids: a thread may have a gap meanwhile."""
+    monkeypatch.setattr(maintenance, "PRUNE_RUNS", 1)
+    store = sayso.open_store(tmp_path / "s.db", clock=clock)
+    agent = agent_on(store)
+    threads = [f"t{n}" for n in range(6)]
+    for thread in threads:
+        await speak(agent, 12, thread)
+    clock.advance(3600 * 24 * 3)
+
+    def has_gap(thread: str) -> bool:
+        numbers = [number for number, _ in store.messages(thread)]
+        return len(numbers) < 24 and {1, 24} <= set(numbers)
+
+    gaps: list[str] = []
+
+    class Died(Exception):
+        """Pruning ends between two batches."""
+
+    def pause(seconds: float) -> None:
+        gaps.extend(filter(has_gap, threads))
+        if gaps:
+            raise Died
+
+    monkeypatch.setattr(maintenance.time, "sleep", pause)
+    with pytest.raises(Died):
+        store.prune(clock() - DAY, "ops")
+    for thread in gaps:
+        stored = [json.loads(body) for _, body in store.messages(thread)]
+        await agent.run("last", thread=thread)
+        shown = shown_to(agent)[-1]
+        assert [m["content"] for m in shown] == [m["content"] for m in stored] + ["last"]
+    store.close()
 
 
 async def test_a_model_may_do_what_it_likes_with_what_it_is_shown(store: Store) -> None:

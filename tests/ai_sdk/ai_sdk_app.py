@@ -1,7 +1,7 @@
 """A small server around the public functions, with a lab for every scenario of the browser tests.
 
-A lab is an agent, a store and a log of effects, made when its name is first heard; the first word
-of the name says which agent it is.
+A lab is an agent, a store and a log of effects, made when its name is first used; the first word of
+the name selects the agent.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STATUS = {sayso.NotFound: 404, sayso.NotAllowed: 403, sayso.InvalidCall: 400}
 
 
 def quorum_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
-    """An agent with a call that two people have to approve."""
+    """Return an agent with a call that two people have to approve."""
 
     @sayso.tool(needs_approval=True, quorum=2)
     def fire(target: str) -> str:
-        """Fire somebody."""
+        """Fire an employee."""
         effects.record("fire", {"target": target})
         return "fired"
 
@@ -42,7 +42,7 @@ def quorum_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
 
 
 class HeldModel(ScriptedModel):
-    """The demo's script; in the middle of a final answer it waits until it is let go."""
+    """The demo's script, which pauses in the middle of a final answer until it is released."""
 
     def __init__(self) -> None:
         super().__init__(script)
@@ -57,7 +57,7 @@ class HeldModel(ScriptedModel):
 
 
 def held_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
-    """The agent of the demo, with that model."""
+    """Return the agent of the demo, with that model."""
     agent = sayso.demo.agent(store, effects)
     agent.model = HeldModel()
     return agent
@@ -76,7 +76,7 @@ class Lab:
         self._people: dict[tuple[str, str], Reviewer] = {}
 
     def person(self, request: Request, role: str = "chat") -> Reviewer:
-        """Who is there: this app knows its users, and has a token for each of them."""
+        """Return the signed-in user: this app has a token for each of its users."""
         name = request.headers["x-user"]
         if (name, role) not in self._people:
             self._people[name, role] = person(self.agent.store, name, role=role)
@@ -103,7 +103,7 @@ def app_with(folder: Path) -> tuple[FastAPI, dict[str, Lab]]:
 
 
 def _others(app: FastAPI, lab: Any) -> None:
-    """What the scenarios need beside the chat: somebody else, the model's pace, the effects."""
+    """Add routes for the scenarios: another person, the model's pace, the effects."""
 
     @app.post("/{name}/decide")
     async def decide(name: str, request: Request) -> Response:
@@ -154,7 +154,7 @@ def _chat(app: FastAPI, lab: Any, route: str, recipe: bool) -> None:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The server in a thread; gives its address."""
+    """Run the server in an OS thread. Yield its address."""
     app, labs = app_with(folder)
     server = LiveServer(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
     server.start()

@@ -36,7 +36,7 @@ ids = itertools.count(1)
 
 
 def chunks_in(text: str) -> list[dict[str, Any]]:
-    """The chunks of a response; its framing is checked on the way."""
+    """Return the chunks of a response, after checking its framing."""
     assert text.endswith("data: [DONE]\n\n")
     events = [event for event in text.removesuffix("data: [DONE]\n\n").split("\n\n") if event]
     return [json.loads(e.removeprefix("data: ")) for e in events if not e.startswith(":")]
@@ -84,7 +84,7 @@ class Browser:
         part.pop("approval", None)
 
     async def decide(self, approved: bool = True, reason: str | None = None, **more: Any) -> None:
-        """Answer the one open card, and post."""
+        """Answer the only open card, and post."""
         (part,) = self.open_cards
         self.respond(part, approved, reason)
         await self.post(**more)
@@ -104,7 +104,7 @@ class Browser:
         return True
 
     async def reload(self) -> None:
-        """A fresh page: what the server has."""
+        """Load the page again, with what the server has."""
         self.messages = await ai_sdk.messages(self.agent, self.chat, by=self.by, **self.flavour)
 
     # -- what the page sees
@@ -136,7 +136,7 @@ class Browser:
 
     @property
     def posts_again(self) -> bool:
-        """Whether the client would post by itself now, and for ever if nothing changes."""
+        """Return whether the client would post automatically now, and again without end."""
         window = self._step()
         done = ("output-available", "output-error", "output-denied", "approval-responded")
         answered = [p for p in window if p["state"] == "approval-responded"]

@@ -125,7 +125,7 @@ class SqliteDatabase:
             os.chmod(self._folder / file.name, 0o600)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 class PgDatabase:
@@ -275,7 +275,7 @@ class Faces:
         return f"sent to {to}"
 
     def _fails(self, to: str) -> str:
-        """Send a message, in vain."""
+        """Send a message, and fail."""
         self.ran.append(f"fails {to}")
         raise ValueError(f"no such address: {to}")
 

@@ -20,7 +20,7 @@ from audit_world import (
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sayso.audit.chain import MOST_PROBLEMS, Problem
+from sayso.audit.chain import MAX_PROBLEMS, Problem
 from sayso.keys import Keyring
 
 HERE = "WHERE thread = 'order-2' AND seq"
@@ -283,6 +283,6 @@ def test_the_list_of_problems_is_bounded(tmp_path: Path) -> None:
         world.sql("UPDATE event SET actor = 'eve'")
         report = world.verify()
         assert not report.ok
-        assert len(report.problems) == MOST_PROBLEMS
+        assert len(report.problems) == MAX_PROBLEMS
         assert report.found == 300
-        assert [problem.pos for problem in report.problems] == list(range(1, MOST_PROBLEMS + 1))
+        assert [problem.pos for problem in report.problems] == list(range(1, MAX_PROBLEMS + 1))

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from blackout import cut_power
-from blackout_postgres import cut_server_power
 from faults import SEED, Tell
 from fork_server import ForkServer
 from load import Load, check_load, run_load
 from places import KINDS, drop, make
 from postgres_server import PostgresServer, why_not
+from power_cuts import cut_power
+from power_cuts_postgres import cut_server_power
 from record import Tally
 from rounds import kill_server, kill_workers, lose_primary, stop_workers
 from shim import needs_compiler

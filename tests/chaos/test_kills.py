@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from all_stories import STORIES
 from faults import SEED, Tell
 from fork_server import ForkServer
 from places import KINDS, make, open_at
 from sweep import LATER, check_acknowledged, check_effects, die, events_of, plot_of, sweep
-from tales import TALES
 
 from sayso.audit import verify
 
@@ -92,7 +92,7 @@ def test_sleeping_through_leases(fork_server: ForkServer, tmp_path: Path, tell: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("story", TALES)
+@pytest.mark.parametrize("story", STORIES)
 def test_every_death(
     story: str, kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
@@ -103,7 +103,7 @@ def test_every_death(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("story", [name for name in TALES if not TALES[name].only])
+@pytest.mark.parametrize("story", [name for name in STORIES if not STORIES[name].only])
 def test_every_second_death_after_every_first(
     story: str, kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:

@@ -13,7 +13,7 @@ from row_key_thief import authenticate_rows
 import sayso
 from sayso.cli.doctor_stores import span
 from sayso.engine.commands import Note
-from sayso.hooks.dialects import read
+from sayso.hooks.dialects import parse_payload
 from sayso.hooks.local import ask_store
 from sayso.keys import new_key, public_key
 from sayso.stores import open_store
@@ -178,7 +178,7 @@ def test_the_tier_of_hooks_and_of_the_proxy(world: World) -> None:
     world.mail()
     payload = {"session_id": "s", "cwd": "/src", "tool_use_id": "toolu_1"}
     payload |= {"hook_event_name": "PreToolUse", "tool_name": "Bash"}
-    ask_store(world.url, "", read({**payload, "tool_input": {"command": "make"}}), 0.0)
+    ask_store(world.url, "", parse_payload({**payload, "tool_input": {"command": "make"}}), 0.0)
     tier = checks(world)["tier"]["text"]
     assert tier.startswith("hooked for claude: ")
     assert "; embedded: " in tier

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import socket
@@ -21,6 +22,7 @@ from waiting import until
 
 from sayso.cli import doctor_stores
 from sayso.keys import new_key
+from sayso.stores.postgres import PostgresStore
 
 HOURS = 3 * 3_600_000_000
 KEY_DATA = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
@@ -259,11 +261,19 @@ def test_a_transaction_that_holds_up_the_feed_is_reported(
     assert "stream" not in checks(pg)
 
 
+def test_the_connections_of_a_process_are_those_of_its_store() -> None:
+    pool = inspect.signature(PostgresStore).parameters["size"].default
+    listening = 1
+    assert pool + listening == doctor_stores._PER_PROCESS
+
+
 def test_too_few_connections_are_reported(pg: World, server: PostgresServer) -> None:
     pg.mail()
-    ((most,),) = sql(server.url, "SELECT current_setting('max_connections')::int")
-    held = [psycopg.connect(server.url) for _ in range(most - 10)]
+    ((used, most),) = sql(server.url, doctor_stores._CONNECTIONS)
+    held = [psycopg.connect(server.url) for _ in range(most - used - 8)]
     try:
+        assert checks(pg)["sessions"]["state"] == "ok"  # eight are free: enough for a process
+        held += [psycopg.connect(server.url) for _ in range(6)]
         assert "raise max_connections" in checks(pg, code=1)["sessions"]["text"]
     finally:
         for connection in held:

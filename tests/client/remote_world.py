@@ -23,14 +23,14 @@ Decide = Callable[[sayso.Request], sayso.Decision]
 
 
 def reserved() -> socket.socket:
-    """A port of our own that nobody answers on yet."""
+    """Yield a reserved port on which nothing listens yet."""
     taken = socket.socket()
     taken.bind(("127.0.0.1", 0))
     return taken
 
 
 class Server:
-    """One server in a thread, on a store of its own or on one that is there already."""
+    """One server in an OS thread, on a new store or on an existing one."""
 
     def __init__(self, url: str, at: socket.socket | None = None, **options: Any) -> None:
         self.app = create_app(store=url, **options)
@@ -53,7 +53,7 @@ class Server:
 
 
 class People:
-    """Whoever decides, with a door of their own to the same store."""
+    """People who decide, with their own inbox on the same store."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -72,12 +72,12 @@ class People:
         return until(self.pending)[0]
 
     def decide(self, how: Decide) -> sayso.Request:
-        """Decide the next request as soon as there is one."""
+        """Decide the next request, once there is one."""
         request = self.next()
         return self.inbox.decide_sync(request.id, how(request), by="ana")
 
     def will(self, *hows: Decide) -> None:
-        """Decide the next requests in the background, each once it is there."""
+        """Decide the next requests in the background."""
         thread = threading.Thread(target=lambda: [self.decide(how) for how in hows], daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -93,7 +93,7 @@ def yes(request: sayso.Request) -> sayso.Decision:
 
 
 class Lossy:
-    """A proxy that lets requests through and loses the first answer to some of them."""
+    """A proxy that passes requests on and drops the first answer to some of them."""
 
     def __init__(self, target: str, loses: Callable[[str, str], bool]) -> None:
         #: Each request that came through, with the number of times that it did.

@@ -19,7 +19,7 @@ import sayso
 from sayso.client import RemoteGate
 
 Gates = Callable[..., RemoteGate]
-AGENT = Path(__file__).with_name("mortal_agent.py")
+AGENT = Path(__file__).with_name("remote_agent_process.py")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the other processes do: decide, resume, wait, and tell how it went."""
+"""What the child processes do: decide, resume, wait, and report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES = ("approve", "reject", "respond", "edit")
 
 
 def answer(request: Request, type: str, by: str) -> Decision:
-    """One of four contrary answers, each of which tells whose it is."""
+    """Return one of four different answers, each naming its author."""
     if type == "approve":
         return request.approve()
     if type == "reject":
@@ -40,7 +40,7 @@ def answer(request: Request, type: str, by: str) -> Decision:
 
 
 def decide_all(store: Store, requests: list[Request], by: str, type: str) -> list[Any]:
-    """One person's answers to all requests, in an order of their own, and what they were told."""
+    """Decide all requests as one person, in random order. Return the results."""
     inbox = Inbox(store)
     told = []
     for request in random.Random(by).sample(requests, len(requests)):
@@ -57,7 +57,7 @@ def decide_all(store: Store, requests: list[Request], by: str, type: str) -> lis
 
 
 def many_deciders(store: Store, requests: list[Request], people: list[str]) -> list[Any]:
-    """A thread for each of these people, all at once."""
+    """Decide as several people at once, each in an OS thread."""
     told: list[Any] = []
     gate = threading.Barrier(len(people))
 
@@ -74,7 +74,7 @@ def many_deciders(store: Store, requests: list[Request], people: list[str]) -> l
 
 
 def deciders(folder: str, people: list[str]) -> list[Any]:
-    """The same as a process of its own, from the moment on at which it may."""
+    """Run ``many_deciders`` in a process, once the start file exists."""
     store = open_at(folder)
     requests = list(Inbox(store).pending_sync(limit=500).items)
     append(Path(folder, "there"), people[0])
@@ -85,7 +85,7 @@ def deciders(folder: str, people: list[str]) -> list[Any]:
 
 
 def write_for(folder: str, name: str, seconds: float) -> dict[str, Any]:
-    """Commit as often as possible for a while, and say how often that was."""
+    """Commit as often as possible for some time. Return how often."""
     store = open_at(folder)
     append(Path(folder, "there"), name)
     until(Path(folder, "go").exists)
@@ -102,7 +102,7 @@ def write_for(folder: str, name: str, seconds: float) -> dict[str, Any]:
 
 
 def paying(gate: Gate, folder: str, **options: Any) -> Any:
-    """A guarded function whose effects are counted outside the store."""
+    """Return a guarded function whose effects are counted outside the store."""
 
     @gate.guard(**{"needs_approval": True, **options})
     def pay(to: str) -> str:
@@ -113,7 +113,7 @@ def paying(gate: Gate, folder: str, **options: Any) -> Any:
 
 
 def resume_all(folder: str, runs: list[str], seed: int) -> dict[str, str]:
-    """Come back to every run, in an order of one's own, and wait where others are at it."""
+    """Resume every run in random order, and wait where another process holds the lease."""
     store = open_at(folder)
     gate = Gate(store, wait=0, agent="bot")
     pay = paying(gate, folder)
@@ -169,7 +169,7 @@ def call(
 
 
 def call_async(folder: str, run: str) -> str:
-    """The same as a coroutine that waits as long as it takes."""
+    """Make the call as a coroutine that waits without a limit."""
     gate = Gate(open_at(folder), wait=None, agent="bot")
 
     @gate.guard(needs_approval=True)
@@ -187,7 +187,7 @@ def call_async(folder: str, run: str) -> str:
 
 
 def interrupted(folder: str, run: str) -> str:
-    """Ctrl-C, as the terminal sends it, while the effect is under way."""
+    """Press Ctrl-C while the effect runs."""
     gate = Gate(open_at(folder), wait=0, agent="bot")
 
     @gate.guard(needs_approval=True)
@@ -207,7 +207,7 @@ def interrupted(folder: str, run: str) -> str:
 
 
 def forked(folder: str) -> dict[str, Any]:
-    """A process that has used its store, in both colours, and forks: both go on."""
+    """Use a store, sync and async, and fork: both processes continue."""
     store = open_at(folder)
     gate = Gate(store, wait=0, agent="bot")
 
@@ -237,7 +237,7 @@ def forked(folder: str) -> dict[str, Any]:
 
 
 def work(folder: str, runs: list[str], seed: int, lease: float, nap: float = 0.004) -> int:
-    """Go on with every run, and decide whatever waits, until all of them are over."""
+    """Resume every run, and decide pending requests, until all have ended."""
     store = open_at(folder)
     gate = Gate(store, wait=0, agent="bot", lease=lease)
     inbox = Inbox(store)

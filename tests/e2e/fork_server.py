@@ -24,13 +24,13 @@ from typing import Any
 from sayso.stores.postgres import store
 from sayso.testing.adapter_steps import Interpreter
 
-MODULES = ("actors", "stories", "tales")
+MODULES = ("actors", "stories", "all_stories")
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child ended: by a signal, or with what its function gave or raised."""
+    """How a child ended: by a signal, or with what its function returned or raised."""
 
     signal: int
     value: Any = None
@@ -42,14 +42,14 @@ class Ended:
 
 
 class ForkServer(Interpreter):
-    """The warm interpreter, as the tests see it."""
+    """The client side of the interpreter that forks."""
 
     def __init__(self, *more: Path) -> None:
-        """With ``more`` files whose functions are to be called."""
+        """Also load ``more`` files whose functions may be called."""
         super().__init__(__file__, *map(str, more))
 
     def spawn(self, task: str, **arguments: Any) -> int:
-        """Start a child; gives its process id."""
+        """Start a child. Return its process id."""
         pid: int = self._ask({"task": task, "arguments": arguments})
         return pid
 
@@ -62,7 +62,7 @@ class ForkServer(Interpreter):
         return self.wait(self.spawn(task, **arguments))
 
     def value(self, task: str, **arguments: Any) -> Any:
-        """The same for a child that is to live."""
+        """Run a child that must not be killed. Return its value."""
         ended = self.run(task, **arguments)
         assert (ended.signal, ended.error) == (0, ""), ended.error or ended
         return ended.value

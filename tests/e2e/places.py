@@ -1,7 +1,7 @@
 """Where the processes of a test keep their store: a SQLite file, or a schema in a PostgreSQL.
 
-A folder is all that they hand to each other. Where it has a file ``postgres``, that says which
-server, schema and key to use; else the store is a file in the folder.
+Processes pass only a folder to each other. If it has a file ``postgres``, that file names the
+server, schema and key; otherwise the store is a file in the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ADDRESS = "postgres"
 
 
 def make(folder: Path, kind: str, url: str = "") -> Path:
-    """A folder with a store that nobody has used; on this PostgreSQL, or a shared one."""
+    """Return a folder with a new store; on this PostgreSQL, or a shared one."""
     folder.mkdir(exist_ok=True)
     if kind == "postgres":
         if not url and why_not():
@@ -41,7 +41,7 @@ def make(folder: Path, kind: str, url: str = "") -> Path:
 
 
 def open_at(folder: str | Path, boundary: Boundary | None = None, clock: object = None) -> Store:
-    """The store of a folder."""
+    """Open the store of a folder."""
     address = Path(folder, _ADDRESS)
     options = {} if clock is None else {"clock": clock}
     if not address.exists():
@@ -54,7 +54,7 @@ def open_at(folder: str | Path, boundary: Boundary | None = None, clock: object 
 
 
 def address_of(folder: Path) -> dict[str, str]:
-    """What a command line must be told, to use the store of a folder."""
+    """Return the store's URL for a command line."""
     address = folder / _ADDRESS
     if not address.exists():
         return {"SAYSO_STORE": f"sqlite:///{folder / 'sayso.db'}"}
@@ -65,7 +65,7 @@ def address_of(folder: Path) -> dict[str, str]:
 
 
 def drop(folder: Path) -> None:
-    """Forget a store and its folder."""
+    """Delete a store and its folder."""
     address = folder / _ADDRESS
     if address.exists():
         facts = json.loads(address.read_text())

@@ -1,4 +1,4 @@
-"""Stories to be killed in: each goes from any state of its store to its end, whoever died before.
+"""Stories whose process is killed: each can be resumed from any state of its store.
 
 ``play`` runs in a child. The agent enters its run again and again, and a person decides whatever
 is pending, until the agent has its value. Everything it does is counted outside the store, in files
@@ -33,7 +33,7 @@ BY_HAND = "done by hand"
 
 
 def append(path: Path, *facts: Any) -> None:
-    """Add one line, and have it on the disk before going on."""
+    """Append one line, and sync it to the disk."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(file, json.dumps(facts).encode() + b"\n")
@@ -43,7 +43,7 @@ def append(path: Path, *facts: Any) -> None:
 
 
 def lines(path: Path) -> list[Any]:
-    """What was appended."""
+    """Return what was appended."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -67,7 +67,7 @@ class World:
         return time.time_ns() // 1000 + round(self.later * 1_000_000)
 
     def cross(self, name: str, when: str) -> None:
-        """One point at which a process may die; ``store.boundary`` of this world."""
+        """Count a point at which the process may die. This is ``store.boundary``."""
         self.counts[name] += when == "before"
         if self.kill == (name, self.counts[name], when):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -78,7 +78,7 @@ class World:
             self.renewed.set()
 
     def effect(self, what: str) -> str:
-        """Something that must not happen twice."""
+        """Perform an effect, which must not happen twice."""
         self.cross("effect", "before")
         call = this_call()
         append(self.folder / "effects", call.id, call.attempt, what)
@@ -147,7 +147,7 @@ class Story:
 
 
 def in_doubt(request: Request, answer: str) -> Decision:
-    """One of the three ways out of a doubt."""
+    """Settle a doubt in one of three ways."""
     if answer == "respond":
         return request.respond(BY_HAND)
     return request.approve() if answer == "approve" else request.reject("let it be")
@@ -160,19 +160,19 @@ def play(
     later: float = 0.0,
     doubt: str = "approve",
 ) -> dict[str, Any]:
-    """Play a story from where it stands to its end, or to the kill."""
-    from tales import TALES
+    """Play a story from its current state to its end, or until it is killed."""
+    from all_stories import STORIES
 
-    tale: Story = TALES[story]
+    chosen: Story = STORIES[story]
     world = World(
-        folder, kill=tuple(kill) if kill else None, later=later, **{"lease": 30.0, **tale.gate}
+        folder, kill=tuple(kill) if kill else None, later=later, **{"lease": 30.0, **chosen.gate}
     )
     value: Any = "never ended"
     for _ in range(12):
         try:
-            value = tale.agent(world)
+            value = chosen.agent(world)
         except (Paused, KeyboardInterrupt):
-            tale.person(world, doubt)
+            chosen.person(world, doubt)
             continue
         except SaysoError as error:
             value = type(error).__name__
@@ -185,7 +185,7 @@ def play(
 
 
 def warm_up() -> None:
-    """Import what is imported late, once, before the forks; this starts no thread."""
+    """Import what is imported lazily, before the forks. This starts no OS thread."""
 
     def pay(to: str, amount: int = 3) -> str:
         return to

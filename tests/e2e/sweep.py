@@ -1,4 +1,4 @@
-"""Dying at every point of a story, and what must hold afterwards.
+"""Kill a process at every point of a story, and check what must hold afterwards.
 
 Each story is played once to learn the points that it crosses. Then a child is killed at each of
 them in turn, in a fresh store, and another process takes the story to its end. What must hold is
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from all_stories import STORIES
 from fork_server import ForkServer
 from places import drop, make, open_at
 from stories import BY_HAND, events_in, lines
-from tales import TALES
 
 from sayso import codec
 from sayso.audit import verify
@@ -29,7 +29,7 @@ ANSWERS = ("approve", "respond", "reject")
 
 @dataclass(frozen=True)
 class Point:
-    """Where a process dies: the n-th crossing of a boundary, and how many events stood then."""
+    """Where a process dies: the n-th crossing of a boundary, and how many events there were."""
 
     name: str
     nth: int
@@ -43,18 +43,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Plot:
-    """A story as it goes when nobody dies."""
+    """A story as it goes when no process dies."""
 
     story: str
     points: tuple[Point, ...]
     events: tuple[tuple[str, str], ...]
 
     def kills(self) -> list[Point]:
-        only = TALES[self.story].only
+        only = STORIES[self.story].only
         return [point for point in self.points if not only or point.name in only]
 
     def hanging(self, point: Point) -> int:
-        """How many calls had started and not ended when that point was reached."""
+        """Return how many calls had started and not ended at that point."""
         started: set[str] = set()
         for type, call in self.events[: point.events]:
             if type == "started":
@@ -64,8 +64,8 @@ class Plot:
         return len(started)
 
     def doubts(self, point: Point) -> tuple[int, int]:
-        """How many doubts there will have been, and how many of them people have yet to settle."""
-        tale = TALES[self.story]
+        """Return how many doubts there must be, and how many of them are not settled yet."""
+        chosen = STORIES[self.story]
         raised, waiting, hanging = 0, set[str](), self.hanging(point)
         for type, call in self.events[: point.events]:
             if type == "in_doubt":
@@ -73,9 +73,9 @@ class Plot:
                 waiting.add(call)
             elif type in ("decided", "retried", "recorded"):
                 waiting.discard(call)
-        coming = max(tale.interrupts - raised - hanging, 0)
+        coming = max(chosen.interrupts - raised - hanging, 0)
         # Nobody is asked about what may simply run again.
-        asked = 0 if tale.options.get("effect") == "idempotent" else hanging
+        asked = 0 if chosen.options.get("effect") == "idempotent" else hanging
         return raised + hanging + coming, len(waiting) + asked + coming
 
 
@@ -90,7 +90,7 @@ def plot_of(fork_server: ForkServer, story: str, folder: Path, later: float = 0.
 
 
 def value_of(story: str) -> Any:
-    value = TALES[story].value
+    value = STORIES[story].value
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -109,7 +109,7 @@ def events_of(folder: Path) -> list[Event]:
 
 
 def check_prefix(plot: Plot, point: Point, folder: Path) -> None:
-    """Every commit before the death is there, whole, and nothing of the one that was cut short."""
+    """Check that every commit before the death is complete, and that none is partial."""
     types = [event.type for event in events_of(folder)]
     assert types == [type for type, _ in plot.events[: point.events]]
 
@@ -133,7 +133,7 @@ def check_end(plot: Plot, point: Point, told: dict[str, Any], answer: str, folde
 
 
 def expected(story: str, doubts: int, answer: str) -> list[Any]:
-    """What the agent may have been given in the end."""
+    """Return the results that the agent may have got."""
     value = value_of(story)
     if not doubts or answer == "approve" or story == "free, no run":
         return [value]
@@ -143,7 +143,7 @@ def expected(story: str, doubts: int, answer: str) -> list[Any]:
 
 
 def check_acknowledged(events: list[Event], folder: Path) -> None:
-    """Nothing lost: every decision that somebody was told of stands in the record."""
+    """Check that every acknowledged decision is in the record."""
     stored = {
         (event.call, codec.loads(event.body)["decision"], event.actor)
         for event in events
@@ -153,7 +153,7 @@ def check_acknowledged(events: list[Event], folder: Path) -> None:
 
 
 def check_effects(events: list[Event], folder: Path) -> None:
-    """Nothing twice: each effect is of an attempt of its own, and each attempt had its reason."""
+    """Check that no effect happened twice: each has its own attempt, and each attempt a reason."""
     effects = Counter((call, attempt) for call, attempt, _ in lines(folder / "effects"))
     assert max(effects.values(), default=1) == 1
     types: dict[str, list[str]] = {}
@@ -182,9 +182,9 @@ def sweep(
     first: tuple[str, int, str] | None = None,
     kind: str = "sqlite",
 ) -> int:
-    """Die at every point of a story, come back, and look; gives the number of deaths.
+    """Kill a process at every point of a story, resume, and check. Return the number of kills.
 
-    With ``first``, somebody had died there an hour before.
+    With ``first``, another process had been killed there an hour before.
     """
     deaths = 0
     for number, point in enumerate(plot.kills()):
@@ -208,7 +208,7 @@ def die(
     kill: tuple[str, int, str],
     later: float = 0.0,
 ) -> None:
-    """Play a story to a death."""
+    """Play a story until the process is killed."""
     died = fork_server.run("stories:play", folder=str(folder), story=story, kill=kill, later=later)
     assert died.killed, f"{kill} of {story} was not reached: {died}"
 
@@ -216,7 +216,7 @@ def die(
 def finish(
     fork_server: ForkServer, plot: Plot, point: Point, folder: Path, answer: str, later: float
 ) -> None:
-    """Take the story to its end from what the dead left behind, an hour later."""
+    """Finish the story in another process, an hour later."""
     told = fork_server.value(
         "stories:play", folder=str(folder), story=plot.story, later=later, doubt=answer
     )

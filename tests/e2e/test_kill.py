@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from all_stories import STORIES
 from fork_server import ForkServer
 from sweep import LATER, Plot, die, plot_of, sweep
-from tales import TALES
 
 from sayso.engine import COMMANDS
 from sayso.stores.sqlite import store as sqlite
@@ -49,14 +49,14 @@ def plots(
 
 def test_every_boundary_of_the_store_has_a_story(plots: Callable[[str], Plot]) -> None:
     assert {"seal", "prune"} <= OWN
-    kills = [point for story in TALES for point in plots(story).kills()]
+    kills = [point for story in STORIES for point in plots(story).kills()]
     for when in ("before", "after"):
         crossed = {name for point in kills if point.when == when for name in point.name.split("+")}
         assert crossed == BOUNDARIES - LATER_ONLY | {"effect"}
     assert len(kills) >= LEAST_KILLS
 
 
-@pytest.mark.parametrize("story", TALES)
+@pytest.mark.parametrize("story", STORIES)
 def test_a_process_dies_at_every_point_of(
     story: str, plots: Callable[[str], Plot], fork_server: ForkServer, tmp_path: Path
 ) -> None:

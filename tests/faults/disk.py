@@ -1,4 +1,4 @@
-"""What children do whose disk is full, or read-only."""
+"""What child processes do when their disk is full or read-only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOBODY = 65534
 
 
 def decide(folder: str, most: int = 500, after: str = "") -> dict[str, Any]:
-    """Approve what waits, once each; gives what was refused, and what was said then.
+    """Approve each pending request once. Return which were refused, with the messages.
 
     ``after`` is a file to wait for, with the store open and the requests read.
     """
@@ -46,7 +46,7 @@ def decide(folder: str, most: int = 500, after: str = "") -> dict[str, Any]:
 
 
 def locked_out(folder: str) -> str:
-    """What somebody is told who may only read the store's files."""
+    """Return the errors of a process that may only read the store's files."""
     root = os.geteuid() == 0
     try:
         if root:  # who may write everything

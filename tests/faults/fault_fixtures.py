@@ -1,5 +1,4 @@
-"""The fixtures of the fault tests, long and short: a warm interpreter to fork from, one line of
-report, a PostgreSQL to be killed."""
+"""Fixtures of the fault tests: a fork server, a one-line report, a PostgreSQL to be killed."""
 
 from __future__ import annotations
 
@@ -23,7 +22,9 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    warm = ForkServer(*(HERE / f"{name}.py" for name in ("crew", "teeth", "disk")))
+    warm = ForkServer(
+        *(HERE / f"{name}.py" for name in ("paying_worker", "removed_safeguards", "disk"))
+    )
     yield warm
     warm.close()
 
@@ -36,7 +37,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
-    """Prints what a fault test did, as one line of JSON."""
+    """Print what a fault test did, as one line of JSON."""
 
     def line(**counts: Any) -> None:
         with capsys.disabled():
@@ -47,7 +48,7 @@ def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A PostgreSQL of the test's own, to be killed."""
+    """Yield a PostgreSQL of the test's own, to be killed."""
     if why_not():
         pytest.skip(why_not())
     folder = Path(tempfile.mkdtemp(prefix="sayso-pg-"))

@@ -45,7 +45,7 @@ _WRONGS = (
 
 @dataclass
 class Load:
-    """How much of it, and what came of it."""
+    """The size of the load, and its results."""
 
     agents: int
     people: int
@@ -66,7 +66,7 @@ class Load:
 
 
 def run_load(folder: Path, load: Load) -> dict[str, Any]:
-    """Gives the counts: from what the server answered, from its store, and from the readers."""
+    """Run the load. Return counts from the server's answers, its store and the readers."""
     store = open_at(folder)
     tokens = {
         role: [create_token(store, f"{role} {n}", by="test", role=role)[0] for n in range(count)]
@@ -102,7 +102,7 @@ def run_load(folder: Path, load: Load) -> dict[str, Any]:
 
 
 def check_load(load: Load, counts: dict[str, Any]) -> None:
-    """Everything was asked, decided, kept, and told to everybody who watched."""
+    """Check that everything was asked, decided, stored, and sent to every reader."""
     assert counts["requests"] == counts["decisions"] == load.requests
     assert {name: counts[name] for name in _WRONGS if counts[name]} == {}
 
@@ -148,7 +148,7 @@ def _readers(port: int, count: int, tokens: list[str]) -> Iterator[subprocess.Po
 
 
 def _cpu(pid: int) -> float:
-    """How long a process has worked so far: where others work too, the clock tells little."""
+    """Return the CPU seconds of a process. On a busy machine, elapsed time means little."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return round((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 1)
 
@@ -180,7 +180,7 @@ async def _all(port: int, load: Load, tokens: dict[str, list[str]]) -> None:
 
 
 async def _agent(port: int, load: Load, number: int, token: str) -> None:
-    """Ask at an even pace; whoever is late goes on as fast as they are answered."""
+    """Ask at an even pace. An agent that is late asks as soon as it is answered."""
     wire = Wire(port, token)
     mine = range(number, load.requests, load.agents)
     for nth in mine:
@@ -198,7 +198,7 @@ async def _agent(port: int, load: Load, number: int, token: str) -> None:
 
 
 async def _person(port: int, load: Load, number: int, token: str) -> None:
-    """Open the inbox again and again, and decide what some agents ask."""
+    """Open the inbox repeatedly, and decide the requests of some agents."""
     wire, dice = Wire(port, token), random.Random(number)
     agents = [f"agent {n}" for n in range(number, load.agents, load.people)]
     end = time.monotonic() + _PATIENCE

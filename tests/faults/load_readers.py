@@ -1,7 +1,7 @@
-"""Many readers of the live feed in one process; each counts what it is told.
+"""Many readers of the live feed in one process. Each counts its events.
 
-Prints a line when all of them are in, reads how many events there were from its input, and prints
-what the readers had by then: the fewest, the most, and how many were cut off.
+Print a line when all are connected, read the number of events from standard input, and print what
+the readers got: the fewest, the most, and how many were disconnected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""As little HTTP as it takes to load a server without being the load: one connection, kept."""
+"""A minimal HTTP client, so that the client is not the bottleneck: one connection, kept open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Wire:
         self.seconds = 0.0
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """Send a request; gives the status and what the server said."""
+        """Send a request. Return the status and the body."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -41,7 +41,7 @@ class Wire:
         return int(head[0].split()[1]), json.loads(told)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].close()
             await self._streams[1].wait_closed()

@@ -1,4 +1,4 @@
-"""What a power cut leaves behind: the log of ``disk_shim.c``, played up to some moment.
+"""What a power cut leaves on a disk: the log of ``disk_shim.c``, replayed up to a moment.
 
 A write is on the disk once a sync of its file that began after it has ended, and a name once its
 folder was synced. All else may be there or not: of what was never synced, a cut keeps nothing, or
@@ -33,7 +33,7 @@ class Op:
 
 
 def read_log(log: Path) -> list[Op]:
-    """Everything that was done to the disk, in its order."""
+    """Return every operation on the disk, in order."""
     return list(_ops(log.read_bytes()))
 
 
@@ -49,7 +49,7 @@ def _ops(text: bytes) -> Iterator[Op]:
 
 @dataclass
 class Contents:
-    """One file: what is surely on the disk, and what was done to it since."""
+    """One file: what is certainly on the disk, and the operations since."""
 
     synced: bytearray = field(default_factory=bytearray)
     done: int = 0
@@ -58,12 +58,12 @@ class Contents:
     said: list[bytes] = field(default_factory=list)
 
     def do(self, op: Op) -> None:
-        """Something is done to it."""
+        """Apply an operation."""
         self.since.append(op)
         self.said.append(op.data)
 
     def sync(self, upto: int) -> None:
-        """What was done before a sync began is on the disk."""
+        """Apply a sync: operations before it began are on the disk."""
         count = max(upto - self.done, 0)
         for op in self.since[:count]:
             _put(self.synced, op)
@@ -71,7 +71,7 @@ class Contents:
         self.done += count
 
     def left(self, dice: random.Random | None) -> bytes:
-        """After a cut: with ``dice``, some of what was not synced is there as well."""
+        """Return what is left after a cut. With ``dice``, some unsynced writes survive."""
         found = bytearray(self.synced)
         for op in self.since if dice is not None else ():
             for part in _torn(op):
@@ -90,7 +90,7 @@ def _put(found: bytearray, op: Op) -> None:
 
 
 def _torn(op: Op) -> Iterator[Op]:
-    """A write as the disk takes it: a sector at a time."""
+    """Split a write into sectors, as a disk does."""
     if op.type == "T":
         yield op
         return
@@ -112,8 +112,8 @@ class Disk:
         self._synced_names: dict[str, Contents] = {}
         self._begun: dict[tuple[int, int], tuple[Contents | None, int, dict[str, Contents]]] = {}
 
-    def adopt(self) -> None:
-        """Begin with what is there now, all of it synced."""
+    def load_files(self) -> None:
+        """Start with the current files, all synced."""
         for path in self._root.rglob("*"):
             if path.is_file() and not path.is_symlink():
                 found = Contents(synced=bytearray(path.read_bytes()))
@@ -121,7 +121,7 @@ class Disk:
                 self._names[str(path)] = self._synced_names[str(path)] = found
 
     def play(self, op: Op) -> None:
-        """Go on by one line."""
+        """Apply one line of the log."""
         if op.type in "CUNL":
             self._name(op)
         elif op.type in "BSD":
@@ -130,7 +130,7 @@ class Disk:
             self._by_inode[op.inode].do(op)
 
     def _name(self, op: Op) -> None:
-        """A file appears, disappears, or gets another or a further name."""
+        """Create, remove, rename or link a file."""
         found = Contents() if op.type == "C" else self._names.get(op.path)
         if op.type in "UN":
             self._names.pop(op.path, None)
@@ -154,7 +154,7 @@ class Disk:
             begun.sync(upto)
 
     def cut(self, to: Path, dice: random.Random | None) -> None:
-        """Put what is left after a power cut now into a folder."""
+        """Write what is left after a power cut into a folder."""
         to.mkdir(exist_ok=True)
         names = dict(self._synced_names)
         for path in {*self._names, *names} if dice is not None else ():
@@ -172,7 +172,7 @@ class Disk:
 
 
 def _rename(names: dict[str, Contents], path: str, after: dict[str, Contents]) -> None:
-    """Let a name be what it is in other names, or not be."""
+    """Change the names of files as the log says."""
     names.pop(path, None)
     if path in after:
         names[path] = after[path]

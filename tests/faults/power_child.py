@@ -1,4 +1,4 @@
-"""A program whose disk will forget: people decide and an agent pays, in threads, on one store."""
+"""A program whose disk loses writes: people decide and an agent pays, in OS threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from crew import PAYMENTS, payer
+from paying_worker import PAYMENTS, payer
 from places import open_at
 from stories import append
 

@@ -1,4 +1,4 @@
-"""What became of it all, counted from the store and from what happened outside it.
+"""Count the results of a fault test, from the store and from files outside it.
 
 Effects and acknowledged decisions stand in files that no store knows of. Each count of a wrong is
 the length of a list of what was wrong, so that a failing test says which calls they were.
@@ -27,7 +27,7 @@ _ATTEMPT = re.compile(r"by attempt (\d+)")
 
 @dataclass
 class Tally:
-    """How often what happened; the lists say what must not have."""
+    """Counts of what happened, and lists of what must not have happened."""
 
     WRONGS: ClassVar[tuple[str, ...]] = (
         "lost",
@@ -67,25 +67,25 @@ class Tally:
     broken: list[str] = field(default_factory=list)
 
     def wrongs(self) -> dict[str, list[str]]:
-        """What must not have been, where there is any."""
+        """Return the violations, if there are any."""
         return {name: getattr(self, name) for name in self.WRONGS if getattr(self, name)}
 
     def counts(self) -> dict[str, int]:
-        """Everything as numbers."""
+        """Return all counts."""
         return {
             name: len(found) if isinstance(found, list) else found
             for name, found in vars(self).items()
         }
 
     def check(self) -> dict[str, int]:
-        """The counts, if nothing was wrong."""
+        """Return the counts. Raise if there are violations."""
         wrongs = {name: found[:20] for name, found in self.wrongs().items()}
         assert not wrongs, f"{self.counts()}: {wrongs}"
         return self.counts()
 
 
 class Story:
-    """The events of one call, read in their order."""
+    """The events of one call, in order."""
 
     def __init__(self, name: str, effects: Counter[int], tally: Tally) -> None:
         self.name = name
@@ -100,7 +100,7 @@ class Story:
         self.recorded = 0
 
     def read(self, event: Event) -> None:
-        """Go on with the next event."""
+        """Apply the next event."""
         body = codec.loads(event.body or "{}")
         if event.type == "decided":
             self.may_start = body["decision"] == "approve"
@@ -123,7 +123,7 @@ class Story:
             self.tally.late += 1
 
     def _suspended(self) -> None:
-        """It was put back before it ran, so that it may start once more."""
+        """Return whether it was suspended before it ran, so that it may start again."""
         self.may_start = True
         if self.effects[self.attempt]:
             self.tally.double.append(f"{self.name}: put back, and attempt {self.attempt} had run")
@@ -138,7 +138,7 @@ class Story:
             self.tally.done_without_effect.append(self.name)
 
     def end(self, result: str | None) -> None:
-        """Look at the whole."""
+        """Check the call as a whole."""
         said = _ATTEMPT.search(result or "")
         if self.recorded and said and int(said[1]) != self.recorded:
             self.tally.stale.append(f"{self.name}: {said[0]} stands for {self.recorded}")
@@ -152,7 +152,7 @@ class Story:
 def take_stock(
     store: Store, folder: Path, runs: Collection[str], listed: Collection[str] | None = None
 ) -> Tally:
-    """Count at any moment; ``listed`` are the doubts that people were shown."""
+    """Count at any moment. ``listed`` are the doubts that people were shown."""
     tally = Tally(runs=len(runs))
     events = [event for _, event in all_events(store, page=2000)]
     stories = _read(events, folder, tally)
@@ -195,7 +195,7 @@ def _count_decisions(events: Iterable[Event], folder: Path, tally: Tally) -> Non
 
 
 def _count_endings(store: Store, tally: Tally) -> None:
-    """What is finished is finished: only a result that comes late is still put on record."""
+    """Count events after the end of a run: only a late result may follow."""
     finished: set[str] = set()
     for _, event in all_events(store, page=2000):
         if event.run in finished and event.type != "late":
@@ -205,7 +205,7 @@ def _count_endings(store: Store, tally: Tally) -> None:
 
 
 def _count_stranded(store: Store, runs: Iterable[str], tally: Tally) -> None:
-    """Runs that are gone, and runs that could go on and are in nobody's queue."""
+    """Count runs that are missing, and runs that could continue and are in no queue."""
     for name in runs:
         run = store.run(name)
         if run is None:
@@ -217,7 +217,7 @@ def _count_stranded(store: Store, runs: Iterable[str], tally: Tally) -> None:
 def check_record(
     store: Store, folder: Path, runs: Collection[str], listed: Collection[str], calls: int
 ) -> dict[str, int]:
-    """Everything was done, once, and every doubt was shown to people; each run made ``calls``."""
+    """Check that everything was done once, and every doubt shown. Each run made ``calls``."""
     tally = take_stock(store, folder, runs, listed)
     _count_endings(store, tally)
     for name in runs:

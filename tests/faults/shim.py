@@ -1,4 +1,4 @@
-"""A disk on a test's terms: the library of ``disk_shim.c``, compiled when it is needed.
+"""A simulated disk: the library of ``disk_shim.c``, compiled when it is needed.
 
 The programs that are started with ``environment`` have their files on it. It can be full or
 read-only from one moment to the next, and it remembers what was written, and what was synced.
@@ -28,7 +28,7 @@ needs_compiler = pytest.mark.skipif(
 
 
 class Shim:
-    """The library, and what it is told; ``watched`` is the folder with the files on that disk."""
+    """The library and its settings. ``watched`` is the folder with the files on that disk."""
 
     def __init__(self, home: Path, watched: Path) -> None:
         self.watched = watched.resolve()
@@ -45,7 +45,7 @@ class Shim:
         assert made.returncode == 0, made.stderr
 
     def environment(self, *, logs: bool = False) -> dict[str, str]:
-        """What a program needs to be told to have its files on this disk."""
+        """Return the environment of a program whose files are on this disk."""
         return {
             "LD_PRELOAD": str(self._library),
             "SAYSO_DISK_FOLDER": str(self.watched),
@@ -56,13 +56,13 @@ class Shim:
 
     @contextlib.contextmanager
     def full(self) -> Iterator[None]:
-        """For a while, no file can grow."""
+        """Fill the disk inside ``with``: no file can grow."""
         with self._being("F"):
             yield
 
     @contextlib.contextmanager
     def read_only(self) -> Iterator[None]:
-        """For a while, nothing can be changed."""
+        """Make the disk read-only inside ``with``."""
         with self._being("R"):
             yield
 

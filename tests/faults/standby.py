@@ -1,28 +1,26 @@
-"""A second PostgreSQL that follows the first, and has every commit before it counts."""
+"""A second PostgreSQL that replicates the first synchronously."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 from postgres_server import PostgresServer
-
-_PATIENCE = 60.0
+from waiting import until
 
 
 class Standby(PostgresServer):
-    """A server that begins as a copy of another one."""
+    """A server that starts as a copy of another one."""
 
     @classmethod
     @contextmanager
     def of(cls, primary: PostgresServer) -> Iterator[Standby]:
-        """One that follows this server, and that its commits wait for from now on."""
+        """Yield a standby of this server. From now on, the server's commits wait for it."""
         folder = Path(tempfile.mkdtemp(prefix="sayso-pg-"))
         standby = cls(folder)
         try:
@@ -33,11 +31,8 @@ class Standby(PostgresServer):
             with psycopg.connect(primary.url, autocommit=True) as connection:
                 connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
                 connection.execute("SELECT pg_reload_conf()")
-                end = time.monotonic() + _PATIENCE
-                waited_for = "SELECT sync_state = 'sync' FROM pg_stat_replication"
-                while connection.execute(waited_for).fetchall() != [(True,)]:
-                    assert time.monotonic() < end, "the standby does not follow"
-                    time.sleep(0.02)
+                synced = "SELECT sync_state = 'sync' FROM pg_stat_replication"
+                until(lambda: connection.execute(synced).fetchall() == [(True,)])
             yield standby
             standby.stop(signal.SIGQUIT)
         finally:
@@ -45,12 +40,12 @@ class Standby(PostgresServer):
             shutil.rmtree(folder, ignore_errors=True)
 
     def promote(self) -> None:
-        """Take over."""
+        """Promote the standby to primary."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             assert connection.execute("SELECT pg_promote()").fetchone() == (True,)
 
 
 def either(*servers: PostgresServer) -> str:
-    """The address of whichever of them is the primary."""
+    """Return an address that reaches the current primary."""
     folders = ",".join(str(server.folder) for server in servers)
     return f"postgresql://postgres@/postgres?host={folders}&target_session_attrs=read-write"

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from desk import Desk
 from fault_fixtures import HERE
 from faults import SEED, Tell
 from fork_server import ForkServer
@@ -22,6 +21,7 @@ from postgres_server import PostgresServer, why_not
 from rounds import at_work
 from shim import Shim, needs_compiler
 from waiting import until
+from worker_pool import WorkerPool
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -33,23 +33,23 @@ class Setting:
     """A store whose files are on a disk of the test's own, and processes that use it."""
 
     kind: str
-    desk: Desk
+    pool: WorkerPool
     shim: Shim
     fork_server: ForkServer
     server: PostgresServer | None
 
     @property
     def folder(self) -> str:
-        return str(self.desk.folder)
+        return str(self.pool.folder)
 
     @contextlib.contextmanager
     def told_later(self, **options: int) -> Iterator[Callable[[], dict[str, Any]]]:
         """Somebody who has opened the store, and decides when the given function is called."""
         pid = self.fork_server.spawn("disk:decide", folder=self.folder, after="go", **options)
-        until((self.desk.folder / "there").exists)
+        until((self.pool.folder / "there").exists)
 
         def decide() -> dict[str, Any]:
-            (self.desk.folder / "go").touch()
+            (self.pool.folder / "go").touch()
             ended = self.fork_server.wait(pid)
             assert (ended.signal, ended.error) == (0, ""), ended.error or ended
             told: dict[str, Any] = ended.value
@@ -85,12 +85,12 @@ def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
             if server is not None:
                 stack.callback(server.stop, signal.SIGQUIT)
                 server.start()
-            fork_server = ForkServer(*(HERE / f"{name}.py" for name in ("crew", "disk")))
+            fork_server = ForkServer(*(HERE / f"{name}.py" for name in ("paying_worker", "disk")))
             stack.callback(fork_server.close)
         folder = make(home / "place", request.param, server.url if server is not None else "")
-        desk = stack.enter_context(at_work(fork_server, folder, SEED))
-        desk.begin(RUNS)
-        yield Setting(request.param, desk, shim, fork_server, server)
+        pool = stack.enter_context(at_work(fork_server, folder, SEED))
+        pool.begin(RUNS)
+        yield Setting(request.param, pool, shim, fork_server, server)
 
 
 @needs_compiler
@@ -101,7 +101,7 @@ def test_a_full_disk_refuses_and_loses_nothing(setting: Setting, tell: Tell) -> 
         told = later()
     assert told["refused"], "the disk was not full"
     assert all("No space left" in text or "full" in text for text in told["refused"]), told
-    counts = setting.desk.finish()
+    counts = setting.pool.finish()
     tell(test="full disk", store=setting.kind, refused=len(told["refused"]), **counts)
 
 
@@ -116,7 +116,7 @@ def test_a_disk_that_turns_read_only_refuses_and_loses_nothing(
     assert told["refused"]
     assert told["acks"] == 0
     setting.revive()
-    counts = setting.desk.finish()
+    counts = setting.pool.finish()
     tell(test="read-only disk", store=setting.kind, refused=len(told["refused"]), **counts)
 
 
@@ -124,15 +124,15 @@ def test_a_server_that_only_reads_refuses_and_loses_nothing(
     fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
     """As a standby does after a switch that our address did not follow."""
-    with at_work(fork_server, make(tmp_path / "place", "postgres", server.url), SEED) as desk:
-        desk.begin(4)
+    with at_work(fork_server, make(tmp_path / "place", "postgres", server.url), SEED) as pool:
+        pool.begin(4)
         only_reads(server, "on")
-        told = fork_server.value("disk:decide", folder=str(desk.folder), most=2)
+        told = fork_server.value("disk:decide", folder=str(pool.folder), most=2)
         assert told["acks"] == 0
         assert len(told["refused"]) >= 2
         assert all("read-only" in text for text in told["refused"])
         only_reads(server, "off")
-        tell(test="server only reads", store="postgres", **desk.finish())
+        tell(test="server only reads", store="postgres", **pool.finish())
 
 
 def only_reads(server: PostgresServer, state: str) -> None:
@@ -146,12 +146,12 @@ def only_reads(server: PostgresServer, state: str) -> None:
 def test_files_that_may_not_be_written_are_refused(fork_server: ForkServer) -> None:
     folder = Path(tempfile.mkdtemp(prefix="sayso-locked-"))
     try:
-        with at_work(fork_server, make(folder, "sqlite"), SEED) as desk:
-            desk.begin(1)
+        with at_work(fork_server, make(folder, "sqlite"), SEED) as pool:
+            pool.begin(1)
             mode(folder, 0o444, 0o555)
             assert "cannot open" in fork_server.value("disk:locked_out", folder=str(folder))
             mode(folder, 0o600, 0o755)
-            desk.finish()
+            pool.finish()
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)

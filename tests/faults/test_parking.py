@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import crew
+import paying_worker
 import pytest
 from places import KINDS, drop, make, open_at
 from record import take_stock
@@ -36,7 +36,7 @@ class Late:
         store: Any = self.store
         self._run, self._transact = store.run, store.transact
         store.run = self._look
-        crew.commit_with(store, self._write)
+        paying_worker.commit_with(store, self._write)
         store.call, store.calls_of = self._after(store.call), self._after(store.calls_of)
 
     def _look(self, name: str) -> Any:
@@ -88,7 +88,7 @@ def test_who_lets_go_late_changes_nothing(
             wait(late.lets_go)
         return f"paid {to}"
 
-    def step(messages: Sequence[Any], plain: Any = crew.next_step) -> Any:
+    def step(messages: Sequence[Any], plain: Any = paying_worker.next_step) -> Any:
         if late.lets_go.is_set() and not ended and not owners:
             late.may_let_go.set()
             wait(late.gone)
@@ -96,13 +96,15 @@ def test_who_lets_go_late_changes_nothing(
             owners.append(found.owner if found is not None else None)
         return plain(messages)
 
-    monkeypatch.setattr(crew, "next_step", step)
-    agent = crew.payer(store, effect)
+    monkeypatch.setattr(paying_worker, "next_step", step)
+    agent = paying_worker.payer(store, effect)
     run = agent.run_sync("Pay 2 shops.").run
     approve(inbox)
     assert agent.resume_sync(run).status == "paused"
     approve(inbox)
-    other = threading.Thread(target=crew.payer(late.store, effect).resume_sync, args=(run,))
+    other = threading.Thread(
+        target=paying_worker.payer(late.store, effect).resume_sync, args=(run,)
+    )
     other.start()
     wait(late.looked)
     assert agent.resume_sync(run).status == "done"

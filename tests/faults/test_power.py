@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from blackout import cut_power
 from faults import SEED, Tell
 from fork_server import ForkServer
+from power_cuts import cut_power
 from record import Tally
 from shim import needs_compiler
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crew import silence
 from faults import SEED, Tell
 from fork_server import ForkServer
+from paying_worker import silence
 from places import KINDS, drop, make
 from rounds import at_work
 
@@ -23,11 +23,11 @@ def test_clocks_that_are_ten_minutes_off(
     kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)
-    with at_work(fork_server, folder, SEED, lease=5.0) as desk:
-        desk.begin(10)
+    with at_work(fork_server, folder, SEED, lease=5.0) as pool:
+        pool.begin(10)
         for skew in (0.0, TEN_MINUTES, -TEN_MINUTES):
-            desk.hire(skew=skew)
-        tell(test="clock skew", store=kind, **desk.finish(crew=False))
+            pool.start_worker(skew=skew)
+        tell(test="clock skew", store=kind, **pool.finish(workers=False))
     drop(folder)
 
 
@@ -37,9 +37,9 @@ def test_lost_notifications_delay_and_lose_nothing(
     monkeypatch.setattr(postgres, "notify", postgres.notify)  # put back in the end
     silence()
     folder = make(tmp_path / "place", "postgres")
-    with at_work(fork_server, folder, SEED) as desk:
-        desk.begin(5)
+    with at_work(fork_server, folder, SEED) as pool:
+        pool.begin(5)
         for _ in range(2):
-            desk.hire(deaf=True)
-        tell(test="no notifications", store="postgres", **desk.finish(crew=False))
+            pool.start_worker(deaf=True)
+        tell(test="no notifications", store="postgres", **pool.finish(workers=False))
     drop(folder)

@@ -42,9 +42,9 @@ def test_without_the_start_row_a_call_runs_twice(
 ) -> None:
     lacks = "start" if without else ""
     story = {"folder": str(place), "story": "approved", "without": lacks}
-    died = fork_server.run("teeth:play", **story, kill=("effect", 1, "after"))
+    died = fork_server.run("removed_safeguards:play", **story, kill=("effect", 1, "after"))
     assert died.killed
-    fork_server.value("teeth:play", **story, later=LATER)
+    fork_server.value("removed_safeguards:play", **story, later=LATER)
     store = open_at(place)
     bites(store, place, "double", without)
     store.close()
@@ -56,7 +56,7 @@ def test_without_the_wake_up_in_its_transaction_a_decision_is_lost(
     without: bool, place: Path, fork_server: ForkServer
 ) -> None:
     died = fork_server.run(
-        "teeth:play",
+        "removed_safeguards:play",
         folder=str(place),
         story="approved",
         without="wake" if without else "",
@@ -75,10 +75,10 @@ def test_without_the_token_a_sleeper_records_for_another_attempt(
 ) -> None:
     folder, store = str(place), open_at(place)
     inbox = Inbox(store)
-    assert fork_server.value("teeth:call", folder=folder, run=RUN) == "Paused"
+    assert fork_server.value("removed_safeguards:call", folder=folder, run=RUN) == "Paused"
     _approve(inbox)
     sleeper = fork_server.spawn(
-        "teeth:call",
+        "removed_safeguards:call",
         folder=folder,
         run=RUN,
         lease=0.5,
@@ -87,7 +87,7 @@ def test_without_the_token_a_sleeper_records_for_another_attempt(
     )
     until((place / "stopped").exists)
     _approve(inbox)  # in doubt: run it again
-    again = fork_server.spawn("teeth:call", folder=folder, run=RUN, hold="go", held=2)
+    again = fork_server.spawn("removed_safeguards:call", folder=folder, run=RUN, hold="go", held=2)
     until(lambda: len((place / "effects").read_text().splitlines()) == 2)
     os.kill(sleeper, signal.SIGCONT)
     fork_server.wait(sleeper)

@@ -1,4 +1,4 @@
-"""A gate, an inbox and what ran: the small world of most tests here."""
+"""A gate, an inbox and a list of effects, for most tests of the gate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN = "order-17"
 
 
 class Case:
-    """One store with both doors, and a list of the effects."""
+    """One store with a gate and an inbox, and a list of the effects."""
 
     def __init__(self, store: Store, **options: Any) -> None:
         self.store = store
@@ -26,7 +26,7 @@ class Case:
         self.ran: list[Any] = []
 
     def paying(self, **options: Any) -> Callable[..., str]:
-        """A guarded function; what it did is in ``ran``."""
+        """Return a guarded function. ``ran`` lists its effects."""
 
         @self.gate.guard(**{"needs_approval": True, **options})
         def pay(to: str, amount: int = 3) -> str:
@@ -36,47 +36,47 @@ class Case:
         return pay
 
     def enter(self, call: Callable[[], Any], run: str = RUN, **options: Any) -> Any:
-        """One entry of a run."""
+        """Enter a run."""
         with self.gate.run(run, **options):
             return call()
 
     def paused(self, call: Callable[[], Any], run: str = RUN, **options: Any) -> Request:
-        """An entry that has to wait for one request."""
+        """Enter a run that pauses for one request. Return the request."""
         with pytest.raises(Paused) as caught:
             self.enter(call, run, **options)
         (request,) = caught.value.requests
         return request
 
     def pending(self, **filters: Any) -> Request:
-        """The one request that waits."""
+        """Return the only pending request."""
         (request,) = self.inbox.pending_sync(**filters).items
         return request
 
     def decide(self, decision: Decision, by: By = "ana", **more: Any) -> Request:
-        """Answer the request that the decision was made for."""
+        """Decide the request that the decision was made for."""
         assert decision.request is not None
         if isinstance(by, Somebody):
             by = by.at(self.store)
         return self.inbox.decide_sync(decision.request, decision, by=by, **more)
 
     def approved(self, call: Callable[[], Any], run: str = RUN, **options: Any) -> Request:
-        """Ask, and have it approved."""
+        """Ask, and approve the request."""
         return self.decide(self.paused(call, run, **options).approve())
 
     def types(self, run: str = RUN) -> list[str]:
-        """The kinds of events of a run so far."""
+        """Return the types of the events of a run so far."""
         return [event.type for event in self.store.chain(run)]
 
 
 class Somebody(NamedTuple):
-    """A person, who comes through the door that gives this assurance."""
+    """A person who authenticates with this assurance."""
 
     name: str
     groups: tuple[str, ...]
     assurance: str
 
     def at(self, store: Store) -> Reviewer:
-        """The same person at the door of a store."""
+        """Return the person, authenticated in a store."""
         if self.assurance == "code":
             return Reviewer(self.name, self.groups)
         if self.assurance == "os-user":
@@ -88,12 +88,12 @@ By: TypeAlias = str | Reviewer | Somebody
 
 
 def person(name: str, *groups: str, assurance: str = "token") -> Somebody:
-    """Somebody who has proved who they are."""
+    """Return an authenticated person."""
     return Somebody(name, groups, assurance)
 
 
 def aside(body: Callable[[], Any]) -> threading.Thread:
-    """Do something in another thread."""
+    """Call a function in another OS thread."""
     thread = threading.Thread(target=body, daemon=True)
     thread.start()
     return thread

@@ -1,6 +1,6 @@
-"""A till whose refunds die in the middle (kill -9), on SQLite or PostgreSQL, and come back.
+"""Refunds whose process is killed half-way, on SQLite or PostgreSQL, and that are resumed.
 
-``python shop.py die URL KIND`` is the process that dies; the tests are those that find its doubt.
+``python shop.py die URL KIND`` is the process that is killed; the tests find the call in doubt.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ RUN = "order-17"
 
 
 def die(order: str) -> str:
-    """The effect: nobody hears how it ended."""
+    """Perform the effect, and kill this process."""
     os.kill(os.getpid(), signal.SIGKILL)
     return order
 
 
 def guarded(store: str | Store, body: Callable[[str], str] = die, **options: Any) -> Any:
-    """A gate, and its guarded refund."""
+    """Return a gate and its guarded refund."""
     gate = sayso.Gate(store, agent="till", wait=options.pop("wait", 0), lease=LEASE)
 
     def refund(order: str) -> str:
@@ -42,7 +42,7 @@ def guarded(store: str | Store, body: Callable[[str], str] = die, **options: Any
 
 
 def agent(store: str | Store, body: Callable[[str], str] = die, **options: Any) -> sayso.Agent:
-    """An agent with the same refund as a tool."""
+    """Return an agent with the same refund as a tool."""
 
     def refund(order: str) -> str:
         """Pay an order back."""
@@ -56,7 +56,7 @@ def agent(store: str | Store, body: Callable[[str], str] = die, **options: Any) 
 
 
 def kill_in_body(url: str, kind: str = "guard") -> None:
-    """Let another process start a refund, and die in it."""
+    """Start a refund in another process, which is killed in it."""
     done = subprocess.run([sys.executable, __file__, url, kind], capture_output=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 

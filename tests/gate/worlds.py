@@ -20,7 +20,7 @@ from sayso.testing import FakeClock, check_store
 
 @pytest.fixture(params=["memory", "sqlite"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
-    """A store by its options; whatever was done to it, it must be sound in the end."""
+    """Yield a function that makes stores, which are checked at the end of the test."""
     opened: list[Store] = []
 
     def make(**options: Any) -> Store:
@@ -47,7 +47,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def timed(make_store: Callable[..., Store], clock: FakeClock) -> Case:
-    """The same, in a time that the test sets."""
+    """Make stores on a clock that the test sets."""
     return Case(make_store(clock=clock))
 
 
@@ -55,7 +55,7 @@ def timed(make_store: Callable[..., Store], clock: FakeClock) -> Case:
 def url(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """The address of a store that several processes can open."""
+    """Yield the URL of a store that several processes can open."""
     monkeypatch.setenv("SAYSO_KEY", new_key())
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'sayso.db'}"

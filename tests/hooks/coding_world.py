@@ -17,6 +17,7 @@ from typing import Any
 
 from live_server import LiveServer
 from sayso_process import Piped
+from waiting import until
 
 import sayso
 from sayso.inbox import create_token
@@ -31,18 +32,18 @@ HOOK = [sys.executable, "-c", "from sayso.cli.entry import main; main()", "hook"
 
 
 def payload(name: str, **changes: Any) -> dict[str, Any]:
-    """A payload that was recorded with the real agent."""
+    """Return a payload that was recorded with the real agent."""
     found: dict[str, Any] = json.loads((PAYLOADS / f"{name}.json").read_text())
     return found | changes
 
 
 def as_bytes(data: object) -> bytes:
-    """What the hook reads: bytes as they are, and all else as JSON."""
+    """Return bytes unchanged, and anything else as JSON."""
     return data if isinstance(data, bytes) else json.dumps(data).encode()
 
 
 class Ran:
-    """What the agent sees of one run of the hook."""
+    """The result of one run of the hook, as the agent sees it."""
 
     def __init__(self, code: int, out: bytes, error: bytes, seconds: float) -> None:
         self.code, self.seconds = code, seconds
@@ -51,7 +52,7 @@ class Ran:
 
     @property
     def verdict(self) -> str:
-        """What the agent makes of it: exit code 2 denies."""
+        """The verdict that the agent reads: exit code 2 denies."""
         if self.code == 2:
             return "deny"
         assert self.code == 0, (self.code, self.error)
@@ -110,11 +111,7 @@ class World:
 
     def decide(self, how: Callable[[sayso.Request], sayso.Decision]) -> sayso.Request:
         """Decide the only request, once it is there."""
-        ends = time.monotonic() + 30
-        while not (waiting := self.pending()):
-            assert time.monotonic() < ends, "no request came"
-            time.sleep(0.05)
-        (request,) = waiting
+        (request,) = until(self.pending)
         return self.inbox.decide_sync(request.id, how(request), by="ana")
 
     def asked(

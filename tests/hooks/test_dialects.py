@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from coding_world import payload
 
-from sayso.hooks.dialects import Answer, ToolUse, UnknownPayload, read, write
+from sayso.hooks.dialects import Answer, ToolUse, UnknownPayload, format_answer, parse_payload
 
 COMMAND = "touch /src/project/plain.txt"
 
@@ -21,7 +21,7 @@ COMMAND = "touch /src/project/plain.txt"
     ],
 )
 def test_a_tool_use_is_read(name: str, dialect: str, tool: str, id: str) -> None:
-    use = read(payload(name))
+    use = parse_payload(payload(name))
     assert (use.dialect, use.moment, use.tool, use.id) == (dialect, "ask", tool, id)
     assert (use.args["command"], use.cwd) == (COMMAND, "/src/project")
     assert use.shown_args == {"command": COMMAND, "cwd": "/src/project"}
@@ -30,14 +30,17 @@ def test_a_tool_use_is_read(name: str, dialect: str, tool: str, id: str) -> None
 
 @pytest.mark.parametrize("name", ["claude_post", "codex_post", "copilot_post"])
 def test_a_result_belongs_to_the_same_tool_use(name: str) -> None:
-    before, after = read(payload(name.replace("post", "pre"))), read(payload(name))
+    before, after = (
+        parse_payload(payload(name.replace("post", "pre"))),
+        parse_payload(payload(name)),
+    )
     assert (after.moment, after.ok) == ("ran", True)
     assert (after.caller, after.run) == (before.caller, before.run)
 
 
 def test_a_failure_is_no_success() -> None:
     sent = payload("claude_post", hook_event_name="PostToolUseFailure", error="exit code 1")
-    assert (read(sent).ok, read(sent).result) == (False, "exit code 1")
+    assert (parse_payload(sent).ok, parse_payload(sent).result) == (False, "exit code 1")
 
 
 @pytest.mark.parametrize("name", ["claude_pre", "copilot_pre"])
@@ -46,7 +49,7 @@ def test_the_words_of_the_model_are_no_argument(name: str) -> None:
     sent = payload(name)
     args = "tool_input" if "tool_input" in sent else "toolArgs"
     other = sent | {args: sent[args] | {"description": "another try"}}
-    one, two = read(sent), read(other)
+    one, two = parse_payload(sent), parse_payload(other)
     assert one.shown_args == two.shown_args
     assert (one.note, two.note) == ("as the script says", "another try")
     assert one.caller == two.caller
@@ -54,14 +57,14 @@ def test_the_words_of_the_model_are_no_argument(name: str) -> None:
 
 
 def test_a_working_directory_that_the_tool_has_itself_is_its_own() -> None:
-    use = read(payload("claude_pre", tool_name="mcp__x__run", tool_input={"cwd": "/etc"}))
+    use = parse_payload(payload("claude_pre", tool_name="mcp__x__run", tool_input={"cwd": "/etc"}))
     assert use.shown_args == {"cwd": "/etc"}
     assert use.own_args({"cwd": "/var"}) == {"cwd": "/var"}
     assert use.schema == {"type": "object"}
 
 
 def test_an_edit_may_not_move_the_command_elsewhere() -> None:
-    use = read(payload("claude_pre"))
+    use = parse_payload(payload("claude_pre"))
     assert use.schema["properties"]["cwd"] == {"const": "/src/project"}
     assert use.schema["required"] == ["cwd"]
 
@@ -87,12 +90,12 @@ def test_an_edit_may_not_move_the_command_elsewhere() -> None:
 )
 def test_anything_else_is_refused(sent: Any) -> None:
     with pytest.raises(UnknownPayload):
-        read(sent)
+        parse_payload(sent)
 
 
 def test_arguments_as_text() -> None:
     sent = payload("copilot_pre", toolArgs='{"command": "ls"}')
-    assert read(sent).args == {"command": "ls"}
+    assert parse_payload(sent).args == {"command": "ls"}
 
 
 GEMINI = {
@@ -105,7 +108,7 @@ GEMINI = {
 
 
 def answered(sent: dict[str, Any], answer: Answer) -> dict[str, Any]:
-    return write(read(sent), answer)
+    return format_answer(parse_payload(sent), answer)
 
 
 EDIT = Answer(verdict="allow", reason="ok", args={"command": "ls"}, notice="changed")
@@ -131,7 +134,7 @@ def test_a_prompt_is_answered_without_the_agents_own_always() -> None:
         "claude_pre", hook_event_name="PermissionRequest", permission_suggestions=[suggestion]
     )
     del sent["tool_use_id"]
-    assert read(sent).moment == "prompt"
+    assert parse_payload(sent).moment == "prompt"
     assert answered(sent, EDIT) == {
         "hookSpecificOutput": {
             "hookEventName": "PermissionRequest",
@@ -152,7 +155,7 @@ def test_what_copilot_reads() -> None:
 
 
 def test_what_gemini_reads() -> None:
-    assert read(GEMINI).dialect == "gemini"
+    assert parse_payload(GEMINI).dialect == "gemini"
     assert answered(GEMINI, Answer(verdict="deny", reason="no")) == {
         "decision": "deny",
         "reason": "no",
@@ -166,7 +169,7 @@ def test_what_gemini_reads() -> None:
 
 
 def test_long_results_are_cut() -> None:
-    use = read(payload("claude_post", tool_response={"stdout": "x" * 50_000}))
+    use = parse_payload(payload("claude_post", tool_response={"stdout": "x" * 50_000}))
     assert use.short_result["characters"] > 50_000
     assert len(use.short_result["beginning"]) == 16_000
 
@@ -183,5 +186,5 @@ def test_long_results_are_cut() -> None:
     ],
 )
 def test_titles(args: dict[str, Any], title: str) -> None:
-    use: ToolUse = read(payload("claude_pre", tool_input=args))
+    use: ToolUse = parse_payload(payload("claude_pre", tool_input=args))
     assert use.title == title

@@ -35,7 +35,7 @@ ERAS = ("legacy", "2026-07-28")
 @functools.cache
 def _forks() -> PythonForks:
     """An interpreter that has imported what ``sayso proxy`` imports."""
-    modules = ["sayso.cli.proxy", "sayso.mcp.proxy", "sayso.mcp.front", "sayso.mcp.journal"]
+    modules = ["sayso.cli.proxy", "sayso.mcp.proxy", "sayso.mcp.front", "sayso.mcp.state"]
     modules += ["sayso.client", "sayso.stores.sqlite", "jsonschema", "uvicorn"]
     forks = PythonForks(*modules)
     atexit.register(forks.close)

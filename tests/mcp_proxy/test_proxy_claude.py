@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from mcp_world import World
 
-from sayso.hooks.trial import REAL_AGENTS, ScriptedModel, Turn
+from sayso.hooks.trial import REAL_AGENTS, FakeModelServer, Turn
 
 SAYSO = Path(sys.executable).with_name("sayso")
 SDK = pytest.importorskip(
@@ -27,7 +27,7 @@ SDK = pytest.importorskip(
 CLAUDE = Path(SDK.__file__).parent / "_bundled" / "claude"
 
 
-class CallingModel(ScriptedModel):
+class CallingModel(FakeModelServer):
     """Calls tools of MCP servers, as JSON in the turn's text: a name and its arguments."""
 
     def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:

@@ -20,7 +20,7 @@ from mcp_world import World, said, ticket_in
 from test_proxy_http import listening, token
 from waiting import until_async
 
-from sayso.mcp import calls as carried
+from sayso.mcp import calls as mcp_calls
 
 NODE = Path(__file__).parent / "node"
 SAYSO = Path(sys.executable).with_name("sayso")
@@ -154,7 +154,7 @@ async def test_the_typescript_client_over_http(world: World) -> None:
 
 async def test_progress_keeps_the_typescript_client_waiting(world: World) -> None:
     config, files = files_config(world, hold=60)
-    assert carried.PROGRESS_SECONDS <= 5
+    assert mcp_calls.PROGRESS_SECONDS <= 5
     with listening(world, config, "--no-auth") as url:
         async with typescript({"url": url}) as client:
             args = {"path": str(files / "a.txt"), "content": "A"}

@@ -10,7 +10,7 @@ from mcp import Client
 from mcp_world import ERAS, World, said, ticket_in
 from waiting import until_async
 
-from sayso.mcp import calls as carried
+from sayso.mcp import calls as mcp_calls
 from sayso.mcp.front import TOOL_USE_ID
 
 TEA = {"item": "tea"}
@@ -84,7 +84,7 @@ async def test_the_models_own_id_decides_which_call_is_meant(world: World) -> No
 async def test_progress_comes_while_people_think(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carried, "PROGRESS_SECONDS", 0.05)
+    monkeypatch.setattr(mcp_calls, "PROGRESS_SECONDS", 0.05)
     heard: list[tuple[float, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:

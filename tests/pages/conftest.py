@@ -104,7 +104,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
 
 @pytest.fixture(autouse=True)
 def fresh(request: pytest.FixtureRequest) -> None:
-    """Each test begins with nothing waiting and nothing run."""
+    """Start each test without pending requests and without effects."""
     if "demo" in request.fixturenames:
         demo: Demo = request.getfixturevalue("demo")
         for item in demo.http.get("/api/requests", params={"limit": 200}).json()["items"]:

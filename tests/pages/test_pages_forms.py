@@ -74,7 +74,7 @@ def test_a_question_with_a_schema(asked: tuple[Demo, dict[str, str]], open_page:
     expect(main).not_to_contain_text("None is not of type")
     send = page.get_by_role("button", name="Send answer")
     expect(send).to_be_disabled()
-    expect(page.get_by_test_id("reason")).to_have_text("Correct the fields that are marked.")
+    expect(page.get_by_test_id("reason")).to_have_text("Fix the marked fields.")
     main.get_by_label("Day of the meeting").fill("2026-01-31")
     seats.fill("many")
     expect(seats).to_have_accessible_description(re.compile("Enter a whole number"))

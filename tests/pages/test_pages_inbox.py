@@ -57,7 +57,7 @@ def test_without_a_title_one_is_made_of_name_and_arguments(demo: Demo, open_page
     row.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Get weather information: Oslo")
     # What is needed to look it up, and not to decide it, is folded.
-    digest = page.get_by_role("button", name="Copy the whole digest")
+    digest = page.get_by_role("button", name="Copy full digest")
     expect(digest).not_to_be_visible()
     page.get_by_text("Details", exact=True).click()
     expect(digest).to_be_visible()
@@ -313,7 +313,7 @@ def test_a_long_description_does_not_hide_what_will_run(demo: Demo, open_page: O
     page = open_page(f"{demo.url}/inbox/{made['id']}")
     expect(page.get_by_role("cell", name="rm -rf /")).to_be_in_viewport()
     page.get_by_role("button", name=re.compile("Show all .* of the description")).click()
-    expect(page.get_by_role("button", name="Fold the description")).to_be_visible()
+    expect(page.get_by_role("button", name="Collapse the description")).to_be_visible()
 
 
 def test_a_secret_is_revealed_before_it_can_be_approved(demo: Demo, open_page: Open) -> None:
@@ -349,7 +349,7 @@ def test_a_request_that_arrives_between_two_reads(
 ) -> None:
     """Counts and rows are two reads, so one of them may be older than the request."""
     page = open_page(f"{demo.url}/inbox")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing is waiting")
+    expect(page.get_by_role("heading", level=1)).to_have_text("No pending requests")
     address = f"{demo.url}/api/requests{'/groups' if older is COUNTS else ''}?status=pending"
     before = page.request.get(address).json()
     answered: list[str] = []
@@ -374,7 +374,7 @@ def test_a_request_that_arrives_between_two_reads(
 
 def test_an_old_read_never_replaces_a_newer_one(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/inbox")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing is waiting")
+    expect(page.get_by_role("heading", level=1)).to_have_text("No pending requests")
     before = page.request.get(f"{demo.url}/api/requests?status=pending").json()
     held: list[Route] = []
     page.route(ROWS, lambda route: held.append(route), times=1)

@@ -87,7 +87,7 @@ def test_who_is_signed_out_elsewhere_is_told_so_and_not_that_the_server_is_away(
     assert (
         page.evaluate("fetch('/api/logout', {method: 'POST'}).then((said) => said.status)") == 204
     )
-    expect(page.get_by_test_id("reason")).to_have_text("You are signed out: sign in to decide.")
+    expect(page.get_by_test_id("reason")).to_have_text("You are signed out. Sign in to decide.")
     expect(page.get_by_role("button", name="Approve")).to_be_disabled()
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sayso.errors import InvalidPolicy
-from sayso.policy.condition import OPERATORS, Condition, same
+from sayso.policy.condition import OPERATORS, Condition, json_equal
 
 ARGS: dict[str, Any] = {
     "amount": 50,
@@ -183,11 +183,11 @@ def test_a_bad_condition_says_what_to_write(text: str, advice: str) -> None:
     ],
 )
 def test_a_condition_says_what_it_met(text: str, said: str) -> None:
-    assert Condition.parse(text).say(ARGS) == said
+    assert Condition.parse(text).explain(ARGS) == said
 
 
 def test_found_values_are_shortened_and_inert() -> None:
-    said = Condition.parse('x == "y"').say({"x": "\x1b[2J\u202e" + "long" * 100})
+    said = Condition.parse('x == "y"').explain({"x": "\x1b[2J\u202e" + "long" * 100})
     assert said.isascii() is False  # the one sign that says it was cut
     assert said.replace("…", "").isascii()
     assert "\x1b" not in said
@@ -218,7 +218,7 @@ def canonical(value: Any) -> str:
 
 @given(json_values, json_values)
 def test_equal_values_are_those_with_the_same_json(one: Any, other: Any) -> None:
-    assert same(one, other) is (canonical(one) == canonical(other))
+    assert json_equal(one, other) is (canonical(one) == canonical(other))
 
 
 @given(json_values, st.sampled_from(OPERATORS), json_values)
@@ -235,11 +235,11 @@ def test_a_condition_agrees_with_python_or_raises(value: Any, operator: str, lit
         assert operator in ("<", ">", "matches")
         return
     agree: dict[str, Callable[[], bool]] = {
-        "==": lambda: same(value, literal),
-        "!=": lambda: not same(value, literal),
+        "==": lambda: json_equal(value, literal),
+        "!=": lambda: not json_equal(value, literal),
         "<": lambda: bool(value < literal),
         ">": lambda: bool(value > literal),
-        "in": lambda: any(same(value, item) for item in literal),
+        "in": lambda: any(json_equal(value, item) for item in literal),
         "matches": lambda: fnmatch.fnmatchcase(value, literal),
     }
     assert said is agree[operator]()

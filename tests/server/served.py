@@ -53,7 +53,7 @@ Serve = Callable[..., Served]
 
 
 def mailer(*turns: Any, sent: list[str] | None = None, **options: Any) -> sayso.Agent:
-    """An agent with one gated tool that says what it did."""
+    """Return an agent with one gated tool."""
     done = [] if sent is None else sent
 
     @sayso.tool(needs_approval=True, **options)
@@ -68,7 +68,7 @@ def mailer(*turns: Any, sent: list[str] | None = None, **options: Any) -> sayso.
 
 
 def opened(client: httpx.Client, key: str = "k1", **body: Any) -> dict[str, Any]:
-    """A request that a remote agent opened."""
+    """Open a request as a remote agent. Return it."""
     answer = client.post(
         "/api/requests",
         json={"tool": "refund", "args": {"amount": 5}, **body},

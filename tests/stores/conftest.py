@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_again(path: Path, clock: FakeClock, keys: Keyring) -> Iterator[Opener]:
-    """Opens the store's file, as often as wanted; all is closed in the end."""
+    """Return a function that opens the store's file again. All stores are closed at the end."""
     opened: list[SqliteStore] = []
 
     def opener(where: Path = path, **options: Any) -> SqliteStore:
@@ -85,7 +85,7 @@ def _drop(place: Place) -> None:
 
 @pytest.fixture
 def place(worker_id: str) -> Iterator[Place]:
-    """A schema that nobody has used before."""
+    """Yield a new schema."""
     place = Place(_server(), f"test {worker_id} {_OURS} {next(_numbers)}")
     yield place
     _drop(place)
@@ -121,7 +121,7 @@ def sessions() -> Iterator[None]:
 
 @pytest.fixture
 def open_pg(place: Place, keys: Keyring) -> Iterator[PgOpener]:
-    """Opens stores on the test's schema, on the database's own clock; all are closed in the end."""
+    """Return a function that opens stores on the test's schema, closed at the end."""
     opened: list[PostgresStore] = []
 
     def opener(url: str = "", **options: Any) -> PostgresStore:

@@ -1,4 +1,4 @@
-"""A PostgreSQL that is stopped whole."""
+"""Stop all processes of a PostgreSQL (SIGSTOP)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from postgres_server import PostgresServer
 
 
 def everybody(server: PostgresServer) -> list[int]:
-    """The server's processes, whoever started them."""
+    """Return all processes of the server."""
     assert server._process is not None
     pids = [server._process.pid]
     for pid in pids:
@@ -23,7 +23,7 @@ def everybody(server: PostgresServer) -> list[int]:
 
 @contextmanager
 def frozen(server: PostgresServer) -> Iterator[None]:
-    """All of it stopped, as on a machine whose disk hangs; the system still takes connections."""
+    """Stop the server inside ``with``, as if its disk hung; connections still open."""
     assert server._process is not None
     os.kill(server._process.pid, signal.SIGSTOP)  # first: it starts the others
     stopped = everybody(server)

@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from postgres_server import PostgresServer, why_not
+from waiting import until
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "programs.py"
 _CONFIG = """
@@ -74,23 +74,27 @@ class PgBouncer:
         return f"postgresql://postgres@/postgres?host={self._folder}&port=6432"
 
     def start(self) -> None:
-        """Start it, and wait until it lets somebody in."""
+        """Start it, and wait until it accepts connections."""
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(self._command, **quiet)
-        end = time.monotonic() + 30
-        while True:
-            try:
-                psycopg.connect(self.url).close()
-                return
-            except psycopg.OperationalError:
-                log = self._folder / "log"
-                said = log.read_text()[-2000:] if log.exists() else "nothing"
-                if self.process.poll() is not None or time.monotonic() > end:
-                    pytest.fail(f"PgBouncer did not start: {said}")
-                time.sleep(0.02)
+        until(self._accepts, seconds=30, otherwise=self._log)
+
+    def _accepts(self) -> bool:
+        assert self.process is not None
+        try:
+            psycopg.connect(self.url).close()
+        except psycopg.OperationalError:
+            if self.process.poll() is not None:
+                pytest.fail(f"PgBouncer did not start: {self._log()}")
+            return False
+        return True
+
+    def _log(self) -> str:
+        log = self._folder / "log"
+        return log.read_text()[-2000:] if log.exists() else "no log"
 
     def kill(self) -> None:
-        """No good-bye."""
+        """Kill it with SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()

@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
 
 
 @pytest.fixture
-def mortal_server(tmp_path: Path) -> Iterator[DevServer]:
+def killable_server(tmp_path: Path) -> Iterator[DevServer]:
     """A server of the test's own."""
     server = started(tmp_path)
     yield server

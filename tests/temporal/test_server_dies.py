@@ -15,14 +15,16 @@ from waiting import until
 
 
 @pytest.fixture
-def mortal_desk(tmp_path: Path, mortal_server: DevServer, python: PythonForks) -> Iterator[Desk]:
-    desk = Desk(tmp_path, mortal_server, python)
+def killable_desk(
+    tmp_path: Path, killable_server: DevServer, python: PythonForks
+) -> Iterator[Desk]:
+    desk = Desk(tmp_path, killable_server, python)
     yield desk
     desk.close()
 
 
-def test_a_decision_while_neither_server_nor_worker_is_up(mortal_desk: Desk) -> None:
-    desk, server = mortal_desk, mortal_desk.server
+def test_a_decision_while_neither_server_nor_worker_is_up(killable_desk: Desk) -> None:
+    desk, server = killable_desk, killable_desk.server
     stays = desk.worker()
     desk.begin("Refund", "with-worker", "refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -47,8 +49,8 @@ def test_a_decision_while_neither_server_nor_worker_is_up(mortal_desk: Desk) -> 
     assert desk.effects() == ["A-17 900 none given", "B-4 20 none given"]
 
 
-def test_a_dispatched_worker_outlives_it_and_only_our_own_lines_tell(mortal_desk: Desk) -> None:
-    desk, server = mortal_desk, mortal_desk.server
+def test_a_dispatched_worker_outlives_it_and_only_our_own_lines_tell(killable_desk: Desk) -> None:
+    desk, server = killable_desk, killable_desk.server
     before = asked(desk, "pay", {"euros": 5})
     worker = started(desk, url_of(server))
     (request,) = desk.waiting()

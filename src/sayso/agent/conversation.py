@@ -146,8 +146,9 @@ class Conversation:
 
 # --- the cache: read only what is new ---
 #
-# A message never changes, and pruning removes the oldest first. So if the first and the last
-# message of a cached thread still exist, all messages between them do too.
+# A message never changes, but it may be pruned. So the store returns what comes after the cached
+# messages only if it still has all of those. The last one is read again: a database that was
+# restored may have other messages under the same numbers.
 
 Row: TypeAlias = tuple[int, str]
 
@@ -167,7 +168,6 @@ class StoredMessages:
         self.call_ids: set[str] = set()
         #: Copies of the first messages, as given to a model.
         self._shown: list[MessageBody] = []
-        self.first = rows[0][0] if rows else 0
         self.last: Row = (0, "")
         self.bytes = 0
         self._run, self._counted = "", 0
@@ -184,10 +184,6 @@ class StoredMessages:
             self.call_ids |= known_call_ids(new)
             self.last = rows[-1]
             self.bytes += sum(len(body) + _MESSAGE_BYTES for _, body in rows)
-
-    def continued_by(self, rows: list[Row]) -> bool:
-        """Return whether rows (the first, the last, then new ones) continue these messages."""
-        return len(rows) > 1 and rows[1] == self.last
 
     def shown(self, messages: list[MessageBody]) -> list[MessageBody]:
         """Return copies of these messages, reusing earlier copies that were not changed."""
@@ -231,9 +227,9 @@ class MessageCache:
         """Return a thread's messages and take them out of the cache, so no one shares them."""
         stored = self._take(thread)
         if stored is not None:
-            rows = store.messages(thread, after=stored.last[0] - 1, also=stored.first)
-            if stored.continued_by(rows):
-                stored.extend(rows[2:])
+            rows = store.messages_beyond(thread, stored.last[0] - 1, len(stored.messages) - 1)
+            if rows and rows[0] == stored.last:
+                stored.extend(rows[1:])
                 return stored
         return StoredMessages(store.messages(thread))
 

@@ -30,10 +30,10 @@ class OutputType:
     def __init__(self, wanted: Any) -> None:
         from pydantic import PydanticUserError, TypeAdapter  # few agents declare a type
 
-        from sayso.schema.models import readable
+        from sayso.schema.models import pydantic_annotation
 
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(readable(wanted))
+            self._adapter: TypeAdapter[Any] = TypeAdapter(pydantic_annotation(wanted))
             schema = self._adapter.json_schema(by_alias=True)
         except PydanticUserError as error:
             reason = str(error).partition("\n")[0]

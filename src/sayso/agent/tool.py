@@ -30,7 +30,7 @@ from sayso.gate.plan import Settler, checked_settle, settler
 from sayso.gate.run_result import RunResult
 from sayso.gate.scope import RunScope
 from sayso.policy import Predicate
-from sayso.schema.functions import resolved, signature_of
+from sayso.schema.functions import resolved_signature, signature_of
 from sayso.stores.base import Store
 from sayso.sync import run_sync, sync_twin
 from sayso.types import DecisionMade, Json, Option, Question, Terms
@@ -273,7 +273,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     wanted = first.annotation
     if isinstance(wanted, str):
         try:
-            wanted = resolved(function).parameters[first.name].annotation
+            wanted = resolved_signature(function).parameters[first.name].annotation
         except TypeError:
             # Some annotation exists only for type checkers: compare this one by its name.
             return str(wanted).rpartition(".")[2] == Context.__name__
@@ -383,9 +383,9 @@ def ask_user_for(answer: Any, *, name: str | None = None, description: str | Non
     """Return a tool that asks the user for a pydantic model, a dataclass or a TypedDict."""
     from pydantic import TypeAdapter
 
-    from sayso.schema.models import readable
+    from sayso.schema.models import pydantic_annotation
 
-    schema = TypeAdapter(readable(answer)).json_schema()
+    schema = TypeAdapter(pydantic_annotation(answer)).json_schema()
     noun = re.sub(r"\W+", "_", getattr(answer, "__name__", "answer")).lower()
 
     def ask(question: str) -> Any:

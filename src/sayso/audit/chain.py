@@ -19,7 +19,7 @@ from sayso.rows import Event, Thread
 from sayso.stores.base import Store, StoreReads
 
 #: How many problems a report lists; the rest are only counted.
-MOST_PROBLEMS = 100
+MAX_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Report:
     seals: int
     #: Events after the last seal of their thread.
     unsealed: int
-    #: The first ``MOST_PROBLEMS`` problems; ``found`` counts all of them.
+    #: The first ``MAX_PROBLEMS`` problems; ``found`` counts all of them.
     problems: list[Problem]
     found: int
     #: Where the next verification may start, if nothing is wrong.
@@ -81,8 +81,8 @@ class Report:
         return self.found == 0
 
 
-class Problems:
-    """Collects the first problems, by their position in the store."""
+class ProblemCollector:
+    """Counts problems, and keeps the first ones by their position in the store."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[bool, Problem]] = []
@@ -95,10 +95,10 @@ class Problems:
         """
         self.found += 1
         self._kept.append((table, problem))
-        if len(self._kept) >= 2 * MOST_PROBLEMS:
+        if len(self._kept) >= 2 * MAX_PROBLEMS:
             self._cut()
 
-    def merge(self, others: Problems) -> None:
+    def merge(self, others: ProblemCollector) -> None:
         """Add the problems of another collection."""
         self._kept += others._kept
         self.found += others.found
@@ -106,7 +106,7 @@ class Problems:
 
     def _cut(self) -> None:
         self._kept.sort(key=lambda pair: (pair[0], pair[1].pos, pair[1].thread, pair[1].seq))
-        del self._kept[MOST_PROBLEMS:]
+        del self._kept[MAX_PROBLEMS:]
 
     def first(self) -> list[Problem]:
         """Return the first problems, in order."""
@@ -160,12 +160,12 @@ def threads_of(store: StoreReads, after: str, page: int) -> Iterator[Thread]:
     return read_pages(store.threads, lambda t: t.id, after, page)
 
 
-PLAIN = "sha256"
+PLAIN_HASH = "sha256"
 
 
 def is_keyed(event: Event) -> bool:
     """Return whether only a holder of the key can have computed this hash."""
-    return _maker(event) != PLAIN
+    return _hash_scheme(event) != PLAIN_HASH
 
 
 def hash_problem(keys: Keyring, previous: str, event: Event) -> str:
@@ -177,8 +177,8 @@ def hash_problem(keys: Keyring, previous: str, event: Event) -> str:
         return f"its hash cannot be checked: {error}"
     except DAMAGE_ERRORS:
         return "it was changed: its columns cannot be hashed"
-    maker = _maker(event)
-    if maker == PLAIN and not keys.link(b"").startswith(PLAIN):
+    maker = _hash_scheme(event)
+    if maker == PLAIN_HASH and not keys.link(b"").startswith(PLAIN_HASH):
         return "its hash was made without the key"
     return "it was changed, or it does not follow the previous row"
 
@@ -191,7 +191,7 @@ def body_problem(event: Event) -> str:
     return "" if hashlib.sha256(body).hexdigest() == event.digest else "its body was changed"
 
 
-def _maker(event: Event) -> str:
+def _hash_scheme(event: Event) -> str:
     return str(event.hash).partition(".")[0]
 
 

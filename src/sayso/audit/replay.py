@@ -76,7 +76,7 @@ _REQUIRED_STATUS = {
     "deferred": (_S.ASKED, _S.IN_DOUBT),
     "reported": (_S.RELEASED,),
 }
-_YES = frozenset({"approve", "edit"})
+_APPROVING = frozenset({"approve", "edit"})
 
 
 class ImpossibleEvent(Exception):
@@ -85,7 +85,7 @@ class ImpossibleEvent(Exception):
 
 @dataclass(slots=True)
 class ExpectedCall:
-    """What a call's row must be, according to its events."""
+    """A call's row as its events imply it."""
 
     id: str
     run: str
@@ -107,7 +107,7 @@ class ExpectedCall:
     by_rule: bool = False
     votes: list[Vote] = field(default_factory=list)
     #: Votes before the call was in doubt: an idempotent call that is retried gets them back.
-    held: list[Vote] = field(default_factory=list)
+    votes_before_doubt: list[Vote] = field(default_factory=list)
     #: How many people voted for the decision.
     voters: int = 0
     attempt: int = 0
@@ -117,7 +117,7 @@ class ExpectedCall:
     #: The effect key, while the call holds it.
     effect_key: str = ""
     doubt: Doubt | None = None
-    #: Who waits for the call, if an event says so; a new call may have a caller without one.
+    #: The caller that waits for the call, if an event names one; a new call may have one without.
     caller: str | None = None
     #: An event had no body, so the row can no longer be derived.
     body_missing: bool = False
@@ -128,7 +128,7 @@ class ExpectedCall:
         """Return whether only late results can follow.
 
         An agent may still report the result of a released call, or collect an answer that came
-        after it was told to ask again.
+        after its request was deferred.
         """
         closed = self.status is not None and not MOVES[self.status]
         unreported = self.status is _S.RELEASED and self.result is None
@@ -136,7 +136,7 @@ class ExpectedCall:
 
     def apply(self, event: Event, body: Body, keys: Keyring) -> None:
         """Apply an event. Raise ``ImpossibleEvent`` if it cannot follow."""
-        to = self._leads_to(event.type, body)
+        to = self._next_status(event.type, body)
         if to is not None and to not in MOVES[self.status]:
             raise ImpossibleEvent(f"{event.type!r} cannot follow {self.status or 'nothing'}")
         if to is None and self.status is None:
@@ -147,7 +147,7 @@ class ExpectedCall:
             self._check_signed(event, body, keys)
         self.status = to or self.status
 
-    def _leads_to(self, type: str, body: Body) -> CallStatus | None:
+    def _next_status(self, type: str, body: Body) -> CallStatus | None:
         if type in _REQUIRED_STATUS and self.status not in _REQUIRED_STATUS[type]:
             raise ImpossibleEvent(f"{type!r} cannot follow {self.status or 'nothing'}")
         if type in _UNMOVED:
@@ -155,7 +155,7 @@ class ExpectedCall:
         if type in _OUTCOMES:
             return _S.DONE if body["ok"] else _S.FAILED
         if type == "decided":
-            return _decided_to(body["decision"], self.status is _S.IN_DOUBT)
+            return _status_after_decision(body["decision"], self.status is _S.IN_DOUBT)
         if type not in _NEXT_STATUS:
             raise ImpossibleEvent(f"there is no event {type!r}")
         return _NEXT_STATUS[type]
@@ -181,31 +181,31 @@ class ExpectedCall:
         )
 
 
-def _decided_to(decision: str, in_doubt: bool) -> CallStatus:
-    if decision in _YES:
+def _status_after_decision(decision: str, in_doubt: bool) -> CallStatus:
+    if decision in _APPROVING:
         return _S.READY
     if decision == "reject":
         return _S.FAILED if in_doubt else _S.REJECTED
     return _S.DONE if in_doubt else _S.RESPONDED
 
 
-def _asked(facts: ExpectedCall, event: Event, body: Body) -> None:
-    _made(facts, event, body)
-    facts.asked, facts.expires = True, body["expires"]
-    facts.decision, facts.by_rule, facts.grant = None, False, None
-    facts.votes, facts.result = [], None
+def _asked(expected: ExpectedCall, event: Event, body: Body) -> None:
+    _set_content(expected, event, body)
+    expected.asked, expected.expires = True, body["expires"]
+    expected.decision, expected.by_rule, expected.grant = None, False, None
+    expected.votes, expected.result = [], None
 
 
-def _made(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.digest, facts.args, facts.tool = body["digest"], body["args"], body["tool"]
-    if facts.status is None:
-        facts.created, facts.first_args = event.at, body["args"]
+def _set_content(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.digest, expected.args, expected.tool = body["digest"], body["args"], body["tool"]
+    if expected.status is None:
+        expected.created, expected.first_args = event.at, body["args"]
 
 
-def _ruled(facts: ExpectedCall, event: Event, body: Body) -> None:
-    _made(facts, event, body)
-    facts.by_rule = True
-    facts.decision = Decided(
+def _decided_by_rule(expected: ExpectedCall, event: Event, body: Body) -> None:
+    _set_content(expected, event, body)
+    expected.by_rule = True
+    expected.decision = Decided(
         type="allow" if event.type == "allowed" else "deny",
         by=event.actor,
         at=event.at,
@@ -216,112 +216,112 @@ def _ruled(facts: ExpectedCall, event: Event, body: Body) -> None:
     )
 
 
-def _revised(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.digest, facts.args = body["digest"], body["args"]
-    facts.votes = []
+def _revised(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.digest, expected.args = body["digest"], body["args"]
+    expected.votes = []
 
 
-def _signed(event: Event, body: Body) -> dict[str, Any]:
+def _signature_fields(event: Event, body: Body) -> dict[str, Any]:
     """Return the fields that votes and decisions share."""
     names = ("channel", "assurance", "digest", "signature", "message")
     fields = {name: body[name] for name in names}
     return {"type": body["decision"], "by": event.actor, "at": event.at, **fields}
 
 
-def _voted(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.votes = [*facts.votes, Vote(**_signed(event, body))]
+def _voted(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.votes = [*expected.votes, Vote(**_signature_fields(event, body))]
 
 
-def _decided(facts: ExpectedCall, event: Event, body: Body) -> None:
+def _decided(expected: ExpectedCall, event: Event, body: Body) -> None:
     kind = body["decision"]
-    if kind in _YES:
-        _voted(facts, event, body)
-        facts.voters = len({vote.by for vote in facts.votes})
+    if kind in _APPROVING:
+        _voted(expected, event, body)
+        expected.voters = len({vote.by for vote in expected.votes})
     elif kind == "respond":
-        facts.result = body["value"]
-    elif facts.status is _S.IN_DOUBT:
-        facts.result = body["message"] or "given up"
-        if facts.doubt is not None and facts.doubt.answer == "did_not_run":
-            facts.effect_key = ""
-    facts.by_rule = False
-    facts.decision = _decision(event, body)
+        expected.result = body["value"]
+    elif expected.status is _S.IN_DOUBT:
+        expected.result = body["message"] or "given up"
+        if expected.doubt is not None and expected.doubt.answer == "did_not_run":
+            expected.effect_key = ""
+    expected.by_rule = False
+    expected.decision = _decision(event, body)
 
 
 def _decision(event: Event, body: Body) -> Decided:
     """Return the decision, or the vote, that an event records."""
-    return Decided(**_signed(event, body), value=body["value"])
+    return Decided(**_signature_fields(event, body), value=body["value"])
 
 
-def _started(facts: ExpectedCall, event: Event, body: Body) -> None:
+def _started(expected: ExpectedCall, event: Event, body: Body) -> None:
     """Apply ``started``, ``released`` or ``read_started``."""
-    if body["digest"] != facts.digest:
+    if body["digest"] != expected.digest:
         what = "read" if event.type == "read_started" else event.type
         raise ImpossibleEvent(f"something else was {what}")
-    facts.attempt, facts.grant = body["attempt"], body["grant"]
+    expected.attempt, expected.grant = body["attempt"], body["grant"]
     if event.type == "released":
-        facts.caller = None
+        expected.caller = None
     else:
-        facts.token = body["token"]
+        expected.token = body["token"]
     if event.type != "read_started":
-        facts.effect_key = body.get("effect_key", "")
+        expected.effect_key = body.get("effect_key", "")
 
 
-def _reported(facts: ExpectedCall, event: Event, body: Body) -> None:
-    if facts.result is not None:
+def _reported(expected: ExpectedCall, event: Event, body: Body) -> None:
+    if expected.result is not None:
         raise ImpossibleEvent("a result was reported twice")
-    facts.result = body["result"]
+    expected.result = body["result"]
 
 
-def _caller(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.caller = LATER if event.type == "deferred" else body["caller"]
+def _caller(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.caller = LATER if event.type == "deferred" else body["caller"]
 
 
-def _suspended(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.effect_key = ""
+def _suspended(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.effect_key = ""
 
 
-def _read(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.result = body["result"]
+def _read(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.result = body["result"]
 
 
-def _recorded(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.result = body["result"]
+def _recorded(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.result = body["result"]
     if not body["ok"]:
-        facts.effect_key = ""
+        expected.effect_key = ""
     if body["late"]:
-        facts.votes = []
+        expected.votes = []
 
 
-def _cancelled(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.result = body["reason"] or None
+def _cancelled(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.result = body["reason"] or None
 
 
-def _in_doubt(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.doubted = True
-    facts.votes, facts.held = [], facts.votes
+def _in_doubt(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.doubted = True
+    expected.votes, expected.votes_before_doubt = [], expected.votes
     if "ask_at" in body:  # otherwise it is retried
-        facts.doubt = Doubt(body["ask_at"])
+        expected.doubt = Doubt(body["ask_at"])
 
 
-def _settled(facts: ExpectedCall, event: Event, body: Body) -> None:
-    doubt, answer = facts.doubt, body["answer"]
-    if doubt is None or body["attempt"] != facts.attempt or answer not in SETTLEMENTS:
+def _settled(expected: ExpectedCall, event: Event, body: Body) -> None:
+    doubt, answer = expected.doubt, body["answer"]
+    if doubt is None or body["attempt"] != expected.attempt or answer not in SETTLEMENTS:
         raise ImpossibleEvent("settle= was asked about another attempt")
     if doubt.answer not in ("", "unknown") or doubt.ask_at > event.at:
         raise ImpossibleEvent("settle= was asked again, or too early")
-    facts.doubt = doubt._replace(answer=answer, said=body["said"], at=event.at)
+    expected.doubt = doubt._replace(answer=answer, said=body["said"], at=event.at)
 
 
-def _retried(facts: ExpectedCall, event: Event, body: Body) -> None:
-    facts.votes = facts.held
+def _retried(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.votes = expected.votes_before_doubt
 
 
 _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "asked": _asked,
     "reasked": _asked,
     "tightened": _asked,
-    "allowed": _ruled,
-    "denied": _ruled,
+    "allowed": _decided_by_rule,
+    "denied": _decided_by_rule,
     "revised": _revised,
     "voted": _voted,
     "decided": _decided,
@@ -346,32 +346,32 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
 _APPROVALS = frozenset({"approve", "edit", "allow", "grant"})
 
 
-def call_mismatches(call: Call, facts: ExpectedCall, keys: Keyring) -> list[str]:
+def call_mismatches(call: Call, expected: ExpectedCall, keys: Keyring) -> list[str]:
     """Return the columns in which the row does not match its events."""
     try:
-        same = {
-            "thread": call.thread == facts.thread,
-            "run": call.run == facts.run,
-            "status": call.status == facts.status,
-            "args": codec.sha256(call.args.encode()) == facts.args == call.args_hash,
-            "original": _same_original(call, facts),
-            "digest": call.digest == facts.digest,
-            "tool": call.tool == facts.tool,
-            "asked": call.asked == facts.asked or facts.doubted,
-            "expires_at": call.expires_at == facts.expires,
-            "votes": call.votes == tuple(facts.votes),
-            "decision": _same_decision(call, facts),
-            "quorum": _has_quorum(call, facts),
+        matches = {
+            "thread": call.thread == expected.thread,
+            "run": call.run == expected.run,
+            "status": call.status == expected.status,
+            "args": codec.sha256(call.args.encode()) == expected.args == call.args_hash,
+            "original": _same_original(call, expected),
+            "digest": call.digest == expected.digest,
+            "tool": call.tool == expected.tool,
+            "asked": call.asked == expected.asked or expected.doubted,
+            "expires_at": call.expires_at == expected.expires,
+            "votes": call.votes == tuple(expected.votes),
+            "decision": _same_decision(call, expected),
+            "quorum": _has_quorum(call, expected),
             "valid_until": _same_end(call),
-            "attempt": call.attempt == facts.attempt,
-            "token": call.token == facts.token,
-            "grant": call.grant == facts.grant or facts.attempt == 0,
-            "doubt": call.doubt == facts.doubt,
-            "caller": facts.caller in (None, call.caller),
-            "result": call.result == facts.result,
-            "created": call.created == facts.created,
+            "attempt": call.attempt == expected.attempt,
+            "token": call.token == expected.token,
+            "grant": call.grant == expected.grant or expected.attempt == 0,
+            "doubt": call.doubt == expected.doubt,
+            "caller": expected.caller in (None, call.caller),
+            "result": call.result == expected.result,
+            "created": call.created == expected.created,
         }
-        found = [name for name, is_same in same.items() if not is_same]
+        found = [name for name, does_match in matches.items() if not does_match]
         # The digest covers the rest: terms, binds, nonce, agent, revision, tool digest.
         if not found and codec.digest(envelope(call)) != call.digest:
             found.append("terms, or another column under its digest")
@@ -382,15 +382,15 @@ def call_mismatches(call: Call, facts: ExpectedCall, keys: Keyring) -> list[str]
     return found
 
 
-def _same_original(call: Call, facts: ExpectedCall) -> bool:
+def _same_original(call: Call, expected: ExpectedCall) -> bool:
     if call.original is None:
-        return facts.args == facts.first_args
-    return codec.sha256(call.original.encode()) == facts.first_args
+        return expected.args == expected.first_args
+    return codec.sha256(call.original.encode()) == expected.first_args
 
 
-def _same_decision(call: Call, facts: ExpectedCall) -> bool:
-    decision, wanted = call.decision, facts.decision
-    if decision is None or wanted is None or not facts.by_rule:
+def _same_decision(call: Call, expected: ExpectedCall) -> bool:
+    decision, wanted = call.decision, expected.decision
+    if decision is None or wanted is None or not expected.by_rule:
         return decision == wanted
     # A policy's or a grant's decision is not signed; the row holds what the event leaves out.
     if wanted.type == "deny":
@@ -398,11 +398,11 @@ def _same_decision(call: Call, facts: ExpectedCall) -> bool:
     return decision == replace(wanted, type="allow" if call.grant is None else "grant")
 
 
-def _has_quorum(call: Call, facts: ExpectedCall) -> bool:
-    decision = facts.decision
-    if decision is None or facts.by_rule or decision.type not in _APPROVALS:
+def _has_quorum(call: Call, expected: ExpectedCall) -> bool:
+    decision = expected.decision
+    if decision is None or expected.by_rule or decision.type not in _APPROVALS:
         return True
-    return facts.voters >= call.terms.quorum
+    return expected.voters >= call.terms.quorum
 
 
 def _same_end(call: Call) -> bool:
@@ -423,7 +423,7 @@ _SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded"})
 
 @dataclass(slots=True)
 class ExpectedRun:
-    """What a run's row must be, according to its events."""
+    """A run's row as its events imply it."""
 
     id: str
     thread: str
@@ -471,28 +471,28 @@ class ExpectedRun:
             doubt = self.status is _R.CANCELLED and event.type in _SETTLES_DOUBT
             if not doubt:
                 raise ImpossibleEvent(f"{event.type!r} follows the end of run {self.id}")
-        same = to is self.status and event.type not in ("finished", "run_cancelled", "reopened")
-        if not same and to not in RUN_MOVES[self.status]:
+        stays = to is self.status and event.type not in ("finished", "run_cancelled", "reopened")
+        if not stays and to not in RUN_MOVES[self.status]:
             raise ImpossibleEvent(f"{event.type!r} cannot follow: run {self.id} is {self.status}")
         self.status = to
 
 
-def run_mismatches(run: Run, facts: ExpectedRun, open_calls: Counter[CallStatus]) -> list[str]:
+def run_mismatches(run: Run, expected: ExpectedRun, open_calls: Counter[CallStatus]) -> list[str]:
     """Return the columns in which a run's row does not match its events."""
-    ended = facts.status not in LIVE
-    same = {
-        "thread": run.thread == facts.thread,
-        "agent": facts.began == (run.agent, run.agent_digest, run.requester, run.parent_call),
-        "created": run.created == facts.created,
-        "status": run.status is facts.status if ended else run.status in LIVE,
-        "stop": _hash(run.stop or None) == facts.stop,
-        "snapshot": _hash(run.snapshot) == facts.snapshot,
-        "output": _hash(run.output) == facts.output,
-        "token": run.token >= facts.token,
+    ended = expected.status not in LIVE
+    matches = {
+        "thread": run.thread == expected.thread,
+        "agent": expected.began == (run.agent, run.agent_digest, run.requester, run.parent_call),
+        "created": run.created == expected.created,
+        "status": run.status is expected.status if ended else run.status in LIVE,
+        "stop": _hash(run.stop or None) == expected.stop,
+        "snapshot": _hash(run.snapshot) == expected.snapshot,
+        "output": _hash(run.output) == expected.output,
+        "token": run.token >= expected.token,
         "lease": not ended or (run.owner, run.ready_at) == (None, None),
         **{name: getattr(run, name) == open_calls[state] for state, name in COUNTERS.items()},
     }
-    return [name for name, is_same in same.items() if not is_same]
+    return [name for name, does_match in matches.items() if not does_match]
 
 
 def _hash(text: str | None) -> str | None:
@@ -510,7 +510,7 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class ExpectedConversation:
-    """What a thread's messages and owner must be, according to its events."""
+    """A thread's messages and owner as its events imply them."""
 
     owner: str = ""
     appended: list[Appended] = field(default_factory=list)
@@ -533,7 +533,11 @@ class ExpectedConversation:
 
 
 def message_problems(
-    told: Sequence[Appended], messages: Iterable[StoredMessage], count: int, *, body_missing: bool
+    appended: Sequence[Appended],
+    messages: Iterable[StoredMessage],
+    count: int,
+    *,
+    body_missing: bool,
 ) -> Iterator[tuple[Event | None, str]]:
     """Yield what is wrong with a thread's messages, each with the event that appended them.
 
@@ -541,7 +545,7 @@ def message_problems(
     messages may have been pruned.
     """
     rows = {message.seq: message for message in messages}
-    for first, last, digest, event in told:
+    for first, last, digest, event in appended:
         found = [rows.pop(seq) for seq in range(first, last + 1) if seq in rows]
         if len(found) < last - first + 1:
             yield event, f"some of the messages {first} to {last} are missing"
@@ -549,6 +553,6 @@ def message_problems(
             yield event, f"the messages {first} to {last} were changed"
     if rows:
         yield None, f"message {min(rows)} is in the table, but no event appended it"
-    said = told[-1].last if told else 0
-    if count != said and not (body_missing and count > said):
-        yield None, f"the thread's row counts {count} messages, its events {said}"
+    recorded = appended[-1].last if appended else 0
+    if count != recorded and not (body_missing and count > recorded):
+        yield None, f"the thread's row counts {count} messages, its events {recorded}"

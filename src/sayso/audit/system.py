@@ -1,7 +1,7 @@
 """Seals, and the system thread: what they prove about chains, grants, tokens and pruning.
 
 Seals form a chain of their own; each signs the heads of the chains that moved. The system thread's
-events say who was granted what, who has a token, and which runs were pruned.
+events record grants, tokens and pruned runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sayso import codec
 from sayso.audit.chain import (
     DAMAGE_ERRORS,
     Problem,
-    Problems,
+    ProblemCollector,
     Unreadable,
     body_problem,
     chain_of,
@@ -36,7 +36,7 @@ from sayso.types import Grant, Micros
 _PAGE = 16  # a seal may hold ten thousand heads
 
 
-class Head(NamedTuple):
+class SealedHead(NamedTuple):
     """The newest sealed event of one thread, and the number of its seal."""
 
     seq: int
@@ -54,14 +54,14 @@ class Seals:
     #: The snapshot that is being read.
     _store: StoreReads
 
-    def __init__(self, problems: Problems, known: tuple[int, str]) -> None:
+    def __init__(self, problems: ProblemCollector, known: tuple[int, str]) -> None:
         self._problems = problems
         #: The number and hash of a seal that was verified earlier.
         self._known = known
         self._n, self._hash = 0, ""
-        self._stuck = False
+        self._unreadable = False
         self.count = 0
-        self.heads: dict[str, Head] = {}
+        self.heads: dict[str, SealedHead] = {}
         #: How far broken seals claim to reach. They prove nothing, but they are not missing.
         self.claimed: dict[str, int] = {}
 
@@ -69,11 +69,11 @@ class Seals:
         """Read the seals added since the last snapshot."""
         self._store = store
         try:
-            for seal in () if self._stuck else self._from(self._n):
+            for seal in () if self._unreadable else self._from(self._n):
                 self._read(seal)
         except Unreadable as error:
-            self._stuck = True
-            self._say(self._n + 1, f"cannot be read, nor can those after it: {error}")
+            self._unreadable = True
+            self._report(self._n + 1, f"cannot be read, nor can those after it: {error}")
 
     @property
     def last(self) -> tuple[int, str]:
@@ -83,7 +83,7 @@ class Seals:
     def check_known(self) -> None:
         """Report the seal of the checkpoint if it is no longer there."""
         if self._known[0] > self._n:
-            self._say(self._known[0], "was verified earlier, and is missing: an older copy?")
+            self._report(self._known[0], "was verified earlier, and is missing: an older copy?")
 
     def _from(self, after: int) -> Iterator[Seal]:
         return read_pages(self._store.seals, lambda seal: seal.n, after, _PAGE)
@@ -92,11 +92,11 @@ class Seals:
         self.count += 1
         wrong = self._wrong(seal)
         try:
-            heads = {thread: Head(seq, hash, seal.n) for thread, seq, hash in _heads(seal)}
+            heads = {thread: SealedHead(seq, hash, seal.n) for thread, seq, hash in _heads(seal)}
         except DAMAGE_ERRORS:
             heads, wrong = {}, wrong or "has heads that cannot be read"
         if wrong:
-            self._say(seal.n, wrong)
+            self._report(seal.n, wrong)
             self.claimed.update({thread: head.seq for thread, head in heads.items()})
         else:
             self.heads.update(heads)
@@ -105,7 +105,7 @@ class Seals:
     def _wrong(self, seal: Seal) -> str:
         if seal.n > self._n + 1:
             more = "" if seal.n == self._n + 2 else f" to {seal.n - 1}"
-            self._say(self._n + 1, f"is missing (gone: {self._n + 1}{more})")
+            self._report(self._n + 1, f"is missing (gone: {self._n + 1}{more})")
         elif seal.n == self._known[0] and seal.hash != self._known[1]:
             return "is not the one that was verified earlier: the store was replaced"
         elif seal.prev != self._hash:
@@ -118,7 +118,7 @@ class Seals:
             return f"has a signature that cannot be checked: {error}"
         return "" if genuine else "has an invalid signature"
 
-    def _say(self, n: int, what: str) -> None:
+    def _report(self, n: int, what: str) -> None:
         self._problems.add(Problem("", n, 0, f"seal {n} {what}"))
 
     def reach(self, thread: str) -> int:
@@ -126,14 +126,14 @@ class Seals:
         head = self.heads.get(thread)
         return max(0 if head is None else head.seq, self.claimed.get(thread, 0))
 
-    def first_mismatch(self, thread: str) -> Head | None:
+    def first_mismatch(self, thread: str) -> SealedHead | None:
         """Return the oldest sealed head of a thread that its chain no longer has."""
         for seal in self._from(0):
             for name, seq, hash in _heads(seal):
                 if name == thread:
                     event = self._store.chain(thread, seq - 1, 1)
                     if not event or (event[0].seq, event[0].hash) != (seq, hash):
-                        return Head(seq, hash, seal.n)
+                        return SealedHead(seq, hash, seal.n)
         return None
 
 
@@ -141,7 +141,7 @@ def _heads(seal: Seal) -> list[tuple[str, int, str]]:
     return [(str(thread), int(seq), str(hash)) for thread, seq, hash in codec.loads(seal.heads)]
 
 
-class Issued(NamedTuple):
+class Issuance(NamedTuple):
     """A grant or a token as it was issued, and when it was revoked."""
 
     event: Event
@@ -150,7 +150,7 @@ class Issued(NamedTuple):
 
 
 class SystemThread:
-    """What the system thread's trustworthy events say."""
+    """Grants, tokens and pruned runs, from the trustworthy events of the system thread."""
 
     def __init__(self, seals: Seals) -> None:
         self._seals = seals
@@ -159,8 +159,8 @@ class SystemThread:
         self._pruned: dict[str, Micros] = {}
         #: What statistics count of pruned requests.
         self.pruned_requests: Counter[History] = Counter()
-        self.grants: dict[str, Issued] = {}
-        self.tokens: dict[str, Issued] = {}
+        self.grants: dict[str, Issuance] = {}
+        self.tokens: dict[str, Issuance] = {}
 
     def catch_up(self, store: StoreReads) -> None:
         """Read the seals and the events added since the last snapshot."""
@@ -170,29 +170,29 @@ class SystemThread:
                 wrong = hash_problem(store.keys, self._hash, event) or body_problem(event)
                 if not wrong and event.body is not None:
                     with suppress(*DAMAGE_ERRORS):
-                        self._tell(event, json.loads(event.body))
+                        self._apply(event, json.loads(event.body))
                 self._seq, self._hash = event.seq, event.hash
         except Unreadable:
             pass  # the check of this thread reports the row
 
-    def _tell(self, event: Event, body: dict[str, Any]) -> None:
-        if event.type == "pruned" and self._counts(event):
+    def _apply(self, event: Event, body: dict[str, Any]) -> None:
+        if event.type == "pruned" and self._is_proven(event):
             for run in body["runs"]:
                 self._pruned[run] = max(body["before"], self._pruned.get(run, 0))
             for *history, many in body["requests"]:
                 self.pruned_requests[History(*history)] += many
         elif event.type == "granted":
-            self.grants[body["grant"]] = Issued(event, body)
+            self.grants[body["grant"]] = Issuance(event, body)
         elif event.type == "token_created":
-            self.tokens[body["token"]] = Issued(event, body)
+            self.tokens[body["token"]] = Issuance(event, body)
         elif event.type == "revoked":
-            given = self.grants[body["grant"]]
-            self.grants[body["grant"]] = given._replace(revoked=event.at)
+            issued = self.grants[body["grant"]]
+            self.grants[body["grant"]] = issued._replace(revoked=event.at)
         elif event.type == "token_revoked":
-            given = self.tokens[body["token"]]
-            self.tokens[body["token"]] = given._replace(revoked=event.at)
+            issued = self.tokens[body["token"]]
+            self.tokens[body["token"]] = issued._replace(revoked=event.at)
 
-    def _counts(self, event: Event) -> bool:
+    def _is_proven(self, event: Event) -> bool:
         # Anyone can compute a plain hash; then only a seal proves that the pruning was ours.
         head = self._seals.heads.get(SYSTEM_THREAD)
         return is_keyed(event) or (head is not None and event.seq <= head.seq)
@@ -203,20 +203,21 @@ class SystemThread:
 
 
 def grant_and_token_problems(
-    store: StoreReads, facts: SystemThread, spent: Counter[str]
+    store: StoreReads, system: SystemThread, spent: Counter[str]
 ) -> list[Problem]:
     """Return the grants and tokens that do not match the system thread."""
     grants = {grant.id: grant for grant in store.grants(live_only=False)}
     tokens = {principal.id: principal for principal in store.principals()}
-    found = [*_unknown("grant", grants, facts.grants), *_unknown("token", tokens, facts.tokens)]
-    for name, given in facts.grants.items():
-        wrong = _grant_wrong(grants.get(name), given, spent[name], store.keys)
+    found = list(_unknown("grant", grants, system.grants))
+    found += _unknown("token", tokens, system.tokens)
+    for name, issued in system.grants.items():
+        wrong = _grant_wrong(grants.get(name), issued, spent[name], store.keys)
         if wrong:
-            found.append(_problem(given.event, f"grant {name}", wrong))
-    for name, given in facts.tokens.items():
-        wrong = _token_wrong(tokens.get(name), given, store.keys)
+            found.append(_problem(issued.event, f"grant {name}", wrong))
+    for name, issued in system.tokens.items():
+        wrong = _token_wrong(tokens.get(name), issued, store.keys)
         if wrong:
-            found.append(_problem(given.event, f"token {name}", wrong))
+            found.append(_problem(issued.event, f"token {name}", wrong))
     return found
 
 
@@ -225,34 +226,34 @@ def _problem(event: Event, name: str, wrong: list[str]) -> Problem:
     return Problem(event.thread, event.seq, event.pos, what)
 
 
-def _unknown(noun: str, rows: dict[str, Any], known: dict[str, Issued]) -> Iterator[Problem]:
+def _unknown(noun: str, rows: dict[str, Any], known: dict[str, Issuance]) -> Iterator[Problem]:
     for name in rows.keys() - known.keys():
         yield Problem(SYSTEM_THREAD, 0, 0, f"{noun} {name} is in the table, but no event issued it")
 
 
-def _grant_wrong(grant: Grant | None, given: Issued, spent: int, keys: Keyring) -> list[str]:
+def _grant_wrong(grant: Grant | None, issued: Issuance, spent: int, keys: Keyring) -> list[str]:
     if grant is None:
         return ["its row is missing"]
-    body = given.body
+    body = issued.body
     uses, left = body["uses"], grant.uses_left
-    same = {
+    matches = {
         "agent": grant.agent == body["agent"],
         "tool": (grant.tool, grant.tool_digest) == (body["tool"], body["tool_digest"]),
         "scope": grant.scope == body["scope"],
-        "by": grant.by == given.event.actor,
+        "by": grant.by == issued.event.actor,
         "ends": grant.ends == body["ends"],
-        "revoked": grant.revoked == given.revoked,
+        "revoked": grant.revoked == issued.revoked,
         # Pruned runs may have used the grant too, so fewer uses may be left than the events show.
         "uses_left": left is None if uses is None else left is not None and left <= uses - spent,
     }
-    return _wrong_columns(same, keys, grant, grant_bytes(grant))
+    return _wrong_columns(matches, keys, grant, grant_bytes(grant))
 
 
 def _wrong_columns(
-    same: dict[str, bool], keys: Keyring, row: Grant | Principal, signed: bytes
+    matches: dict[str, bool], keys: Keyring, row: Grant | Principal, signed: bytes
 ) -> list[str]:
     """Return the columns that differ; if none does, check those that no event holds."""
-    wrong = [name for name, is_same in same.items() if not is_same]
+    wrong = [name for name, does_match in matches.items() if not does_match]
     if not wrong:
         genuine = keys.verify(signed, row.signature)
         # An auditor with only the public key cannot check the MAC.
@@ -261,15 +262,15 @@ def _wrong_columns(
     return wrong
 
 
-def _token_wrong(principal: Principal | None, given: Issued, keys: Keyring) -> list[str]:
+def _token_wrong(principal: Principal | None, issued: Issuance, keys: Keyring) -> list[str]:
     if principal is None:
         return ["its row is missing"]
-    body = given.body
-    same = {
+    body = issued.body
+    matches = {
         "person": principal.person == body["person"],
         "role": principal.role == body["role"],
         "groups": list(principal.groups) == body["groups"],
         "ends": principal.ends == body["ends"],
-        "revoked": principal.revoked == given.revoked,
+        "revoked": principal.revoked == issued.revoked,
     }
-    return _wrong_columns(same, keys, principal, principal_bytes(principal))
+    return _wrong_columns(matches, keys, principal, principal_bytes(principal))

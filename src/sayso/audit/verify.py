@@ -20,11 +20,11 @@ from typing import Any, ParamSpec, TypeVar
 from sayso import codec
 from sayso.audit.chain import (
     DAMAGE_ERRORS,
-    MOST_PROBLEMS,
+    MAX_PROBLEMS,
     PAGE,
     Checkpoint,
     Problem,
-    Problems,
+    ProblemCollector,
     Report,
     Unreadable,
     body_problem,
@@ -53,18 +53,16 @@ from sayso.stores.row_checks import row_wrong
 _BATCH = 200
 _BATCH_EVENTS = 2000
 #: How often a batch is read again after its connection was lost.
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Rows:
-    """The rows of a few threads, read ahead: a statement for each row would take longer than all
-    checks.
+class _BatchRows:
+    """Reads the rows of a few threads ahead: a statement per row would take longer than all checks.
 
-    Rows that cannot be read ahead, because one is damaged, are read one by one when they are asked
-    for.
+    If a damaged row prevents that, rows are read one by one when they are needed.
     """
 
     def __init__(self, store: StoreReads, threads: Sequence[Thread]) -> None:
@@ -101,7 +99,7 @@ class _Rows:
         calls = {event.call for event in events if event.call} - self._calls.keys()
         runs = {event.run for event in events if event.run} - self._runs.keys()
         if calls:
-            found = {one.call.id: one for one in self._store.listed_calls(sorted(calls))}
+            found = {listed.call.id: listed for listed in self._store.listed_calls(sorted(calls))}
             self._calls.update((call, found.get(call)) for call in calls)
         if runs:
             rows = {run.id: run for run in self._store.runs_with_ids(sorted(runs))}
@@ -128,7 +126,7 @@ class _Rows:
         return read_pages(read, lambda message: message.seq, 0, PAGE)
 
     def call(self, call_id: str) -> ListedCall | None:
-        """Return a call, which is asked for once."""
+        """Return a call. Each call may be requested once."""
         if call_id in self._calls:
             return self._calls.pop(call_id)
         return next(iter(self._store.listed_calls([call_id])), None)
@@ -146,7 +144,7 @@ class _Rows:
 
 
 class _Findings:
-    """What some threads hold, for the checks that follow; and what is wrong with them."""
+    """What was found in some threads: problems, and what later checks need."""
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
@@ -159,7 +157,7 @@ class _Findings:
         self.spent: Counter[str] = Counter()
         #: Effect keys, and the calls that hold them.
         self.effects: dict[str, str] = {}
-        self.problems = Problems()
+        self.problems = ProblemCollector()
 
     def merge(self, other: _Findings) -> None:
         """Add the findings of other threads."""
@@ -179,7 +177,7 @@ class _ThreadCheck:
 
     def __init__(
         self,
-        store: _Rows,
+        store: _BatchRows,
         thread: Thread,
         seals: Seals,
         system: SystemThread,
@@ -195,9 +193,9 @@ class _ThreadCheck:
         self._ended: set[str] = set()
         self._runs: dict[str, ExpectedRun] = {}
         self._conversation = ExpectedConversation()
-        self._lost = False
+        self._chain_broken = False
         #: Whether there are events after the one that the thread's row names as the last.
-        self._goes_on = False
+        self._has_extra_events = False
         self._reported_seq = 0
         self._findings = findings
         self._problems = findings.problems
@@ -208,7 +206,7 @@ class _ThreadCheck:
         try:
             for event in self._store.chain(self._thread.id):
                 if isinstance(event.seq, int) and event.seq > self._thread.seq:
-                    self._goes_on = True
+                    self._has_extra_events = True
                     break
                 self._check_event(event)
             self._check_rows()
@@ -222,15 +220,15 @@ class _ThreadCheck:
         findings.unsealed += max(0, self.seq - (0 if self._head is None else self._head.seq))
 
     def _check_rows(self) -> None:
-        whole = not self._lost
-        for seq, what in self._end_problems():
-            whole = False
+        intact = not self._chain_broken
+        for seq, what in self._chain_end_problems():
+            intact = False
             if seq != self._reported_seq:  # otherwise it only follows from what was reported
                 self._problems.add(self._problem(seq, self.pos, what))
                 break
-        for facts in self._open.values():
-            self._check_call_row(facts)
-        if whole:  # otherwise their differences only follow from the broken chain
+        for expected in self._open.values():
+            self._check_call_row(expected)
+        if intact:  # otherwise their differences only follow from the broken chain
             for run in self._runs.values():
                 self._check_run_row(run)
             self._check_conversation()
@@ -253,7 +251,7 @@ class _ThreadCheck:
         wrong = wrong or body_problem(event) or self._placement_problem(event)
         if wrong:
             self._report(event.seq, wrong, event.pos)
-        if not self._lost:
+        if not self._chain_broken:
             self._replay(event, trusted=not wrong)
         self.seq, self.pos, self.hash = event.seq, event.pos, event.hash
 
@@ -268,7 +266,7 @@ class _ThreadCheck:
         more = f", and all up to {last}" if last > self.seq + 1 else ""
         self._report(self.seq + 1, f"it is missing{more}")
         # The missing event may have changed any call, so none can be derived from here on.
-        self._lost = True
+        self._chain_broken = True
         self._open.clear()
         self._runs.clear()
         return False
@@ -286,12 +284,12 @@ class _ThreadCheck:
             self._report(broken.seq, what, event.pos)
         return ""
 
-    def _end_problems(self) -> Iterator[tuple[int, str]]:
+    def _chain_end_problems(self) -> Iterator[tuple[int, str]]:
         """Yield what is wrong with the end of the chain, the cause first."""
         thread = self._thread
         if self.seq < thread.seq:
             yield self.seq + 1, f"it is missing, and all up to {thread.seq}: they were cut off"
-        elif self._goes_on:
+        elif self._has_extra_events:
             yield self.seq + 1, f"its thread says that the chain ends at row {thread.seq}"
         elif self.hash != thread.head:
             yield self.seq, "its thread says that the chain ends with another hash"
@@ -344,40 +342,42 @@ class _ThreadCheck:
     # -- the runs and the conversation
 
     def _replay_run(self, event: Event, body: Any, *, pruned: bool) -> None:
-        facts = self._runs.get(event.run)
-        reborn = facts is not None and facts.pruned and body is not None
-        if facts is None or reborn:  # after pruning, a new run may have the same name
-            facts = self._runs[event.run] = ExpectedRun(event.run, event.thread)
-        facts.seq, facts.pos, facts.at = event.seq, event.pos, event.at
+        expected = self._runs.get(event.run)
+        reused = expected is not None and expected.pruned and body is not None
+        if expected is None or reused:  # after pruning, a new run may have the same name
+            expected = self._runs[event.run] = ExpectedRun(event.run, event.thread)
+        expected.seq, expected.pos, expected.at = event.seq, event.pos, event.at
         if body is None:
-            facts.body_missing, facts.pruned = True, pruned
-        elif not facts.body_missing:
-            self._apply(event, "", facts.apply, event, body)
+            expected.body_missing, expected.pruned = True, pruned
+        elif not expected.body_missing:
+            self._apply(event, "", expected.apply, event, body)
 
-    def _check_run_row(self, facts: ExpectedRun) -> None:
-        if facts.body_missing and not facts.pruned:
+    def _check_run_row(self, expected: ExpectedRun) -> None:
+        if expected.body_missing and not expected.pruned:
             return
         open_calls: Counter[CallStatus] = Counter()
         if self._open:
             open_calls.update(
-                call.status for call in self._open.values() if call.run == facts.id and call.status
+                call.status
+                for call in self._open.values()
+                if call.run == expected.id and call.status
             )
         try:
-            wrong = self._run_row_problem(self._store.run(facts.id), facts, open_calls)
+            wrong = self._run_row_problem(self._store.run(expected.id), expected, open_calls)
         except DAMAGE_ERRORS as error:
             wrong = f"has a row that cannot be read: {error}"
         if wrong:
-            problem = self._problem(facts.seq, facts.pos, f"run {facts.id} {wrong}")
+            problem = self._problem(expected.seq, expected.pos, f"run {expected.id} {wrong}")
             self._problems.add(problem, table=True)
 
     def _run_row_problem(
-        self, run: Run | None, facts: ExpectedRun, calls: Counter[CallStatus]
+        self, run: Run | None, expected: ExpectedRun, calls: Counter[CallStatus]
     ) -> str:
-        if facts.body_missing:
+        if expected.body_missing:
             return "was pruned, but its row is back" if run is not None else ""
         if run is None:
             return "is missing from the table"
-        columns = run_mismatches(run, facts, calls)
+        columns = run_mismatches(run, expected, calls)
         return f"does not match the record: {', '.join(columns)}" if columns else ""
 
     def _check_conversation(self) -> None:
@@ -398,46 +398,46 @@ class _ThreadCheck:
             if event.type != "late":
                 self._report(event.seq, f"call {event.call} had already ended", event.pos)
             return
-        facts = self._open.get(event.call)
-        if facts is None:
-            facts = self._open[event.call] = ExpectedCall(event.call, event.run, event.thread)
-        facts.seq, facts.pos, facts.at = event.seq, event.pos, event.at
+        expected = self._open.get(event.call)
+        if expected is None:
+            expected = self._open[event.call] = ExpectedCall(event.call, event.run, event.thread)
+        expected.seq, expected.pos, expected.at = event.seq, event.pos, event.at
         if body is None:
-            facts.body_missing, facts.pruned = True, pruned
-        elif not facts.body_missing:
-            self._apply_to_call(facts, event, body)
-        if facts.ended:
+            expected.body_missing, expected.pruned = True, pruned
+        elif not expected.body_missing:
+            self._apply_to_call(expected, event, body)
+        if expected.ended:
             self._check_call_row(self._open.pop(event.call))
             self._ended.add(event.call)
 
-    def _apply_to_call(self, facts: ExpectedCall, event: Event, body: Any) -> None:
-        self._apply(event, f"call {facts.id}: ", facts.apply, event, body, self._keys)
+    def _apply_to_call(self, expected: ExpectedCall, event: Event, body: Any) -> None:
+        self._apply(event, f"call {expected.id}: ", expected.apply, event, body, self._keys)
         starts = event.type in ("started", "read_started", "released")
-        if starts and facts.attempt == 1 and facts.grant is not None:
+        if starts and expected.attempt == 1 and expected.grant is not None:
             # A call spends one use, however often it is started.
-            self._findings.spent[facts.grant] += 1
+            self._findings.spent[expected.grant] += 1
 
-    def _check_call_row(self, facts: ExpectedCall) -> None:
+    def _check_call_row(self, expected: ExpectedCall) -> None:
         try:
-            found = self._store.call(facts.id)
+            found = self._store.call(expected.id)
         except DAMAGE_ERRORS as error:
             found, wrong = None, f"has a row that cannot be read: {error}"
         else:
-            wrong = self._call_row_problem(found, facts)
+            wrong = self._call_row_problem(found, expected)
         if found is not None:
             self._findings.calls[found.call.run] += 1
-        if facts.effect_key and not facts.body_missing:
-            self._findings.effects[facts.effect_key] = facts.id
+        if expected.effect_key and not expected.body_missing:
+            self._findings.effects[expected.effect_key] = expected.id
         if wrong:
-            problem = self._problem(facts.seq, facts.pos, f"call {facts.id} {wrong}")
+            problem = self._problem(expected.seq, expected.pos, f"call {expected.id} {wrong}")
             self._problems.add(problem, table=True)
 
-    def _call_row_problem(self, found: ListedCall | None, facts: ExpectedCall) -> str:
-        if facts.body_missing:
-            return "was pruned, but its row is back" if facts.pruned and found else ""
+    def _call_row_problem(self, found: ListedCall | None, expected: ExpectedCall) -> str:
+        if expected.body_missing:
+            return "was pruned, but its row is back" if expected.pruned and found else ""
         if found is None:
             return "is missing from the table"
-        columns = call_mismatches(found.call, facts, self._keys)
+        columns = call_mismatches(found.call, expected, self._keys)
         if columns:
             return f"does not match the record: {', '.join(columns)}"
         # The list index has no MAC: it could hide a call from every list.
@@ -447,7 +447,7 @@ class _ThreadCheck:
 
 
 def verify(store: Store, *, since: Checkpoint | None = None, jobs: int = 1) -> Report:
-    """Read everything in a store, and report what is not as it was written.
+    """Read everything in a store, and report rows that were changed, added or removed.
 
     ``since`` is the ``Report.checkpoint`` of an earlier verification: threads that have not moved
     since and match their seal are not read again. ``jobs`` processes share the work; they are
@@ -458,7 +458,7 @@ def verify(store: Store, *, since: Checkpoint | None = None, jobs: int = 1) -> R
     return _StoreCheck(store, since).report(jobs)
 
 
-def _enough(threads: Iterator[Thread]) -> list[Thread]:
+def _take_batch(threads: Iterator[Thread]) -> list[Thread]:
     """Return the first threads: as many as are read ahead, and at least one."""
     batch = list(islice(threads, 1))
     events = sum(map(_size, batch))
@@ -499,7 +499,7 @@ class _StoreCheck:
             self._check_in_processes(jobs)
         else:
             self._check_threads("", None)
-        self._in_snapshot(self._check_the_rest)
+        self._in_snapshot(self._check_outside_threads)
         found = self._found
         return Report(
             threads=len(found.threads),
@@ -516,7 +516,7 @@ class _StoreCheck:
         """Find what moved since the last checkpoint. Return the next one."""
         since, cursor = self._since, self._store.tail()  # what is added later is read next time
         if since is not None:
-            for _, event in read_pages(self._store.events, lambda one: one[0], since.cursor, PAGE):
+            for _, event in read_pages(self._store.events, lambda row: row[0], since.cursor, PAGE):
                 self._moved.add(event.thread)
         self._in_snapshot(self._seals.check_known)
         return Checkpoint(self._store.incarnation, cursor, *self._seals.last)
@@ -575,13 +575,13 @@ class _StoreCheck:
         return list(zip(["", *ends], [*ends, None], strict=True))
 
     def _in_snapshot(self, check: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        for attempt in range(_TRIES):
+        for attempt in range(_MAX_ATTEMPTS):
             try:
                 with self._store.snapshot() as self._rows:
                     self._system.catch_up(self._rows)
                     return check(*args, **options)
             except SnapshotLost as error:
-                if attempt == _TRIES - 1:
+                if attempt == _MAX_ATTEMPTS - 1:
                     raise StoreError(f"{self._store.url} could not be read: {error}") from error
         raise AssertionError("unreachable")
 
@@ -596,7 +596,7 @@ class _StoreCheck:
     def _check_batch(self, after: str, end: str | None) -> str | None:
         """Check some threads, and return the last of them, or ``None`` if there are no more."""
         try:
-            batch = _enough(threads_of(self._rows, after, _BATCH))
+            batch = _take_batch(threads_of(self._rows, after, _BATCH))
         except Unreadable as error:
             self._report(f"the threads after {error.after!r} cannot be read: {error}")
             return None
@@ -608,7 +608,7 @@ class _StoreCheck:
         if self._since is not None:
             findings.skipped.update(thread.id for thread in batch if self._is_unmoved(thread))
             batch = [thread for thread in batch if thread.id not in findings.skipped]
-        rows = _Rows(self._rows, batch)
+        rows = _BatchRows(self._rows, batch)
         for thread in batch:
             _ThreadCheck(rows, thread, self._seals, self._system, findings).run()
         self._found.merge(findings)
@@ -628,46 +628,46 @@ class _StoreCheck:
 
     # -- rows without events, and events without rows
 
-    def _check_the_rest(self) -> None:
+    def _check_outside_threads(self) -> None:
         """Check what belongs to no thread. Much may have been added since the threads were read."""
-        self._missing_threads()
-        self._orphan_events()
-        self._orphan_calls()
-        self._orphan_runs()
-        self._grants_and_tokens()
-        self._effect_keys()
-        self._open_counts()
-        self._totals()
+        self._check_missing_threads()
+        self._check_orphan_events()
+        self._check_orphan_calls()
+        self._check_orphan_runs()
+        self._check_grants_and_tokens()
+        self._check_effect_keys()
+        self._check_open_counts()
+        self._check_totals()
 
-    def _missing_threads(self) -> None:
+    def _check_missing_threads(self) -> None:
         for thread in self._seals.heads.keys() - self._found.threads - self._found.skipped:
             head = self._seals.heads[thread]
             if not self._rows.chain(thread, 0, 1):
                 what = f"the whole thread is missing: seal {head.n} has its rows up to {head.seq}"
                 self._report(what, thread, 1)
 
-    def _orphan_events(self) -> None:
+    def _check_orphan_events(self) -> None:
         try:
-            for thread, seq in self._rows.orphan_events(MOST_PROBLEMS):
+            for thread, seq in self._rows.orphan_events(MAX_PROBLEMS):
                 events = self._rows.chain(thread, seq - 1, 1)
                 self._report("its thread has no row", str(thread), seq, events[0].pos)
         except DAMAGE_ERRORS as error:
             if not self._problems.found:
                 self._report(f"the events cannot be read: {error}")
 
-    def _orphan_calls(self) -> None:
+    def _check_orphan_calls(self) -> None:
         try:
             for run, count in self._rows.call_counts():
-                if count > self._found.calls[run] and self._is_checked(run):
+                if count > self._found.calls[run] and self._is_in_checked_thread(run):
                     for call in self._rows.calls_of(run):
                         self._check_call_has_event(call)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
                 self._report_row(f"a call that no event made cannot be read: {error}")
 
-    def _orphan_runs(self) -> None:
+    def _check_orphan_runs(self) -> None:
         try:
-            for run, thread in read_pages(self._rows.run_threads, lambda one: one[0], "", PAGE):
+            for run, thread in read_pages(self._rows.run_threads, lambda row: row[0], "", PAGE):
                 if run in self._found.runs or thread in self._found.skipped:
                     continue
                 # It may have started since its thread was read.
@@ -678,7 +678,7 @@ class _StoreCheck:
             if not self._problems.found:
                 self._report_row(f"the runs cannot be read: {error}")
 
-    def _is_checked(self, run: str) -> bool:
+    def _is_in_checked_thread(self, run: str) -> bool:
         if not self._found.skipped or run in self._found.runs:
             return True
         row = self._rows.run(run)
@@ -689,7 +689,7 @@ class _StoreCheck:
         if not any(event.call == call.id for event in chain_of(self._rows, call.thread)):
             self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
 
-    def _open_counts(self) -> None:
+    def _check_open_counts(self) -> None:
         """Check the counts of open requests, which have no MAC."""
         try:
             wrong = self._rows.miscounted()
@@ -699,7 +699,7 @@ class _StoreCheck:
         if wrong:
             self._report_row(f"counts of open requests that do not match the requests: {wrong}")
 
-    def _totals(self) -> None:
+    def _check_totals(self) -> None:
         """Check the totals of the statistics, which have no MAC."""
         if self._problems.found:
             return  # rows that are missing or changed add up to other totals
@@ -711,7 +711,7 @@ class _StoreCheck:
         if wrong:
             self._report_row(f"totals of the statistics that do not match the requests: {wrong}")
 
-    def _grants_and_tokens(self) -> None:
+    def _check_grants_and_tokens(self) -> None:
         try:
             found = grant_and_token_problems(self._rows, self._system, self._found.spent)
         except DAMAGE_ERRORS as error:
@@ -721,7 +721,7 @@ class _StoreCheck:
 
     # -- effect keys
 
-    def _effect_keys(self) -> None:
+    def _check_effect_keys(self) -> None:
         """Check that each effect key belongs to the call that its row names, and vice versa."""
         store = self._rows
         try:

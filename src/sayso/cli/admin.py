@@ -253,12 +253,16 @@ def verify(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="File that says how far the record was verified: what has not moved since is not "
-            "read again. Written if all is well. Keep it where agents cannot write."
+            metavar="FILE",
+            help="Read how far the record was verified before, skip what has not changed since, "
+            "and update the file if all is well. Keep it where agents cannot write.",
         ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=0, help="Processes that share the work; 0: one per core.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="How many processes share the work; 0 for one per core."
+        ),
     ] = 0,
     json: common.AsJson = False,
     plain: common.Plain = False,
@@ -397,7 +401,7 @@ def explain_command(
         ),
     ] = Path("balanced"),
     tool: Annotated[
-        str | None, typer.Option("--tool", metavar="NAME", help="Another tool than the shell.")
+        str | None, typer.Option("--tool", metavar="NAME", help="A tool other than the shell.")
     ] = None,
     args: ToolArgs = "{}",
     cwd: Annotated[

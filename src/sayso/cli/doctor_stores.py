@@ -163,6 +163,8 @@ _STANDBYS = (
     "SELECT count(*), count(sync_state), "
     "count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication"
 )
+#: Three in the pool of a store (``PostgresStore(size=3)``), and one that listens.
+_PER_PROCESS = 4
 _CONNECTIONS = (
     "SELECT count(*), current_setting('max_connections')::int FROM pg_stat_activity "
     "WHERE backend_type = 'client backend'"
@@ -309,9 +311,9 @@ class PostgresDatabase:
 
     def _connections(self) -> Iterator[Check]:
         ((used, most),) = self._ask(_CONNECTIONS)
-        words = f"{used} of {most} in use; a server or worker takes up to 11"
+        words = f"{used} of {most} in use; a server or worker takes up to {_PER_PROCESS}"
         state: Any = "ok"
-        if used + 11 > most:
+        if used + _PER_PROCESS > most:
             words, state = f"{words}: raise max_connections, or use a pooler", "wrong"
         yield Check("sessions", state, words)
 

@@ -18,7 +18,7 @@ from sayso.cli import common, output
 from sayso.cli.common import Exit, Usage, choices
 from sayso.hooks import settings
 from sayso.hooks.program import LIMIT, Config, HookError, config_path, load_config
-from sayso.hooks.settings import AGENTS, Agent, Finding, HookOptions
+from sayso.hooks.settings import AGENTS, Agent, CheckResult, HookOptions
 
 AgentName = Literal["claude", "codex", "copilot", "gemini"]
 TestedName = Literal["claude", "codex", "copilot"]
@@ -72,7 +72,9 @@ def install(
     ] = "",
     limit: Annotated[
         float,
-        typer.Option("--limit", metavar="SECONDS", min=5, max=86_400, help="How long it waits."),
+        typer.Option(
+            "--limit", metavar="SECONDS", min=5, max=86_400, help="How long to wait for a decision."
+        ),
     ] = LIMIT,
     prompts: Annotated[
         bool,
@@ -109,7 +111,7 @@ def install(
     config = _config(server, token_file, store, policy)
     if print_:
         print(f"{path}:")
-        output.print_json(settings.installed(found, path, options))
+        output.print_json(settings.with_hook(found, path, options))
         return
     if config is not None:
         print(f"Wrote {settings.save_config(config)}")
@@ -193,7 +195,7 @@ def doctor(
     raise typer.Exit(Exit.OK if well else Exit.PROBLEM)
 
 
-def _findings(agent: str | None) -> Iterator[Finding]:
+def _findings(agent: str | None) -> Iterator[CheckResult]:
     yield from settings.check_config()
     found = {
         name: list(settings.check(one, Path.cwd()))
@@ -206,7 +208,7 @@ def _findings(agent: str | None) -> Iterator[Finding]:
         if all(one.name == name and "not installed" in one.message for one in checks)
     }
     if agent is None and absent == set(found):
-        yield Finding("hooks", "problem", f"none is installed; see {config_path()}")
+        yield CheckResult("hooks", "problem", f"none is installed; see {config_path()}")
     for name, checks in found.items():
         if agent is not None or name not in absent:
             yield from checks

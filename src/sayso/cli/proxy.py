@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sayso.client import RemoteGate
     from sayso.gate import Gate
-    from sayso.mcp.journal import Journal
+    from sayso.mcp.state import StateFile
     from sayso.stores.base import Store
 
 ConfigFile = Annotated[
@@ -89,7 +89,7 @@ def proxy(
     async def work() -> None:
         from sayso.mcp.proxy import Proxy
 
-        made = Proxy(found, gates.of, gates.journal())
+        made = Proxy(found, gates.of, gates.state())
         async with made.running(gates.agents()):
             await serve_front("Sayso proxy", made.server, address, gates, no_auth)
 
@@ -131,7 +131,7 @@ def advisory(
     async def work() -> None:
         from sayso.mcp.advisory import AdvisoryServer
 
-        made = AdvisoryServer(gates.of, agent=agent, hold=hold, journal=gates.journal())
+        made = AdvisoryServer(gates.of, agent=agent, hold=hold, state=gates.state())
         async with made.running(gates.agents()):
             await serve_front("Sayso", made.server, address, gates, no_auth)
 
@@ -190,13 +190,13 @@ class Gates:
             return ServerTokens(self._server, self._tokens.__setitem__)
         return StoreTokens(self._store)
 
-    def journal(self) -> Journal | None:
-        """Return where to note what a store would keep, if there is none here."""
+    def state(self) -> StateFile | None:
+        """Return the file that keeps what a store would, if there is no store here."""
         if self._store is not None:
             return None
-        from sayso.mcp.journal import Journal, journal_path
+        from sayso.mcp.state import StateFile, state_path
 
-        return Journal(journal_path(self._server, self._token))
+        return StateFile(state_path(self._server, self._token))
 
     def close(self) -> None:
         """Close the store."""

@@ -59,7 +59,11 @@ Origins = Annotated[
 ]
 PolicyFile = Annotated[
     Path | None,
-    typer.Option("--policy", metavar="FILE", help="The policy for remote agents."),
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="The policy for remote agents: a file, or watch, balanced or strict.",
+    ),
 ]
 Environment = Annotated[
     str,

@@ -44,6 +44,7 @@ from sayso.gate.options import (
     checked_words,
     fixed_title,
     terms_from,
+    title_maker,
 )
 from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, carry, current, root_context
@@ -147,18 +148,17 @@ class RemoteGate:
         if key is not None and not callable(key):
             raise TypeError("key= of a guarded function must be a function of its arguments")
         checked_functions(options)
+        terms_from(options)  # raises for options that the server would refuse
         description = options.get("description")
         signature = Signature.of(function, name=options.get("name"), description=description)
         return Guard(
             driver=self.driver,
-            judge=_judged_by_server,
+            terms=_judged_by_server,
             options=_sent_options(options),
             function=function,
             signature=signature,
             tool=tool_of(signature, ""),
-            title=checked_title(options.get("title"), signature),
-            own=terms_from(options),
-            needs_approval=True,
+            title=title_maker(checked_title(options.get("title"), signature), signature.parameters),
             binds=options.get("binds"),
             preview=options.get("preview"),
             note=checked_words(options.get("note") or "", "note"),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 
 from sayso.engine.unit_of_work import UnitOfWork
-from sayso.rows import Call, CallStatus, json_encoder
+from sayso.rows import Call, CallStatus
 from sayso.types import Decided, Micros, Terms, Verdict, Vote
 
 ENVELOPE_VERSION = 1
 
-_signed = json_encoder(ensure_ascii=True, separators=(", ", ": "))
+_signed = json.JSONEncoder(check_circular=False).encode
 
 
 def envelope(call: Call) -> dict[str, object]:

@@ -5,7 +5,7 @@ below; a look-up that fails is an illegal move, raises, and leaves the row as it
 a move, and when, is decided by the functions around these tables; whether it exists at all, only
 here. The chart in ``docs/state-machine.md`` is drawn from them.
 
-Five moves deserve a word:
+Notes on five moves:
 
 * ``running → ready``: the call itself asked a person and paused. It has not failed and is not in
   doubt; it starts from the top when the answer is there.
@@ -48,7 +48,7 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
     _S.READY: {
         _S.RUNNING: "start",
         _S.RELEASED: "released to an agent that runs it itself",
-        _S.ASKED: "approval outlived, grant spent, tool or policy changed",
+        _S.ASKED: "approval expired, grant used up, tool or policy changed",
         _S.CANCELLED: "cancel",
         _S.SUPERSEDED: "new input",
         _S.IN_DOUBT: "recover after a restore",
@@ -58,7 +58,7 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
     _S.RUNNING: {
         _S.DONE: "result recorded",
         _S.FAILED: "it raised",
-        _S.IN_DOUBT: "lease lapsed, timed out or interrupted",
+        _S.IN_DOUBT: "lease expired, timed out or interrupted",
         _S.READY: "the call itself asked and paused",
     },
     _S.IN_DOUBT: {
@@ -80,7 +80,7 @@ _R = RunStatus
 
 RUN_MOVES: dict[RunStatus, dict[RunStatus, str]] = {
     _R.RUNNING: {
-        _R.PAUSED: "only people can go on",
+        _R.PAUSED: "waiting for a decision",
         _R.DONE: "finished",
         _R.FAILED: "raised",
         _R.CANCELLED: "cancel",

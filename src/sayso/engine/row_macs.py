@@ -11,10 +11,10 @@ written with the newest, old rows are checked with the one that their MAC names.
 
 Texts and numbers are in separate lists, so that each place has one type: a column with a value of
 another type has no MAC at all. The lengths of the texts come before them, so that nothing can move
-from one field to the next. An optional text ends in a point if it is set, because ``None`` and an
-empty text are different.
+from one field to the next. An optional text gets a trailing ``.`` if it is set, because ``None``
+and an empty text are different.
 
-Two fields deserve a word. ``seq`` is the number of the thread's last event at this write: it ties a
+Notes on two fields: ``seq`` is the number of the thread's last event at this write: it ties a
 call to a place in the chain of events, so that an old row that was put back is detected
 (``unit_of_work.check_not_put_back``). ``sealed`` and ``moved`` of a thread are left out, because
 sealing writes them without the thread's lock; ``audit verify`` compares them with the seals.

@@ -8,6 +8,7 @@ field, and hashing, signing and schema matching are passed in as ``EngineDeps``.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -28,13 +29,12 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     Tool,
-    json_encoder,
 )
 from sayso.types import Grant, Micros
 
 # Made once: ``json.dumps`` with options makes an encoder for every call.
-_body = json_encoder(sort_keys=True, separators=(", ", ": "))
-_parts = json_encoder(separators=(", ", ": "))
+_body = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True).encode
+_parts = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 #: The counter of a run for each open status of its calls.
 COUNTERS = {
@@ -270,7 +270,7 @@ class UnitOfWork:
         """Check that every change of a call has an event; otherwise old rows go undetected."""
         silent = self.touched_calls.keys() - {fact.call for fact in self.facts}
         if silent:
-            raise IllegalMove(f"call {min(silent)} changed, and no event says so; report it")
+            raise IllegalMove(f"call {min(silent)} changed without an event: report this bug")
 
     def _authentic(self, thread: Thread) -> Thread:
         if not thread.created:

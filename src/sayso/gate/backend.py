@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from sayso import codec
 from sayso.engine import Command
@@ -243,11 +243,8 @@ class StoreBackend:
     def __init__(self, store: Store, lease: float) -> None:
         self.store = store
         self.lease_length = lease
-
-    @property
-    def place(self) -> str:
-        """The store's own id, the same for every address of it."""
-        return self.store.incarnation
+        #: The store's own id, the same for every address of it.
+        self.place = store.incarnation
 
     def check_usable(self) -> None:
         if self.store.restored():
@@ -324,7 +321,7 @@ class StoreBackend:
         if starts and new.terms.effect == "read":
             return await self._read_first(entry, plan, new)
         commands = self._proposal(entry, plan, new, entry.owner if starts else None)
-        if plan.caller:  # nothing of ours will come back to end the run
+        if plan.caller:  # no later call of ours ends this run
             ends = Finish(thread=entry.thread, run=entry.name, status="done")
             ((call,), _) = (await write(self.store, *commands, ends))[-2:]
             return Step(call)
@@ -359,9 +356,7 @@ class StoreBackend:
             ran = replace(new, outcome=(True, result))
             commands = [*self._proposal(entry, plan, ran), *self._ends(entry, "done")]
             results = await write_shielded(self.store, *commands)
-            (row,) = results[-1 - entry.alone]
-            written: Call = row
-            return written
+            return cast(Call, results[-1 - entry.alone][0])
 
         return Step(_unwritten(new, entry, plan.agent, self.store.now()), True, write)
 
@@ -435,9 +430,7 @@ class StoreBackend:
         """Start one call. Raise ``Conflict`` if it changed since it was cleared."""
         command = self.start([cleared], entry.owner, lease)
         results = await self._start(entry, {cleared.call.id}, command)
-        (row,) = results[-1]
-        started: Call = row
-        return started
+        return cast(Call, results[-1][0])
 
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
         cleared = await self.clear(plan, call)
@@ -498,14 +491,11 @@ class StoreBackend:
             row, _ = await write(self.store, command, ends)
         except Conflict:
             return await self.look(call)  # another process was faster
-        released: Call = row
-        return released
+        return cast(Call, row)
 
     async def defer(self, call: Call, caller: str) -> Call:
         command = Defer(thread=call.thread, run=call.run, call=call.id, caller=caller)
-        (row,) = await write(self.store, command)
-        deferred: Call = row
-        return deferred
+        return cast(Call, (await write(self.store, command))[0])
 
     async def report(
         self, run: str, caller: str, ok: bool, result: Json, args: dict[str, Json] | None = None
@@ -523,9 +513,7 @@ class StoreBackend:
             result = {"ran with other arguments than were approved": args, "result": result}
         text = codec.canonical(result).decode()
         command = ReportResult(thread=call.thread, run=call.run, call=call.id, ok=ok, result=text)
-        (row,) = await write(self.store, command)
-        reported: Call = row
-        return reported
+        return cast(Call, (await write(self.store, command))[0])
 
     def _asked_again(self, call: Call) -> Call:
         if call.status is CallStatus.CANCELLED:
@@ -568,8 +556,7 @@ class StoreBackend:
         ends = self._ends(entry, "done" if ok else "failed")
         look = Look(thread=call.thread, run=call.run)
         recorded, *_, entry.recorded = await write_shielded(self.store, record, *ends, look)
-        row: Call = recorded
-        return row
+        return cast(Call, recorded)
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
         if not entry.alone:
@@ -577,23 +564,19 @@ class StoreBackend:
         return (Finish(thread=entry.thread, run=entry.name, status=status),)
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
-        (row,) = await write_shielded(self.store, self.put_back(call, elsewhere=elsewhere))
-        suspended: Call = row
-        return suspended
+        return cast(
+            Call, (await write_shielded(self.store, self.put_back(call, elsewhere=elsewhere)))[0]
+        )
 
     async def doubt(self, call: Call, reason: str) -> Call:
-        (row,) = await write_shielded(self.store, self.mark_in_doubt(call, reason))
-        doubted: Call = row
-        return doubted
+        return cast(Call, (await write_shielded(self.store, self.mark_in_doubt(call, reason)))[0])
 
     async def settle(self, call: Call, ask: Settler) -> Call:
         if not call.askable(self.store.now()):
             return call
         answer, result, said = await ask(call)  # outside any transaction
         command = Settle(**_attempt(call), answer=answer, result=result, said=said)
-        (row,) = await write_shielded(self.store, command)
-        settled: Call = row
-        return settled
+        return cast(Call, (await write_shielded(self.store, command))[0])
 
     @contextmanager
     def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[RunLease]:

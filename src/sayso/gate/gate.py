@@ -1,7 +1,7 @@
 """``Gate``: check the policy, ask people, wait, and run what they approved once.
 
-``Gate`` is a thin face: ``guard`` and ``ask`` make a ``Plan`` of each call, and the ``Driver`` does
-the rest. The end of the module keeps the policy in force and evaluates its predicates.
+``Gate`` is a thin facade: ``guard`` and ``ask`` make a ``Plan`` of each call, and the ``Driver``
+does the rest. The end of the module keeps the policy in force and evaluates its predicates.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from sayso.gate.options import (
     fixed_title,
     own_terms,
     question_terms,
+    title_maker,
 )
 from sayso.gate.plan import Plan, check_step, checked_settle, once_plan, settler
 from sayso.gate.scope import RunScope, carry, current, root_context
@@ -52,7 +53,14 @@ from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import call_off
-from sayso.sync import call_in_new_thread, run_sync, run_user_coroutine, sync_twin, to_thread
+from sayso.sync import (
+    awaited,
+    call_in_new_thread,
+    run_sync,
+    run_user_coroutine,
+    sync_twin,
+    to_thread,
+)
 from sayso.types import Json, Question, Request, Terms, ToolCall, moment
 from sayso.views import stored_question
 
@@ -155,29 +163,32 @@ class Gate:
         return self._guarded(function, options)
 
     def _guarded(self, function: Callable[..., Any], options: GuardOptions) -> Any:
-        from sayso.gate.guard import Guard, tool_of  # brings pydantic
-        from sayso.schema import Signature
+        from sayso.gate.guard import Guard, tool_of
+        from sayso.schema import Signature  # brings pydantic
 
         description = options.get("description")
         if description is not None:
             checked_words(description, "description")
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
-        title, arguments = (
-            checked_title(options.get("title"), signature),
-            signature.parameters["properties"],
-        )
+        arguments = signature.parameters["properties"]
+        title = checked_title(options.get("title"), signature)
+        tool = tool_of(signature, options.get("version", ""), title)
+        own = own_terms(options)
+        needs_approval = checked_needs(options.get("needs_approval", not self._has_policy))
+
+        async def terms(args: dict[str, Any]) -> Terms:
+            return await policy_terms(self, ToolCall(tool.name, args), own, needs_approval)
+
         if options.get("name") is None:
             self._check_unique(signature.name, function)
         return Guard(
             driver=self.driver,
-            judge=partial(policy_terms, self),
+            terms=terms,
             function=function,
             signature=signature,
-            tool=tool_of(signature, options.get("version", ""), title),
-            title=title,
-            own=own_terms(options),
-            needs_approval=checked_needs(options.get("needs_approval", not self._has_policy)),
+            tool=tool,
+            title=title_maker(title, signature.parameters),
             binds=options.get("binds"),
             preview=options.get("preview"),
             note=checked_words(options.get("note") or "", "note"),
@@ -222,7 +233,7 @@ class Gate:
     ) -> bool:
         """Ask a person to approve a text and its details, and return whether they did."""
         if not isinstance(text, str) or not text.strip():
-            raise InvalidCall("say what is to be approved", "text")
+            raise InvalidCall("text: describe what to approve", "text")
         if not isinstance(details, Mapping | None):
             raise InvalidCall("pass details as a mapping of names to values", "details")
         content = {"text": text, "details": dict(details or {})}
@@ -288,7 +299,7 @@ class Gate:
             value: Any = function(*args, **kwargs)
             if inspect.isawaitable(value):
                 waiting = value
-                value = await run_user_coroutine(lambda: _awaited(waiting))
+                value = await run_user_coroutine(lambda: awaited(waiting))
             return value
 
         row_key = scope.named_key("once", key)
@@ -403,10 +414,6 @@ def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
     raise TypeError("key=: pass a function of the arguments: key=lambda args: ...")
 
 
-async def _awaited(value: Awaitable[T]) -> T:
-    return await value
-
-
 def _in_terminal() -> bool:
     try:
         return sys.stdin.isatty() and sys.stderr.isatty()
@@ -443,42 +450,41 @@ async def policy_terms(
     )
 
 
-async def run_judging(judging: Judging, timeout: float = PREDICATE_SECONDS) -> Terms:
+async def run_judging(judging: Judging) -> Terms:
     """Evaluate the predicates that a policy yields, and return its terms.
 
-    A predicate that raises, or takes longer than ``timeout`` seconds, counts as an error.
+    A predicate that raises, or takes longer than ``PREDICATE_SECONDS``, counts as an error.
     """
     try:
         predicate, args = next(judging)
         while True:
-            said = await to_thread(_said, predicate, args, timeout)
-            predicate, args = judging.send(said)
+            result = await to_thread(_predicate_result, predicate, args)
+            predicate, args = judging.send(result)
     except StopIteration as stop:
         return cast(Terms, stop.value)
 
 
-def run_judging_sync(judging: Judging, timeout: float = PREDICATE_SECONDS) -> Terms:
+def run_judging_sync(judging: Judging) -> Terms:
     """Like ``run_judging``, for callers that are not on an event loop."""
     try:
         predicate, args = next(judging)
         while True:
-            predicate, args = judging.send(_said(predicate, args, timeout))
+            predicate, args = judging.send(_predicate_result(predicate, args))
     except StopIteration as stop:
         return cast(Terms, stop.value)
 
 
-def _said(predicate: Predicate, args: dict[str, Any], timeout: float) -> object:
+def _predicate_result(predicate: Predicate, args: dict[str, Any]) -> object:
+    """Return what a predicate returns, or the exception that it raises."""
+
+    def evaluate() -> bool:
+        answer = predicate(args)
+        return asyncio.run(awaited(answer)) if inspect.isawaitable(answer) else answer
+
     try:
-        return call_in_new_thread(partial(_evaluate, predicate, args), timeout)
+        return call_in_new_thread(evaluate, PREDICATE_SECONDS)
     except Exception as error:
         return error
-
-
-def _evaluate(predicate: Predicate, args: dict[str, Any]) -> bool:
-    answer = predicate(args)
-    if inspect.isawaitable(answer):
-        return asyncio.run(_awaited(answer))
-    return answer
 
 
 class PolicyInForce:

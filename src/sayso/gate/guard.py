@@ -8,19 +8,18 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sayso import codec
 from sayso.errors import SaysoError, describe_error
 from sayso.gate.driver import Driver
-from sayso.gate.options import Title, bound_facts, checked_name, title_maker
+from sayso.gate.options import Title, bound_facts, checked_name
 from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, current
-from sayso.policy import Predicate
 from sayso.policy.policy import is_stricter
 from sayso.rows import Call, Tool
-from sayso.sync import call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
-from sayso.types import DecisionMade, Json, Terms, ToolCall, Verdict
+from sayso.sync import awaited, call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
+from sayso.types import DecisionMade, Json, Terms, Verdict
 from sayso.views import decision_made
 
 if TYPE_CHECKING:
@@ -71,28 +70,20 @@ def this_call() -> ThisCall:
     return call
 
 
-class Judge(Protocol):
-    """Returns the terms of a call under the policy in force."""
-
-    def __call__(
-        self, call: ToolCall, own: Terms, needs_approval: bool | Predicate, /
-    ) -> Awaitable[Terms]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
     """One guarded function: its tool row, its terms, and how its calls run."""
 
     driver: Driver
-    judge: Judge
+    #: Evaluates the policy for arguments of this function.
+    terms: Callable[[dict[str, Any]], Awaitable[Terms]]
     function: Callable[..., Any]
     signature: Signature
     tool: Tool
-    own: Terms
-    needs_approval: bool | Predicate
     binds: Callable[[], Mapping[str, Json]] | None
     preview: Callable[..., Json] | None
-    title: Title | None
+    #: Makes the title from stored arguments.
+    title: Callable[[str], str] | None
     note: str
     key: Callable[[dict[str, Json]], str] | None
     wait: float | None
@@ -145,11 +136,11 @@ class Guard:
         same = call.tool == self.tool.name and approved.place == self.driver.backend.place
         if approved.used or not same or given != codec.loads(call.args):
             return False
-        terms = await self._terms(given)
+        terms = await self.terms(given)
         return terms.verdict is Verdict.ASK and not is_stricter(call.terms, terms)
 
     async def _covered_terms(self, request: str, args: dict[str, Any]) -> Terms:
-        terms = await self._terms(args)
+        terms = await self.terms(args)
         return replace(terms, verdict=Verdict.ALLOW, rule=f"approved as {request}")
 
     def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
@@ -169,13 +160,13 @@ class Guard:
             kind="approval",
             args=data.decode(),
             agent=self.driver.agent,
-            terms=self._terms,
+            terms=self.terms,
             tool=self.tool,
             tool_name=self.tool.name,
             binds=self._bound,
             effect_key=self.effect_key,
             settle=self.settle,
-            title=title_maker(self.title, self.signature.parameters),
+            title=self.title,
             note=self.note,
             preview=None if self.preview is None else self._preview,
             reads=self._reads,
@@ -197,10 +188,6 @@ class Guard:
             return None
         return checked_name(str(named) if isinstance(named, int) else named, "key")
 
-    async def _terms(self, args: dict[str, Any]) -> Terms:
-        call = ToolCall(self.tool.name, args)
-        return await self.judge(call, self.own, self.needs_approval)
-
     def _reads(self, args: str) -> str:
         return self.signature.intake_json(codec.loads(args)).decode()
 
@@ -210,7 +197,7 @@ class Guard:
         with known_inside(call):
             value = self.function(*args, **kwargs)
             if inspect.isawaitable(value):
-                value = await run_user_coroutine(functools.partial(_awaited, value))
+                value = await run_user_coroutine(functools.partial(awaited, value))
         return value
 
     async def _preview(self, args: str, revision: int) -> str:
@@ -226,10 +213,6 @@ class Guard:
             return codec.canonical(shown).decode()
         except Exception as error:
             return codec.dumps(f"no preview: {describe_error(error)}")
-
-
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
 
 
 @contextmanager

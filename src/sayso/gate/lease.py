@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from sayso.engine import Command
 from sayso.engine.commands import Cancel, Claim, Finish, Look, Note, Park, Propose, Renew, Reopen
@@ -38,7 +38,7 @@ NEW_INPUT = "the user wrote something new"
 
 
 class RunLease:
-    """The lease of one process on one run, before, while and after it has it."""
+    """A process's lease on a run, whether it holds it or not."""
 
     def __init__(self, store: Store, owner: str, length: float) -> None:
         self.store = store
@@ -122,8 +122,7 @@ class RunLease:
         (claimed,) = await write(self.store, self.claim())
         if claimed is not None:
             self.keep(claimed.token, began)
-        run: Run | None = claimed
-        return run
+        return cast("Run | None", claimed)
 
     async def take_thread(
         self, agent: str, thread: str, run: str, requester: str, *notes: Note
@@ -137,8 +136,7 @@ class RunLease:
         *_, claimed = await write(self.store, reopen, propose, *notes, self.claim())
         if claimed is not None:
             self.keep(claimed.token, began)
-        taken: Run | None = claimed
-        return taken
+        return cast("Run | None", claimed)
 
     def keep(self, token: int, began: float) -> None:
         """Renew the lease of this token from now on. Its claim was sent at ``began``."""
@@ -195,8 +193,7 @@ class RunLease:
         command = Park(thread=run.thread, run=run.id, **fence, due_at=due_at)
         (row,) = await write(self.store, command)
         took(run.id)
-        parked_run: Run = row
-        return parked_run
+        return cast(Run, row)
 
     def stop(self) -> Run:
         """End a run that was cancelled while we worked on it, if none of its calls still runs."""

@@ -1,4 +1,4 @@
-"""``Plan``: what a caller wants to run, and everything that is asked of it on the way.
+"""``Plan``: what a caller wants to run, and the callbacks that the driver needs for it.
 
 A plan becomes a row (``judged_call``), is compared with that row just before the start
 (``recheck``, ``verify``), and can find out what happened to a call in doubt (``settler``).
@@ -78,7 +78,7 @@ class Plan:
     wait: float | None = 0
     #: The caller chose the key: other content under the same key is a mistake, not another call.
     named: bool = False
-    #: Exceptions as which a stored failure is raised again, matched by name.
+    #: A stored failure is raised again as one of these exceptions, matched by name.
     raises: tuple[type[Exception], ...] = ()
     #: Who waits for it, if an agent that is not ours runs the call itself (``Call.caller``).
     caller: str = ""
@@ -197,11 +197,11 @@ def verify(store: Store, call: Call) -> None:
     if decision.type in _BY_PERSON:
         _check_signature(store, call, decision)
     elif (decision.type == "grant") != (call.grant is not None):
-        raise _tampered(call, "it claims a grant, and names none")
+        raise _tampered(call, "its decision and its grant do not match")
     elif decision.type == "allow" and call.terms.verdict is not Verdict.ALLOW:
         raise _tampered(call, "it needs approval, and no person approved it")
     if call.valid_until != decision.at + round(call.terms.valid_for * 1_000_000):
-        raise _tampered(call, "the end of its approval was changed")
+        raise _tampered(call, "the expiry of its approval was changed")
     if call.terms.quorum > 1 and decision.type in _BY_PERSON:
         _check_votes(store, call, decision.digest)
 

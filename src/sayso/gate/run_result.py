@@ -2,7 +2,7 @@
 
 ``RunState`` names a run and its store, lists the open requests, and stages decisions that
 ``resume`` will write. It contains no conversation: see
-``docs/decisions/0015-a-state-names-its-run.md``.
+``docs/decisions/0015-run-state-holds-no-conversation.md``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What a shell command does, as far as its text tells: for the policies of coding agents.
+"""Classify shell commands by what they do, for the policies of coding agents.
 
 A command is parsed, never matched by prefix: ``git status; rm -rf x`` is two commands, ``"r"m`` is
 ``rm``, ``env A=b sudo x`` runs ``sudo``, and ``bash -c '…'`` runs what is quoted. Each simple
-command is put into *kinds*; a policy then says what may happen to each kind.
+command gets *kinds*; a policy has a verdict for each kind.
 
 The parser is tree-sitter, which recovers from errors. So only forms that are listed here count as
 understood. Everything else (a parse error, a form that is not listed, a program or a path that is
-only known when the shell runs) is the kind ``unclear``, and people are asked. A program that is not
-listed is ``other``. This is no sandbox: a build script that a command runs can do anything.
+only known when the shell runs) is the kind ``unclear``, and a person is asked. A program that is
+not listed is ``other``. This is no sandbox: a build script that a command runs can do anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-#: Every kind of thing that a call may do, from least to most serious, in words.
+#: Every kind, from least to most serious, with its description.
 KINDS: dict[str, str] = {
     "read": "reads files",
     "write": "changes files of the project",
@@ -42,18 +42,18 @@ KINDS: dict[str, str] = {
 Word = str | None
 
 
-class Simple(NamedTuple):
+class SimpleCommand(NamedTuple):
     """One simple command."""
 
     words: tuple[Word, ...]
     #: The files that its output goes to; a file that it reads its input from begins with "<".
     writes: tuple[Word, ...] = ()
-    #: It reads what the command before it in a pipe writes.
+    #: A network program before it in the same pipe, or "".
     piped_from: str = ""
 
 
-class Unclear(Exception):
-    """The command has a form that is not listed here."""
+class UnclearCommand(Exception):
+    """The command has a form that is not listed in this module."""
 
 
 # -- parsing
@@ -65,7 +65,7 @@ _GROUPS = frozenset(
         *("command_substitution", "process_substitution"),
     }
 )
-#: What holds no command; expressions may hold substitutions, which are looked for.
+#: Nodes that contain no command. Expressions may contain substitutions, so they are searched.
 _LEAVES = frozenset(
     {
         *("comment", "variable_name", "word", "raw_string", "number", "test_operator"),
@@ -96,41 +96,44 @@ def load_parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
-#: Stands for each character outside of ASCII while a command is parsed. The grammar's scanner looks
+#: Replaces each character outside of ASCII while a command is parsed. The grammar's scanner looks
 #: characters up in a table of 256, and reads beyond its end for others: ``{`` and a character of a
-#: high plane end the process. To a shell, both are part of a word and of no variable's name.
-_STAND_IN = "%"
+#: high plane crash the process. To a shell, both are part of a word and of no variable's name.
+_PLACEHOLDER = "%"
 _OUTSIDE_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 @lru_cache(maxsize=512)
-def parse(command: str) -> tuple[Simple, ...]:
-    """Return the simple commands of a shell command. Raise ``Unclear`` if it is not understood."""
+def parse(command: str) -> tuple[SimpleCommand, ...]:
+    """Return the simple commands of a shell command.
+
+    Raise ``UnclearCommand`` if it is not understood.
+    """
     if "\0" in command or len(command) > 20_000:
-        raise Unclear("it is too long, or no text")
-    parsed = load_parser().parse(_OUTSIDE_ASCII.sub(_STAND_IN, command).encode())
+        raise UnclearCommand("it is too long, or not text")
+    parsed = load_parser().parse(_OUTSIDE_ASCII.sub(_PLACEHOLDER, command).encode())
     if parsed.root_node.has_error:
-        raise Unclear("it is not a valid shell command")
-    return tuple(_Parsed(command).statements(parsed.root_node))
+        raise UnclearCommand("it is not a valid shell command")
+    return tuple(_SyntaxWalker(command).statements(parsed.root_node))
 
 
 #: ``[[ … ]]`` evaluates both sides of a comparison of numbers, and the name of a variable.
 _ARITHMETIC_TESTS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
-_TELLING = frozenset({"PATH", "IFS", "ENV", "SHELL", "PAGER", "EDITOR", "VISUAL", "HOME"})
-_TELLING_PREFIXES = ("LD_", "GIT_", "BASH_", "DYLD_", "PYTHON", "NODE_")
+_RISKY_VARIABLES = frozenset({"PATH", "IFS", "ENV", "SHELL", "PAGER", "EDITOR", "VISUAL", "HOME"})
+_RISKY_VARIABLE_PREFIXES = ("LD_", "GIT_", "BASH_", "DYLD_", "PYTHON", "NODE_")
 
 
-class _Parsed:
-    """A command that was parsed: its text, which its nodes point into."""
+class _SyntaxWalker:
+    """Finds the simple commands in a syntax tree, whose nodes are offsets into ``text``."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def statements(self, node: Node, writes: tuple[Word, ...] = ()) -> Iterator[Simple]:
+    def statements(self, node: Node, writes: tuple[Word, ...] = ()) -> Iterator[SimpleCommand]:
         """Yield the simple commands below a node."""
         kind = node.type
         if node.is_missing:
-            raise Unclear("it is incomplete")
+            raise UnclearCommand("it is incomplete")
         self._refuse_arithmetic(node)
         if kind == "command":
             yield from self._command(node, writes)
@@ -142,40 +145,39 @@ class _Parsed:
             for child in node.named_children:
                 yield from self.statements(child, writes if kind in _GROUPS else ())
             if kind == "variable_assignment":
-                yield from self._assigned(node)
+                self._check_assignment(node)
         elif kind not in _LEAVES:
-            raise Unclear(f"it has a {kind.replace('_', ' ')}")
+            raise UnclearCommand(f"it has a {kind.replace('_', ' ')}")
 
     def _refuse_arithmetic(self, node: Node) -> None:
-        """Raise ``Unclear`` where a shell evaluates a string, and runs the ``$(…)`` in it."""
+        """Raise where a shell evaluates a string, and so runs a ``$(…)`` in it."""
         marks = {child.type for child in node.children}
         if node.type == "compound_statement" and "((" in marks:
-            raise Unclear("it has arithmetic")
+            raise UnclearCommand("it has arithmetic")
         if node.type == "expansion" and marks & {":", "@", "!"}:
-            raise Unclear("it has an expansion that evaluates a variable")
+            raise UnclearCommand("it has an expansion that evaluates a variable")
         tests = node.type in ("unary_expression", "binary_expression")
-        if tests and any(self._source(one) in _ARITHMETIC_TESTS for one in node.children):
-            raise Unclear("it has arithmetic in a test")
+        if tests and any(self._source(child) in _ARITHMETIC_TESTS for child in node.children):
+            raise UnclearCommand("it has arithmetic in a test")
 
-    def _assigned(self, node: Node) -> Iterator[Simple]:
-        """An assignment may change what later programs do: ``PATH=…``, ``LD_PRELOAD=…``."""
+    def _check_assignment(self, node: Node) -> None:
+        """Raise for an assignment that changes what programs do: ``PATH=…``, ``LD_PRELOAD=…``."""
         name = node.child_by_field_name("name")
         text = "" if name is None else self._source(name)
-        if text in _TELLING or text.startswith(_TELLING_PREFIXES):
-            raise Unclear(f"it sets {text}, which changes what programs do")
-        yield from ()
+        if text in _RISKY_VARIABLES or text.startswith(_RISKY_VARIABLE_PREFIXES):
+            raise UnclearCommand(f"it sets {text}, which changes what programs do")
 
-    def _pipeline(self, parts: Sequence[Node], writes: tuple[Word, ...]) -> Iterator[Simple]:
+    def _pipeline(self, parts: Sequence[Node], writes: tuple[Word, ...]) -> Iterator[SimpleCommand]:
         before = ""
         for index, part in enumerate(parts):
             last = index == len(parts) - 1
             found = list(self.statements(part, writes if last else ()))
             for simple in found:
                 yield simple._replace(piped_from=before or simple.piped_from)
-            names = {program(simple.words) for simple in found}
+            names = {program_name(simple.words) for simple in found}
             before = next((name for name in names if name in _NETWORK), before)
 
-    def _redirected(self, node: Node, writes: tuple[Word, ...]) -> Iterator[Simple]:
+    def _redirected(self, node: Node, writes: tuple[Word, ...]) -> Iterator[SimpleCommand]:
         files: list[Word] = list(writes)
         inner: list[Node] = []
         for child in node.named_children:
@@ -191,7 +193,7 @@ class _Parsed:
             else:
                 inner.insert(0, child)
         if not inner:
-            yield Simple((), tuple(files))
+            yield SimpleCommand((), tuple(files))
         for part in inner:
             yield from self.statements(part, tuple(files))
 
@@ -205,11 +207,11 @@ class _Parsed:
         if operator in (">&", "<&") and target is not None and target.type == "number":
             return []
         if operator not in (">", ">>", "&>", "&>>", ">|"):
-            raise Unclear(f"it redirects with {operator}")
+            raise UnclearCommand(f"it redirects with {operator}")
         value = None if target is None else self._value(target)
         return [] if value in ("/dev/null", "/dev/stdout", "/dev/stderr") else [value]
 
-    def _command(self, node: Node, writes: tuple[Word, ...]) -> Iterator[Simple]:
+    def _command(self, node: Node, writes: tuple[Word, ...]) -> Iterator[SimpleCommand]:
         words: list[Word] = []
         files = list(writes)
         for child in node.named_children:
@@ -227,7 +229,7 @@ class _Parsed:
             else:
                 words.append(self._value(child))
                 yield from self.statements(child)
-        yield Simple(tuple(words), tuple(files))
+        yield SimpleCommand(tuple(words), tuple(files))
 
     def _source(self, node: Node) -> str:
         return self._text[node.start_byte : node.end_byte]
@@ -254,24 +256,24 @@ class _Parsed:
 # -- what programs do
 
 
-def named(text: str) -> frozenset[str]:
-    """Return the names in a text."""
+def _names(text: str) -> frozenset[str]:
+    """Split a list of names."""
     return frozenset(text.split())
 
 
-def program(words: Sequence[Word]) -> str:
+def program_name(words: Sequence[Word]) -> str:
     """Return the name of the program without its folder; "" if it is not known."""
     first = words[0] if words else ""
     return "" if first is None or re.search(r"[*?\[{~]", first) else posixpath.basename(first)
 
 
-_READS = named(
+_READS = _names(
     "ls cat head tail wc pwd echo printf which type file stat du df tree whoami id uname uniq cut "
     "tr diff cmp md5sum sha1sum sha256sum basename dirname realpath readlink test true false [ "
     "grep egrep fgrep rg jq sort find sleep nl tac column comm seq date cd ps hostname"
 )
 #: Options that make a reading program write or run something.
-_NOT_READING = {
+_UNSAFE_READ_OPTIONS = {
     "sort": ("-o", "--output", "--compress-program"),
     "rg": ("--pre", "--hostname-bin"),
     "tree": ("-o",),
@@ -281,20 +283,20 @@ _NOT_READING = {
     "hostname": ("-F", "-b"),
     "uniq": (),
 }
-_WRITES = named("touch mkdir cp mv ln tee rmdir install patch")
-_NETWORK = named(
+_WRITES = _names("touch mkdir cp mv ln tee rmdir install patch")
+_NETWORK = _names(
     "curl wget ssh scp sftp rsync nc ncat netcat telnet ftp dig nslookup ping http https"
 )
-_PRIVILEGED = named(
+_PRIVILEGED = _names(
     "sudo su doas pkexec chown chroot mount umount systemctl service useradd usermod passwd visudo "
     "setcap crontab at launchctl iptables sysctl insmod modprobe"
 )
-_DELETES = named("shred dd mkfs truncate wipefs")
-_PUBLISHES = named(
+_DELETES = _names("shred dd mkfs truncate wipefs")
+_PUBLISHES = _names(
     "terraform tofu kubectl helm aws gcloud az gh glab docker podman ansible-playbook pulumi "
     "serverless vercel netlify flyctl heroku twine"
 )
-_INTERPRETERS = named(
+_INTERPRETERS = _names(
     "sh bash zsh dash ksh fish python python3 node deno bun ruby perl php eval source ."
 )
 #: Programs that install packages, and the words that make them do so.
@@ -309,14 +311,21 @@ _INSTALLERS = {
     "cargo": ("install", "add"),
     "go": ("get", "install"),
 }
-_PUBLISHERS = named("npm pnpm yarn cargo poetry uv")
-_GIT_READS = named(
+_PUBLISHERS = _names("npm pnpm yarn cargo poetry uv")
+_GIT_READS = _names(
     "status diff log show rev-parse ls-files ls-tree blame describe shortlog grep cat-file "
     "merge-base reflog name-rev whatchanged"
 )
-_GIT_WRITES = named("add commit mv init stash tag branch switch checkout merge rebase reset")
-_GIT_NETWORK = named("fetch pull clone ls-remote submodule remote")
-_NOT_IN_GIT = ("--output", "-O", "--open-files-in-pager", "--ext-diff", "--textconv", "--exec")
+_GIT_WRITES = _names("add commit mv init stash tag branch switch checkout merge rebase reset")
+_GIT_NETWORK = _names("fetch pull clone ls-remote submodule remote")
+_UNSAFE_GIT_OPTIONS = (
+    "--output",
+    "-O",
+    "--open-files-in-pager",
+    "--ext-diff",
+    "--textconv",
+    "--exec",
+)
 
 #: Programs that run the rest of their words as a command, with the options that take a value.
 _WRAPPERS = {
@@ -343,7 +352,7 @@ _SETTINGS = re.compile(
     r"(?:^|/)\.github/(?:hooks|workflows)(?:/|$)|(?:^|/)\.git/(?:hooks|config)|(?:^|/)\.mcp\.json$|"
     r"(?:^|/)\.(?:bashrc|bash_profile|zshrc|profile|zprofile|gitconfig)$|(?:^|/)\.config/sayso/"
 )
-#: Folders that are no project, even if an agent works in one of them.
+#: Folders that do not count as a project, even if an agent works in one of them.
 _NO_PROJECT = re.compile(
     r"^/?$|^/(?:etc|usr|bin|sbin|lib|boot|dev|proc|sys|root|var|opt)(?:/|$)|"
     r"^/(?:home|Users)/[^/]+/?$|^/[^/]+/?$"
@@ -354,9 +363,9 @@ def path_kinds(path: Word, cwd: str, *, writing: bool) -> set[str]:
     """Return the kinds of reading or writing a path."""
     if path is None:
         return {"unclear"} if writing else {"read"}
-    whole = posixpath.normpath(posixpath.join(cwd or "/", path))
+    absolute = posixpath.normpath(posixpath.join(cwd or "/", path))
     kinds: set[str] = set()
-    for text in (path, whole):
+    for text in (path, absolute):
         if _SECRETS.search(text):
             kinds.add("secret")
         if writing and _SETTINGS.search(text):
@@ -365,7 +374,7 @@ def path_kinds(path: Word, cwd: str, *, writing: bool) -> set[str]:
         return kinds | {"read"}
     root = posixpath.normpath(cwd) if cwd else "/"
     inside = not path.startswith("~") and not _NO_PROJECT.match(root)
-    inside = inside and (whole == root or whole.startswith(f"{root}/"))
+    inside = inside and (absolute == root or absolute.startswith(f"{root}/"))
     return kinds | {"write" if inside else "outside"}
 
 
@@ -376,13 +385,11 @@ def command_kinds(command: str, cwd: str) -> set[str]:
         for simple in parse(command):
             kinds |= simple_kinds(simple, cwd)
         return kinds or {"unclear"}
-    except Unclear:
-        return {"unclear"}
-    except RecursionError:
+    except (UnclearCommand, RecursionError):
         return {"unclear"}
 
 
-def simple_kinds(simple: Simple, cwd: str) -> set[str]:
+def simple_kinds(simple: SimpleCommand, cwd: str) -> set[str]:
     """Return the kinds of one simple command."""
     kinds = set[str]()
     for path in simple.writes:
@@ -390,8 +397,8 @@ def simple_kinds(simple: Simple, cwd: str) -> set[str]:
         kinds |= path_kinds(path[1:] if reads and path else path, cwd, writing=not reads)
     if not simple.words:
         return kinds
-    words = _unwrapped(simple.words)
-    name = program(words)
+    words = _without_wrappers(simple.words)
+    name = program_name(words)
     if not name:
         return kinds | {"unclear"}
     if simple.piped_from and name in _INTERPRETERS:
@@ -399,10 +406,10 @@ def simple_kinds(simple: Simple, cwd: str) -> set[str]:
     return kinds | _program_kinds(name, words[1:], cwd)
 
 
-def _unwrapped(words: Sequence[Word]) -> Sequence[Word]:
+def _without_wrappers(words: Sequence[Word]) -> Sequence[Word]:
     """Return the command that wrappers such as ``env`` and ``timeout`` run."""
     for _ in range(10):
-        name = program(words)
+        name = program_name(words)
         if name not in _WRAPPERS:
             return words
         rest = _after_options(name, list(words[1:]))
@@ -415,11 +422,11 @@ def _unwrapped(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _after_options(name: str, rest: list[Word]) -> list[Word]:
-    """Return the words after a wrapper's own options; [None] if one of them is not clear."""
+    """Return the words after a wrapper's own options; [None] if one of them is not known."""
     while rest and rest[0] is not None:
         first = rest[0]
         if name == "env" and "=" in first and not first.startswith("-"):
-            if first.partition("=")[0] in _TELLING or first.startswith(("LD_", "GIT_")):
+            if first.partition("=")[0] in _RISKY_VARIABLES or first.startswith(("LD_", "GIT_")):
                 return [None]
             rest.pop(0)
         elif not first.startswith("-"):
@@ -433,13 +440,15 @@ def _after_options(name: str, rest: list[Word]) -> list[Word]:
 
 def _program_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
     known = [arg for arg in args if arg is not None]
-    if name in _SPECIAL:
-        return _SPECIAL[name](args, cwd)
+    if name in _ARGUMENT_CHECKS:
+        return _ARGUMENT_CHECKS[name](args, cwd)
     if name in _INTERPRETERS:
-        return _interpreted(name, args, cwd)
-    if name in _INSTALLERS and any(_first(known) == word or not word for word in _INSTALLERS[name]):
+        return _interpreter_kinds(name, args, cwd)
+    if name in _INSTALLERS and any(
+        _first_word(known) == word or not word for word in _INSTALLERS[name]
+    ):
         return {"install", "network"}
-    if name in _PUBLISHERS and _first(known) == "publish":
+    if name in _PUBLISHERS and _first_word(known) == "publish":
         return {"publish", "network"}
     if name in _DELETES:
         return {"delete"} | _written_paths(args, cwd)
@@ -447,12 +456,15 @@ def _program_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
         return _written_paths(args, cwd)
     if name in _READS:
         return _read_kinds(name, args, cwd)
-    plain = next((kinds for names, kinds in _PLAIN if name in names), {"other"})
+    plain = next((kinds for names, kinds in _FIXED_KINDS if name in names), {"other"})
     return plain | _secret_args(known, cwd)
 
 
 def _variable_kinds(args: Sequence[Word], cwd: str) -> set[str]:
-    """With ``-v``, these evaluate the name of a variable (see ``_refuse_arithmetic``)."""
+    """Classify ``printf`` and ``test``. With ``-v`` they evaluate a variable's name.
+
+    See ``_refuse_arithmetic``.
+    """
     if args and (args[0] is None or args[0].startswith("-v") or args[0] == "-R"):
         return {"unclear"}
     return _read_kinds("printf", args, cwd)
@@ -464,7 +476,7 @@ def _chmod_kinds(args: Sequence[Word], cwd: str) -> set[str]:
     return {"privileged"} if special else _written_paths(args[1:], cwd)
 
 
-def _first(words: Sequence[str]) -> str:
+def _first_word(words: Sequence[str]) -> str:
     return next((word for word in words if not word.startswith("-")), "")
 
 
@@ -485,7 +497,7 @@ def _secret_args(args: Iterable[str], cwd: str) -> set[str]:
 
 def _read_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
     known = [arg for arg in args if arg is not None]
-    options = _NOT_READING.get(name, ())
+    options = _UNSAFE_READ_OPTIONS.get(name, ())
     if any(arg.startswith(option) for arg in known for option in options):
         if name == "find" and "-delete" in known:
             return {"delete"}
@@ -500,13 +512,13 @@ def _read_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
 
 
 def _cd_kinds(args: Sequence[Word], cwd: str) -> set[str]:
-    """Outside of the project, later paths mean something else, so it is not clear what happens."""
+    """Classify ``cd``. Outside of the project, later relative paths are no longer clear."""
     target = args[0] if args else "~"
     return {"read"} if path_kinds(target, cwd, writing=True) == {"write"} else {"unclear"}
 
 
-def _interpreted(name: str, args: Sequence[Word], cwd: str) -> set[str]:
-    """Return the kinds of code: of a shell with ``-c`` and a text, or unknown."""
+def _interpreter_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
+    """Return the kinds of the code that an interpreter runs, if it is a shell's ``-c`` text."""
     if name in ("sh", "bash", "zsh", "dash") and len(args) >= 2 and args[0] in ("-c", "-lc"):
         return {"unclear"} if args[1] is None else command_kinds(args[1], cwd)
     if name == "eval" and None not in args:
@@ -545,13 +557,13 @@ def _git_kinds(args: Sequence[Word], cwd: str) -> set[str]:
     if not rest or rest[0] is None or rest[0].startswith("-"):
         return {"read"} if rest in (["--version"], []) else {"unclear"}  # -c can name a program
     sub, options = rest[0], [arg for arg in rest[1:] if arg is not None]
-    if any(option.startswith(_NOT_IN_GIT) for option in options):
+    if any(option.startswith(_UNSAFE_GIT_OPTIONS) for option in options):
         return {"other"}
     if sub in _GIT_READS or (sub == "remote" and options in ([], ["-v"])):
         return {"read"} | _secret_args(options, cwd)
     if _git_deletes(sub, options):
         return {"write", "delete"}
-    return _GIT.get(sub, {"other"})
+    return _GIT_KINDS.get(sub, {"other"})
 
 
 def _git_deletes(sub: str, options: Sequence[str]) -> bool:
@@ -563,18 +575,18 @@ def _git_deletes(sub: str, options: Sequence[str]) -> bool:
     if sub == "checkout":
         return "--" in options or "." in options or "-f" in options
     if sub == "stash":
-        return _first(options) in ("drop", "clear")
+        return _first_word(options) in ("drop", "clear")
     return sub in ("clean", "filter-branch", "gc", "restore")
 
 
-_GIT: dict[str, set[str]] = {
+_GIT_KINDS: dict[str, set[str]] = {
     **{name: {"write"} for name in _GIT_WRITES},
     **{name: {"network"} for name in _GIT_NETWORK},
     "push": {"publish", "network"},
 }
 
-#: Programs whose arguments decide.
-_SPECIAL: dict[str, Callable[[Sequence[Word], str], set[str]]] = {
+#: Programs whose kinds depend on their arguments.
+_ARGUMENT_CHECKS: dict[str, Callable[[Sequence[Word], str], set[str]]] = {
     "git": _git_kinds,
     "rm": _rm_kinds,
     "sed": _sed_kinds,
@@ -582,7 +594,7 @@ _SPECIAL: dict[str, Callable[[Sequence[Word], str], set[str]]] = {
     "printf": _variable_kinds,
     "test": _variable_kinds,
 }
-_PLAIN: tuple[tuple[frozenset[str], set[str]], ...] = (
+_FIXED_KINDS: tuple[tuple[frozenset[str], set[str]], ...] = (
     (_PRIVILEGED, {"privileged"}),
     (_PUBLISHES, {"publish", "network"}),
     (_NETWORK, {"network"}),

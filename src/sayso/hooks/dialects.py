@@ -1,8 +1,8 @@
 """What coding agents send to a hook, and what they expect from it.
 
 Each agent starts the hook with one JSON object on its standard input, and reads one from its
-standard output. ``read`` recognizes the agent by the shape of the object. Whatever it does not
-recognize is an error, and the hook denies on errors.
+standard output. ``parse_payload`` recognizes the agent by the shape of the object. Anything else
+is an error, and the hook denies on errors.
 
 Payloads were recorded with Claude Code 2.1.197, Codex 0.166.0 and Copilot CLI 1.0.102
 (``tests/hooks/payloads``); Claude Code 2.1.325 was tried as well. Those of the Gemini CLI follow
@@ -51,24 +51,24 @@ class ToolUse(NamedTuple):
 
     @property
     def caller(self) -> str:
-        """How Sayso knows this tool use: by its id, or by what is called."""
+        """How Sayso identifies this tool use: by its id, or by its tool and arguments."""
         return self.caller_of(self.shown_args)
 
     def caller_of(self, shown: Mapping[str, Any]) -> str:
-        """Return how Sayso knows this tool use once it has these arguments."""
+        """Return ``caller`` for these arguments."""
         if self.id:
             return f"use:{self.id}"
-        said = json.dumps([self.tool, shown, self.cwd], sort_keys=True)
-        return f"args:{hashlib.sha256(said.encode()).hexdigest()}"
+        called = json.dumps([self.tool, shown, self.cwd], sort_keys=True)
+        return f"args:{hashlib.sha256(called.encode()).hexdigest()}"
 
     @property
     def note(self) -> str:
-        """What the model says about a shell command.
+        """The model's description of a shell command.
 
-        It is no argument: a model that makes the same call again words it differently.
+        It is not an argument: a model that makes the same call again words it differently.
         """
-        said = self.args.get("description") if self.tool.lower() in _SHELLS else None
-        return said if isinstance(said, str) else ""
+        note = self.args.get("description") if self.tool.lower() in _SHELLS else None
+        return note if isinstance(note, str) else ""
 
     @property
     def run(self) -> str:
@@ -105,31 +105,31 @@ class ToolUse(NamedTuple):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What an edit must keep: the hook can change arguments, but not the directory.
+        """The schema that an edit must match: a hook cannot change the directory.
 
-        It makes the directory a part of the tool, so that a grant holds in one directory only.
+        The directory becomes part of the tool, so that a grant holds in one directory only.
         """
         if not self.adds_cwd:
             return {"type": "object"}
-        where = {"cwd": {"const": self.cwd}}
-        return {"type": "object", "properties": where, "required": ["cwd"]}
+        properties = {"cwd": {"const": self.cwd}}
+        return {"type": "object", "properties": properties, "required": ["cwd"]}
 
     @property
     def title(self) -> str:
-        """What people read first."""
-        for name, words in _TITLES:
+        """The request's title."""
+        for name, verb in _TITLES:
             value = self.args.get(name)
             if isinstance(value, str) and value.strip():
                 first, *more = value.strip().splitlines()
-                said = f"{words}{first}{' …' if more else ''}"
-                return said if len(said) <= _MAX_TITLE else f"{said[: _MAX_TITLE - 2]} …"
+                title = f"{verb}{first}{' …' if more else ''}"
+                return title if len(title) <= _MAX_TITLE else f"{title[: _MAX_TITLE - 2]} …"
         return f"Use {self.tool}"
 
 
 #: The tools that run a shell command.
 _SHELLS = ("bash", "shell", "powershell", "run_shell_command")
 
-#: The first of these arguments that a call has makes its title.
+#: The title is made from the first of these arguments that a call has.
 _TITLES = (
     ("command", "Run: "),
     ("file_path", "Change file "),
@@ -143,15 +143,15 @@ _TITLES = (
 
 
 class Answer(NamedTuple):
-    """What the hook tells the agent."""
+    """The hook's answer to the agent."""
 
-    #: "allow"; "deny"; "defer" (Claude Code ends and asks again when it is resumed); or "pass": no
-    #: opinion, the agent's own rules decide.
+    #: "allow"; "deny"; "defer" (Claude Code ends and asks again when it is resumed); or "pass": the
+    #: agent's own rules decide.
     verdict: str
     reason: str = ""
     #: The tool's own arguments, if a person changed them.
     args: dict[str, Any] | None = None
-    #: What the model should know besides.
+    #: Text for the model, besides the reason.
     notice: str = ""
 
 
@@ -165,11 +165,11 @@ class Dialect(NamedTuple):
     write: Callable[[ToolUse, Answer], dict[str, Any]]
     #: Whether ``defer`` ends the agent until it is resumed.
     defers: bool = False
-    #: Whether the agent runs its hooks at once, and takes the arguments of the one that ends last.
+    #: Whether the agent runs its hooks in parallel, and takes the arguments of the last to finish.
     last_wins: bool = False
 
 
-def read(payload: object) -> ToolUse:
+def parse_payload(payload: object) -> ToolUse:
     """Return the tool use in a payload. Raise ``UnknownPayload`` if no agent would send it."""
     if not isinstance(payload, Mapping):
         raise UnknownPayload("the input is not a JSON object")
@@ -181,8 +181,8 @@ def read(payload: object) -> ToolUse:
     raise UnknownPayload(f"no known agent sends this (it has {known or 'no keys'})")
 
 
-def write(use: ToolUse, answer: Answer) -> dict[str, Any]:
-    """Return what the agent of this tool use reads as this answer."""
+def format_answer(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    """Return an answer in the format of the agent."""
     return DIALECTS[use.dialect].write(use, answer)
 
 
@@ -193,7 +193,7 @@ def _event(payload: Payload) -> str:
 def _text(payload: Payload, name: str, *, required: bool = True) -> str:
     value = payload.get(name, "")
     if not isinstance(value, str) or (required and not value.strip()):
-        raise UnknownPayload(f"{name} is missing, or not a text")
+        raise UnknownPayload(f"{name} is missing, or not text")
     return value
 
 
@@ -220,21 +220,18 @@ _MOMENTS = {
 
 
 def _read_claude(payload: Payload) -> ToolUse | None:
-    event = _event(payload)
-    if event not in _MOMENTS or "turn_id" in payload:
-        return None
-    return _claude_use("claude", payload, event)
+    return None if "turn_id" in payload else _read_claude_or_codex("claude", payload)
 
 
 def _read_codex(payload: Payload) -> ToolUse | None:
     """Read a payload of Codex: like those of Claude Code, but with the id of the turn."""
+    return _read_claude_or_codex("codex", payload) if "turn_id" in payload else None
+
+
+def _read_claude_or_codex(dialect: str, payload: Payload) -> ToolUse | None:
     event = _event(payload)
-    if event not in _MOMENTS or "turn_id" not in payload:
+    if event not in _MOMENTS:
         return None
-    return _claude_use("codex", payload, event)
-
-
-def _claude_use(dialect: str, payload: Payload, event: str) -> ToolUse:
     failed = event == "PostToolUseFailure"
     return ToolUse(
         dialect=dialect,
@@ -263,14 +260,14 @@ def _write_claude(use: ToolUse, answer: Answer) -> dict[str, Any]:
         elif answer.args is not None:
             decision["updatedInput"] = answer.args
         return _specific(use, {"decision": decision})
-    said = {"permissionDecision": answer.verdict, "permissionDecisionReason": answer.reason}
+    output = {"permissionDecision": answer.verdict, "permissionDecisionReason": answer.reason}
     if answer.args is not None:
         more["updatedInput"] = answer.args
-    return _specific(use, said | more)
+    return _specific(use, output | more)
 
 
-def _specific(use: ToolUse, said: dict[str, Any]) -> dict[str, Any]:
-    return {"hookSpecificOutput": {"hookEventName": use.event, **said}}
+def _specific(use: ToolUse, output: dict[str, Any]) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": use.event, **output}}
 
 
 # -- Copilot: flat answers, no event name and no ids
@@ -298,11 +295,11 @@ def _read_copilot(payload: Payload) -> ToolUse | None:
 def _write_copilot(use: ToolUse, answer: Answer) -> dict[str, Any]:
     if use.moment == "ran" or answer.verdict == "pass":
         return {}
-    said = {
+    output = {
         "permissionDecision": answer.verdict,
         "permissionDecisionReason": answer.reason or answer.notice,
     }
-    return said if answer.args is None else {**said, "modifiedArgs": answer.args}
+    return output if answer.args is None else {**output, "modifiedArgs": answer.args}
 
 
 # -- Gemini CLI, from its documentation
@@ -331,17 +328,17 @@ def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
     if answer.verdict == "pass":
         return {}
     if answer.args is not None:
-        # It merges the arguments over its own, so one that a person removed would still be there.
+        # Gemini merges these over its own arguments, so one that an edit removed would still apply.
         removed = sorted(use.args.keys() - answer.args.keys())
         if removed:
             why = f"An edit removed {', '.join(removed)}, which this agent cannot do: not run."
             return {"decision": "deny", "reason": why}
         more["tool_input"] = answer.args
-    said = {"decision": answer.verdict, "reason": answer.reason}
-    return {**said, **(_specific(use, more) if more else {})}
+    output = {"decision": answer.verdict, "reason": answer.reason}
+    return {**output, **(_specific(use, more) if more else {})}
 
 
-#: Every agent, in the order in which a payload is tried.
+#: Every agent, in the order in which ``parse_payload`` tries them.
 DIALECTS: dict[str, Dialect] = {
     "claude": Dialect(
         name="claude", read=_read_claude, write=_write_claude, defers=True, last_wins=True

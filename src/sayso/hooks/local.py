@@ -1,4 +1,4 @@
-"""Ask a store on this machine, without a server.
+"""Ask a store on this machine instead of a server.
 
 The hook opens the store's file as any other process does, so it imports more and starts slower than
 with a server. Anyone who can run the agent can then write the store: see SECURITY.md.
@@ -26,7 +26,7 @@ from sayso.views import request_json
 
 
 def ask_store(store: str, policy: str, use: ToolUse, wait: float) -> dict[str, Any]:
-    """Ask about a tool use, wait, and take the answer. Return the request as JSON."""
+    """Ask about a tool use, wait, and release the call. Return the request as JSON."""
 
     async def ask(gate: Gate) -> Call:
         entry = RunScope(gate.driver, _run(use), "")
@@ -65,7 +65,7 @@ def _run(use: ToolUse) -> str:
 
 
 def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
-    """Return how to ask about a tool use."""
+    """Return the plan for a tool use."""
 
     async def terms(args: dict[str, Any]) -> Terms:
         return await policy_terms(gate, ToolCall(use.tool, args), Terms(), True)

@@ -1,8 +1,8 @@
 """Policies for coding agents: ``watch``, ``balanced`` and ``strict``.
 
-Each call is put into kinds (``sayso.hooks.commands``): a shell command by its programs and options,
-a file tool by its path, a fetch as network. A preset is an ordinary ``Policy``, whose rules go from
-the most serious kind to the least; the first that matches decides.
+Each call is classified into kinds (``sayso.hooks.commands``): a shell command by its programs and
+options, a file tool by its path, a fetch as network. A preset is an ordinary ``Policy``, whose
+rules go from the most serious kind to the least; the first that matches decides.
 
 * ``watch`` records everything and asks about nothing.
 * ``balanced`` allows reading, and changing files of the project; it asks about everything else.
@@ -21,7 +21,7 @@ from typing import Any
 from sayso.errors import InvalidPolicy
 from sayso.hooks.commands import (
     KINDS,
-    Unclear,
+    UnclearCommand,
     command_kinds,
     load_parser,
     parse,
@@ -96,7 +96,7 @@ def explain_call(tool: str, args: Mapping[str, Any]) -> list[tuple[str, list[str
         return [(tool, _in_words(call_kinds(tool, args)))]
     try:
         simples = parse(command)
-    except Unclear as error:
+    except UnclearCommand as error:
         return [(command, [f"{KINDS['unclear']}: {error}"])]
     return [
         (" ".join("…" if word is None else word for word in simple.words), _in_words(kinds))
@@ -109,8 +109,8 @@ def _in_words(kinds: set[str]) -> list[str]:
     return [words for kind, words in KINDS.items() if kind in kinds]
 
 
-#: The tools of one sort, and the kinds that their calls may be of.
-_SORTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+#: Groups of tools: the name of a group, its tools, and the kinds that their calls can have.
+_TOOL_GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("command", SHELLS, tuple(KINDS)),
     ("edit", EDITORS, ("write", "outside", "secret", "settings", "unclear")),
     ("read", READERS, ("read", "secret", "unclear")),
@@ -118,13 +118,13 @@ _SORTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 
 
-def _is_of(kind: str, tool: str, args: Any) -> bool:
+def _has_kind(kind: str, tool: str, args: Any) -> bool:
     return kind in call_kinds(tool, args)
 
 
-def _is_free(free: frozenset[str], tool: str, args: Any) -> bool:
+def _has_only(allowed: frozenset[str], tool: str, args: Any) -> bool:
     kinds = call_kinds(tool, args)
-    return bool(kinds) and kinds <= free
+    return bool(kinds) and kinds <= allowed
 
 
 def rules(preset: str) -> list[Rule]:
@@ -142,34 +142,34 @@ def rules(preset: str) -> list[Rule]:
     raise InvalidPolicy(f"preset = {preset!r}: write watch, balanced or strict")
 
 
-def _preset(name: str, free: frozenset[str], verdicts: Mapping[str, VerdictName]) -> list[Rule]:
-    made: list[Rule] = []
+def _preset(name: str, allowed: frozenset[str], verdicts: Mapping[str, VerdictName]) -> list[Rule]:
+    rules: list[Rule] = []
     for kind in reversed(KINDS):
         verdict = verdicts.get(kind, "ask")
-        for sort, tools, kinds in _SORTS:
-            if kind in free or kind not in kinds:
+        for group, tools, kinds in _TOOL_GROUPS:
+            if kind in allowed or kind not in kinds:
                 continue
-            made.append(
+            rules.append(
                 Rule(
                     tools,
-                    when=_named(f"{sort} {kind}", partial(_is_of, kind, tools[0])),
+                    when=_named(f"{group} {kind}", partial(_has_kind, kind, tools[0])),
                     verdict=verdict,
-                    name=f"{name}: {sort} {kind}",
+                    name=f"{name}: {group} {kind}",
                     description=f"It {KINDS[kind]}.",
                     risk=Risk(_RISKS[kind], (KINDS[kind],)) if verdict == "ask" else None,
                 )
             )
-    for sort, tools, _ in _SORTS:
-        allowed = _named(f"{sort} of {sorted(free)}", partial(_is_free, free, tools[0]))
-        made.append(Rule(tools, when=allowed, verdict="allow", name=f"{name}: {sort} allowed"))
-    made.append(Rule(HARMLESS, verdict="allow", name=f"{name}: conversation"))
+    for group, tools, _ in _TOOL_GROUPS:
+        when = _named(f"{group} of {sorted(allowed)}", partial(_has_only, allowed, tools[0]))
+        rules.append(Rule(tools, when=when, verdict="allow", name=f"{name}: {group} allowed"))
+    rules.append(Rule(HARMLESS, verdict="allow", name=f"{name}: conversation"))
     other = Risk("medium", (KINDS["other"],))
-    made.append(Rule("*", name=f"{name}: everything else", risk=other))
-    return made
+    rules.append(Rule("*", name=f"{name}: everything else", risk=other))
+    return rules
 
 
 def _named(name: str, predicate: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a predicate under a name, by which the policy's digest knows it."""
+    """Give a predicate a name. The policy's digest identifies a predicate by its name."""
 
     def named(args: Any) -> bool:
         return predicate(args)

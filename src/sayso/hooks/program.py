@@ -30,29 +30,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote, urlsplit
 
-from sayso.hooks.dialects import DIALECTS, MAX_RESULT, Answer, ToolUse, read, write
+from sayso.hooks.dialects import DIALECTS, MAX_RESULT, Answer, ToolUse, format_answer, parse_payload
 
 #: The exit code that denies, in every agent.
 DENY = 2
 #: How long the hook may take, in seconds. The installer gives the agent ``GRACE`` seconds more.
 LIMIT = 570.0
 GRACE = 30.0
-#: How long before the limit the hook stops waiting, so that there is time to say so.
-_LAST_WORDS = 3.0
+#: How long before the limit the hook stops waiting, so that there is time to reply.
+_REPLY_MARGIN = 3.0
 #: The longest wait of one poll. Proxies cut connections after about a minute.
 _POLL = 25.0
 #: How long to retry while the server does not answer; it may be restarting.
-_PATIENCE = 5.0
-_PAUSE = 0.3
+_RETRY_SECONDS = 5.0
+_RETRY_PAUSE = 0.3
 #: How long the report of a result may take: the tool has run, and the agent waits.
 _REPORT_SECONDS = 10.0
 _MAX_INPUT = 32 * 1024 * 1024
 
 ENVIRONMENT = "SAYSO_HOOK_"
-#: Tools with which Claude Code asks its user. Arguments from a hook would be the user's answer.
-_ASKS_USER = ("AskUserQuestion", "ExitPlanMode")
+#: Tools with which Claude Code asks its user. It takes arguments from a hook as the user's answer.
+_USER_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 #: The rule of the policy that only records: an agent's own prompts stay as they are.
-WATCH = "watch"
+WATCH_RULE = "watch"
 
 
 class HookError(Exception):
@@ -60,7 +60,7 @@ class HookError(Exception):
 
 
 class Config(NamedTuple):
-    """Whom the hook asks: a server with an agent's token, or a store on this machine."""
+    """Where the hook asks: a server with an agent's token, or a store on this machine."""
 
     server: str = ""
     token: str = ""
@@ -69,8 +69,8 @@ class Config(NamedTuple):
     policy: str = ""
 
     @property
-    def asks(self) -> str:
-        """The address of whom it asks."""
+    def address(self) -> str:
+        """The address of the server or the store."""
         return self.server or self.store
 
 
@@ -100,12 +100,12 @@ def load_config(path: str = "") -> Config:
         raise HookError(f"{path}: unknown {', '.join(sorted(unknown))}")
     values = {name: os.environ.get(f"{ENVIRONMENT}{name.upper()}") for name in names}
     if values["server"] or values["store"]:
-        found = {}  # another place needs another token
+        found = {}  # the file's token belongs to the file's server
     config = Config(**{name: str(values[name] or found.get(name, "")) for name in names})
     if bool(config.server) == bool(config.store):
         raise HookError(
-            f"it is not set up: run `sayso hook install`, or set {ENVIRONMENT}SERVER to a server "
-            f"or {ENVIRONMENT}STORE to a store"
+            f"the hook is not configured: run `sayso hook install`, or set {ENVIRONMENT}SERVER to "
+            f"a server or {ENVIRONMENT}STORE to a store"
         )
     return config
 
@@ -135,13 +135,13 @@ def parse_options(arguments: Sequence[str]) -> Options:
             if name == "--config":
                 options = options._replace(config=value)
             else:
-                options = options._replace(limit=_seconds(value))
+                options = options._replace(limit=_parse_limit(value))
         else:
             raise HookError(f"unknown option {name}")
     return options
 
 
-def _seconds(text: str) -> float:
+def _parse_limit(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -165,25 +165,19 @@ class Server:
         self._token = token
         self._connection: http.client.HTTPConnection | None = None
 
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port)
-        return http.client.HTTPConnection(host, port)
-
     def call(
         self,
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        until: float,
-        more: float = 0.0,
+        deadline: float,
+        extra_seconds: float = 0.0,
     ) -> dict[str, Any]:
         """Send a request and return the reply's JSON. Retry for a moment if there is no reply.
 
-        Each request may be sent twice: keys and states make the second one an echo. ``more`` is how
-        many seconds longer than usual the server may take.
+        Sending a request again is safe: idempotency keys and states make the second one a no-op.
+        ``extra_seconds`` is how much longer than usual the server may take.
         """
         headers = {"accept": "application/json"}
         if self._token:
@@ -194,43 +188,46 @@ class Server:
         data = None if body is None else json.dumps(body).encode()
         failed_at = 0.0
         while True:
-            left = until - time.monotonic()
+            left = deadline - time.monotonic()
             if left <= 0:
-                raise HookError("its time is over")
+                raise HookError("timed out")
             try:
-                status, said = self._send(
-                    method, path, data, headers, min(left, _PATIENCE * 2 + more)
+                status, reply = self._send(
+                    method, path, data, headers, min(left, _RETRY_SECONDS * 2 + extra_seconds)
                 )
             except (OSError, http.client.HTTPException) as error:
-                status, said = 0, {"message": f"{type(error).__name__}: {error}"}
+                status, reply = 0, {"message": f"{type(error).__name__}: {error}"}
                 self.close()
             if 200 <= status < 300:
-                return said
+                return reply
             failed_at = failed_at or time.monotonic()
             waited = time.monotonic() - failed_at
-            if status in (0, 429, 502, 503, 504) and waited < _PATIENCE:
-                time.sleep(_PAUSE)
+            if status in (0, 429, 502, 503, 504) and waited < _RETRY_SECONDS:
+                time.sleep(_RETRY_PAUSE)
                 continue
-            raise HookError(_refusal(self._parts.geturl(), status, said))
+            raise HookError(_failure_message(self._parts.geturl(), status, reply))
 
     def _send(
         self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout: float
     ) -> tuple[int, dict[str, Any]]:
         if self._connection is None:
-            self._connection = self._connect()
+            https = self._parts.scheme == "https"
+            connect = http.client.HTTPSConnection if https else http.client.HTTPConnection
+            self._connection = connect(self._parts.hostname or "", self._parts.port)
         self._connection.timeout = timeout
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)
         target = self._parts.path.rstrip("/") + path
         self._connection.request(method, target, body=data, headers=headers)
-        reply = self._connection.getresponse()
+        response = self._connection.getresponse()
         try:
-            said = json.loads(reply.read())
+            reply = json.loads(response.read())
         except ValueError:
-            said = None
-        if not isinstance(said, dict):  # a proxy, or another program on this port
-            return (reply.status if reply.status >= 300 else 0), {"message": "not from Sayso"}
-        return reply.status, said
+            reply = None
+        if not isinstance(reply, dict):  # a proxy, or another program on this port
+            status = response.status if response.status >= 300 else 0
+            return status, {"message": "the reply is not from Sayso"}
+        return response.status, reply
 
     def close(self) -> None:
         """Close the connection."""
@@ -240,10 +237,11 @@ class Server:
 
     # -- the steps
 
-    def ask(self, use: ToolUse, until: float) -> dict[str, Any]:
-        """Ask about a tool use, wait, and take the answer. Return the request as JSON.
+    def ask(self, use: ToolUse, deadline: float) -> dict[str, Any]:
+        """Ask about a tool use, wait for the decision, and release the call.
 
-        If its status is still pending, the server knows that the agent will ask again.
+        Return the request as JSON. If it is still pending, the server has recorded that the agent
+        will ask again.
         """
         body: dict[str, Any] = {
             "tool": use.tool,
@@ -256,28 +254,28 @@ class Server:
         }
         if not self._token:
             body["agent"] = use.dialect
-        ends = until - _LAST_WORDS
-        request = self.call("POST", "/api/requests", body, until=until)
+        wait_until = deadline - _REPLY_MARGIN
+        request = self.call("POST", "/api/requests", body, deadline=deadline)
         path = f"/api/requests/{quote(str(request['id']), safe='')}"
-        mine = {"caller": use.caller}
+        caller = {"caller": use.caller}
         while True:
             if request["execution"]["status"] == "ready":
                 released = {"caller": use.caller_of(request["args"])}
-                request = self.call("POST", f"{path}/release", released, until=until)
+                request = self.call("POST", f"{path}/release", released, deadline=deadline)
                 if request["execution"]["status"] == "ready":
-                    time.sleep(_PAUSE)  # something else changed it a moment ago
+                    time.sleep(_RETRY_PAUSE)  # it changed at the same moment
             elif request["status"] != "pending":
                 return request
-            elif (left := ends - time.monotonic()) <= 0:
-                request = self.call("POST", f"{path}/defer", mine, until=until)
+            elif (left := wait_until - time.monotonic()) <= 0:
+                request = self.call("POST", f"{path}/defer", caller, deadline=deadline)
                 if request["status"] == "pending":
                     return request
             else:
                 wait = min(left, _POLL)
                 query = f"{path}/wait?timeout={wait:.3f}"
-                request = self.call("GET", query, until=until, more=wait)
+                request = self.call("GET", query, deadline=deadline, extra_seconds=wait)
 
-    def report(self, use: ToolUse, until: float) -> dict[str, Any]:
+    def report(self, use: ToolUse, deadline: float) -> dict[str, Any]:
         """Report what a tool use did. Return the request as JSON."""
         body = {
             "run": use.run,
@@ -288,12 +286,12 @@ class Server:
         }
         if not self._token:
             body["agent"] = use.dialect
-        return self.call("POST", "/api/requests/released/result", body, until=until)
+        return self.call("POST", "/api/requests/released/result", body, deadline=deadline)
 
 
-def _refusal(url: str, status: int, said: Mapping[str, Any]) -> str:
-    """Say why there is no answer, and what to do."""
-    message = str(said.get("message", ""))[:500]
+def _failure_message(url: str, status: int, reply: Mapping[str, Any]) -> str:
+    """Explain why there is no answer, and what to do."""
+    message = str(reply.get("message", ""))[:500]
     if status == 0:
         return f"the server at {url} cannot be reached ({message}): start it with `sayso serve`"
     if status in (401, 403):
@@ -307,37 +305,38 @@ def _refusal(url: str, status: int, said: Mapping[str, Any]) -> str:
 def answer_to(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answer:
     """Return the answer for an agent, from a request that was asked, waited for and released."""
     if request["execution"]["status"] == "released":
-        return _allowed(use, request, options)
+        return _approval_answer(use, request, options)
     if request["status"] == "pending":
         if options.defer and DIALECTS[use.dialect].defers and use.moment == "ask":
-            return Answer(verdict="defer", reason=_waits(request))
+            return Answer(verdict="defer", reason=_pending_message(request))
         return Answer(
             verdict="deny",
-            reason=f"{_waits(request)} It was not run. Continue with something else, or stop and "
-            "tell the user. To ask for the answer later, make exactly the same call again.",
+            reason=f"{_pending_message(request)} It was not run. Continue with something else, or "
+            "stop and tell the user. To ask for the answer later, make exactly the same call "
+            "again.",
         )
-    return Answer(verdict="deny", reason=_why_not(request))
+    return Answer(verdict="deny", reason=_denial_reason(request))
 
 
-def _waits(request: Mapping[str, Any]) -> str:
+def _pending_message(request: Mapping[str, Any]) -> str:
     return f"No answer yet: {request['id']} waits for a person to decide in Sayso."
 
 
-def _allowed(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answer:
+def _approval_answer(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answer:
     decision = request["decision"] or {}
     by_rule = decision.get("type") == "allow"
     if request["original"] is None:
         if not request.get("masked") and request["args"] != use.shown_args:
-            raise HookError("the server answered about another call")
-        if by_rule and (options.keep_prompts or request["rule"] == WATCH):
+            raise HookError("the server answered for a different call")
+        if by_rule and (options.keep_prompts or request["rule"] == WATCH_RULE):
             return Answer(verdict="pass")
         by = f"the policy ({request['rule']})" if by_rule else decision.get("by", "a person")
-        # Sent although they are the agent's own: another hook may have changed them meanwhile.
-        kept = DIALECTS[use.dialect].last_wins and use.moment == "ask" and not by_rule
+        # Send the agent's own arguments back: another hook may have changed them meanwhile.
+        send_args = DIALECTS[use.dialect].last_wins and use.moment == "ask" and not by_rule
         return Answer(
             verdict="allow",
             reason=f"Approved by {by} in Sayso ({request['id']}).",
-            args=dict(use.args) if kept and use.tool not in _ASKS_USER else None,
+            args=dict(use.args) if send_args and use.tool not in _USER_QUESTIONS else None,
         )
     if request.get("masked"):
         raise HookError(
@@ -358,7 +357,7 @@ def _allowed(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answ
 
 
 def edit_notice(use: ToolUse, args: Mapping[str, Any], decision: Mapping[str, Any]) -> str:
-    """Say what was changed: no agent tells its model of an edit."""
+    """Describe an edit for the model: no agent tells its model about one."""
     ran = json.dumps(args, ensure_ascii=False)
     why = f" They said: {decision['message']}" if decision.get("message") else ""
     return (
@@ -367,26 +366,27 @@ def edit_notice(use: ToolUse, args: Mapping[str, Any], decision: Mapping[str, An
     )
 
 
-_ENDED = {
+_END_REASONS = {
     "expired": "Nobody decided in time, so it was not run.",
     "cancelled": "The request was cancelled, so it was not run.",
     "superseded": "The request was replaced, so it was not run.",
 }
 
 
-def _why_not(request: Mapping[str, Any]) -> str:
+def _denial_reason(request: Mapping[str, Any]) -> str:
     status, decision = request["status"], request["decision"] or {}
-    said = decision.get("message", "")
+    message = decision.get("message", "")
     if decision.get("type") == "deny":
-        return f"The policy ({request['rule']}) denies this call, so it was not run. {said}".strip()
+        why = f"The policy ({request['rule']}) denies this call, so it was not run."
+        return f"{why} {message}".strip()
     if status == "rejected":
-        reason = f" The reason given: {said}" if said else ""
+        reason = f" The reason given: {message}" if message else ""
         return f"A person rejected this call, so it was not run.{reason}"
     if status == "responded":
         value = json.dumps(decision.get("value"), ensure_ascii=False)
         return f"A person answered instead, and it was not run. The answer: {value[:MAX_RESULT]}"
-    if status in _ENDED:
-        return _ENDED[status]
+    if status in _END_REASONS:
+        return _END_REASONS[status]
     return f"Sayso did not release {request['id']} ({status}), so it was not run."
 
 
@@ -401,8 +401,8 @@ def deny(reason: str) -> NoReturn:
         os._exit(DENY)
 
 
-def _watch(seconds: float) -> threading.Timer:
-    """Deny when the time is over, even if the main thread hangs."""
+def _start_deadline(seconds: float) -> threading.Timer:
+    """Deny after this many seconds, even if the main thread hangs."""
     timer = threading.Timer(seconds, deny, [f"no answer within {seconds:g} seconds"])
     timer.daemon = True
     timer.start()
@@ -413,27 +413,27 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     """Return what to print for the payload on standard input. Raise if there is no answer."""
     began = time.monotonic()
     options = parse_options(arguments)
-    _watch(options.limit)
+    _start_deadline(options.limit)
     data = sys.stdin.buffer.read(_MAX_INPUT + 1) if stdin is None else stdin
     if len(data) > _MAX_INPUT:
         raise HookError("the input is too long to be shown to a person")
-    use = read(json.loads(data))
-    until = began + options.limit - 1.0
+    use = parse_payload(json.loads(data))
+    deadline = began + options.limit - 1.0
     if use.moment == "ran":
-        return _report(use, options, min(until, began + _REPORT_SECONDS))
+        return _report(use, options, min(deadline, began + _REPORT_SECONDS))
     config = load_config(options.config)
     if config.store:
         from sayso.hooks.local import ask_store
 
-        wait = until - _LAST_WORDS - time.monotonic()
+        wait = deadline - _REPLY_MARGIN - time.monotonic()
         request = ask_store(config.store, config.policy, use, wait)
     else:
-        request = Server(config.server, config.token).ask(use, until)
-    return write(use, answer_to(use, request, options))
+        request = Server(config.server, config.token).ask(use, deadline)
+    return format_answer(use, answer_to(use, request, options))
 
 
-def _report(use: ToolUse, options: Options, until: float) -> dict[str, Any]:
-    """Record a result. What goes wrong is only told: the tool has already run."""
+def _report(use: ToolUse, options: Options, deadline: float) -> dict[str, Any]:
+    """Record a result. Errors are only printed: the tool has already run."""
     try:
         config = load_config(options.config)
         if config.store:
@@ -441,7 +441,7 @@ def _report(use: ToolUse, options: Options, until: float) -> dict[str, Any]:
 
             report_to_store(config.store, use)
         else:
-            Server(config.server, config.token).report(use, until)
+            Server(config.server, config.token).report(use, deadline)
     except Exception as error:
         print(f"Sayso: the result was not recorded: {error}", file=sys.stderr)
     return {}
@@ -450,8 +450,8 @@ def _report(use: ToolUse, options: Options, until: float) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> NoReturn:
     """Run the hook: print an answer and exit with 0, or exit with 2."""
     try:
-        said = json.dumps(run(arguments))
-        sys.stdout.buffer.write(f"{said}\n".encode())
+        output = json.dumps(run(arguments))
+        sys.stdout.buffer.write(f"{output}\n".encode())
         sys.stdout.buffer.flush()
     except HookError as error:
         deny(str(error))

@@ -1,8 +1,8 @@
-"""Install the hook into a coding agent's own settings, remove it, and find what is wrong with it.
+"""Install the hook into a coding agent's own settings, remove it, and diagnose problems with it.
 
 Each agent reads its hooks from a JSON file. ``install`` merges our entries into it: other entries
-and settings stay as they are, and installing twice changes nothing. ``uninstall`` removes our
-entries and what they alone needed. An entry is ours if its command runs ``sayso hook run``.
+and settings stay as they are, and installing again changes nothing. ``uninstall`` removes our
+entries and what only they needed. An entry is ours if its command runs ``sayso hook run``.
 
 The command is wrapped in a shell that exits with 2, which denies, if the program cannot be started
 at all. The agent's time-out is longer than the program's own limit, because an agent whose hook
@@ -29,9 +29,9 @@ from sayso.hooks.program import GRACE, LIMIT, Config, HookError, Server, config_
 
 Scope = Literal["user", "project"]
 
-#: What tells our entries from those of others.
+#: Matches the commands of our entries.
 _OURS = re.compile(r"sayso['\"]*\s+hook\s+run\b")
-#: How long a report may take, in the agent's eyes.
+#: The agent's time-out for the hook that reports results, in seconds.
 _REPORT_TIMEOUT = 30
 
 
@@ -67,10 +67,12 @@ class HookOptions:
 
 def find_program() -> str:
     """Return the path of the ``sayso`` script that belongs to this interpreter."""
-    beside = Path(sys.executable).with_name("sayso")
-    found = str(beside) if beside.exists() else shutil.which("sayso")
+    script = Path(sys.executable).with_name("sayso")
+    found = str(script) if script.exists() else shutil.which("sayso")
     if found is None:
-        raise SettingsError("the program `sayso` is not on the PATH: install Sayso, or name it")
+        raise SettingsError(
+            "the program `sayso` is not on the PATH: install Sayso, or pass its path"
+        )
     return found
 
 
@@ -80,7 +82,7 @@ class Agent:
 
     name: str
     title: str
-    #: Below the project's folder, and below the user's (see ``home``).
+    #: The settings files, relative to the project's folder and to the user's (see ``home``).
     project_file: str
     user_file: str
     #: The variable that moves the user's folder, and the folder without it.
@@ -189,9 +191,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(text) if text.strip() else {}
     except ValueError as error:
-        raise SettingsError(f"{path} is not JSON, so it was left alone: {error}") from None
+        raise SettingsError(f"{path} is not JSON, so it was not changed: {error}") from None
     if not isinstance(found, dict):
-        raise SettingsError(f"{path} is not a JSON object, so it was left alone")
+        raise SettingsError(f"{path} is not a JSON object, so it was not changed")
     return found
 
 
@@ -199,22 +201,24 @@ def _write(path: Path, settings: Mapping[str, Any]) -> None:
     """Replace a file in one step, with its permissions. A link stays a link."""
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.sayso")
+    temporary = path.with_name(f".{path.name}.sayso")
     text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     try:
-        beside.write_text(text, "utf-8")
+        temporary.write_text(text, "utf-8")
         if path.exists():
-            shutil.copymode(path, beside)
-        beside.replace(path)
+            shutil.copymode(path, temporary)
+        temporary.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise SettingsError(f"{path} cannot be written: {error}") from None
 
 
 def _hooks_of(path: Path, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
     hooks = settings.get("hooks", {})
-    if not isinstance(hooks, dict) or not all(isinstance(one, list) for one in hooks.values()):
-        raise SettingsError(f"{path}: its hooks have another form, so it was left alone")
+    if not isinstance(hooks, dict) or not all(
+        isinstance(entries, list) for entries in hooks.values()
+    ):
+        raise SettingsError(f"{path}: unknown form of hooks, so it was not changed")
     return hooks
 
 
@@ -229,24 +233,24 @@ def _commands(entry: object) -> Iterator[dict[str, Any]]:
 
 
 def _is_ours(hook: Mapping[str, Any]) -> bool:
-    said = hook.get("command") or hook.get("bash")
-    return isinstance(said, str) and _OURS.search(said) is not None
+    command = hook.get("command") or hook.get("bash")
+    return isinstance(command, str) and _OURS.search(command) is not None
 
 
 def _without_ours(entries: Sequence[Any]) -> list[Any]:
     kept: list[Any] = []
     for entry in entries:
-        mine = [hook for hook in _commands(entry) if _is_ours(hook)]
-        if not mine:
+        ours = [hook for hook in _commands(entry) if _is_ours(hook)]
+        if not ours:
             kept.append(entry)
         elif isinstance(entry.get("hooks"), list):
-            others = [hook for hook in entry["hooks"] if hook not in mine]
+            others = [hook for hook in entry["hooks"] if hook not in ours]
             kept += [{**entry, "hooks": others}] if others else []
     return kept
 
 
-def _removed(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without our entries, and without what only they needed."""
+def _without_hook(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without our entries, and without events that only we used."""
     hooks = {}
     for event, entries in _hooks_of(path, settings).items():
         left = _without_ours(entries)
@@ -258,9 +262,9 @@ def _removed(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     return found if "hooks" in settings else dict(settings)
 
 
-def installed(agent: Agent, path: Path, options: HookOptions) -> dict[str, Any]:
-    """Return the settings in a file as they are with the hook."""
-    settings = _removed(path, read_settings(path))
+def with_hook(agent: Agent, path: Path, options: HookOptions) -> dict[str, Any]:
+    """Return the settings of a file with our hook added."""
+    settings = _without_hook(path, read_settings(path))
     hooks = {event: list(entries) for event, entries in _hooks_of(path, settings).items()}
     for event, entry in agent.entries(options).items():
         hooks.setdefault(event, []).append(entry)
@@ -270,7 +274,7 @@ def installed(agent: Agent, path: Path, options: HookOptions) -> dict[str, Any]:
 
 def install(agent: Agent, path: Path, options: HookOptions) -> bool:
     """Install the hook. Return whether the file changed."""
-    wanted = installed(agent, path, options)
+    wanted = with_hook(agent, path, options)
     if wanted == read_settings(path):
         return False
     _write(path, wanted)
@@ -280,7 +284,7 @@ def install(agent: Agent, path: Path, options: HookOptions) -> bool:
 def uninstall(agent: Agent, path: Path) -> bool:
     """Remove the hook. Return whether it was there."""
     settings = read_settings(path)
-    left = _removed(path, settings)
+    left = _without_hook(path, settings)
     if left == settings:
         return False
     if not left or (agent.flat and left == {"version": 1}):
@@ -291,16 +295,16 @@ def uninstall(agent: Agent, path: Path) -> bool:
 
 
 def save_config(config: Config) -> Path:
-    """Write whom the hook asks into the user's own file, readable by nobody else."""
+    """Write the hook's configuration to a file that only the user can read."""
     path = Path(config_path())
     values = {name: value for name, value in config._asdict().items() if value}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.new")
-        beside.unlink(missing_ok=True)
-        with open(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        temporary = path.with_name(f".{path.name}.new")
+        temporary.unlink(missing_ok=True)
+        with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
             file.write(json.dumps(values, indent=2) + "\n")
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error}") from None
     return path
@@ -309,8 +313,8 @@ def save_config(config: Config) -> Path:
 # -- doctor
 
 
-class Finding(NamedTuple):
-    """One thing that the doctor looked at."""
+class CheckResult(NamedTuple):
+    """The result of one check."""
 
     name: str
     #: "ok", "warning" or "problem".
@@ -318,17 +322,17 @@ class Finding(NamedTuple):
     message: str
 
 
-def check(agent: Agent, project: Path) -> Iterator[Finding]:
-    """Check the hook of one agent, as far as that can be seen from outside."""
-    places: tuple[Scope, ...] = ("user", "project")
+def check(agent: Agent, project: Path) -> Iterator[CheckResult]:
+    """Check the hook of one agent."""
+    scopes: tuple[Scope, ...] = ("user", "project")
     found = 0
-    for scope in places:
+    for scope in scopes:
         path = agent.file(scope, project)
         try:
             settings = read_settings(path)
-            hooks = _our_hooks(path, settings)
+            hooks = _find_our_hooks(path, settings)
         except SettingsError as error:
-            yield Finding(f"{agent.name} {scope}", "problem", str(error))
+            yield CheckResult(f"{agent.name} {scope}", "problem", str(error))
             continue
         found += len(hooks)
         for event, hook in hooks:
@@ -339,7 +343,7 @@ def check(agent: Agent, project: Path) -> Iterator[Finding]:
         if hooks and agent.name == "codex":
             yield _check_codex_trust(agent, project)
         if hooks and agent.name == "copilot" and scope == "project":
-            yield Finding(
+            yield CheckResult(
                 "copilot trust",
                 "warning",
                 f"{path}: Copilot skips hooks of a folder that it does not trust, and then runs "
@@ -347,15 +351,15 @@ def check(agent: Agent, project: Path) -> Iterator[Finding]:
             )
     if not found:
         why = f"not installed: run `sayso hook install {agent.name}`"
-        yield Finding(agent.name, "problem", why)
+        yield CheckResult(agent.name, "problem", why)
     elif not agent.tested:
-        yield Finding(agent.name, "warning", f"{agent.title} was never tested with this hook")
+        yield CheckResult(agent.name, "warning", f"{agent.title} was never tested with this hook")
 
 
-def check_config() -> Iterator[Finding]:
-    """Check whom the hook asks, and whether that answers."""
+def check_config() -> Iterator[CheckResult]:
+    """Check the hook's configuration, and whether its server answers."""
     if os.environ.get("SAYSO_TOKEN"):
-        yield Finding(
+        yield CheckResult(
             "environment",
             "warning",
             "SAYSO_TOKEN is set: an agent started here can decide as that person. Unset it",
@@ -363,13 +367,15 @@ def check_config() -> Iterator[Finding]:
     try:
         config = load_config()
     except HookError as error:
-        yield Finding("config", "problem", str(error))
+        yield CheckResult("config", "problem", str(error))
         return
     path = Path(config_path())
     if path.exists() and path.stat().st_mode & 0o077:
-        yield Finding("config", "problem", f"{path} is open to other users, run: chmod 600 {path}")
+        yield CheckResult(
+            "config", "problem", f"{path} is open to other users, run: chmod 600 {path}"
+        )
     if config.store:
-        yield Finding(
+        yield CheckResult(
             "store",
             "warning",
             f"the hook writes {config.store} itself, and so can the agent: with a server it could "
@@ -379,20 +385,20 @@ def check_config() -> Iterator[Finding]:
     yield _check_server(config)
 
 
-def _check_server(config: Config) -> Finding:
+def _check_server(config: Config) -> CheckResult:
     server = Server(config.server, config.token)
     try:
-        server.call("GET", "/api/requests/req_none/wait?timeout=0", until=time.monotonic() + 10)
+        server.call("GET", "/api/requests/req_none/wait?timeout=0", deadline=time.monotonic() + 10)
     except HookError as error:
-        if " 404: " in str(error):  # it took the token, and does not have this request
-            return Finding("server", "ok", f"{config.server} answers")
-        return Finding("server", "problem", str(error))
+        if " 404: " in str(error):  # the token is accepted, and there is no such request
+            return CheckResult("server", "ok", f"{config.server} answers")
+        return CheckResult("server", "problem", str(error))
     finally:
         server.close()
-    return Finding("server", "problem", f"{config.server} is not Sayso")
+    return CheckResult("server", "problem", f"{config.server} is not Sayso")
 
 
-def _our_hooks(path: Path, settings: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _find_our_hooks(path: Path, settings: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [
         (event, hook)
         for event, entries in _hooks_of(path, settings).items()
@@ -402,40 +408,42 @@ def _our_hooks(path: Path, settings: Mapping[str, Any]) -> list[tuple[str, dict[
     ]
 
 
-def _check_hook(agent: Agent, name: str, hook: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_hook(agent: Agent, name: str, hook: Mapping[str, Any]) -> Iterator[CheckResult]:
     command = str(hook.get(agent.command_key, ""))
     try:
         outer = shlex.split(command)
         inner = shlex.split(outer[2]) if outer[:2] == ["sh", "-c"] else outer
     except (ValueError, IndexError):
-        yield Finding(name, "problem", "its command cannot be read: install it again")
+        yield CheckResult(name, "problem", "its command cannot be read: install it again")
         return
     if inner[-3:] != ["||", "exit", "2"]:
-        yield Finding(name, "problem", "it does not deny if the program fails: install it again")
+        yield CheckResult(
+            name, "problem", "it does not deny if the program fails: install it again"
+        )
     if shutil.which(inner[0]) is None:
-        yield Finding(name, "problem", f"{inner[0]} is not a program: install it again")
+        yield CheckResult(name, "problem", f"{inner[0]} is not a program: install it again")
     timeout = hook.get(agent.timeout_key)
     limit = float(inner[inner.index("--limit") + 1]) if "--limit" in inner else LIMIT
     if not isinstance(timeout, int | float):
-        yield Finding(name, "problem", "it has no time-out: install it again")
+        yield CheckResult(name, "problem", "it has no time-out: install it again")
     elif name.endswith(f" {agent.after}"):
-        yield Finding(name, "ok", "records results")
+        yield CheckResult(name, "ok", "records results")
     elif timeout / agent.unit <= limit:
         given = f"{timeout / agent.unit:g} s"
         why = f"the agent gives it {given}, and then runs the tool; its own limit is {limit:g} s"
-        yield Finding(name, "problem", f"{why}: install it again")
+        yield CheckResult(name, "problem", f"{why}: install it again")
     else:
-        yield Finding(name, "ok", f"denies after {limit:g} s; the agent waits longer")
+        yield CheckResult(name, "ok", f"denies after {limit:g} s; the agent waits longer")
 
 
 def _check_others(
     agent: Agent, scope: str, path: Path, settings: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Warn of other hooks that may change a call: the agent does not ask again about it."""
+) -> Iterator[CheckResult]:
+    """Warn about other hooks that may change a call: the agent does not ask again about it."""
     entries = _hooks_of(path, settings).get(agent.before, [])
     for hook in (hook for entry in entries for hook in _commands(entry) if not _is_ours(hook)):
         what = str(hook.get(agent.command_key) or hook.get("type", "it"))[:80]
-        yield Finding(
+        yield CheckResult(
             f"{agent.name} {scope} {agent.before}",
             "warning",
             f"another hook runs too ({what}): if it changes arguments, what runs may not be what "
@@ -447,9 +455,11 @@ def _check_others(
 _GATED = ("Bash", "Edit", "Write", "MultiEdit", "NotebookEdit", "WebFetch", "mcp__")
 
 
-def _check_claude(scope: str, path: Path, settings: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_claude(scope: str, path: Path, settings: Mapping[str, Any]) -> Iterator[CheckResult]:
     if settings.get("disableAllHooks"):
-        yield Finding(f"claude {scope}", "problem", f"{path}: disableAllHooks turns the hook off")
+        yield CheckResult(
+            f"claude {scope}", "problem", f"{path}: disableAllHooks turns the hook off"
+        )
     permissions = settings.get("permissions")
     if not isinstance(permissions, dict):
         return
@@ -457,7 +467,7 @@ def _check_claude(scope: str, path: Path, settings: Mapping[str, Any]) -> Iterat
     rules = [rule for rule in allowed if isinstance(rule, str)] if isinstance(allowed, list) else []
     gated = [rule for rule in rules if rule.startswith(_GATED)]
     if gated:
-        yield Finding(
+        yield CheckResult(
             f"claude {scope}",
             "warning",
             f"{path} allows {', '.join(gated[:5])}: if the hook is killed, these run. Without the "
@@ -465,15 +475,15 @@ def _check_claude(scope: str, path: Path, settings: Mapping[str, Any]) -> Iterat
         )
     if permissions.get("defaultMode") in ("bypassPermissions", "acceptEdits"):
         mode = permissions["defaultMode"]
-        yield Finding(
+        yield CheckResult(
             f"claude {scope}",
             "warning",
             f"{path} sets defaultMode to {mode}: if the hook is killed, tools run without asking",
         )
 
 
-def _check_codex_trust(agent: Agent, project: Path) -> Finding:
-    """Codex skips a hook, without a word, until its user has trusted it in the TUI."""
+def _check_codex_trust(agent: Agent, project: Path) -> CheckResult:
+    """Check whether Codex trusts hooks: it silently skips a hook until a user trusts it."""
     path = agent.file("user", project).with_name("config.toml")
     try:
         config = tomllib.loads(path.read_text("utf-8"))
@@ -482,9 +492,9 @@ def _check_codex_trust(agent: Agent, project: Path) -> Finding:
     hooks = config.get("hooks")
     state = hooks.get("state") if isinstance(hooks, dict) else None
     trusted = state.values() if isinstance(state, dict) else ()
-    if any(isinstance(one, dict) and one.get("trusted_hash") for one in trusted):
-        return Finding("codex trust", "ok", "Codex has trusted hooks; review them with /hooks")
-    return Finding(
+    if any(isinstance(entry, dict) and entry.get("trusted_hash") for entry in trusted):
+        return CheckResult("codex trust", "ok", "Codex has trusted hooks; review them with /hooks")
+    return CheckResult(
         "codex trust",
         "problem",
         "Codex skips the hook until you trust it: start `codex`, and accept it in /hooks",

@@ -1,10 +1,10 @@
 """``sayso hook test``: run a real coding agent against a scripted model, and see what happens.
 
 Nothing leaves this machine. The agent gets a home folder of its own, a model on loopback that asks
-for one shell command, and our hook; Sayso gets a store and a server of its own. Each case then says
-what happened to the command: did it run, and what was the model told?
+for one shell command, and our hook; Sayso gets a store and a server of its own. The result of each
+case says whether the command ran, and what the model got as its result.
 
-``MessagesModel`` speaks the Messages API (Claude Code and Copilot), ``ResponsesModel`` the
+``MessagesServer`` speaks the Messages API (Claude Code and Copilot), ``ResponsesServer`` the
 Responses API (Codex). Both keep no state: the tool results in a request say which turn it is.
 """
 
@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,23 +45,23 @@ class TrialError(SaysoError):
 
 
 class Turn(NamedTuple):
-    """What the model says: a shell command to run, or its last words."""
+    """One reply of the model: a shell command to run, or its final text."""
 
     command: str = ""
     text: str = ""
 
 
-class ScriptedModel:
-    """A model on loopback that follows a script and remembers what it was told."""
+class FakeModelServer:
+    """A model on loopback that follows a script and records the tool results it gets."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self.turns = list(turns)
         #: The results of tool calls, as the model got them, without repetitions.
         self.told: list[str] = []
-        #: The last request, as text: what the model knows by now.
-        self.knows = ""
+        #: The last request, as text: everything that the model has been told so far.
+        self.last_request = ""
         #: Called before each turn is answered, with its number.
-        self.before: Callable[[int], None] = lambda turn: None
+        self.before_turn: Callable[[int], None] = lambda turn: None
         model = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -82,7 +82,7 @@ class ScriptedModel:
                     body = json.loads(self.rfile.read(length) or b"{}")
                 except ValueError:
                     body = {}
-                model.knows = json.dumps(body)
+                model.last_request = json.dumps(body)
                 kind, data = model.answer(self.path, body if isinstance(body, dict) else {})
                 self.reply(data, kind)
 
@@ -98,7 +98,7 @@ class ScriptedModel:
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
 
-    def __enter__(self) -> ScriptedModel:
+    def __enter__(self) -> FakeModelServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -117,18 +117,18 @@ class ScriptedModel:
 
     def turn(self, results: Sequence[str]) -> tuple[int, Turn]:
         """Return the turn after these results."""
-        self.told += [result for result in results[len(self.told) :]]
+        self.told += results[len(self.told) :]
         number = min(len(results), len(self.turns) - 1)
-        self.before(number)
+        self.before_turn(number)
         return number, self.turns[number]
 
 
-def _events(events: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
+def _event_stream(events: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
     text = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events)
     return "text/event-stream", text.encode()
 
 
-class MessagesModel(ScriptedModel):
+class MessagesServer(FakeModelServer):
     """The Messages API of Anthropic."""
 
     tool: str = "Bash"
@@ -139,7 +139,7 @@ class MessagesModel(ScriptedModel):
         if "/messages" not in path:
             return "application/json", b"{}"
         results = [
-            _words(block.get("content"))
+            _text_of(block.get("content"))
             for message in body.get("messages", [])
             if message.get("role") == "user" and isinstance(message.get("content"), list)
             for block in message["content"]
@@ -149,8 +149,13 @@ class MessagesModel(ScriptedModel):
         number, turn = self.turn(results) if self.tool in names else (0, Turn(text="ok"))
         content: list[dict[str, Any]] = [{"type": "text", "text": turn.text or "I run it."}]
         if turn.command:
-            given = {"command": turn.command, "description": "as the script says"}
-            use = {"type": "tool_use", "id": f"toolu_{number}", "name": self.tool, "input": given}
+            args = {"command": turn.command, "description": "as the script says"}
+            use = {
+                "type": "tool_use",
+                "id": f"toolu_{number}",
+                "name": self.tool,
+                "input": args,
+            }
             content.append(use)
         message = {
             "id": f"msg_{number}",
@@ -162,26 +167,26 @@ class MessagesModel(ScriptedModel):
         }
         stop = "tool_use" if turn.command else "end_turn"
         if not body.get("stream"):
-            whole = {**message, "content": content, "stop_reason": stop}
-            return "application/json", json.dumps(whole).encode()
+            reply = {**message, "content": content, "stop_reason": stop}
+            return "application/json", json.dumps(reply).encode()
         events: list[dict[str, Any]] = [
             {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
         ]
         for index, block in enumerate(content):
-            events += _streamed(index, block)
+            events += _stream_block(index, block)
         delta = {"stop_reason": stop, "stop_sequence": None}
         events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 1}})
         events.append({"type": "message_stop"})
-        return _events(events)
+        return _event_stream(events)
 
 
-def _streamed(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _stream_block(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     empty: dict[str, Any] = {"text": ""}
     if block["type"] == "text":
         delta = {"type": "text_delta", "text": block["text"]}
     else:
-        given = json.dumps(block["input"])
-        empty, delta = {"input": {}}, {"type": "input_json_delta", "partial_json": given}
+        args = json.dumps(block["input"])
+        empty, delta = {"input": {}}, {"type": "input_json_delta", "partial_json": args}
     yield {
         "type": "content_block_start",
         "index": index,
@@ -191,21 +196,21 @@ def _streamed(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "content_block_stop", "index": index}
 
 
-class CopilotModel(MessagesModel):
-    """The same for Copilot, whose shell has another name."""
+class CopilotServer(MessagesServer):
+    """The Messages API for Copilot, whose shell tool has another name."""
 
     tool = "bash"
 
 
-class ResponsesModel(ScriptedModel):
+class ResponsesServer(FakeModelServer):
     """The Responses API of OpenAI."""
 
     def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
         if "/responses" not in path:
             return "application/json", b"{}"
-        given = [item for item in body.get("input", []) if isinstance(item, dict)]
-        outputs = [item for item in given if str(item.get("type", "")).endswith("_call_output")]
-        number, turn = self.turn([_words(item.get("output")) for item in outputs])
+        items = [item for item in body.get("input", []) if isinstance(item, dict)]
+        outputs = [item for item in items if str(item.get("type", "")).endswith("_call_output")]
+        number, turn = self.turn([_text_of(item.get("output")) for item in outputs])
         response = {"id": f"resp_{number}"}
         item: dict[str, Any] = {
             "type": "message",
@@ -228,7 +233,7 @@ class ResponsesModel(ScriptedModel):
             "output_tokens_details": None,
             "total_tokens": 2,
         }
-        return _events(
+        return _event_stream(
             [
                 {"type": "response.created", "response": response},
                 {"type": "response.output_item.done", "output_index": 0, "item": item},
@@ -237,7 +242,7 @@ class ResponsesModel(ScriptedModel):
         )
 
 
-def _words(content: object) -> str:
+def _text_of(content: object) -> str:
     if isinstance(content, list):
         texts = [str(part.get("text", "")) for part in content if isinstance(part, dict)]
         return "\n".join(texts)
@@ -252,20 +257,20 @@ class RealAgent:
     """How to start one agent with a scripted model, without its user's settings."""
 
     name: str
-    model: type[ScriptedModel]
+    model: type[FakeModelServer]
     #: The variable that names the folder of its settings.
     home_variable: str
-    environment: Callable[[ScriptedModel], Mapping[str, str]]
-    #: The command line, after the program. With ``free``, the agent itself would run anything.
+    environment: Callable[[FakeModelServer], Mapping[str, str]]
+    #: The command line, after the program. ``True`` lets the agent run anything.
     arguments: Callable[[bool], Sequence[str]]
     #: Writes further settings into the folder.
-    prepare: Callable[[Path, ScriptedModel, Path], None] = lambda home, model, project: None
-    first_seconds: float = field(default=_RUN_SECONDS)
+    prepare: Callable[[Path, FakeModelServer, Path], None] = lambda home, model, project: None
+    first_seconds: float = _RUN_SECONDS
     #: What makes it resume its last session.
     resume: Sequence[str] = ()
 
 
-def _prepare_codex(home: Path, model: ScriptedModel, project: Path) -> None:
+def _prepare_codex(home: Path, model: FakeModelServer, project: Path) -> None:
     (home / "config.toml").write_text(
         'model = "scripted"\nmodel_provider = "scripted"\n'
         "[model_providers.scripted]\n"
@@ -280,7 +285,7 @@ REAL_AGENTS: dict[str, RealAgent] = {
     for agent in (
         RealAgent(
             name="claude",
-            model=MessagesModel,
+            model=MessagesServer,
             home_variable="CLAUDE_CONFIG_DIR",
             environment=lambda model: {
                 "ANTHROPIC_BASE_URL": model.url,
@@ -290,19 +295,19 @@ REAL_AGENTS: dict[str, RealAgent] = {
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "IS_SANDBOX": "1",
             },
-            arguments=lambda free: [
+            arguments=lambda skip_permissions: [
                 *("-p", "Do what the script says.", "--output-format", "json"),
-                *(["--dangerously-skip-permissions"] if free else []),
+                *(["--dangerously-skip-permissions"] if skip_permissions else []),
             ],
             resume=["--continue"],
         ),
         RealAgent(
             name="codex",
-            model=ResponsesModel,
+            model=ResponsesServer,
             home_variable="CODEX_HOME",
             environment=lambda model: {"SCRIPTED_KEY": "scripted"},
-            # Trust is given in the TUI, which nobody sits in front of here.
-            arguments=lambda free: [
+            # Users trust a hook in the TUI, which does not run here.
+            arguments=lambda _: [
                 *("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"),
                 *("--dangerously-bypass-approvals-and-sandbox", "Do what the script says."),
             ],
@@ -310,7 +315,7 @@ REAL_AGENTS: dict[str, RealAgent] = {
         ),
         RealAgent(
             name="copilot",
-            model=CopilotModel,
+            model=CopilotServer,
             home_variable="COPILOT_HOME",
             environment=lambda model: {
                 "COPILOT_OFFLINE": "true",
@@ -319,7 +324,7 @@ REAL_AGENTS: dict[str, RealAgent] = {
                 "COPILOT_PROVIDER_API_KEY": "scripted",
                 "COPILOT_MODEL": "scripted",
             },
-            arguments=lambda free: ["-p", "Do what the script says.", "--allow-all-tools"],
+            arguments=lambda _: ["-p", "Do what the script says.", "--allow-all-tools"],
             first_seconds=_FIRST_RUN_SECONDS,
         ),
     )
@@ -348,12 +353,12 @@ def find_agent(name: str) -> str:
 # -- the cases
 
 
-class Outcome(NamedTuple):
-    """What one case showed."""
+class TrialResult(NamedTuple):
+    """The result of one case. ``sayso hook test --json`` prints these fields."""
 
     case: str
     expected: str
-    #: "not run", "ran", "ran edited" or what went wrong.
+    #: "not run", "ran", "ran edited" or an error.
     happened: str
     seconds: float
     #: What the model was told.
@@ -371,7 +376,7 @@ Decide = Callable[[Request], Decision]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One situation: who decides what, and what is broken."""
+    """One situation: how the request is decided, and what is broken."""
 
     name: str
     expected: str
@@ -379,41 +384,41 @@ class Case:
     #: How long the hook waits, in seconds.
     limit: float = 60
     #: Whether the agent itself would run anything without asking.
-    free: bool = True
+    skip_permissions: bool = True
     #: Replaces the hook's program by one that does not exist.
     no_program: bool = False
-    #: The server's address leads nowhere.
+    #: The server does not answer.
     no_server: bool = False
-    #: The model tries the same again, and then the request is decided.
+    #: The model makes the same call again, and then the request is decided.
     retries: bool = False
     #: How long the agent gives the hook, if not longer than the hook takes.
     agent_seconds: int | None = None
-    #: Answers the agent's own prompts, instead of every tool use.
+    #: The hook answers the agent's own prompts, instead of every tool use.
     prompts: bool = False
-    #: Ends the agent while the request waits.
+    #: The hook ends the agent while the request waits.
     defer: bool = False
     #: The request is decided after the agent has ended, and the agent's session is resumed.
     resumes: bool = False
-    #: How many seconds another hook of the agent takes, which changes the command.
-    other: float | None = None
+    #: Adds another hook, which changes the command after this many seconds.
+    other_hook_delay: float | None = None
     #: The agents that can do this; all of them if empty.
     only: tuple[str, ...] = ()
 
 
-def _edited(request: Request) -> Decision:
+def _edit_command(request: Request) -> Decision:
     args = {**request.args, "command": str(request.args["command"]).replace("plain", "edited")}
     return request.edit(args)
 
 
 CASES: tuple[Case, ...] = (
-    Case(name="approved", expected="ran", decide=lambda r: r.approve()),
+    Case(name="approved", expected="ran", decide=Request.approve),
     Case(name="rejected", expected="not run", decide=lambda r: r.reject("not on a Friday")),
-    Case(name="edited", expected="ran edited", decide=_edited),
+    Case(name="edited", expected="ran edited", decide=_edit_command),
     Case(name="no answer in time", expected="not run", limit=8),
     Case(
         name="no answer in time, then approved and tried again",
         expected="ran",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         limit=8,
         retries=True,
     ),
@@ -422,9 +427,9 @@ CASES: tuple[Case, ...] = (
     Case(
         name="permission prompt, approved",
         expected="ran",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         prompts=True,
-        free=False,
+        skip_permissions=False,
         only=("claude",),
     ),
     Case(
@@ -432,7 +437,7 @@ CASES: tuple[Case, ...] = (
         expected="not run",
         decide=lambda r: r.reject("no"),
         prompts=True,
-        free=False,
+        skip_permissions=False,
         only=("claude",),
     ),
     Case(
@@ -445,7 +450,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="session deferred, then approved and resumed",
         expected="ran",
-        decide=lambda r: r.approve(),
+        decide=Request.approve,
         limit=8,
         defer=True,
         resumes=True,
@@ -463,16 +468,16 @@ CASES: tuple[Case, ...] = (
     Case(
         name="approved, and another hook changed it before",
         expected="ran",
-        decide=lambda r: r.approve(),
-        other=0,
+        decide=Request.approve,
+        other_hook_delay=0,
         only=("claude", "codex"),
     ),
     # No hook can change these. They are here so that we notice when an agent does.
     Case(
         name="approved, and another hook changes it afterwards",
         expected="ran edited",
-        decide=lambda r: r.approve(),
-        other=8,
+        decide=Request.approve,
+        other_hook_delay=8,
         only=("claude", "codex"),
     ),
     Case(name="hook killed by the agent's own time-out", expected="ran", agent_seconds=3),
@@ -502,72 +507,72 @@ class Trial:
                 [*command, "--store", self.store], stdout=out, stderr=subprocess.STDOUT
             )
             try:
-                self.url = _address(process, log)
+                self.url = _wait_for_address(process, log)
                 yield
             finally:
                 process.terminate()
                 process.wait(30)
 
-    def run(self, case: Case) -> Outcome:
-        """Run the agent once, and say what happened."""
+    def run(self, case: Case) -> TrialResult:
+        """Run one case."""
         self.runs += 1
-        place = self.folder / f"run-{self.runs}"
-        home, project = place / "home", place / "project"
-        for folder in (home, project, place / "config" / "sayso"):
-            folder.mkdir(parents=True)
+        folder = self.folder / f"run-{self.runs}"
+        home, project = folder / "home", folder / "project"
+        for needed in (home, project, folder / "config" / "sayso"):
+            needed.mkdir(parents=True)
         command = f"touch {project / 'plain.txt'}"
         tries = 2 if case.retries else 1
         turns = [*[Turn(command=command)] * tries, Turn(text="That is all.")]
         with self.agent.model(turns) as model, Inbox(self.store) as inbox:
-            settled = threading.Event()
+            stop = threading.Event()
             if case.decide is not None and not case.retries and not case.resumes:
-                person = (inbox, case.decide, command, settled)
+                person = (inbox, case.decide, command, stop)
                 threading.Thread(target=_decide, args=person, daemon=True).start()
             elif case.decide is not None and case.retries:
                 decide = case.decide
-                model.before = lambda turn: (
-                    _decide(inbox, decide, command, settled) if turn == 1 else None
+                model.before_turn = lambda turn: (
+                    _decide(inbox, decide, command, stop) if turn == 1 else None
                 )
             began = time.monotonic()
-            environment = self._install(case, model, place, home, project)
-            problem = self._start(case, model, place, environment)
+            environment = self._install(case, model, folder, home, project)
+            problem = self._start(case, model, folder, environment)
             if case.resumes and case.decide is not None and not problem:
-                _decide(inbox, case.decide, command, settled)
-                problem = self._start(case, model, place, environment, *self.agent.resume)
-            settled.set()
+                _decide(inbox, case.decide, command, stop)
+                problem = self._start(case, model, folder, environment, *self.agent.resume)
+            stop.set()
             taken = time.monotonic() - began
             told = tuple(model.told)
-            told_of_edit = "A person changed the arguments" in model.knows
+            told_of_edit = "A person changed the arguments" in model.last_request
         happened = problem or _what_ran(project)
-        return Outcome(case.name, case.expected, happened, taken, told, told_of_edit)
+        return TrialResult(case.name, case.expected, happened, taken, told, told_of_edit)
 
     def _install(
-        self, case: Case, model: ScriptedModel, place: Path, home: Path, project: Path
+        self, case: Case, model: FakeModelServer, folder: Path, home: Path, project: Path
     ) -> dict[str, str]:
         """Install the hook, and return the environment of the agent."""
         url = "http://127.0.0.1:9" if case.no_server else self.url
         config = Config(server=url, token=self.token)
-        (place / "config" / "sayso" / "hook.json").write_text(
+        (folder / "config" / "sayso" / "hook.json").write_text(
             json.dumps({name: value for name, value in config._asdict().items() if value})
         )
-        program = str(place / "gone" / "sayso") if case.no_program else ""
+        program = str(folder / "gone" / "sayso") if case.no_program else ""
         options = HookOptions(
             limit=case.limit, program=program, prompts=case.prompts, defer=case.defer
         )
         self.agent.prepare(home, model, project)
         settings = AGENTS[self.agent.name]
-        install(settings, home / settings.user_file, options)
-        if case.other is not None:
-            _add_hook(home / settings.user_file, settings.before, place / "other.py", case.other)
+        path = home / settings.user_file
+        install(settings, path, options)
+        if case.other_hook_delay is not None:
+            _add_hook(path, settings.before, folder / "other.py", case.other_hook_delay)
         if case.agent_seconds is not None:
-            path = home / settings.user_file
-            given = f'"{settings.timeout_key}": {options.timeout}'
-            short = f'"{settings.timeout_key}": {case.agent_seconds}'
-            path.write_text(path.read_text().replace(given, short))
+            timeout = f'"{settings.timeout_key}": {options.timeout}'
+            shorter = f'"{settings.timeout_key}": {case.agent_seconds}'
+            path.write_text(path.read_text().replace(timeout, shorter))
         return {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SAYSO", "CLAUDE"))},
             "HOME": str(home),
-            "XDG_CONFIG_HOME": str(place / "config"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
             self.agent.home_variable: str(home),
             **self.agent.environment(model),
         }
@@ -575,17 +580,17 @@ class Trial:
     def _start(
         self,
         case: Case,
-        model: ScriptedModel,
-        place: Path,
+        model: FakeModelServer,
+        folder: Path,
         environment: Mapping[str, str],
-        *more: str,
+        *extra_arguments: str,
     ) -> str:
-        """Run the agent, and return what went wrong."""
-        project = place / "project"
+        """Run the agent, and return what went wrong, or an empty text."""
+        project = folder / "project"
         limit = self.agent.first_seconds if self.runs == 1 else _RUN_SECONDS
         try:
             done = subprocess.run(
-                [self.program, *self.agent.arguments(case.free), *more],
+                [self.program, *self.agent.arguments(case.skip_permissions), *extra_arguments],
                 cwd=project,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -593,8 +598,8 @@ class Trial:
                 timeout=limit,
             )
         except subprocess.TimeoutExpired:
-            return "the agent did not end"
-        with (place / "output").open("ab") as output:
+            return "the agent did not end in time"
+        with (folder / "output").open("ab") as output:
             output.write(done.stdout + done.stderr)
         if not model.told and not case.defer and not (project / "plain.txt").exists():
             tail = (done.stderr or done.stdout).decode(errors="replace").strip()[-300:]
@@ -608,8 +613,8 @@ import json, sys, time
 args = json.load(sys.stdin)["tool_input"]
 time.sleep({seconds})
 args["command"] = args["command"].replace("plain", "edited")
-said = {{"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": args}}
-print(json.dumps({{"hookSpecificOutput": said}}))
+output = {{"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": args}}
+print(json.dumps({{"hookSpecificOutput": output}}))
 """
 
 
@@ -621,27 +626,27 @@ def _add_hook(settings: Path, event: str, program: Path, seconds: float) -> None
     settings.write_text(json.dumps(found))
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
     for _ in range(300):
-        said = log.read_text(errors="replace")
-        if "Sayso is at " in said:
-            return said.partition("Sayso is at ")[2].split()[0]
+        output = log.read_text(errors="replace")
+        if "Sayso is at " in output:
+            return output.partition("Sayso is at ")[2].split()[0]
         if process.poll() is not None:
-            raise TrialError(f"the server did not start: {said[-500:]}")
+            raise TrialError(f"the server did not start: {output[-500:]}")
         time.sleep(0.1)
     raise TrialError("the server did not start within 30 seconds")
 
 
-def _decide(inbox: Inbox, decide: Decide, command: str, settled: threading.Event) -> None:
+def _decide(inbox: Inbox, decide: Decide, command: str, stop: threading.Event) -> None:
     """Decide the request about a command, once it is there."""
-    while not settled.is_set():
+    while not stop.is_set():
         for request in inbox.pending_sync().items:
             if request.args.get("command") != command:
                 continue
             with suppress(SaysoError):
                 inbox.decide_sync(request.id, decide(request), by="ana")
                 return
-        settled.wait(0.2)
+        stop.wait(0.2)
 
 
 def _what_ran(project: Path) -> str:
@@ -650,8 +655,8 @@ def _what_ran(project: Path) -> str:
     return "ran" if (project / "plain.txt").exists() else "not run"
 
 
-def try_agent(name: str) -> Iterator[Outcome]:
-    """Run the cases with a real agent, and yield what happened in each."""
+def try_agent(name: str) -> Iterator[TrialResult]:
+    """Run every case with a real agent, and yield the results."""
     with tempfile.TemporaryDirectory(prefix="sayso-hook-") as folder:
         trial = Trial(name, Path(folder).resolve())
         with trial.serving():

@@ -82,7 +82,7 @@ def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
         raise InvalidDecision("only a tool call can be edited: reject it and say why", "type")
     if not isinstance(args, Mapping):
         raise InvalidDecision("give the new arguments as an object", "args")
-    from sayso.schema import closed, completed
+    from sayso.schema import closed, with_defaults
 
     rules = closed(codec.loads(tool.schema)["parameters"], codec.loads(call.args))
     text = _checked(rules, dict(args), "args")
@@ -93,7 +93,7 @@ def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
             masked,
         )
     # Validated as given, then completed: reviewers and policy see defaults as they will run.
-    return _checked(rules, completed(rules, codec.loads(text)), "args")
+    return _checked(rules, with_defaults(rules, codec.loads(text)), "args")
 
 
 def checked_value(call: Call, tool: Tool | None, value: Json) -> str:

@@ -5,9 +5,9 @@ reaches a server only through it. Read the modules in this order:
 
 - ``config``: the ``mcpServers`` JSON, and what the proxy adds to it
 - ``upstreams``: one connection per server, which reconnects, and the tools of all of them
-- ``journal``: what is remembered across restarts: open calls, and how each tool was declared
+- ``state``: what is kept across restarts: open calls, and how each tool was declared
 - ``calls``: each call in a task of its own, found again by its natural key or its ticket
-- ``front``: what every front shares: holding a caller, progress, elicitation, stdio and HTTP
+- ``front``: what both servers share: holding clients, progress, elicitation, stdio and HTTP
 - ``proxy``: the endpoint that clients see
 - ``advisory``: the small server with ``ask_human`` and ``request_approval``
 """

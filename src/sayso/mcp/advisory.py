@@ -1,8 +1,8 @@
 """``AdvisoryServer``: tools with which an agent asks people, over MCP.
 
 An agent that has these tools can ask a question or for approval. Nothing makes it ask, and nothing
-makes it obey: that is what the proxy is for. Requests are carried like the proxy's calls, so a
-client may time out, leave and come back.
+makes it obey: use the proxy for that. Requests are handled like the proxy's calls, so a client may
+time out, disconnect and come back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sayso.mcp.front import (
     agent_of,
     text_result,
 )
-from sayso.mcp.journal import Journal
+from sayso.mcp.state import StateFile
 from sayso.mcp.upstreams import Listener
 from sayso.rows import Call
 from sayso.types import Json, Option, Question, Terms
@@ -41,7 +41,14 @@ from sayso.views import stored_question
 
 log = logging.getLogger("sayso.mcp")
 
-_TICKET = {"ticket": {"type": "string", "description": "The ticket that the request returned."}}
+_TICKET_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "ticket": {"type": "string", "description": "The ticket that the request returned."}
+    },
+    "required": ["ticket"],
+    "additionalProperties": False,
+}
 _TOOLS = (
     types.Tool(
         name="ask_human",
@@ -103,24 +110,14 @@ _TOOLS = (
         name="check_request",
         title="Check a request",
         description="Wait a little for a request, and return its status and answer.",
-        input_schema={
-            "type": "object",
-            "properties": _TICKET,
-            "required": ["ticket"],
-            "additionalProperties": False,
-        },
+        input_schema=_TICKET_SCHEMA,
         annotations=types.ToolAnnotations(read_only_hint=True),
     ),
     types.Tool(
         name="cancel_request",
         title="Cancel a request",
         description="Withdraw a request that nobody has decided yet.",
-        input_schema={
-            "type": "object",
-            "properties": _TICKET,
-            "required": ["ticket"],
-            "additionalProperties": False,
-        },
+        input_schema=_TICKET_SCHEMA,
     ),
 )
 _SCHEMAS = {tool.name: tool.input_schema for tool in _TOOLS}
@@ -132,7 +129,7 @@ class AskTarget:
     """A question, or a text to approve. Nothing runs when it is answered."""
 
     name: str
-    #: The agent's words about it.
+    #: The agent's reason.
     note: str = ""
     on_abandon: OnAbandon = "keep"
 
@@ -164,8 +161,8 @@ class AskTarget:
 
 def _question(args: Mapping[str, Any]) -> Question:
     options = [
-        Option(one["label"], description=one.get("description", ""))
-        for one in args.get("options") or ()
+        Option(option["label"], description=option.get("description", ""))
+        for option in args.get("options") or ()
     ]
     return Question(
         args["question"],
@@ -184,12 +181,12 @@ class AdvisoryServer:
         *,
         agent: str,
         hold: float = DEFAULT_HOLD,
-        journal: Journal | None = None,
+        state: StateFile | None = None,
     ) -> None:
         self._gate_of = gate_of
         self._agent = agent
         self._hold = hold
-        self._journal = journal
+        self._state = state
         self._calls: dict[str, Calls] = {}
         self.server = FrontServer(
             "sayso",
@@ -201,7 +198,7 @@ class AdvisoryServer:
 
     @asynccontextmanager
     async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
-        """Serve; requests that are open in the end stay open."""
+        """Serve. Requests that are still open at the end stay open."""
         for agent in {self._agent, *agents}:
             await self._calls_of(agent).resume_open_calls()
         try:
@@ -213,7 +210,7 @@ class AdvisoryServer:
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
             gate = self._gate_of(agent)
-            self._calls[agent] = Calls(gate, agent, "ask:default", _target_of, self._journal)
+            self._calls[agent] = Calls(gate, agent, "ask:default", _target_of, self._state)
         return self._calls[agent]
 
     async def _list_tools(
@@ -225,7 +222,7 @@ class AdvisoryServer:
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            return await self._called(ctx, params.name, params.arguments or {})
+            return await self._handle_call(ctx, params.name, params.arguments or {})
         except InvalidCall as error:
             return text_result(f"The call cannot be read: {error}", error=True)
         except SaysoError as error:
@@ -233,7 +230,9 @@ class AdvisoryServer:
         except Paused as paused:  # a BaseException would end the whole server
             return text_result(str(paused), error=True)
 
-    async def _called(self, ctx: Context, name: str, args: dict[str, Any]) -> types.CallToolResult:
+    async def _handle_call(
+        self, ctx: Context, name: str, args: dict[str, Any]
+    ) -> types.CallToolResult:
         if name not in _SCHEMAS:
             return text_result(f"There is no tool {name[:80]!r}.", error=True)
         if wrong := schema.errors(_SCHEMAS[name], args):
@@ -241,16 +240,16 @@ class AdvisoryServer:
             raise InvalidCall(f"{path}: {message}" if path else message, path)
         calls, caller = self._calls_of(agent_of(self._agent)), FrontCaller(ctx)
         if name in ("check_request", "cancel_request"):
-            held = await calls.find(args["ticket"])
-            before = calls.delivered(args["ticket"])
-            if held is None and before is not None:
-                return _told(args["ticket"], before)
-            if held is None:
+            call = await calls.find(args["ticket"])
+            delivered = calls.delivered(args["ticket"])
+            if call is None and delivered is not None:
+                return _status_result(args["ticket"], delivered)
+            if call is None:
                 await asyncio.sleep(_UNKNOWN_SECONDS)
                 return text_result("There is no request with this ticket.", error=True)
-            if name == "cancel_request" and not held.task.done():
-                await calls.cancel(held, "the agent withdrew it")
-            return await self._wait(calls, held, caller)
+            if name == "cancel_request" and not call.task.done():
+                await calls.cancel(call, "the agent withdrew it")
+            return await self._wait(calls, call, caller)
         note = checked_words(args.get("reason") or "", "reason")
         meta: Mapping[str, Any] = ctx.meta or {}
         id = meta.get(TOOL_USE_ID)
@@ -260,10 +259,10 @@ class AdvisoryServer:
         return await self._wait(calls, opened, caller)
 
     async def _wait(
-        self, calls: Calls, held: OpenCall, caller: FrontCaller
+        self, calls: Calls, call: OpenCall, caller: FrontCaller
     ) -> types.CallToolResult:
-        outcome = await calls.wait(held, caller, self._hold)
-        return _told(held.ticket, outcome)
+        outcome = await calls.wait(call, caller, self._hold)
+        return _status_result(call.ticket, outcome)
 
 
 def _target_of(row: Call | str) -> AskTarget:
@@ -272,7 +271,7 @@ def _target_of(row: Call | str) -> AskTarget:
     return AskTarget("ask_human" if row.kind == "question" else "request_approval")
 
 
-def _told(ticket: str, outcome: Outcome | None) -> types.CallToolResult:
+def _status_result(ticket: str, outcome: Outcome | None) -> types.CallToolResult:
     """Return the status of a request, as text and as structured content."""
     if outcome is None:
         status: dict[str, Any] = {

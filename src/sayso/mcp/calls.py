@@ -1,14 +1,14 @@
-"""``Calls``: the calls of one agent in one session, each carried by a task of its own.
+"""``Calls``: the calls of one agent in one session, each in a task of its own.
 
 A call outlives the client that made it. Its task takes it through the gate's driver: ask, wait for
-people, run it, record it. Clients only wait for that task, for as long as they may be held.
+people, run it, record it. Clients only wait for that task, up to their limit.
 
 **Natural keys.** A model that repeats a call because its client gave up means the same call; a
 model that calls again after it got the result means a new one. Some clients send the model's own id
 of the call, which settles it. Otherwise the same tool with the same arguments is the same call if
-the earlier one was not handed over yet and nobody waits for it any more. "Handed over" is stored:
-each call has a run of its own, and the run is finished when a client gets the result. So a call
-that another process left behind is found again by listing the runs that are not finished.
+the earlier one was not delivered yet and no client waits for it any more. Delivery is stored: each
+call has a run of its own, and the run is finished when a client gets the result. So a call that
+another process left behind is found again by listing the runs that are not finished.
 
 **Tickets.** The name of the run ends with the ticket, so a ticket is valid for the agent and the
 session that got it, in any process on the same store.
@@ -49,7 +49,7 @@ from sayso.gate.framework import Outcome, outcome_of
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope
 from sayso.mcp.config import OnAbandon
-from sayso.mcp.journal import Journal
+from sayso.mcp.state import StateFile
 from sayso.mcp.upstreams import ConnectionLost, Listener
 from sayso.rows import LIVE, Call, CallStatus
 from sayso.sync import read
@@ -59,28 +59,28 @@ log = logging.getLogger("sayso.mcp")
 
 #: The key of the call in its run.
 _KEY = "call"
-#: Seconds between two signs of life to a client that asked for progress.
+#: Seconds between progress messages to a client that asked for progress.
 PROGRESS_SECONDS = 3.0
 #: How many outcomes to keep for a client that asks for them again.
-_MOST_DELIVERED = 500
-_MOST_OPEN = 1000
+_MAX_DELIVERED = 500
+_MAX_OPEN = 1000
 #: How many calls of one agent may wait at the same time.
-MOST_WAITING = 500
-#: How long a client that was held already waits for the status of its call.
+MAX_WAITING = 500
+#: How long to wait for the status of a call, after its client was held already.
 _STATUS_SECONDS = 2.0
-#: Seconds that running calls get when the proxy ends, which must be gone two seconds after its
+#: Seconds that running calls get when the proxy ends. It must end within two seconds of its
 #: client.
-_LAST_SECONDS = 0.5
-#: How often a call is taken further after its connection broke.
-_MOST_AGAIN = 3
-_REUSED = (
+_SHUTDOWN_SECONDS = 0.5
+#: How often a call is retried after its connection broke.
+_MAX_RETRIES = 3
+_ID_REUSED = (
     "Nothing was run: the id of this call belongs to another one, which was made before. "
     "Make the call again."
 )
 
 
 class ServerConnectionLost(BaseException):
-    """The connection broke while a call ran, so nobody knows whether it took effect.
+    """The connection broke while a call ran, so it is unknown whether it took effect.
 
     A ``BaseException``, because the driver records an ``Exception`` as a failure of the call.
     """
@@ -111,26 +111,26 @@ class Caller(Listener, Protocol):
     interrupted: asyncio.Event
 
     async def gone(self) -> bool:
-        """Return whether the client has disconnected without a word."""
+        """Return whether the client has disconnected without cancelling."""
         ...
 
 
 @dataclass(eq=False)
 class OpenCall:
-    """A call on its way."""
+    """A call whose result was not delivered yet."""
 
     ticket: str
     target: Target
     #: The arguments that the model wrote, with defaults.
-    wrote: str
+    model_args: str
     scope: RunScope
     task: asyncio.Task[Outcome] = field(init=False)
     #: The clients that wait for it now.
     callers: list[Caller] = field(default_factory=list)
-    #: The server works on it.
+    #: Whether the server is running it.
     running: bool = False
-    #: How often a client waited for it in vain.
-    idle: int = 0
+    #: How often a client waited for it until its limit.
+    timed_out_waits: int = 0
 
     @property
     def connection(self) -> str | None:
@@ -145,7 +145,7 @@ class OpenCall:
     async def elicit(
         self, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Ask the client that waits. Without one, nobody answered."""
+        """Ask the client that waits. Cancel if there is none."""
         if not self.callers:
             return types.ElicitResult(action="cancel")
         return await self.callers[-1].elicit(params)
@@ -160,16 +160,17 @@ class Calls:
         agent: str,
         session: str,
         target: Callable[[Call | str], Target | None],
-        journal: Journal | None = None,
+        state: StateFile | None = None,
     ) -> None:
         self.gate = gate
-        self._name = f"mcp:{_plain(agent)}:{_plain(session)}:"
-        #: Where to note open calls, for a gate without a store of its own.
-        self._journal = journal
-        #: Returns what a stored call (or one of this tool) would run, if it is there now.
+        #: What the names of the runs of these calls begin with; the ticket follows.
+        self._run_prefix = f"mcp:{_escape(agent)}:{_escape(session)}:"
+        #: Keeps open calls, for a gate without a store of its own.
+        self._state = state
+        #: Returns the target of a stored call or of a tool, or None if it is not available now.
         self._target = target
-        #: The calls that were not handed over, by ticket.
-        self._held: dict[str, OpenCall] = {}
+        #: The calls that were not delivered, by ticket.
+        self._open_calls: dict[str, OpenCall] = {}
         #: What clients got, for a gate without a store of its own.
         self._delivered: OrderedDict[str, Outcome] = OrderedDict()
         self._background: set[asyncio.Task[Any]] = set()
@@ -183,251 +184,258 @@ class Calls:
 
         ``id`` is the model's own id of the call, if the client sent it.
         """
-        wrote = target.intake(args)
+        model_args = target.intake(args)
         ticket = secrets.token_hex(10)
         if id is not None:
             ticket = codec.sha256(id.encode("utf-8", "replace"))[:20]
             found = await self.find(ticket)
             if found is not None:
-                same = (found.target.name, found.wrote) == (target.name, wrote)
-                return found if same else _REUSED
-        for held in self._held.values():
-            if not held.callers and (held.target.name, held.wrote) == (target.name, wrote):
-                return held
-        if sum(not held.task.done() for held in self._held.values()) >= MOST_WAITING:
+                same = (found.target.name, found.model_args) == (target.name, model_args)
+                return found if same else _ID_REUSED
+        for call in self._open_calls.values():
+            same = (call.target.name, call.model_args) == (target.name, model_args)
+            if same and not call.callers:
+                return call
+        if sum(not call.task.done() for call in self._open_calls.values()) >= MAX_WAITING:
             raise TooMany(
-                f"{MOST_WAITING} calls of this agent wait for people already: have some decided "
-                "first"
+                f"{MAX_WAITING} calls of this agent already wait for a decision: decide some of "
+                "them first"
             )
-        return self._hold(ticket, target, wrote)
+        return self._start_call(ticket, target, model_args)
 
     async def find(self, ticket: str) -> OpenCall | None:
         """Return the call with this ticket, also from an earlier process."""
-        held = self._held.get(ticket)
-        if held is None and isinstance(self.gate, Gate):
+        call = self._open_calls.get(ticket)
+        if call is None and isinstance(self.gate, Gate):
             store, name = self.gate.store, self._run(ticket)
             run = await read(store, store.run, name)
             row = None if run is None else await read(store, store.call_by_key, name, _KEY)
-            held = self._held.get(ticket)  # another task may have found it in the meantime
-            if held is None and run is not None and row is not None:
-                held = self._restored(ticket, row, open=run.status in LIVE)
-        return held
+            call = self._open_calls.get(ticket)  # another task may have found it in the meantime
+            if call is None and run is not None and row is not None:
+                call = self._restore(ticket, row, open=run.status in LIVE)
+        return call
 
     async def resume_open_calls(self) -> None:
         """Resume the calls that an earlier process left: approved, asked, or undelivered."""
         if not isinstance(self.gate, Gate):
-            self._resume_from_journal()
+            self._resume_from_state()
             return
         for ticket, row in await read(self.gate.store, self._open_in_store):
-            if ticket not in self._held:
-                self._restored(ticket, row)
+            if ticket not in self._open_calls:
+                self._restore(ticket, row)
 
-    def _resume_from_journal(self) -> None:
-        for run, (tool, wrote) in [] if self._journal is None else [*self._journal.calls.items()]:
+    def _resume_from_state(self) -> None:
+        if self._state is None:
+            return
+        for run, (tool, model_args) in list(self._state.calls.items()):
             target = self._target(tool)
-            ticket = run.removeprefix(self._name)
-            if run.startswith(self._name) and target is not None and ticket not in self._held:
-                self._hold(ticket, target, wrote)
+            ticket = run.removeprefix(self._run_prefix)
+            ours = run.startswith(self._run_prefix) and ticket not in self._open_calls
+            if ours and target is not None:
+                self._start_call(ticket, target, model_args)
 
-    def _note(self, held: OpenCall, *, open: bool) -> None:
-        if self._journal is not None:
-            if open:
-                self._journal.calls[held.scope.name] = [held.target.name, held.wrote]
-            else:
-                self._journal.calls.pop(held.scope.name, None)
-            self._journal.save()
+    def _save_state(self, call: OpenCall, *, open: bool) -> None:
+        if self._state is None:
+            return
+        if open:
+            self._state.calls[call.scope.name] = [call.target.name, call.model_args]
+        else:
+            self._state.calls.pop(call.scope.name, None)
+        self._state.save()
 
     def _open_in_store(self) -> list[tuple[str, Call]]:
         assert isinstance(self.gate, Gate)
         store, found = self.gate.store, []
         for status in LIVE:
-            listed = store.runs(status=str(status), agent=self.gate.agent, limit=_MOST_OPEN)
+            listed = store.runs(status=str(status), agent=self.gate.agent, limit=_MAX_OPEN)
             for _, run in listed:
-                if run.id.startswith(self._name):
+                if run.id.startswith(self._run_prefix):
                     row = store.call_by_key(run.id, _KEY)
                     if row is not None:
-                        found.append((run.id.removeprefix(self._name), row))
+                        found.append((run.id.removeprefix(self._run_prefix), row))
         return found
 
-    def _restored(self, ticket: str, row: Call, *, open: bool = True) -> OpenCall | None:
+    def _restore(self, ticket: str, row: Call, *, open: bool = True) -> OpenCall | None:
         target = self._target(row)
         if target is None:  # its server is not connected (yet)
             return None
-        wrote = row.args if row.original is None else row.original
-        return self._hold(ticket, target, wrote, open=open)
+        model_args = row.args if row.original is None else row.original
+        return self._start_call(ticket, target, model_args, open=open)
 
     def _run(self, ticket: str) -> str:
-        return f"{self._name}{ticket}"
+        return f"{self._run_prefix}{ticket}"
 
-    def _hold(self, ticket: str, target: Target, wrote: str, *, open: bool = True) -> OpenCall:
+    def _start_call(
+        self, ticket: str, target: Target, model_args: str, *, open: bool = True
+    ) -> OpenCall:
         scope = RunScope(self.gate.driver, self._run(ticket), "")
-        held = OpenCall(ticket, target, wrote, scope)
-        self._begin(held)
-        if open:  # otherwise it was handed over, and the same call is a new one
-            self._held[ticket] = held
-            self._note(held, open=True)
-        return held
+        call = OpenCall(ticket, target, model_args, scope)
+        self._start_task(call)
+        if open:  # otherwise it was delivered, and the same call is a new one
+            self._open_calls[ticket] = call
+            self._save_state(call, open=True)
+        return call
 
-    def _begin(self, held: OpenCall) -> None:
-        held.task = asyncio.create_task(self._run_to_end(held), name=f"sayso-mcp-{held.ticket}")
-        held.task.add_done_callback(partial(self._ended, held))
+    def _start_task(self, call: OpenCall) -> None:
+        call.task = asyncio.create_task(self._run_to_end(call), name=f"sayso-mcp-{call.ticket}")
+        call.task.add_done_callback(partial(self._on_task_done, call))
 
     def update_tools(self) -> None:
         """Continue open calls with the tools as they are now.
 
-        The re-check before a start compares the tool that people saw with that of the plan. A call
-        that has waited for an hour must not bring the tool of an hour ago.
+        The check before a start compares the tool that people saw with that of the plan. A call
+        that has waited for an hour must not run with the tool of an hour ago.
         """
-        for held in self._held.values():
-            now = self._target(held.target.name)
-            if now is None or now is held.target or held.running or held.task.done():
+        for call in self._open_calls.values():
+            now = self._target(call.target.name)
+            if now is None or now is call.target or call.running or call.task.done():
                 continue
-            held.target = now
-            held.task.cancel()
-            self._begin(held)
+            call.target = now
+            call.task.cancel()
+            self._start_task(call)
 
-    def _ended(self, held: OpenCall, task: asyncio.Task[Outcome]) -> None:
+    def _on_task_done(self, call: OpenCall, task: asyncio.Task[Outcome]) -> None:
         """Forget a call that could not be continued; it is found again in the store."""
-        if task is not held.task:
+        if task is not call.task:
             return
-        if held.task.cancelled() or held.task.exception() is not None:
-            self._held.pop(held.ticket, None)
-        elif len(self._held) > _MOST_OPEN:
-            oldest = next((one for one in self._held.values() if one.task.done()), None)
-            if oldest is not None and oldest is not held and not oldest.callers:
-                del self._held[oldest.ticket]
+        if call.task.cancelled() or call.task.exception() is not None:
+            self._open_calls.pop(call.ticket, None)
+        elif len(self._open_calls) > _MAX_OPEN:
+            oldest = next((other for other in self._open_calls.values() if other.task.done()), None)
+            if oldest is not None and oldest is not call and not oldest.callers:
+                del self._open_calls[oldest.ticket]
 
-    # -- taking a call to its end
+    # -- running a call
 
-    async def _run_to_end(self, held: OpenCall) -> Outcome:
-        plan, value, again = self._plan(held), None, 0
+    async def _run_to_end(self, call: OpenCall) -> Outcome:
+        plan, value, attempts = self._plan(call), None, 0
         while True:
             try:
-                value = await self.gate.driver.result(held.scope, plan)
+                value = await self.gate.driver.result(call.scope, plan)
             except ServerConnectionLost as lost:
-                # It is in doubt, and people settle it; or it may run again, and is started again.
-                again += 1
-                if again > _MOST_AGAIN:
-                    raise ConnectionLost(f"{lost}, {again} times") from lost
+                # It is in doubt, and a person settles it, or it may run again and is retried.
+                attempts += 1
+                if attempts > _MAX_RETRIES:
+                    raise ConnectionLost(f"{lost}, {attempts} times") from lost
                 continue
             except (Refused, InDoubt, CallFailed, ResultNotKept) as error:
                 value = getattr(error, "value", None)
-            except Paused:  # an interactive channel left it for later
+            except Paused:  # an interactive channel postponed it
                 await asyncio.sleep(PROGRESS_SECONDS)
                 continue
-            row = await self._row(held)
-            return outcome_of(row, value, held.wrote)
+            row = await self._row(call)
+            return outcome_of(row, value, call.model_args)
 
-    def _plan(self, held: OpenCall) -> Plan:
-        return _keyed(held.target.plan(self.gate, held.wrote, held))
+    def _plan(self, call: OpenCall) -> Plan:
+        return _with_key(call.target.plan(self.gate, call.model_args, call))
 
-    async def _row(self, held: OpenCall) -> Call:
-        backend, plan = self.gate.driver.backend, self._plan(held)
-        found = await backend.find(held.scope, plan)
+    async def _row(self, call: OpenCall) -> Call:
+        backend, plan = self.gate.driver.backend, self._plan(call)
+        found = await backend.find(call.scope, plan)
         # Over HTTP, proposing a call again finds it.
-        return found or (await backend.propose(held.scope, plan)).call
+        return found or (await backend.propose(call.scope, plan)).call
 
-    async def status(self, held: OpenCall) -> Call | None:
+    async def status(self, call: OpenCall) -> Call | None:
         """Return the row of a call as it is now, if it has one and the store can be reached."""
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
-                return await self._row(held)
+                return await self._row(call)
         except (SaysoError, TimeoutError):
             return None
 
     # -- waiting for a call
 
-    async def wait(self, held: OpenCall, caller: Caller, seconds: float) -> Outcome | None:
+    async def wait(self, call: OpenCall, caller: Caller, seconds: float) -> Outcome | None:
         """Wait for a call. Return its outcome, or None after ``seconds`` or if interrupted.
 
         If the client leaves, the call continues, unless its ``on_abandon`` says otherwise.
         """
-        ends, beats = time.monotonic() + seconds, 0
+        deadline, updates = time.monotonic() + seconds, 0
         interrupt = asyncio.ensure_future(caller.interrupted.wait())
         try:
-            with self._waiting(held, caller):
-                while not held.task.done():
-                    left = ends - time.monotonic()
+            with self._waiting(call, caller):
+                while not call.task.done():
+                    left = deadline - time.monotonic()
                     if left <= 0 or interrupt.done():
-                        held.idle += left <= 0
+                        call.timed_out_waits += left <= 0
                         return None
                     await asyncio.wait(
-                        {held.task, interrupt},
+                        {call.task, interrupt},
                         timeout=min(PROGRESS_SECONDS, left),
                         return_when=asyncio.FIRST_COMPLETED,
                     )
                     if await caller.gone():
                         raise asyncio.CancelledError
-                    beats += 1
-                    if not held.task.done() and not held.running:
-                        await caller.progress(beats / 1000, None, "waiting for a decision")
-                outcome = await self._outcome(held)
+                    updates += 1
+                    if not call.task.done() and not call.running:
+                        await caller.progress(updates / 1000, None, "waiting for a decision")
+                outcome = await self._outcome(call)
         finally:
             interrupt.cancel()
-        await asyncio.shield(self._hand_over(held, outcome))
+        await asyncio.shield(self._deliver(call, outcome))
         return outcome
 
-    async def _outcome(self, held: OpenCall) -> Outcome:
+    async def _outcome(self, call: OpenCall) -> Outcome:
         try:
-            return held.task.result()
+            return call.task.result()
         except InvalidCall as error:
             text = f"The call cannot be read: {error}"
         except asyncio.CancelledError:
-            text = "The call was stopped. Make it again to see what became of it."
+            text = "The call was stopped. Make it again to see its outcome."
         except SaysoError as error:
             text = str(error)
         except Exception as error:
-            log.exception("%s: a call could not be carried to its end", held.target.name)
-            text = f"Sayso could not take the call to its end: {describe_error(error)}"
+            log.exception("%s: a call could not be completed", call.target.name)
+            text = f"Sayso could not complete the call: {describe_error(error)}"
         return Outcome(ok=False, value=None, text=text)
 
-    async def _hand_over(self, held: OpenCall, outcome: Outcome) -> None:
-        """Remember that a client got the result: the same call is a new one from now on."""
-        if self._held.pop(held.ticket, None) is None:
+    async def _deliver(self, call: OpenCall, outcome: Outcome) -> None:
+        """Record that a client got the result: from now on the same call is a new one."""
+        if self._open_calls.pop(call.ticket, None) is None:
             return
-        self._note(held, open=False)
+        self._save_state(call, open=False)
         if not isinstance(self.gate, Gate):
-            self._delivered[held.ticket] = outcome
-            while len(self._delivered) > _MOST_DELIVERED:
+            self._delivered[call.ticket] = outcome
+            while len(self._delivered) > _MAX_DELIVERED:
                 self._delivered.popitem(last=False)
         try:
             status = "done" if outcome.ok else "failed"
-            await self.gate.driver.backend.finish(held.scope, status)
+            await self.gate.driver.backend.finish(call.scope, status)
         except SaysoError as error:
-            log.warning("%s: the hand-over was not stored: %s", held.target.name, error)
+            log.warning("%s: the delivery was not stored: %s", call.target.name, error)
 
     def delivered(self, ticket: str) -> Outcome | None:
         """Return an outcome that a client got before."""
         return self._delivered.get(ticket)
 
     @contextlib.contextmanager
-    def _waiting(self, held: OpenCall, caller: Caller) -> Iterator[None]:
-        held.callers.append(caller)
+    def _waiting(self, call: OpenCall, caller: Caller) -> Iterator[None]:
+        call.callers.append(caller)
         # While a client waits, the record of the result also finishes the run, in one commit.
-        held.scope.alone, left = True, False
+        call.scope.alone, left = True, False
         try:
             yield
         except asyncio.CancelledError:
             left = True
             raise
         finally:
-            held.callers.remove(caller)
-            held.scope.alone = bool(held.callers)
-            abandoned = left and not held.callers
-            if abandoned and held.target.on_abandon == "cancel" and not held.task.done():
-                self._in_background(self.cancel(held, "the client stopped waiting"))
+            call.callers.remove(caller)
+            call.scope.alone = bool(call.callers)
+            abandoned = left and not call.callers
+            if abandoned and call.target.on_abandon == "cancel" and not call.task.done():
+                self._in_background(self.cancel(call, "the client stopped waiting"))
 
-    async def cancel(self, held: OpenCall, reason: str) -> bool:
-        """Call a call off. Return whether it will not run. One that runs is stopped, in doubt."""
-        row = await self.status(held)
+    async def cancel(self, call: OpenCall, reason: str) -> bool:
+        """Cancel a call. Return whether it will not run. One that runs is stopped, in doubt."""
+        row = await self.status(call)
         if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):
             if isinstance(self.gate, Gate):
                 with contextlib.suppress(NotFound, Cancelled):
-                    await self.gate.cancel(held.scope.name, by="client", reason=reason)
+                    await self.gate.cancel(call.scope.name, by="client", reason=reason)
             else:
                 await self.gate.client.cancel(row.id, reason)
             return True
-        held.task.cancel()
+        call.task.cancel()
         return False
 
     def _in_background(self, work: Awaitable[Any]) -> None:
@@ -437,12 +445,12 @@ class Calls:
 
     # -- reads that need no approval
 
-    async def free_read(self, target: Target, wrote: str, caller: Caller) -> Outcome | None:
-        """Run a read that the policy allows, at once. Return None for any other call."""
+    async def free_read(self, target: Target, model_args: str, caller: Caller) -> Outcome | None:
+        """Run a read that the policy allows. Return None for any other call."""
         if not isinstance(self.gate, Gate):
             return None  # the server decides
-        plan = _keyed(target.plan(self.gate, wrote, caller))
-        terms: Terms = await plan.terms(codec.loads(wrote))
+        plan = _with_key(target.plan(self.gate, model_args, caller))
+        terms: Terms = await plan.terms(codec.loads(model_args))
         if terms.verdict is not Verdict.ALLOW or terms.effect != "read":
             return None
         for last in (False, True):
@@ -460,28 +468,28 @@ class Calls:
     async def close(self) -> None:
         """Stop. Calls that wait for people stay in the store; the next process resumes them.
 
-        Calls that run get a moment to end; then they are in doubt.
+        Running calls get a moment to end; then they are in doubt.
         """
-        open = [held for held in self._held.values() if not held.task.done()]
-        for held in open:
-            if held.target.on_abandon == "cancel" and not held.running:
+        open = [call for call in self._open_calls.values() if not call.task.done()]
+        for call in open:
+            if call.target.on_abandon == "cancel" and not call.running:
                 with contextlib.suppress(SaysoError):
-                    await self.cancel(held, "the client left")
-            elif not held.running:
-                held.task.cancel()
-        tasks = {held.task for held in open}
+                    await self.cancel(call, "the client left")
+            elif not call.running:
+                call.task.cancel()
+        tasks = {call.task for call in open}
         if tasks:
-            await asyncio.wait(tasks, timeout=_LAST_SECONDS)
+            await asyncio.wait(tasks, timeout=_SHUTDOWN_SECONDS)
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=_LAST_SECONDS)
+            await asyncio.wait(tasks, timeout=_SHUTDOWN_SECONDS)
 
 
-def _plain(name: str) -> str:
+def _escape(name: str) -> str:
     """Return a name without colons, which separate the parts of a run's name."""
     return name.replace("%", "%25").replace(":", "%3A")
 
 
-def _keyed(plan: Plan) -> Plan:
+def _with_key(plan: Plan) -> Plan:
     return replace(plan, key=_KEY, wait=None)

@@ -25,18 +25,18 @@ Recorded = Literal["all", "asked"]
 #: ``auto`` speaks the newest era that a server understands, ``legacy`` the one with a handshake.
 Protocol = Literal["auto", "legacy"]
 
-#: What clients and servers are told.
+#: The version that clients and servers see.
 VERSION = version("sayso")
-#: Seconds that a caller is held. Several clients give up after 60 seconds.
+#: Seconds that a client is held. Several clients give up after 60 seconds.
 DEFAULT_HOLD = 45.0
 #: Between the name of a server and that of its tool.
 SEPARATOR = "__"
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-_TOP = ("agent", "session", "policy", "hold", "clients", "on_abandon")
-_OF_SERVER = ("trust_hints", "record", "on_abandon", "prefix", "protocol")
-_OF_CLIENT = ("hold",)
+_TOP_KEYS = ("agent", "session", "policy", "hold", "clients", "on_abandon")
+_SERVER_KEYS = ("trust_hints", "record", "on_abandon", "prefix", "protocol")
+_CLIENT_KEYS = ("hold",)
 
 
 class InvalidConfig(SaysoError):
@@ -54,7 +54,7 @@ class UpstreamConfig:
     cwd: str | None = None
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Take the server's word for which of its tools only read.
+    #: Trust the server's hints about which of its tools only read.
     trust_hints: bool = False
     #: ``asked``: keep no record of reads that need no approval.
     record: Recorded = "all"
@@ -66,7 +66,7 @@ class UpstreamConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The servers, and how the proxy treats those who call them."""
+    """The servers, and how the proxy treats its clients."""
 
     upstreams: tuple[UpstreamConfig, ...]
     #: The name of the agent in requests. With front authentication, the token's name is used.
@@ -109,24 +109,24 @@ def read_config(path: Path) -> Config:
 
 def parse_config(data: object, folder: Path, environ: Mapping[str, str]) -> Config:
     """Return the configuration in a JSON value. Relative paths are relative to ``folder``."""
-    whole = _object(data, "the file")
-    if "mcpServers" not in whole:
+    root = _object(data, "the file")
+    if "mcpServers" not in root:
         raise InvalidConfig('there is no "mcpServers": name the servers to put behind approval')
-    servers = _object(whole["mcpServers"], "mcpServers")
+    servers = _object(root["mcpServers"], "mcpServers")
     if not servers:
         raise InvalidConfig("mcpServers is empty: name at least one server")
-    ours = _settings(whole, "", _TOP)
+    ours = _settings(root, "", _TOP_KEYS)
     abandon = _choice(ours, "on_abandon", OnAbandon, "keep", "sayso")
     upstreams = tuple(
         _upstream(name, _object(entry, f"mcpServers.{name}"), folder, environ, abandon)
         for name, entry in servers.items()
     )
     prefixes: dict[str, str] = {}
-    policy = _text(ours, "policy", "sayso", None)
+    policy = _string(ours, "policy", "sayso", None)
     config = Config(
         upstreams=upstreams,
-        agent=_text(ours, "agent", "sayso", "mcp") or "",
-        session=_text(ours, "session", "sayso", "default") or "",
+        agent=_string(ours, "agent", "sayso", "mcp") or "",
+        session=_string(ours, "session", "sayso", "default") or "",
         policy=None if policy is None else folder / Path(policy).expanduser(),
         hold=_seconds(ours, "sayso", DEFAULT_HOLD),
         holds=_holds(_object(ours.get("clients", {}), "sayso.clients")),
@@ -168,10 +168,10 @@ def _upstream(
         )
 
     def fill(text: str, key: str) -> str:
-        return _filled(text, f"{at}.{key}", environ)
+        return _expand_variables(text, f"{at}.{key}", environ)
 
-    ours = _settings(entry, f"{at}.", _OF_SERVER)
-    prefix = _text(ours, "prefix", f"{at}.sayso", None)
+    ours = _settings(entry, f"{at}.", _SERVER_KEYS)
+    prefix = _string(ours, "prefix", f"{at}.sayso", None)
     if prefix and not _PREFIX.fullmatch(prefix):
         raise InvalidConfig(f"{at}.sayso.prefix: use up to 40 letters, digits and underscores")
     shared: dict[str, Any] = {
@@ -183,25 +183,25 @@ def _upstream(
         "protocol": _choice(ours, "protocol", Protocol, "auto", f"{at}.sayso"),
     }
     if "url" in entry:
-        url = fill(_text(entry, "url", at, "") or "", "url")
+        url = fill(_string(entry, "url", at, "") or "", "url")
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig(f"{at}.url: write an http:// or https:// address")
-        headers = _texts(entry.get("headers", {}), f"{at}.headers", fill)
+        headers = _string_map(entry.get("headers", {}), f"{at}.headers", fill)
         return UpstreamConfig(**shared, url=url, headers=headers)
     args = entry.get("args", [])
-    if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
+    if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
         raise InvalidConfig(f"{at}.args: write a list of strings")
-    cwd = _text(entry, "cwd", at, None)
+    cwd = _string(entry, "cwd", at, None)
     return UpstreamConfig(
         **shared,
-        command=fill(_text(entry, "command", at, "") or "", "command"),
-        args=tuple(fill(one, "args") for one in args),
-        env=_texts(entry.get("env", {}), f"{at}.env", fill),
+        command=fill(_string(entry, "command", at, "") or "", "command"),
+        args=tuple(fill(arg, "args") for arg in args),
+        env=_string_map(entry.get("env", {}), f"{at}.env", fill),
         cwd=None if cwd is None else str(folder / Path(fill(cwd, "cwd")).expanduser()),
     )
 
 
-def _filled(text: str, at: str, environ: Mapping[str, str]) -> str:
+def _expand_variables(text: str, at: str, environ: Mapping[str, str]) -> str:
     """Replace ``${NAME}`` and ``${NAME:-default}`` with environment variables."""
 
     def value(found: re.Match[str]) -> str:
@@ -218,7 +218,7 @@ def _settings(entry: Mapping[str, Any], at: str, known: tuple[str, ...]) -> Mapp
     for key in ours:
         if key not in known:
             elsewhere = ""
-            if key in _OF_SERVER and not at:
+            if key in _SERVER_KEYS and not at:
                 elsewhere = ': put it into the entry of a server, as "sayso": {...}'
             raise InvalidConfig(
                 f"{at}sayso.{key} is unknown{elsewhere or '; use ' + ', '.join(known)}"
@@ -231,7 +231,7 @@ def _holds(clients: Mapping[str, Any]) -> dict[str, float]:
     for name, given in clients.items():
         entry = _object(given, f"sayso.clients.{name}")
         for key in entry:
-            if key not in _OF_CLIENT:
+            if key not in _CLIENT_KEYS:
                 raise InvalidConfig(f"sayso.clients.{name}.{key} is unknown; use hold")
         holds[name] = _seconds(entry, f"sayso.clients.{name}", DEFAULT_HOLD)
     return holds
@@ -241,8 +241,8 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} appears twice in one object")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{duplicate!r} appears twice in one object")
     return found
 
 
@@ -252,20 +252,20 @@ def _object(value: object, at: str) -> Mapping[str, Any]:
     return value
 
 
-def _text(entry: Mapping[str, Any], key: str, at: str, default: str | None) -> str | None:
+def _string(entry: Mapping[str, Any], key: str, at: str, default: str | None) -> str | None:
     value = entry.get(key, default)
     if value is not None and not isinstance(value, str):
         raise InvalidConfig(f"{at}.{key}: write a string")
     return value
 
 
-def _texts(value: object, at: str, fill: Callable[[str, str], str]) -> dict[str, str]:
+def _string_map(value: object, at: str, fill: Callable[[str, str], str]) -> dict[str, str]:
     found = _object(value, at)
-    for name, one in found.items():
-        if not isinstance(one, str):
+    for name, text in found.items():
+        if not isinstance(text, str):
             raise InvalidConfig(f"{at}.{name}: write a string")
     key = at.rpartition(".")[2]
-    return {name: fill(one, f"{key}.{name}") for name, one in found.items()}
+    return {name: fill(text, f"{key}.{name}") for name, text in found.items()}
 
 
 def _flag(entry: Mapping[str, Any], key: str, at: str) -> bool:
@@ -278,7 +278,7 @@ def _flag(entry: Mapping[str, Any], key: str, at: str) -> bool:
 def _choice(entry: Mapping[str, Any], key: str, choices: Any, default: Any, at: str) -> Any:
     value = entry.get(key, default)
     if value not in get_args(choices):
-        wanted = " or ".join(f'"{one}"' for one in get_args(choices))
+        wanted = " or ".join(f'"{choice}"' for choice in get_args(choices))
         raise InvalidConfig(f"{at}.{key}: write {wanted}")
     return value
 

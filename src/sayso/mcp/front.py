@@ -1,4 +1,4 @@
-"""What faces the client: results, waiting callers, tickets, and serving on stdio or HTTP.
+"""The client-facing side: results, waiting clients, tickets, and serving on stdio or HTTP.
 
 The proxy and the advisory server share all of it. Both protocol eras are served at once: the SDK
 tells them apart by the first message on stdio, and by the headers over HTTP.
@@ -48,9 +48,9 @@ log = logging.getLogger("sayso.mcp")
 
 Context = ServerRequestContext[Any, Any]
 
-#: The tool that waits for a call that was handed back.
+#: The tool that waits for a call that returned a ticket.
 WAIT_TOOL = "sayso_wait"
-#: The key under which clients that show structured content only find what a person changed.
+#: The key of the notice about an edit, for clients that show structured content only.
 NOTICE = "sayso_notice"
 #: Claude Code sends the model's own id of a call under this key.
 TOOL_USE_ID = "claudecode/toolUseId"
@@ -62,10 +62,10 @@ _ELICIT_SECONDS = 600.0
 _UNKNOWN_SECONDS = 3.0
 #: The longest message on standard input, in bytes.
 _LONGEST_LINE = 64 << 20
-#: How long an answer about a token is relied on.
+#: How long a token counts as valid after it was checked.
 _TOKEN_SECONDS = 30.0
-#: After this many waits in vain, tell the model to stop.
-_MOST_IDLE = 3
+#: After this many waits without a decision, tell the model to stop.
+_MAX_TIMED_OUT_WAITS = 3
 
 
 # -- results
@@ -84,8 +84,8 @@ def result_of(outcome: Outcome) -> types.CallToolResult | dict[str, Any]:
     value = outcome.value
     if outcome.by_person or not isinstance(value, dict) or "content" not in value:
         return text_result(outcome.text)
-    whole = {**value, "resultType": "complete"}
-    return with_notice(whole, outcome.notice) if outcome.notice else whole
+    result = {**value, "resultType": "complete"}
+    return with_notice(result, outcome.notice) if outcome.notice else result
 
 
 def with_notice(result: dict[str, Any], notice: str) -> dict[str, Any]:
@@ -93,8 +93,7 @@ def with_notice(result: dict[str, Any], notice: str) -> dict[str, Any]:
 
     Some clients show the model the structured content instead of the texts.
     """
-    told = {"type": "text", "text": notice}
-    changed = {**result, "content": [told, *result["content"]]}
+    changed = {**result, "content": [{"type": "text", "text": notice}, *result["content"]]}
     structured = result.get("structuredContent")
     if isinstance(structured, dict):
         changed["structuredContent"] = {NOTICE: notice, **structured}
@@ -104,7 +103,7 @@ def with_notice(result: dict[str, Any], notice: str) -> dict[str, Any]:
 
 
 def wait_tool() -> types.Tool:
-    """Return the tool that waits for a call that was handed back."""
+    """Return the tool that waits for a call that returned a ticket."""
     return types.Tool(
         name=WAIT_TOOL,
         title="Wait for an approval",
@@ -131,7 +130,7 @@ class FrontCaller:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self._last = -1.0
-        #: A question for a client of the modern era, and who waits for the answer.
+        #: A question for a client of the modern era, and a future for the answer.
         self.question: tuple[types.ElicitRequestParams, asyncio.Future[Any]] | None = None
         #: Set when the request must return, to ask that question.
         self.interrupted = asyncio.Event()
@@ -151,7 +150,7 @@ class FrontCaller:
     def connection(self) -> str:
         """Identifies the client's connection: the session over HTTP, or the one on stdio.
 
-        Over HTTP in the modern era each request is on its own.
+        Over HTTP in the modern era each request has its own.
         """
         if self.ctx.request is None:
             return "stdio"
@@ -159,7 +158,7 @@ class FrontCaller:
         return f"request-{id(self)}" if session is None else str(session)
 
     async def gone(self) -> bool:
-        """Return whether the client has disconnected. Over HTTP, nothing else says so."""
+        """Return whether the client has disconnected. Over HTTP, only polling tells."""
         return self.ctx.request is not None and bool(await self.ctx.request.is_disconnected())
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -200,51 +199,55 @@ class FrontCaller:
         return await future
 
 
-class HeldCallers:
-    """Holds callers, hands back tickets, and finds calls by their tickets."""
+class CallResponder:
+    """Holds clients while a call waits, returns tickets, and finds calls by ticket."""
 
     def __init__(self, hold: Callable[[str], float]) -> None:
-        #: Returns how many seconds to hold a client of a name.
-        self._hold = hold
-        #: Who waits for the answer to a question that a modern client was asked, by ticket.
+        #: Returns how many seconds to hold a client with this name.
+        self._hold_seconds = hold
+        #: By ticket: resolved with the answer to a question that a modern client was asked.
         self._questions: dict[str, asyncio.Future[Any]] = {}
 
-    async def held(
-        self, calls: Calls, held: OpenCall, caller: FrontCaller
+    async def hold(
+        self, calls: Calls, call: OpenCall, caller: FrontCaller
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
-        """Hold a client until its call has ended, up to its limit; then hand back a ticket."""
-        outcome = await calls.wait(held, caller, self._hold(caller.name))
+        """Hold a client until its call has ended or its limit is reached; then return a ticket."""
+        outcome = await calls.wait(call, caller, self._hold_seconds(caller.name))
         if outcome is not None:
             return result_of(outcome)
         if caller.question is not None:
             params, future = caller.question
-            self._questions[held.ticket] = future
-            future.add_done_callback(lambda _: self._questions.pop(held.ticket, None))
+            self._questions[call.ticket] = future
+            future.add_done_callback(lambda _: self._questions.pop(call.ticket, None))
             return types.InputRequiredResult(
                 input_requests={"elicitation": types.ElicitRequest(params=params)},
-                request_state=held.ticket,
+                request_state=call.ticket,
             )
-        return text_result(await _hand_back(calls, held))
+        return text_result(await _ticket_message(calls, call))
 
-    async def answered(
-        self, calls: Calls, caller: FrontCaller, params: types.CallToolRequestParams, wrote: str
+    async def resume_with_answer(
+        self,
+        calls: Calls,
+        caller: FrontCaller,
+        params: types.CallToolRequestParams,
+        model_args: str,
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
         """Pass on the answer of a modern client's user, and hold the client again."""
         ticket = params.request_state or ""
-        held = await calls.find(ticket)
-        if held is None or (held.target.name, held.wrote) != (params.name, wrote):
-            return await self._unknown(calls, ticket)
+        call = await calls.find(ticket)
+        if call is None or (call.target.name, call.model_args) != (params.name, model_args):
+            return await self._unknown_ticket(calls, ticket)
         future = self._questions.get(ticket)
         answer = (params.input_responses or {}).get("elicitation")
         if future is not None and not future.done():
-            given = answer if isinstance(answer, types.ElicitResult) else None
-            future.set_result(given or types.ElicitResult(action="cancel"))
-        return await self.held(calls, held, caller)
+            cancelled = types.ElicitResult(action="cancel")
+            future.set_result(answer if isinstance(answer, types.ElicitResult) else cancelled)
+        return await self.hold(calls, call, caller)
 
-    async def wait(
+    async def wait_for_ticket(
         self, calls: Calls, caller: FrontCaller, args: dict[str, Any]
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
-        """Serve the tool that waits."""
+        """Serve ``sayso_wait``: hold the client for the call with this ticket."""
         ticket = args.get("ticket")
         if not isinstance(ticket, str) or not ticket:
             await asyncio.sleep(_UNKNOWN_SECONDS)
@@ -252,15 +255,17 @@ class HeldCallers:
                 f'Pass the ticket that the call returned: {WAIT_TOOL}({{"ticket": "..."}}).',
                 error=True,
             )
-        held = await calls.find(ticket.strip())
-        if held is None:
-            return await self._unknown(calls, ticket.strip())
-        return await self.held(calls, held, caller)
+        call = await calls.find(ticket.strip())
+        if call is None:
+            return await self._unknown_ticket(calls, ticket.strip())
+        return await self.hold(calls, call, caller)
 
-    async def _unknown(self, calls: Calls, ticket: str) -> types.CallToolResult | dict[str, Any]:
-        before = calls.delivered(ticket)
-        if before is not None:
-            return result_of(before)
+    async def _unknown_ticket(
+        self, calls: Calls, ticket: str
+    ) -> types.CallToolResult | dict[str, Any]:
+        delivered = calls.delivered(ticket)
+        if delivered is not None:
+            return result_of(delivered)
         await asyncio.sleep(_UNKNOWN_SECONDS)
         return text_result(
             f"There is no call with the ticket {visible.inline(ticket)[:80]!r} here. Do not try "
@@ -269,35 +274,35 @@ class HeldCallers:
         )
 
 
-async def _hand_back(calls: Calls, held: OpenCall) -> str:
-    row = await calls.status(held)
+async def _ticket_message(calls: Calls, call: OpenCall) -> str:
+    row = await calls.status(call)
     request = "" if row is None else f" (request {row.id})"
-    how = f'{WAIT_TOOL} with {{"ticket": "{held.ticket}"}}'
+    how = f'{WAIT_TOOL} with {{"ticket": "{call.ticket}"}}'
     if row is not None and row.status is CallStatus.IN_DOUBT:
         return (
-            f"It is unknown whether {held.target.name} took effect{request}: its server stopped "
+            f"It is unknown whether {call.target.name} took effect{request}: its server stopped "
             "in the middle of the call. A person has to find out and settle it. Do not make the "
             f"call again. To wait for the outcome, call {how}."
         )
     if row is None:
         return (
-            f"Not run: Sayso cannot be reached, so nobody could be asked about {held.target.name} "
+            f"Not run: Sayso cannot be reached, so nobody could be asked about {call.target.name} "
             "yet. Tell the user. People are asked as soon as Sayso is back; to wait for the "
             f"result, call {how}."
         )
-    if held.running:
+    if call.running:
         return (
-            f"{held.target.name} is still running{request}. It runs once: do not make the call "
+            f"{call.target.name} is still running{request}. It runs once: do not make the call "
             f"again. To wait for its result, call {how}."
         )
-    if held.idle > _MOST_IDLE:
+    if call.timed_out_waits > _MAX_TIMED_OUT_WAITS:
         return (
-            f"Still no decision on {held.target.name}{request}. Stop waiting now: tell the user "
+            f"Still no decision on {call.target.name}{request}. Stop waiting now: tell the user "
             "that this call needs approval in the Sayso inbox, and end your turn. Nothing is "
             f"lost: the call runs once when it is approved. Later, {how} returns its result."
         )
     return (
-        f"Not run yet: {held.target.name} needs a person's approval{request}, and nobody has "
+        f"Not run yet: {call.target.name} needs a person's approval{request}, and nobody has "
         "decided. The request stays open and runs once when it is approved. Do other work that "
         "does not depend on it, or tell the user that it needs approval. Do not repeat the call. "
         f"To wait for its result, call {how}."
@@ -316,7 +321,7 @@ class FrontServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Return what is announced in the handshake."""
+        """Return the options to announce in the handshake."""
         changes = NotificationOptions(
             prompts_changed=True, resources_changed=True, tools_changed=True
         )
@@ -340,12 +345,13 @@ class StoreTokens:
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the agent that a token belongs to, or None if it is no valid agent token."""
         try:
-            who = await read(self._store, authenticate, self._store, token)
+            principal = await read(self._store, authenticate, self._store, token)
         except NotAllowed:
             return None
-        if who.role != "agent":
+        if principal.role != "agent":
             return None
-        return AccessToken(token=token, client_id=who.name, scopes=["agent"], subject=who.name)
+        name = principal.name
+        return AccessToken(token=token, client_id=name, scopes=["agent"], subject=name)
 
 
 class ServerTokens:
@@ -355,12 +361,13 @@ class ServerTokens:
         self._client = httpx.AsyncClient(base_url=server, timeout=10)
         #: Called with the name that an agent gets here, and its token.
         self._accepted = accepted
-        self._known: dict[str, float] = {}
+        #: Until when each checked token counts as valid, by the agent's name.
+        self._valid_until: dict[str, float] = {}
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the agent that a token belongs to, or None if it is no valid agent token."""
         name = f"agent-{codec.sha256(token.encode('utf-8', 'replace'))[:16]}"
-        if self._known.get(name, 0.0) < time.monotonic():
+        if self._valid_until.get(name, 0.0) < time.monotonic():
             headers = {"Authorization": f"Bearer {token}"}
             try:
                 # Only agents may wait for a request. This one does not exist.
@@ -372,7 +379,7 @@ class ServerTokens:
                 return None
             if answer.status_code != 404:
                 return None
-            self._known[name] = time.monotonic() + _TOKEN_SECONDS
+            self._valid_until[name] = time.monotonic() + _TOKEN_SECONDS
         self._accepted(name, token)
         return AccessToken(token=token, client_id=name, scopes=["agent"], subject=name)
 
@@ -409,13 +416,14 @@ async def _standard_streams() -> AsyncIterator[tuple[Any, Any]]:
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(sink, "wb", 0)
     )
     try:
-        yield _Lines(reader), _LineWriter(asyncio.StreamWriter(transport, protocol, None, loop))
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        yield _LineReader(reader), _LineWriter(writer)
     finally:
         transport.close()
 
 
-class _Lines:
-    """Messages from a pipe."""
+class _LineReader:
+    """Reads messages from a pipe."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -426,7 +434,7 @@ class _Lines:
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
 
-    def __aiter__(self) -> _Lines:
+    def __aiter__(self) -> _LineReader:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
@@ -441,7 +449,7 @@ class _Lines:
     async def aclose(self) -> None:
         """Do nothing: the pipe is closed with the process."""
 
-    async def __aenter__(self) -> _Lines:
+    async def __aenter__(self) -> _LineReader:
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -449,7 +457,7 @@ class _Lines:
 
 
 class _LineWriter:
-    """Messages to a pipe."""
+    """Writes messages to a pipe."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

@@ -2,7 +2,7 @@
 
 Every call of a tool goes through the gate. A tool that no rule mentions needs approval; what a
 server says about its own tools counts only with ``trust_hints``. Everything else (resources,
-prompts, completions, progress, elicitations) is passed through.
+prompts, completions, progress, elicitations) is passed through unchanged.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from sayso.mcp.config import VERSION, Config, OnAbandon
 from sayso.mcp.front import (
     TOOL_USE_ID,
     WAIT_TOOL,
+    CallResponder,
     Context,
     FrontCaller,
     FrontServer,
-    HeldCallers,
     agent_of,
     result_of,
     text_result,
     wait_tool,
 )
-from sayso.mcp.journal import Declaration, Journal, Pins, declaration_of
+from sayso.mcp.state import AcceptedTools, Declaration, StateFile, declaration_of
 from sayso.mcp.upstreams import ConnectionLost, Listener, Upstream
 from sayso.rows import Call
 from sayso.types import Declared, Json, Terms, ToolCall, Verdict
@@ -57,7 +57,7 @@ from sayso.types import Declared, Json, Terms, ToolCall, Verdict
 log = logging.getLogger("sayso.mcp")
 
 #: Model APIs refuse tools with longer names.
-_LONGEST_NAME = 64
+_MAX_TOOL_NAME = 64
 #: How long to wait for lists that are being read again.
 _SETTLE_SECONDS = 2.0
 _CHANGED_RULE = "the tool has changed"
@@ -75,7 +75,7 @@ class ProxyTool:
     tool: types.Tool
     gated: FrameworkTool
     declared: Declaration
-    #: How it differs from what people accepted; empty if it does not.
+    #: How it differs from the accepted declaration; "" if it does not.
     changes: str = ""
 
     @property
@@ -96,17 +96,17 @@ class ProxyTool:
         """Return the plan of a call."""
 
         async def run(row: Call) -> dict[str, Any]:
-            held = listener if isinstance(listener, OpenCall) else None
-            if held is not None:
-                held.running = True
+            open_call = listener if isinstance(listener, OpenCall) else None
+            if open_call is not None:
+                open_call.running = True
             try:
                 passed = self.gated.framework_args(codec.loads(row.args))
                 return await self.upstream.call(self.tool.name, passed, listener)
             except ConnectionLost as lost:
                 raise ServerConnectionLost(str(lost)) from lost
             finally:
-                if held is not None:
-                    held.running = False
+                if open_call is not None:
+                    open_call.running = False
 
         async def terms(values: dict[str, Any]) -> Terms:
             assert isinstance(gate, Gate)
@@ -143,25 +143,25 @@ class Proxy:
         self,
         config: Config,
         gate_of: Callable[[str], Gate | RemoteGate],
-        journal: Journal | None = None,
+        state: StateFile | None = None,
     ) -> None:
         self.config = config
-        #: Where to note what a store would keep, if the gates have none.
-        self._journal = journal
+        #: Keeps what a store would, if the gates have none.
+        self._state = state
         #: Returns the gate of an agent.
         self._gate_of = gate_of
         self._upstreams = [
             Upstream(
-                one,
+                server,
                 lambda upstream, kind: self._start(self._read_again(upstream, kind)),
                 lambda uri: self._start(self._announce_update(uri)),
             )
-            for one in config.upstreams
+            for server in config.upstreams
         ]
         self._tools: dict[str, ProxyTool] = {}
-        self._pins: dict[str, Pins] = {}
+        self._accepted_tools: dict[str, AcceptedTools] = {}
         self._calls: dict[str, Calls] = {}
-        self._callers = HeldCallers(config.hold_of)
+        self._responder = CallResponder(config.hold_of)
         self._changes = InMemorySubscriptionBus()
         self._listeners = ListenHandler(self._changes)
         #: Clients of the handshake era, to tell about changes, by the id of their session.
@@ -170,9 +170,9 @@ class Proxy:
         self._watchers: dict[str, dict[str, Any]] = {}
         self._resource_owners: dict[str, Upstream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._taking = asyncio.Lock()
+        self._tools_lock = asyncio.Lock()
         self._listed: dict[str, asyncio.Event] = {
-            one.name: asyncio.Event() for one in config.upstreams
+            server.name: asyncio.Event() for server in config.upstreams
         }
         self.server = FrontServer(
             "sayso-proxy",
@@ -193,7 +193,7 @@ class Proxy:
 
     @asynccontextmanager
     async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
-        """Connect the servers, and carry on with the calls that these agents left open."""
+        """Connect the servers, and resume the calls that these agents left open."""
         for agent in {self.config.agent, *agents}:
             self._calls_of(agent)
         for upstream in self._upstreams:
@@ -213,8 +213,8 @@ class Proxy:
     async def _read_again(self, upstream: Upstream, kind: str) -> None:
         try:
             if kind == "tools":
-                async with self._taking:  # a later list must not be overtaken by an earlier one
-                    await self._take_tools(upstream)
+                async with self._tools_lock:  # an older list must not replace a newer one
+                    await self._update_tools(upstream)
                 for calls in self._calls.values():
                     calls.update_tools()
                     await calls.resume_open_calls()
@@ -225,7 +225,7 @@ class Proxy:
             if kind == "tools":
                 self._listed[upstream.name].set()
 
-    async def _take_tools(self, upstream: Upstream) -> None:
+    async def _update_tools(self, upstream: Upstream) -> None:
         """Replace the tools of a server."""
         prefix = self.config.prefix_of(upstream.config)
         found: dict[str, ProxyTool] = {}
@@ -233,36 +233,37 @@ class Proxy:
             name = f"{prefix}{tool.name}"
             other = self._tools.get(name) or found.get(name)
             if name == WAIT_TOOL or (other is not None and other.upstream is not upstream):
-                log.error("%s: its tool %s is left out: the name is taken", upstream.name, name)
+                log.error("%s: skipped its tool %s: the name is in use", upstream.name, name)
                 continue
-            if len(name) > _LONGEST_NAME:
+            if len(name) > _MAX_TOOL_NAME:
                 log.warning("%s: %s is longer than model APIs accept", upstream.name, name)
             if other is not None and other.tool == tool:
-                found[name] = other  # leave its calls alone
+                found[name] = other  # unchanged: its calls continue
                 continue
             try:
                 found[name] = _proxy_tool(upstream, tool, name)
             except (SaysoError, ValueError, TypeError) as error:
-                log.error("%s: its tool %s is left out: %s", upstream.name, name, error)
-        pins = self._pins.get(upstream.name)
-        if pins is None:
+                log.error("%s: skipped its tool %s: %s", upstream.name, name, error)
+        if upstream.name not in self._accepted_tools:
             gate = self._gate_of(self.config.agent)
-            pins = self._pins[upstream.name] = Pins(gate, upstream.name, self._journal)
-        changed = await pins.check({one.tool.name: one.declared for one in found.values()})
-        for one in found.values():
-            if changes := changed.get(one.tool.name):
-                await self._notice_change(pins, one, changes)
-            else:
-                one.changes = ""
-        kept = {n: one for n, one in self._tools.items() if one.upstream is not upstream}
-        self._tools = {**kept, **found}
+            self._accepted_tools[upstream.name] = AcceptedTools(gate, upstream.name, self._state)
+        declared = {proxied.tool.name: proxied.declared for proxied in found.values()}
+        changed = await self._accepted_tools[upstream.name].check(declared)
+        for proxied in found.values():
+            proxied.changes = changed.get(proxied.tool.name, "")  # until the answer is known
+            if proxied.changes and not await self._ask_to_accept(proxied):
+                warning = "%s has changed: its calls need approval until it is accepted"
+                log.warning(warning, proxied.name)
+        others = {n: tool for n, tool in self._tools.items() if tool.upstream is not upstream}
+        self._tools = {**others, **found}
 
-    async def _notice_change(self, pins: Pins, tool: ProxyTool, changes: str) -> None:
-        tool.changes = changes  # until the answer is known
-        if await pins.accepted(tool.tool.name, tool.name, tool.declared, changes):
+    async def _ask_to_accept(self, tool: ProxyTool) -> bool:
+        """Ask people to accept a changed tool. Return whether they have accepted it."""
+        accepted_tools = self._accepted_tools[tool.upstream.name]
+        accepted = await accepted_tools.ask(tool.tool.name, tool.name, tool.declared, tool.changes)
+        if accepted:
             tool.changes = ""
-        else:
-            log.warning("%s has changed: its calls need approval until it is accepted", tool.name)
+        return accepted
 
     async def _announce(self, kind: str) -> None:
         """Tell clients of both eras that a list has changed."""
@@ -298,30 +299,30 @@ class Proxy:
             except Exception:  # the client has left
                 watchers.pop(key, None)
 
-    async def _all_tried(self) -> None:
-        """Wait until each server has connected or failed to, once."""
-        await asyncio.gather(*(upstream.tried() for upstream in self._upstreams))
+    async def _wait_for_servers(self) -> None:
+        """Wait until each server has connected, or has failed to once."""
+        await asyncio.gather(*(upstream.wait_first_attempt() for upstream in self._upstreams))
         for upstream in self._upstreams:
             if not upstream.error:
                 await self._listed[upstream.name].wait()
         # Some servers announce their tools one by one while they start.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_SECONDS):
-                while self._tasks or not all(one.settled for one in self._upstreams):
+                while self._tasks or not all(server.up_to_date for server in self._upstreams):
                     await asyncio.sleep(0.01)
 
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
             gate = self._gate_of(agent)
             session = f"tools:{self.config.session}"
-            self._calls[agent] = Calls(gate, agent, session, self._tool_of, self._journal)
+            self._calls[agent] = Calls(gate, agent, session, self._tool_of, self._state)
         return self._calls[agent]
 
     def _tool_of(self, row: Call | str) -> ProxyTool | None:
         return self._tools.get(row if isinstance(row, str) else row.tool)
 
-    def _remember(self, ctx: Context) -> None:
-        """Note a client of the handshake era, to tell it about changes."""
+    def _register_legacy_client(self, ctx: Context) -> None:
+        """Register a client of the handshake era, to tell it about changes."""
         caller = FrontCaller(ctx)
         if not caller.modern:
             self._legacy[caller.connection] = ctx.session
@@ -333,12 +334,12 @@ class Proxy:
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        await self._all_tried()
-        self._remember(ctx)
+        await self._wait_for_servers()
+        self._register_legacy_client(ctx)
         # A held call returns a ticket, an edited one a notice: neither fits an output schema.
         listed = [
-            one.tool.model_copy(update={"name": name, "output_schema": None})
-            for name, one in self._tools.items()
+            proxied.tool.model_copy(update={"name": name, "output_schema": None})
+            for name, proxied in self._tools.items()
         ]
         return types.ListToolsResult(tools=[*listed, wait_tool()])
 
@@ -347,7 +348,7 @@ class Proxy:
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
         caller = FrontCaller(ctx)
         try:
-            return await self._called(ctx, caller, params)
+            return await self._handle_call(ctx, caller, params)
         except InvalidCall as error:
             return text_result(f"The call cannot be read: {error}", error=True)
         except SaysoError as error:
@@ -355,7 +356,7 @@ class Proxy:
         except Paused as paused:  # a BaseException would end the whole server
             return text_result(f"Nothing was run: {paused}", error=True)
 
-    async def _called(
+    async def _handle_call(
         self, ctx: Context, caller: FrontCaller, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
         agent = agent_of(self.config.agent)
@@ -363,18 +364,18 @@ class Proxy:
         if not known:  # an agent that had no token when the proxy started
             await calls.resume_open_calls()
         if params.name == WAIT_TOOL:
-            return await self._callers.wait(calls, caller, params.arguments or {})
+            return await self._responder.wait_for_ticket(calls, caller, params.arguments or {})
         tool = self._tools.get(params.name)
         if tool is None:
-            await self._all_tried()
+            await self._wait_for_servers()
             tool = self._tools.get(params.name)
         if tool is None:
             return text_result(self._no_tool(params.name), error=True)
         if params.request_state is not None:
-            wrote = tool.intake(params.arguments or {})
-            return await self._callers.answered(calls, caller, params, wrote)
+            model_args = tool.intake(params.arguments or {})
+            return await self._responder.resume_with_answer(calls, caller, params, model_args)
         if tool.changes:
-            tool = await self._accepted_since(tool)
+            await self._ask_to_accept(tool)
         if tool.changes and not isinstance(calls.gate, Gate):
             return text_result(
                 f"Nothing was run: the server changed {tool.name}. A person has to accept the "
@@ -387,16 +388,10 @@ class Proxy:
             return result_of(read)
         meta: Mapping[str, Any] = ctx.meta or {}
         id = meta.get(TOOL_USE_ID)
-        held = await calls.open(tool, args, id if isinstance(id, str) and id else None)
-        if isinstance(held, str):
-            return text_result(held, error=True)
-        return await self._callers.held(calls, held, caller)
-
-    async def _accepted_since(self, tool: ProxyTool) -> ProxyTool:
-        pins = self._pins[tool.upstream.name]
-        if await pins.accepted(tool.tool.name, tool.name, tool.declared, tool.changes):
-            tool.changes = ""
-        return tool
+        call = await calls.open(tool, args, id if isinstance(id, str) and id else None)
+        if isinstance(call, str):
+            return text_result(call, error=True)
+        return await self._responder.hold(calls, call, caller)
 
     def _no_tool(self, name: str) -> str:
         shown = visible.inline(name)[:80]
@@ -414,11 +409,11 @@ class Proxy:
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        await self._all_tried()
-        self._remember(ctx)
+        await self._wait_for_servers()
+        self._register_legacy_client(ctx)
         found: list[types.Resource] = []
         for upstream in self._upstreams:
-            for resource in await _if_up(upstream.resources):
+            for resource in await _list_or_empty(upstream.resources):
                 self._resource_owners.setdefault(str(resource.uri), upstream)
                 found.append(resource)
         return types.ListResourcesResult(resources=found)
@@ -426,10 +421,10 @@ class Proxy:
     async def _list_templates(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        await self._all_tried()
+        await self._wait_for_servers()
         found: list[types.ResourceTemplate] = []
         for upstream in self._upstreams:
-            for template in await _if_up(upstream.templates):
+            for template in await _list_or_empty(upstream.templates):
                 self._resource_owners.setdefault(template.uri_template, upstream)
                 found.append(template)
         return types.ListResourceTemplatesResult(resource_templates=found)
@@ -437,21 +432,24 @@ class Proxy:
     async def _read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        await self._all_tried()
-        uri, said = str(params.uri), "no server has it"
-        owner = self._resource_owners.get(uri)
-        for upstream in self._upstreams if owner is None else (owner,):
+        await self._wait_for_servers()
+        uri, reason = str(params.uri), "no server has it"
+        for upstream in self._owners_of(uri):
             try:
                 return await upstream.read_resource(uri)
             except SaysoError as error:
-                said = str(error)
-        raise MCPError(types.INVALID_PARAMS, f"the resource cannot be read: {said}")
+                reason = str(error)
+        raise MCPError(types.INVALID_PARAMS, f"the resource cannot be read: {reason}")
+
+    def _owners_of(self, uri: str) -> list[Upstream]:
+        """Return the server that has a resource, or all of them if it is not known."""
+        owner = self._resource_owners.get(uri)
+        return self._upstreams if owner is None else [owner]
 
     async def _watch(self, uri: str) -> None:
-        """Watch a resource at the server that has it, or at each that may. Raise if none does."""
-        await self._all_tried()
-        owner = self._resource_owners.get(uri)
-        owners = self._upstreams if owner is None else [owner]
+        """Watch a resource at the servers that may have it. Raise if all of them refuse."""
+        await self._wait_for_servers()
+        owners = self._owners_of(uri)
         refusals: list[str] = []
         for upstream in owners:
             try:
@@ -459,8 +457,8 @@ class Proxy:
             except SaysoError as error:
                 refusals.append(str(error))
         if len(refusals) == len(owners):
-            said = refusals[-1] if refusals else "there is no server"
-            raise MCPError(types.INVALID_PARAMS, f"the resource cannot be watched: {said}")
+            reason = refusals[-1] if refusals else "there is no server"
+            raise MCPError(types.INVALID_PARAMS, f"the resource cannot be watched: {reason}")
 
     async def _subscribe(
         self, ctx: Context, params: types.SubscribeRequestParams
@@ -482,7 +480,7 @@ class Proxy:
     ) -> types.SubscriptionsListenResult:
         """Serve a stream of changes to a client of the modern era.
 
-        What no server reports never comes; the client gets the rest.
+        Resources that no server can watch are ignored.
         """
         for uri in params.notifications.resource_subscriptions or ():
             with contextlib.suppress(MCPError):
@@ -492,12 +490,12 @@ class Proxy:
     async def _list_prompts(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        await self._all_tried()
-        self._remember(ctx)
+        await self._wait_for_servers()
+        self._register_legacy_client(ctx)
         found: list[types.Prompt] = []
         for upstream in self._upstreams:
             prefix = self.config.prefix_of(upstream.config)
-            for prompt in await _if_up(upstream.prompts):
+            for prompt in await _list_or_empty(upstream.prompts):
                 found.append(prompt.model_copy(update={"name": f"{prefix}{prompt.name}"}))
         return types.ListPromptsResult(prompts=found)
 
@@ -513,15 +511,14 @@ class Proxy:
     async def _complete(
         self, ctx: Context, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
-        await self._all_tried()
+        await self._wait_for_servers()
         ref = params.ref
         if isinstance(ref, types.PromptReference):
             upstream, name = self._prompt_owner(ref.name)
             ref = ref.model_copy(update={"name": name})
             owners = [upstream]
         else:
-            owner = self._resource_owners.get(ref.uri)
-            owners = self._upstreams if owner is None else [owner]
+            owners = self._owners_of(ref.uri)
         argument = {"name": params.argument.name, "value": params.argument.value}
         context = None if params.context is None else params.context.arguments
         for upstream in owners:
@@ -557,8 +554,8 @@ def _proxy_tool(upstream: Upstream, tool: types.Tool, name: str) -> ProxyTool:
     return ProxyTool(upstream, tool, gated, declaration_of(tool))
 
 
-async def _if_up(fetch: Callable[[], Any]) -> list[Any]:
-    """Return a list of a server, or nothing if it cannot be reached: the others still count."""
+async def _list_or_empty(fetch: Callable[[], Any]) -> list[Any]:
+    """Return a list of a server, or [] if the server cannot be reached."""
     try:
         found: list[Any] = await fetch()
     except SaysoError as error:

@@ -1,7 +1,7 @@
 """``Upstream``: the connection to one MCP server behind the proxy, and what the server offers.
 
 A client of the SDK must be entered and left in one task, so each upstream has a task that owns its
-client and connects again when the connection breaks. Everyone else calls ``call`` and the like,
+client and connects again when the connection breaks. ``call`` and the other methods may be called
 from any task.
 
 A call whose connection breaks raises ``ConnectionLost``: the server may have acted on it. A call
@@ -45,32 +45,32 @@ T = TypeVar("T")
 CONNECT_SECONDS = 30.0
 #: Seconds between attempts to reconnect.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
-#: Seconds after which a connection was a good one.
-_LASTED = 10.0
+#: A connection that lasted this many seconds resets the pause between attempts.
+_STABLE_SECONDS = 10.0
 #: How many resources of one server clients may watch.
-_MOST_WATCHED = 1000
+_MAX_WATCHED = 1000
 #: No server needs more pages than this; one that never ends its list must not hang the proxy.
-_MOST_PAGES = 100
+_MAX_PAGES = 100
 #: Seconds that a server may take to exit, after its input is closed and after SIGTERM. With the
 #: SDK's own values the proxy could not end within two seconds.
 _EXIT_SECONDS, _KILL_SECONDS = 0.7, 0.3
 
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
-#: Who listens to the call that this task makes.
+#: The listener of the call that this task makes.
 _listening: ContextVar[Listener | None] = ContextVar("sayso_mcp_listening", default=None)
 
 
 class Listener(Protocol):
-    """Who made a call, and hears what the server says while it runs."""
+    """Receives what a server sends while a call runs, for the client that made the call."""
 
     @property
     def connection(self) -> str | None:
-        """The client's connection. None if nobody waits for the call now."""
+        """The client's connection. None if no client waits for the call now."""
         ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Pass on a sign of life."""
+        """Pass on progress."""
         ...
 
     async def elicit(
@@ -107,31 +107,31 @@ class Upstream:
         self._changed = changed
         #: Called with the URI of a watched resource after it has changed.
         self._updated = updated
-        #: The resources that clients want to hear about.
+        #: The resources that clients watch.
         self._watched: set[str] = set()
-        #: Each reads one stream of changes, of a server of the modern era.
+        #: Tasks that each read one stream of changes, from a server of the modern era.
         self._followers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._client: Client | None = None
         #: Set while connected.
         self._ready = asyncio.Event()
-        #: Set once the first attempt to connect has ended, in any way.
-        self._tried = asyncio.Event()
+        #: Set once the first attempt to connect has succeeded or failed.
+        self._attempted = asyncio.Event()
         #: Set when the connection breaks.
         self._lost = asyncio.Event()
-        self._error = "it is being started"
+        self._error = "it is starting"
         self.tools: tuple[types.Tool, ...] = ()
-        #: The lists that changed and were not read again yet, and who reads them.
+        #: The lists that changed and were not read again yet, and the task that reads them.
         self._stale: set[str] = set()
         self._relisting: asyncio.Task[None] | None = None
-        #: Who listens to the calls that run.
+        #: The listeners of the calls that run.
         self._running: list[Listener] = []
 
     # -- the connection
 
     def start(self) -> None:
         """Begin to connect."""
-        self._task = asyncio.create_task(self._own(), name=f"sayso-mcp-{self.name}")
+        self._task = asyncio.create_task(self._keep_connected(), name=f"sayso-mcp-{self.name}")
 
     async def close(self) -> None:
         """Disconnect. A server that this process started is ended."""
@@ -139,15 +139,15 @@ class Upstream:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def tried(self) -> None:
+    async def wait_first_attempt(self) -> None:
         """Wait until the first attempt to connect has succeeded or failed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
-                await self._tried.wait()
+                await self._attempted.wait()
 
     @property
-    def settled(self) -> bool:
-        """Whether no list that changed waits to be read again."""
+    def up_to_date(self) -> bool:
+        """Whether every list that changed has been read again."""
         return self._relisting is None or self._relisting.done()
 
     @property
@@ -155,7 +155,7 @@ class Upstream:
         """Why it is not connected, or an empty string."""
         return "" if self._client is not None else self._error
 
-    async def _own(self) -> None:
+    async def _keep_connected(self) -> None:
         pause = _FIRST_PAUSE
         while True:
             self._lost.clear()
@@ -164,24 +164,24 @@ class Upstream:
                 async with self._connect() as client:
                     await self._list_tools(client)
                     self._client = client
-                    if self._stale:  # it announced changes while it was connected
-                        self._outdated("tools")
+                    if self._stale:  # it announced changes while connecting
+                        self._schedule_relist("tools")
                     self._ready.set()
-                    self._tried.set()
+                    self._attempted.set()
                     for kind in ("tools", "prompts", "resources"):
                         self._changed(self, kind)
                     async with self._following(client):
                         await self._lost.wait()
                     self._error = "the connection broke"
             except Exception as error:
-                self._error = _reason(error)
+                self._error = _failure_reason(error)
                 log.warning("%s: %s; trying again in %.1f s", self.name, self._error, pause)
             finally:
                 self._client = None
                 self._ready.clear()
-                self._tried.set()
+                self._attempted.set()
             # A server that dies again soon after it was started must not be started in a loop.
-            lasted = time.monotonic() - began > _LASTED
+            lasted = time.monotonic() - began > _STABLE_SECONDS
             pause = _FIRST_PAUSE if lasted else min(pause * 2, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
@@ -192,14 +192,14 @@ class Upstream:
             mode=self.config.protocol,
             client_info=types.Implementation(name="sayso-proxy", version=VERSION),
             elicitation_callback=self._elicit,
-            message_handler=self._heard,
+            message_handler=self._on_message,
             cache=None,
         )
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await stack.enter_async_context(client)
-            # The proxy passes results on as they are; whether they fit is the client's business.
-            setattr(client.session, "validate_tool_result", _not_validated)  # noqa: B010
+            # The proxy passes results on unchanged; checking them is up to the client.
+            setattr(client.session, "validate_tool_result", _accept_result)  # noqa: B010
             yield client
 
     @asynccontextmanager
@@ -224,11 +224,11 @@ class Upstream:
                     errlog=sys.stderr,
                 )
             read, write = await stack.enter_async_context(opened)
-            yield _Watched(read, self._lost), write
+            yield _MonitoredStream(read, self._lost), write
 
     @asynccontextmanager
     async def _following(self, client: Client) -> AsyncIterator[None]:
-        """Follow what changes. A server of the modern era says so only on demand."""
+        """Follow changes. A server of the modern era reports them only on request."""
         if _is_modern(client):
             offered = client.server_capabilities
             tools = bool(offered.tools and offered.tools.list_changed)
@@ -246,7 +246,7 @@ class Upstream:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await self._subscribe(client, uri)
             except Exception as error:
-                log.warning("%s: %s is not watched: %s", self.name, uri, _reason(error))
+                log.warning("%s: %s is not watched: %s", self.name, uri, _failure_reason(error))
         try:
             yield
         finally:
@@ -268,7 +268,8 @@ class Upstream:
                         if isinstance(event, ResourceUpdated):
                             self._updated(event.uri)
                         else:
-                            self._outdated(type(event).__name__.removesuffix("ListChanged").lower())
+                            name = type(event).__name__
+                            self._schedule_relist(name.removesuffix("ListChanged").lower())
             except Exception as error:
                 why = describe_error(error)
                 log.warning("%s: its changes are not followed: %s", self.name, why)
@@ -281,12 +282,12 @@ class Upstream:
         return begun
 
     async def watch(self, uri: str) -> None:
-        """Have changes of a resource reported, also after the server was connected again."""
+        """Watch a resource for changes, also after a reconnect."""
         if uri in self._watched:
             return
-        if len(self._watched) >= _MOST_WATCHED:
-            raise UpstreamError(f"{self.name}: {_MOST_WATCHED} resources are watched already")
-        await self._sent(lambda client: self._subscribe(client, uri))
+        if len(self._watched) >= _MAX_WATCHED:
+            raise UpstreamError(f"{self.name}: {_MAX_WATCHED} resources are watched already")
+        await self._send(lambda client: self._subscribe(client, uri))
         self._watched.add(uri)
 
     async def _subscribe(self, client: Client, uri: str) -> None:
@@ -296,11 +297,11 @@ class Upstream:
         if _is_modern(client):
             await self._follow(client, resource_subscriptions=[uri]).wait()
         else:
-            asked = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
-            await client.session.send_request(asked, types.EmptyResult)
+            request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+            await client.session.send_request(request, types.EmptyResult)
 
-    async def _heard(self, message: IncomingMessage) -> None:
-        """Take note of what changed. Does not wait: the reply comes on this connection."""
+    async def _on_message(self, message: IncomingMessage) -> None:
+        """Record what changed. Must not wait: the reply comes on this connection."""
         modern = self._client is not None and _is_modern(self._client)
         if isinstance(message, types.ResourceUpdatedNotification) and not modern:
             self._updated(str(message.params.uri))  # a modern server's are in its stream
@@ -311,10 +312,10 @@ class Upstream:
         )
         for kind, name in kinds:
             if isinstance(message, kind):
-                self._outdated(name)
+                self._schedule_relist(name)
 
-    def _outdated(self, kind: str) -> None:
-        """Have a list read again. Several changes in a row are one."""
+    def _schedule_relist(self, kind: str) -> None:
+        """Read a list again, in a task. Several changes in a row are read once."""
         self._stale.add(kind)
         if self._relisting is None or self._relisting.done():
             self._relisting = asyncio.create_task(self._relist())
@@ -328,7 +329,8 @@ class Upstream:
                 try:
                     await self._list_tools(client)
                 except Exception as error:
-                    log.warning("%s: its tools cannot be listed: %s", self.name, _reason(error))
+                    reason = _failure_reason(error)
+                    log.warning("%s: its tools cannot be listed: %s", self.name, reason)
                     continue
             self._changed(self, kind)
 
@@ -370,9 +372,9 @@ class Upstream:
                 self._running.remove(listener)
                 _listening.reset(token)
 
-        result = await self._sent(send)
+        result = await self._send(send)
         found = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        # Said by this connection about itself; the proxy's own answers say it of the proxy.
+        # Both describe this connection; the proxy's own answers describe the proxy.
         del found["resultType"]
         if meta := {k: v for k, v in found.pop("_meta", {}).items() if k != _SERVER_INFO}:
             found["_meta"] = meta
@@ -380,38 +382,39 @@ class Upstream:
 
     async def prompts(self) -> list[types.Prompt]:
         """Return its prompts; none if it is not connected or has none."""
-        client = self._client
-        if client is None or client.server_capabilities.prompts is None:
+        if not self._offers("prompts"):
             return []
-        pages = await self._sent(lambda client: _pages(client.list_prompts))
+        pages = await self._send(lambda client: _pages(client.list_prompts))
         return [prompt for page in pages for prompt in page.prompts]
 
     async def resources(self) -> list[types.Resource]:
         """Return its resources; none if it is not connected or has none."""
-        client = self._client
-        if client is None or client.server_capabilities.resources is None:
+        if not self._offers("resources"):
             return []
-        pages = await self._sent(lambda client: _pages(client.list_resources))
+        pages = await self._send(lambda client: _pages(client.list_resources))
         return [resource for page in pages for resource in page.resources]
 
     async def templates(self) -> list[types.ResourceTemplate]:
         """Return its resource templates; none if it is not connected or has none."""
-        client = self._client
-        if client is None or client.server_capabilities.resources is None:
+        if not self._offers("resources"):
             return []
         try:
-            pages = await self._sent(lambda client: _pages(client.list_resource_templates))
+            pages = await self._send(lambda client: _pages(client.list_resource_templates))
         except UpstreamError:  # many servers have resources and no templates
             return []
         return [template for page in pages for template in page.resource_templates]
 
+    def _offers(self, capability: str) -> bool:
+        client = self._client
+        return client is not None and getattr(client.server_capabilities, capability) is not None
+
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         """Read a resource."""
-        return await self._sent(lambda client: client.read_resource(uri))
+        return await self._send(lambda client: client.read_resource(uri))
 
     async def get_prompt(self, name: str, args: dict[str, str] | None) -> types.GetPromptResult:
         """Return a prompt, filled in."""
-        return await self._sent(lambda client: client.get_prompt(name, args))
+        return await self._send(lambda client: client.get_prompt(name, args))
 
     async def complete(
         self,
@@ -420,9 +423,9 @@ class Upstream:
         context: dict[str, str] | None,
     ) -> types.CompleteResult:
         """Return completions of an argument."""
-        return await self._sent(lambda client: client.complete(ref, argument, context))
+        return await self._send(lambda client: client.complete(ref, argument, context))
 
-    async def _sent(self, send: Callable[[Client], Awaitable[T]]) -> T:
+    async def _send(self, send: Callable[[Client], Awaitable[T]]) -> T:
         """Send a request. After a restart of the server, send it again: it had not arrived."""
         for last in (False, True):
             client = await self.client()
@@ -443,13 +446,13 @@ class Upstream:
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Pass a question of the server to the caller for whom it works.
+        """Pass a question of the server to the client whose call it is about.
 
-        A server of the handshake era does not say for which call it asks. If calls of several
-        connections run, none of them may see the question.
+        A server of the handshake era does not say which call its question is about. If calls of
+        several connections run, none of them may see the question.
         """
         listener = _listening.get()
-        if listener is None and len({one.connection for one in self._running}) == 1:
+        if listener is None and len({other.connection for other in self._running}) == 1:
             listener = self._running[-1]
         if listener is None:
             return types.ElicitResult(action="cancel")
@@ -460,14 +463,14 @@ def _is_modern(client: Client) -> bool:
     return client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-async def _not_validated(name: str, result: types.CallToolResult) -> None:
+async def _accept_result(name: str, result: types.CallToolResult) -> None:
     """Accept any result."""
 
 
 async def _pages(fetch: Callable[..., Awaitable[Any]]) -> Sequence[Any]:
     """Return all pages of a list."""
     found, cursor = [], None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await fetch(cursor=cursor)
         found.append(page)
         cursor = page.next_cursor
@@ -476,8 +479,8 @@ async def _pages(fetch: Callable[..., Awaitable[Any]]) -> Sequence[Any]:
     return found
 
 
-def _reason(error: BaseException) -> str:
-    """Return why a connection failed, in a few words."""
+def _failure_reason(error: BaseException) -> str:
+    """Return a short reason why a connection failed."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
@@ -491,8 +494,8 @@ def _reason(error: BaseException) -> str:
     return describe_error(error)
 
 
-class _Watched:
-    """A stream that notes when it ends."""
+class _MonitoredStream:
+    """A stream that sets an event when it ends."""
 
     def __init__(self, stream: Any, ended: asyncio.Event) -> None:
         self._stream = stream
@@ -514,7 +517,7 @@ class _Watched:
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _MonitoredStream:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
@@ -525,7 +528,7 @@ class _Watched:
             raise
         return received
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> _MonitoredStream:
         await self._stream.__aenter__()
         return self
 

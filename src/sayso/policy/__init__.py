@@ -6,7 +6,6 @@ Read ``rule`` (what a rule matches and requires) and ``policy`` (judge a call, t
 """
 
 from sayso.policy.policy import (
-    Evaluated,
     Explanation,
     Judging,
     Policy,
@@ -19,7 +18,6 @@ from sayso.policy.policy import (
 from sayso.policy.rule import Predicate, Rule, parse_duration
 
 __all__ = [
-    "Evaluated",
     "Explanation",
     "Judging",
     "Policy",

@@ -30,7 +30,7 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 _INDEX = re.compile(r"\[\s*(\d{1,9})\s*\]")
 _QUOTED = re.compile(r'\[\s*("(?:[^"\\]|\\.)*")\s*\]')
 _OPERATOR = re.compile(r"[=!<>~]+|\w+|\S")
-_INSTEAD = {
+_SUGGESTIONS = {
     "=": "for equality write ==",
     ">=": "instead of amount >= 100 write amount > 99",
     "<=": "instead of amount <= 100 write amount < 101",
@@ -38,7 +38,7 @@ _INSTEAD = {
     "contains": 'for a part of a string write body matches "*part*"',
     "=~": "matches takes a glob, not a regular expression",
 }
-_SHOWN = 80
+_MAX_SHOWN = 80
 
 
 class _Missing:
@@ -65,7 +65,7 @@ class Condition:
         operator = found[0] if found else ""
         if operator not in OPERATORS:
             wrong = f"unknown operator {operator!r}" if operator else "the operator is missing"
-            advice = f" ({_INSTEAD[operator]})" if operator in _INSTEAD else ""
+            advice = f" ({_SUGGESTIONS[operator]})" if operator in _SUGGESTIONS else ""
             raise _bad(text, f"{wrong}; use one of {' '.join(OPERATORS)}{advice}")
         literal = _literal(text, text[found.end() :] if found else "")
         _check_literal(text, operator, literal)
@@ -77,7 +77,7 @@ class Condition:
             return self.operator == "!="
         return _COMPARE[self.operator](found, self.literal)
 
-    def say(self, args: Mapping[str, Json]) -> str:
+    def explain(self, args: Mapping[str, Json]) -> str:
         """Describe the value that the condition found in these arguments."""
         found = self._find(args)
         if isinstance(found, _Missing):
@@ -88,19 +88,19 @@ class Condition:
     @property
     def target(self) -> str:
         """The path, as written in a condition."""
-        return _written(self.path)
+        return _format_path(self.path)
 
     def _find(self, args: Mapping[str, Json]) -> Json:
         value: Json = args
         for depth, step in enumerate(self.path):
             try:
-                value = _inside(value, step)
+                value = _step_into(value, step)
             except TypeError as error:
-                raise TypeError(f"{_written(self.path[:depth])} {error}") from None
+                raise TypeError(f"{_format_path(self.path[:depth])} {error}") from None
         return value
 
 
-def _inside(value: Json, step: str | int) -> Json:
+def _step_into(value: Json, step: str | int) -> Json:
     """Return the value at one step. Nothing is inside null: an optional object was left out."""
     if value is None or isinstance(value, _Missing):
         return MISSING
@@ -182,41 +182,43 @@ def _check_literal(text: str, operator: str, literal: Json) -> None:
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:
-    """Return whether a JSON value is a number. In Python, a boolean is one too."""
+    """Return whether a JSON value is a number. A boolean is not, although it is an ``int``."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def same(one: Json, other: Json) -> bool:
+def json_equal(left: Json, right: Json) -> bool:
     """Return whether two JSON values are equal. In Python, ``True == 1``; in JSON it is not."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(
+            json_equal(left[key], right[key]) for key in left
+        )
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(json_equal, left, right))
+    return bool(left == right)
 
 
-def _less(one: Json, other: Json) -> bool:
-    if is_number(one) and is_number(other):
-        return one < other
-    if isinstance(one, str) and isinstance(other, str):
-        return one < other
-    raise TypeError(f"{_kind(one)} cannot be compared with {_kind(other)}")
+def _less(left: Json, right: Json) -> bool:
+    if is_number(left) and is_number(right):
+        return left < right
+    if isinstance(left, str) and isinstance(right, str):
+        return left < right
+    raise TypeError(f"{_kind(left)} cannot be compared with {_kind(right)}")
 
 
-def _matches(one: Json, pattern: Json) -> bool:
-    if not isinstance(one, str):
-        raise TypeError(f"{_kind(one)} cannot be matched with a glob")
-    return fnmatch.fnmatchcase(one, pattern)
+def _matches(value: Json, pattern: Json) -> bool:
+    if not isinstance(value, str):
+        raise TypeError(f"{_kind(value)} cannot be matched with a glob")
+    return fnmatch.fnmatchcase(value, pattern)
 
 
 _COMPARE: Mapping[str, Callable[[Json, Json], bool]] = {
-    "==": same,
-    "!=": lambda one, other: not same(one, other),
+    "==": json_equal,
+    "!=": lambda left, right: not json_equal(left, right),
     "<": _less,
-    ">": lambda one, other: _less(other, one),
-    "in": lambda one, listed: any(same(one, item) for item in listed),
+    ">": lambda left, right: _less(right, left),
+    "in": lambda value, listed: any(json_equal(value, item) for item in listed),
     "matches": _matches,
 }
 
@@ -233,7 +235,7 @@ def _kind(value: Json) -> str:
     return "an object" if isinstance(value, Mapping) else "a list"
 
 
-def _written(path: tuple[str | int, ...]) -> str:
+def _format_path(path: tuple[str | int, ...]) -> str:
     shown = ""
     for step in path:
         if isinstance(step, int):
@@ -246,4 +248,4 @@ def _written(path: tuple[str | int, ...]) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}… ({len(text):,} characters)"

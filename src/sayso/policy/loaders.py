@@ -30,31 +30,31 @@ from sayso.types import DECISIONS, Json, ToolCall
 
 # --- TOML ---
 
-_TEXT = "a string"
-_TEXTS = "a string or a list of strings"
-_LENGTH = 'a number of seconds, or a string such as "15m", "24h" or "7d"'
+_STRING = "a string"
+_STRINGS = "a string or a list of strings"
+_DURATION_TEXT = 'a number of seconds, or a string such as "15m", "24h" or "7d"'
 
 #: Every key of a rule, and what it takes.
 KEYS = {
-    "name": _TEXT,
-    "tool": _TEXTS,
-    "agent": _TEXTS,
+    "name": _STRING,
+    "tool": _STRINGS,
+    "agent": _STRINGS,
     "where": 'a condition such as "amount > 100"',
     "hours": 'a string such as "09:00-17:30"',
     "days": 'a list such as ["mon", "fri"]',
     "timezone": 'a string such as "Europe/Berlin"',
     "verdict": '"allow", "ask" or "deny"',
     "allowed": 'a list such as ["approve", "reject"]',
-    "description": _TEXT,
+    "description": _STRING,
     "reviewers": 'a list such as ["ana", "group:finance"]',
     "quorum": "a whole number",
     "requester_decides": "true or false",
     "assurance": '"code", "os-user", "token" or "session"',
     "risk": '"low", "medium", "high" or "critical"',
-    "reasons": _TEXTS,
-    "expires_in": _LENGTH,
+    "reasons": _STRINGS,
+    "expires_in": _DURATION_TEXT,
     "on_expiry": '"reject" or "cancel"',
-    "valid_for": _LENGTH,
+    "valid_for": _DURATION_TEXT,
     "effect": '"once", "idempotent" or "read"',
     "record": '"all" or "asked"',
     "effect_key": 'a string such as "refund:{order}"',
@@ -62,8 +62,8 @@ KEYS = {
 }
 _TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='policy.toml')"
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}
-_LENGTHS = {"expires_in", "valid_for"}
-_INSTEAD = {
+_DURATIONS = {"expires_in", "valid_for"}
+_SUGGESTIONS = {
     "when": 'where, with a condition such as "amount > 100"',
     "tools": "tool",
     "decision": "verdict",
@@ -80,14 +80,14 @@ PRESETS = dict.fromkeys(("watch", "balanced", "strict"), "sayso.hooks.policies")
 def preset_rules(name: str) -> list[Rule]:
     """Return the rules of a ready-made policy."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise InvalidPolicy(f"preset = {_shown(name)}: write {', '.join(PRESETS)}")
+        raise InvalidPolicy(f"preset = {_shorten(name)}: write {', '.join(PRESETS)}")
     found: list[Rule] = importlib.import_module(PRESETS[name]).rules(name)
     return found
 
 
 def rules_from_toml(text: str) -> list[Rule]:
     """Return the rules of a policy file in order, then those of its preset."""
-    document = _parsed(text)
+    document = _parse_toml(text)
     tables = document.get("rule", [])
     rules = [_toml_rule(number, table) for number, table in enumerate(tables, start=1)]
     if "preset" in document:
@@ -100,7 +100,7 @@ def rules_from_toml(text: str) -> list[Rule]:
     return rules
 
 
-def _parsed(text: object) -> dict[str, Any]:
+def _parse_toml(text: object) -> dict[str, Any]:
     if not isinstance(text, str):
         raise InvalidPolicy(f"pass the file's text, read as UTF-8{_TO_A_GATE}")
     try:
@@ -129,10 +129,10 @@ def _toml_rule(number: int, table: object) -> Rule:
     for key, value in table.items():
         if key not in KEYS:
             close = difflib.get_close_matches(key, KEYS, n=1)
-            instead = _INSTEAD.get(key) or (close[0] if close else f"one of {', '.join(KEYS)}")
+            instead = _SUGGESTIONS.get(key) or (close[0] if close else f"one of {', '.join(KEYS)}")
             raise InvalidPolicy(f"{label}: unknown key {key!r}; write {instead}")
         if not _has_right_type(key, value):
-            raise InvalidPolicy(f"{label}: {key} = {_shown(value)}: write {KEYS[key]}")
+            raise InvalidPolicy(f"{label}: {key} = {_shorten(value)}: write {KEYS[key]}")
     try:
         return Rule(**table)
     except InvalidPolicy as error:
@@ -145,14 +145,14 @@ def _has_right_type(key: str, value: object) -> bool:
         return isinstance(value, bool)
     if key == "quorum":
         return is_number(value) and isinstance(value, int)
-    if key in _LENGTHS and is_number(value):
+    if key in _DURATIONS and is_number(value):
         return True
     if key in _LISTS and isinstance(value, list):
         return bool(value) and all(isinstance(item, str) for item in value)
     return isinstance(value, str) and bool(value.strip())
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"
@@ -163,7 +163,7 @@ def _shown(value: object) -> str:
 _INTERRUPT_KEYS = {"allowed_decisions", "description", "when", "args_schema"}
 
 
-def _no_messages() -> dict[str, Any]:
+def _empty_state() -> dict[str, Any]:
     return {"messages": []}
 
 
@@ -173,7 +173,7 @@ class ToolCallRequest:
 
     tool_call: dict[str, Json]
     tool: None = None
-    state: dict[str, Any] = field(default_factory=_no_messages)
+    state: dict[str, Any] = field(default_factory=_empty_state)
     runtime: None = None
 
 
@@ -233,8 +233,8 @@ def _when(tool: str, when: Callable[[Any], bool | Awaitable[bool]]) -> Predicate
 
     @functools.wraps(when)
     async def async_predicate(args: Args) -> bool:
-        said = predicate(args)
-        return await said if inspect.isawaitable(said) else said
+        answer = predicate(args)
+        return await answer if inspect.isawaitable(answer) else answer
 
     return async_predicate if inspect.iscoroutinefunction(when) else predicate
 
@@ -245,7 +245,7 @@ def _describe(where: str, description: Callable[..., str]) -> Describe:
         raise InvalidPolicy(
             f"{where}: description takes (tool_call, state, runtime) or (tool_call)"
         )
-    more: tuple[Any, ...] = (_no_messages(), None) if arguments == 3 else ()
+    more: tuple[Any, ...] = (_empty_state(), None) if arguments == 3 else ()
 
     @functools.wraps(description)
     def describe(call: ToolCall) -> str:

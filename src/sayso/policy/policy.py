@@ -8,8 +8,8 @@ If a predicate raises, people are asked. Whether its rule matches is unknown, so
 are evaluated too and their requirements are added: unusual arguments must not bypass a stricter
 rule.
 
-``tighten`` combines the terms before and after an edit. ``explain`` judges a call and says why each
-rule matched or did not.
+``tighten`` combines the terms before and after an edit. ``explain`` judges a call and explains why
+each rule matched or did not.
 """
 
 from __future__ import annotations
@@ -64,13 +64,15 @@ _REASON_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
-    """One rule that was evaluated. Without an index, it is the tool's own ``needs_approval``."""
+class RuleResult:
+    """The result of one rule. Without an index, it is the tool's own ``needs_approval``."""
 
     index: int | None
     name: str
+    #: The first condition that was not met: tool, agent, days or hours; or "".
     unmet: str
-    said: bool | BaseException
+    #: Whether the rule matched, or the error of its predicate.
+    answer: bool | BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +116,20 @@ class Policy:
     def how_often_asks(
         self, tool: str, *, agent: str, needs_approval: bool | Predicate = False
     ) -> Literal["always", "sometimes", "never"]:
-        """Return how often calls of a tool need approval, as far as its name tells."""
-        said: set[Verdict] = set()
+        """Return how often calls of a tool need approval, judging by its name only."""
+        verdicts: set[Verdict] = set()
         for rule in self.rules:
             if rule.concerns(tool, agent):
-                said.add(Verdict(rule.verdict))
+                verdicts.add(Verdict(rule.verdict))
                 if rule.is_certain:
                     break
         else:
             if callable(needs_approval):
                 return "sometimes"
-            said.add(Verdict.ASK if needs_approval else Verdict.ALLOW)
-        if said == {Verdict.ASK}:
+            verdicts.add(Verdict.ASK if needs_approval else Verdict.ALLOW)
+        if verdicts == {Verdict.ASK}:
             return "always"
-        return "sometimes" if Verdict.ASK in said else "never"
+        return "sometimes" if Verdict.ASK in verdicts else "never"
 
     def judge(
         self,
@@ -137,36 +139,36 @@ class Policy:
         now: datetime,
         own: Terms,
         needs_approval: bool | Predicate = False,
-        trace: list[Evaluated] | None = None,
+        trace: list[RuleResult] | None = None,
     ) -> Judging:
         """Return the terms for one call. ``own`` are the tool's, for what no rule overrides.
 
-        Each rule is appended to ``trace`` once it was evaluated.
+        Each rule is appended to ``trace`` once it was result.
         """
         failed: Terms | None = None
         for index, rule in enumerate(self.rules):
             name, unmet = rule.name or f"rule {index + 1}", rule.unmet(call, agent, now)
-            said: bool | BaseException = not unmet
-            if said and rule.when is not None:
-                said = _as_answer((yield rule.when, _deep_copy(call.args)))
+            answer: bool | BaseException = not unmet
+            if answer and rule.when is not None:
+                answer = _check_answer((yield rule.when, _deep_copy(call.args)))
             if trace is not None:
-                trace.append(Evaluated(index, name, unmet, said))
-            if said is True:
+                trace.append(RuleResult(index, name, unmet, answer))
+            if answer is True:
                 return _with_failed(failed, _terms(rule, name, self.digest, own, call))
-            if isinstance(said, BaseException):
+            if isinstance(answer, BaseException):
                 terms = _terms(rule, name, self.digest, own, call)
-                failed = _with_failed(failed, _terms_after_error(terms, name, said))
+                failed = _with_failed(failed, _terms_after_error(terms, name, answer))
         if callable(needs_approval):
-            said = _as_answer((yield needs_approval, _deep_copy(call.args)))
+            answer = _check_answer((yield needs_approval, _deep_copy(call.args)))
         else:
-            said = _as_answer(needs_approval)
+            answer = _check_answer(needs_approval)
         if trace is not None:
-            trace.append(Evaluated(None, NEEDS_APPROVAL, "", said))
+            trace.append(RuleResult(None, NEEDS_APPROVAL, "", answer))
         by: dict[str, Any] = {"policy": self.digest, "rule": NEEDS_APPROVAL}
-        if isinstance(said, BaseException):
-            terms = _terms_after_error(replace(own, **by), NEEDS_APPROVAL, said)
+        if isinstance(answer, BaseException):
+            terms = _terms_after_error(replace(own, **by), NEEDS_APPROVAL, answer)
         else:
-            verdict = Verdict.ASK if said else Verdict.ALLOW
+            verdict = Verdict.ASK if answer else Verdict.ALLOW
             terms = _separate_requester(own, verdict=verdict, **by)
         return _with_failed(failed, terms)
 
@@ -180,18 +182,18 @@ def _deep_copy(value: Json) -> Any:
     return value
 
 
-def _as_answer(said: object) -> bool | BaseException:
+def _check_answer(answer: object) -> bool | BaseException:
     """Normalize what a predicate returned; anything but a boolean is an error, so people are asked.
 
     ``0``, ``[]`` or ``None`` would otherwise mean "no approval needed".
     """
-    if isinstance(said, bool | BaseException):
-        return said
-    if inspect.iscoroutine(said):
-        said.close()
-    if inspect.isawaitable(said):
+    if isinstance(answer, bool | BaseException):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
+    if inspect.isawaitable(answer):
         return TypeError("the predicate is async and was not awaited")
-    return TypeError(f"the predicate returned {type(said).__name__}: return True or False")
+    return TypeError(f"the predicate returned {type(answer).__name__}: return True or False")
 
 
 def _terms_after_error(terms: Terms, rule: str, error: BaseException) -> Terms:
@@ -232,18 +234,18 @@ def _describe(description: str | Callable[[ToolCall], str], call: ToolCall) -> s
     if isinstance(description, str):
         return description
     try:
-        said: object = description(replace(call, args=_deep_copy(call.args)))
-        if inspect.iscoroutine(said):
-            said.close()
-        if not isinstance(said, str):
+        text: object = description(replace(call, args=_deep_copy(call.args)))
+        if inspect.iscoroutine(text):
+            text.close()
+        if not isinstance(text, str):
             raise TypeError("a description is a string")
     except Exception as error:  # people are asked even if the description cannot be made
         return f"(the description could not be made: {type(error).__name__})"
-    return said
+    return text
 
 
 def _separate_requester(terms: Terms, **changes: Any) -> Terms:
-    """At high risk, the requester must not decide, unless the tool says that they may."""
+    """At high risk, the requester must not decide, unless the tool declares that they may."""
     stated = isinstance(terms, Declared) and "requester_decides" in terms.stated
     if not stated and RISKS.index(terms.risk.level) >= RISKS.index("high"):
         changes["requester_decides"] = False
@@ -258,7 +260,7 @@ def _for_one_call(terms: Terms, **changes: Any) -> Terms:
 
 
 def _digest(rules: tuple[Rule, ...]) -> str:
-    """Hash what the rules say. A function counts by its name, since it has no bytes.
+    """Hash the content of the rules. A function is hashed by its name.
 
     Defaults are left out, so that a policy keeps its digest when rules get new fields.
     """
@@ -294,10 +296,10 @@ def _named(value: object) -> object:
 #     effect_key                           the new one, or the old one if there is no new one
 #     on_duplicate                         raise, then result
 #     expires_in, valid_for                the shorter one
-#     requester_decides                    only if both say so
+#     requester_decides                    only if both allow it
 #     on_expiry                            cancel, then reject
 #     allowed                              what both allow; if nothing, reject
-#     reviewers                            who is in both lists; an empty list means everyone
+#     reviewers                            those in both lists; an empty list means everyone
 #
 # Two lists of reviewers without a common name have no stricter one: a policy knows names and
 # groups, not who belongs to a group. Then the new list applies, because it is for the arguments
@@ -346,9 +348,9 @@ def tighten_by_agent(terms: Terms, sent: Mapping[str, Any]) -> Terms:
     policy's has no effect. An effect key of the policy stays; an agent may add one.
     """
     both = tighten(terms, replace(terms, **sent))
-    asked = sent.get("reviewers") or ()
-    shared = tuple(name for name in terms.reviewers if name in asked)
-    changes: dict[str, Any] = {"reviewers": shared or terms.reviewers or asked}
+    reviewers = sent.get("reviewers") or ()
+    shared = tuple(name for name in terms.reviewers if name in reviewers)
+    changes: dict[str, Any] = {"reviewers": shared or terms.reviewers or reviewers}
     if terms.effect_key:
         changes["effect_key"] = terms.effect_key
     elif "on_duplicate" in sent:  # the agent decides what a repeat of its own key gets
@@ -389,7 +391,7 @@ _DEFAULT_TERMS = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rule that was evaluated. Without an index, it is the tool's own ``needs_approval``."""
+    """One rule that was result. Without an index, it is the tool's own ``needs_approval``."""
 
     rule: str
     index: int | None
@@ -416,36 +418,37 @@ def explain(
     own: Terms = _DEFAULT_TERMS,
     needs_approval: bool | Predicate = False,
 ) -> Explanation:
-    """Judge one call as in production, and say why each rule matched or did not."""
-    trace: list[Evaluated] = []
-    left_out: set[int] = set()
+    """Judge a call as in production, and explain why each rule matched or did not."""
+    trace: list[RuleResult] = []
+    skipped: set[int] = set()
     judging = policy.judge(
         call, agent=agent, now=now, own=own, needs_approval=needs_approval, trace=trace
     )
     try:
         predicate, args = next(judging)
         while True:
-            said = _call_sync(predicate, args)
-            if said is None:
-                left_out.add(len(trace))  # the rule is appended after the answer was sent
-            predicate, args = judging.send(False if said is None else said)
+            answer = _call_sync(predicate, args)
+            if answer is None:
+                skipped.add(len(trace))  # the rule is appended after the answer was sent
+            predicate, args = judging.send(False if answer is None else answer)
     except StopIteration as end:
         terms: Terms = end.value
     steps = []
-    for at, rule in enumerate(trace):
-        if at in left_out:
+    for at, result in enumerate(trace):
+        if at in skipped:
             why = ASYNC
-        elif rule.index is not None:
-            why = _why(policy.rules[rule.index], rule, call, agent, now)
+        elif result.index is not None:
+            why = _why(policy.rules[result.index], result, call, agent, now)
         elif callable(needs_approval):
-            why = _predicate_said(f"needs_approval {_name_of(needs_approval)}", rule.said)
+            name = _function_name(needs_approval)
+            why = _predicate_result(f"needs_approval {name}", result.answer)
         else:
             why = f"the tool says needs_approval={needs_approval}"
-        if rule.index is None:
-            steps.append(Step(rule.name, None, True, f"no rule matches; {why}"))
+        if result.index is None:
+            steps.append(Step(result.name, None, True, f"no rule matches; {why}"))
         else:
-            steps.append(Step(rule.name, rule.index, rule.said is not False, why))
-    return Explanation(terms, tuple(steps), certain=not left_out)
+            steps.append(Step(result.name, result.index, result.answer is not False, why))
+    return Explanation(terms, tuple(steps), certain=not skipped)
 
 
 def _call_sync(predicate: Predicate, args: Args) -> bool | BaseException | None:
@@ -453,46 +456,48 @@ def _call_sync(predicate: Predicate, args: Args) -> bool | BaseException | None:
     if inspect.iscoroutinefunction(predicate):
         return None
     try:
-        said = predicate(args)
-        if not inspect.isawaitable(said):
-            return _as_answer(said)
+        answer = predicate(args)
+        if not inspect.isawaitable(answer):
+            return _check_answer(answer)
     except Exception as error:
         return error
-    if inspect.iscoroutine(said):
-        said.close()
+    if inspect.iscoroutine(answer):
+        answer.close()
     return None
 
 
-def _why(rule: Rule, evaluated: Evaluated, call: ToolCall, agent: str, now: datetime) -> str:
-    if evaluated.unmet == "tool":
+def _why(rule: Rule, result: RuleResult, call: ToolCall, agent: str, now: datetime) -> str:
+    if result.unmet == "tool":
         return f"tool {call.name!r} does not match {_any_of(rule.tool)}"
-    if evaluated.unmet == "agent":
+    if result.unmet == "agent":
         return f"agent {agent!r} does not match {_any_of(rule.agent)}"
-    if evaluated.unmet:
+    if result.unmet:
         local = rule.local(now)
         clock = f"{local:%H:%M} {rule.timezone}"
-        if evaluated.unmet == "days":
+        if result.unmet == "days":
             return f"not on {', '.join(rule.days or ())} (now {DAYS[local.weekday()]} {clock})"
         return f"outside hours {rule.hours} (now {clock})"
     if rule.when is None:
         return "every condition matches"
     if not isinstance(rule.when, Condition):
-        return _predicate_said(f"when {_name_of(rule.when)}", evaluated.said)
-    if isinstance(evaluated.said, BaseException):
-        return _predicate_said(f"where {rule.where}", evaluated.said)
-    return rule.when.say(call.args)
+        return _predicate_result(f"when {_function_name(rule.when)}", result.answer)
+    if isinstance(result.answer, BaseException):
+        return _predicate_result(f"where {rule.where}", result.answer)
+    return rule.when.explain(call.args)
 
 
-def _predicate_said(predicate: str, said: bool | BaseException) -> str:
-    if isinstance(said, BaseException):
-        return f"{predicate}: could not be evaluated, so it asks ({type(said).__name__}: {said})"
-    return f"{predicate}: returned {said}"
+def _predicate_result(predicate: str, answer: bool | BaseException) -> str:
+    if isinstance(answer, BaseException):
+        return (
+            f"{predicate}: could not be evaluated, so it asks ({type(answer).__name__}: {answer})"
+        )
+    return f"{predicate}: returned {answer}"
 
 
 def _any_of(globs: str | Iterable[str]) -> str:
     return " or ".join(repr(glob) for glob in globs)
 
 
-def _name_of(function: Predicate) -> str:
+def _function_name(function: Predicate) -> str:
     name: str = getattr(function, "__name__", type(function).__name__)
     return name

@@ -44,10 +44,10 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,6})?)(s|m|h|d)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_MOST_PEOPLE = 100
+_MAX_QUORUM = 100
 
 #: Terms that make sense only if people are asked; with allow or deny they are a mistake.
-_ASKING = (
+_ASK_ONLY_TERMS = (
     "allowed",
     "reviewers",
     "quorum",
@@ -181,10 +181,10 @@ class Rule:
         if self.allowed is not None:
             self._set(allowed=allowed_decisions(self.allowed))
         if self.quorum is not None and (
-            type(self.quorum) is not int or not 1 <= self.quorum <= _MOST_PEOPLE
+            type(self.quorum) is not int or not 1 <= self.quorum <= _MAX_QUORUM
         ):
             raise InvalidPolicy(
-                f"quorum={self.quorum!r}: use a whole number of people, 1 to {_MOST_PEOPLE}"
+                f"quorum={self.quorum!r}: use a whole number of people, 1 to {_MAX_QUORUM}"
             )
         if (self.quorum or 1) > 1 and self.allowed is not None and "approve" not in self.allowed:
             raise InvalidPolicy(
@@ -261,7 +261,7 @@ class Rule:
             self._set(_span=_span(self.hours))
 
     def _check_asking(self) -> None:
-        useless = [name for name in _ASKING if getattr(self, name) is not None]
+        useless = [name for name in _ASK_ONLY_TERMS if getattr(self, name) is not None]
         if self.verdict is not Verdict.ASK and useless:
             raise InvalidPolicy(
                 f'verdict="{self.verdict}" does not ask: leave out {", ".join(useless)}, '

@@ -37,15 +37,15 @@ def parts(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for found in _PARTS.finditer(text):
         literal += text[at : found.start()]
         at = found.end()
-        whole, name = found[0], found[1]
-        if whole in ("{{", "}}"):
-            literal += whole[0]
+        brace, name = found[0], found[1]
+        if brace in ("{{", "}}"):
+            literal += brace[0]
         elif name is not None and name.isidentifier():
             literals.append(literal)
             names.append(name)
             literal = ""
         elif name is None:
-            raise BadTemplate(f"a lone {whole!r}: write {whole * 2} for the character itself")
+            raise BadTemplate(f"a lone {brace!r}: write {brace * 2} for the character itself")
         else:
             raise BadTemplate(f"{{{name}}} is not an argument: write a name, as in {{order}}")
     return (*literals, literal + text[at:]), tuple(names)
@@ -106,8 +106,8 @@ def checked_key(key: object) -> str:
     try:
         key.encode()
     except UnicodeEncodeError:
-        said = "effect_key contains half a surrogate pair, which cannot be stored: remove it"
-        raise InvalidCall(said, "effect_key") from None
+        why = "effect_key contains half a surrogate pair, which cannot be stored: remove it"
+        raise InvalidCall(why, "effect_key") from None
     return key
 
 

@@ -7,13 +7,13 @@ call to stored bytes and back), ``strict`` (OpenAI's strict form, and defaults),
 
 from typing import TYPE_CHECKING, Any
 
-from sayso.schema.strict import completed
+from sayso.schema.strict import with_defaults
 from sayso.schema.validation import (
     check_schema,
     closed,
     errors,
-    foreign_schema,
     matches,
+    remote_schema,
     remote_tool,
 )
 
@@ -24,11 +24,11 @@ __all__ = [
     "Signature",
     "check_schema",
     "closed",
-    "completed",
     "errors",
-    "foreign_schema",
     "matches",
+    "remote_schema",
     "remote_tool",
+    "with_defaults",
 ]
 
 

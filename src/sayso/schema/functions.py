@@ -44,7 +44,7 @@ def tool_name(fn: Callable[..., Any], name: str | None) -> str:
     return chosen
 
 
-def resolved(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Signature:
+def resolved_signature(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Signature:
     """Return the signature with resolved annotations. Raise ``TypeError`` with advice."""
     function = plain_function(fn)
     signature = signature_of(fn)
@@ -58,7 +58,9 @@ def resolved(fn: Callable[..., Any], *, skip_first: bool = False) -> inspect.Sig
         raise TypeError(f"{function.__name__}() yields, but a call has one result: return a list")
     names = _names(fn)
     return signature.replace(
-        parameters=[_resolved(function, item, names) for item in parameters[int(skip_first) :]],
+        parameters=[
+            _resolved_parameter(function, item, names) for item in parameters[int(skip_first) :]
+        ],
         return_annotation=_type_of(function, "return", signature.return_annotation, names),
     )
 
@@ -71,7 +73,7 @@ def fixed_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
     while isinstance(fn, functools.partial):
         below = signature_of(fn.func).parameters.values()
         taken = [
-            _resolved(function, parameter, names).replace(
+            _resolved_parameter(function, parameter, names).replace(
                 kind=inspect.Parameter.KEYWORD_ONLY, default=value
             )
             for parameter, value in zip(below, fn.args, strict=False)
@@ -91,12 +93,18 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
     if not callable(fn):
         raise TypeError(f"{fn!r:.80} is not a function; wrap it in one")
     if isinstance(fn, functools.partial):
-        return inspect.signature(functools.partial(_stand_in(fn.func), *fn.args, **fn.keywords))
+        return inspect.signature(
+            functools.partial(_empty_function(fn.func), *fn.args, **fn.keywords)
+        )
     if inspect.ismethod(fn):
-        return inspect.signature(types.MethodType(_stand_in(fn.__func__), fn.__self__))
+        return inspect.signature(types.MethodType(_empty_function(fn.__func__), fn.__self__))
     call: Any = type(fn).__call__
     if inspect.isfunction(fn) or inspect.isfunction(call):
-        own = inspect.signature(_bare(fn)) if inspect.isfunction(fn) else signature_of(call)
+        own = (
+            inspect.signature(_without_signature(fn))
+            if inspect.isfunction(fn)
+            else signature_of(call)
+        )
         if not inspect.isfunction(fn):
             own = own.replace(parameters=list(own.parameters.values())[1:])
         kinds = {parameter.kind for parameter in own.parameters.values()}
@@ -112,39 +120,39 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
 def _wrapped_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
     """Return the signature that a wrapper declares, or that of the function it wraps."""
     own = getattr(fn, "__dict__", {})
-    said, wrapped = own.get("__signature__"), own.get("__wrapped__")
+    declared, wrapped = own.get("__signature__"), own.get("__wrapped__")
     # functools.wraps copies the __signature__ of the wrapped function.
-    if said is not None and said is not getattr(wrapped, "__signature__", None):
+    if declared is not None and declared is not getattr(wrapped, "__signature__", None):
         return inspect.signature(fn)
     return None if wrapped is None else signature_of(wrapped)
 
 
-def _stand_in(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _empty_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return an empty function with the signature of ``fn``, for ``inspect`` to work on."""
 
-    def stand_in() -> None: ...
+    def placeholder() -> None: ...
 
-    stand_in.__signature__ = signature_of(fn)  # type: ignore[attr-defined]
-    return stand_in
+    placeholder.__signature__ = signature_of(fn)  # type: ignore[attr-defined]
+    return placeholder
 
 
-def _bare(fn: types.FunctionType) -> types.FunctionType:
+def _without_signature(fn: types.FunctionType) -> types.FunctionType:
     """Copy a function without its ``__signature__`` and ``__wrapped__``."""
-    bare = types.FunctionType(
+    copied = types.FunctionType(
         fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
     )
-    bare.__kwdefaults__, bare.__annotations__ = fn.__kwdefaults__, fn.__annotations__
-    return bare
+    copied.__kwdefaults__, copied.__annotations__ = fn.__kwdefaults__, fn.__annotations__
+    return copied
 
 
 def _names(fn: Callable[..., Any]) -> Names:
     """Return the names for resolving annotations: those of the wrapper and of what it wraps."""
     function, outer = plain_function(fn), _below_partials(fn)
-    around = getattr(outer, "__globals__", {}) if inspect.isfunction(outer) else {}
-    return {**around, **getattr(function, "__globals__", {})}, _local_names(function)
+    outer_names = getattr(outer, "__globals__", {}) if inspect.isfunction(outer) else {}
+    return {**outer_names, **getattr(function, "__globals__", {})}, _local_names(function)
 
 
-def _resolved(
+def _resolved_parameter(
     function: Callable[..., Any], parameter: inspect.Parameter, names: Names
 ) -> inspect.Parameter:
     if parameter.kind in {_VAR_POSITIONAL, _VAR_KEYWORD}:
@@ -173,8 +181,8 @@ def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the local names of the enclosing functions, while they are still running."""
     if not inspect.isfunction(function):
         return {}
-    around = function.__qualname__.split(".<locals>")[:-1]
-    enclosing = {".<locals>".join(around[: depth + 1]) for depth in range(len(around))}
+    outer = function.__qualname__.split(".<locals>")[:-1]
+    enclosing = {".<locals>".join(outer[: depth + 1]) for depth in range(len(outer))}
     found: dict[str, Any] = {}
     frame = sys._getframe() if enclosing else None
     while frame is not None:
@@ -204,8 +212,8 @@ _SPHINX_FIELD = re.compile(r":(?:param|parameter|arg|argument|type)\s+[^:]+:")
 def split_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
     """Return the description without its parameter section, and the text of each parameter."""
     lines = inspect.cleandoc(docstring or "").splitlines()
-    for take in (_google, _numpy, _sphinx):
-        rest, entries = take(lines)
+    for split in (_google, _numpy, _sphinx):
+        rest, entries = split(lines)
         if entries:
             return _joined(rest), entries
     return _joined(lines), {}

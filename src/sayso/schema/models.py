@@ -35,21 +35,21 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from sayso.schema.strict import is_open, nodes
 
 
-def readable(annotation: Any) -> Any:
+def pydantic_annotation(annotation: Any) -> Any:
     """Return the annotation with each TypedDict replaced by one that pydantic accepts."""
-    return annotation if sys.version_info >= (3, 12) else _readable(annotation, ())
+    return annotation if sys.version_info >= (3, 12) else _pydantic_annotation(annotation, ())
 
 
-def _readable(annotation: Any, inside: tuple[Any, ...]) -> Any:
+def _pydantic_annotation(annotation: Any, inside: tuple[Any, ...]) -> Any:
     if typing_extensions.is_typeddict(annotation):
         known = type(annotation).__module__ != "typing" or annotation in inside
-        return annotation if known else _remade(annotation, (*inside, annotation))
+        return annotation if known else _pydantic_typed_dict(annotation, (*inside, annotation))
     origin, given = get_origin(annotation), get_args(annotation)
     if not given or origin is Literal:
         return annotation
     if origin is Annotated:
-        return Annotated[(_readable(given[0], inside), *given[1:])]
-    args = tuple(_readable(arg, inside) for arg in given)
+        return Annotated[(_pydantic_annotation(given[0], inside), *given[1:])]
+    args = tuple(_pydantic_annotation(arg, inside) for arg in given)
     if args == given:
         return annotation
     if origin in (Union, UnionType):
@@ -57,7 +57,7 @@ def _readable(annotation: Any, inside: tuple[Any, ...]) -> Any:
     return origin[args]
 
 
-def _remade(given: Any, inside: tuple[Any, ...]) -> Any:
+def _pydantic_typed_dict(given: Any, inside: tuple[Any, ...]) -> Any:
     try:
         hints = get_type_hints(given, include_extras=True)
     except NameError:  # of a class inside a function; pydantic says what to do
@@ -67,11 +67,11 @@ def _remade(given: Any, inside: tuple[Any, ...]) -> Any:
         needed = Required if name in given.__required_keys__ else NotRequired
         if get_origin(hint) in (Required, NotRequired):
             needed, hint = get_origin(hint), get_args(hint)[0]
-        fields[name] = needed[_readable(hint, inside)]
+        fields[name] = needed[_pydantic_annotation(hint, inside)]
     make: Any = typing_extensions.TypedDict
-    made = make(given.__name__, fields)
-    made.__doc__, made.__module__ = given.__doc__, given.__module__
-    return made
+    converted = make(given.__name__, fields)
+    converted.__doc__, converted.__module__ = given.__doc__, given.__module__
+    return converted
 
 
 _BASE64 = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -151,7 +151,7 @@ def result(tool: str, annotation: Any) -> tuple[type[Result], dict[str, Any] | N
 
 
 def _result(annotation: Any) -> tuple[type[Result], dict[str, Any]]:
-    model = create_model("Result", __base__=Result, root=(readable(annotation), ...))
+    model = create_model("Result", __base__=Result, root=(pydantic_annotation(annotation), ...))
     return model, _schema(model)
 
 
@@ -207,7 +207,9 @@ def _new(
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, FieldInfo]:
     name, default = parameter.name, parameter.default
-    annotation = Any if parameter.annotation is _EMPTY else readable(parameter.annotation)
+    annotation = (
+        Any if parameter.annotation is _EMPTY else pydantic_annotation(parameter.annotation)
+    )
     if default is _EMPTY:
         return annotation, Field(alias=name)
     if isinstance(default, FieldInfo):

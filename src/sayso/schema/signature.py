@@ -1,4 +1,4 @@
-"""``Signature``: a function's JSON Schema, and the way of a call from Python to bytes and back.
+"""``Signature``: a function's JSON Schema, and how a call is converted to bytes and back.
 
     Python values ── bind, intake ──▶ canonical bytes ── load ──▶ fresh Python values
     JSON values ──── intake_json ──▶       │
@@ -6,7 +6,7 @@
 
 Only the bytes count: the values that were passed in are dropped, and the function gets values made
 from the bytes. So intake refuses a value that would not come back from its bytes unchanged, or that
-holds more than its bytes (``check_kept``).
+holds more than its bytes (``check_round_trip``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sayso.schema import models
 from sayso.schema.functions import (
     fixed_parameters,
     plain_function,
-    resolved,
+    resolved_signature,
     split_docstring,
     tool_name,
 )
@@ -74,7 +74,7 @@ class Signature:
                 f"elsewhere use its function, {fn.name}.function"  # type: ignore[attr-defined]
             )
         name = tool_name(fn, name)
-        call = resolved(fn, skip_first=skip_first)
+        call = resolved_signature(fn, skip_first=skip_first)
         text, meanings = split_docstring(plain_function(fn).__doc__)
         bound = fixed_parameters(fn)
         fixed = models.fixed(name, bound)
@@ -83,9 +83,9 @@ class Signature:
         except InvalidCall as error:
             raise TypeError(f"{name}() has a functools.partial with {error}") from None
         # Fixed parameters come first, as in the function itself.
-        free = [one.replace(kind=one.KEYWORD_ONLY) for one in call.parameters.values()]
-        whole = call.replace(parameters=[*bound, *free])
-        arguments, parameters = models.arguments(name, whole, meanings, constants)
+        free = [item.replace(kind=item.KEYWORD_ONLY) for item in call.parameters.values()]
+        full = call.replace(parameters=[*bound, *free])
+        arguments, parameters = models.arguments(name, full, meanings, constants)
         result, returns = models.result(name, call.return_annotation)
         return cls(
             name=name,
@@ -124,10 +124,10 @@ class Signature:
         try:
             call = self._arguments.model_validate(dict(values), extra=self._extra)
         except ValidationError as error:
-            raise InvalidCall(*_plain(error)) from None
+            raise InvalidCall(*_summarize(error)) from None
         if self._extra is None:
             check_known(values, self._by_name(call))
-        return self._settled(call)
+        return self._checked_bytes(call)
 
     def intake_json(self, values: Mapping[str, Any], *, strict: bool = False) -> bytes:
         """Return the canonical bytes of a call made in JSON, by a model or in an edit.
@@ -142,7 +142,7 @@ class Signature:
         call = self._read(data)
         if self._extra is None:
             check_known(codec.loads(data), self._by_name(call))
-        return self._settled(call, data)
+        return self._checked_bytes(call, data)
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return fresh positional and keyword arguments made from stored bytes alone."""
@@ -185,7 +185,7 @@ class Signature:
         try:
             return self._result.model_validate_json(text, extra="ignore").root
         except ValidationError:
-            return codec.loads(text)  # the function returned something else than it declares
+            return codec.loads(text)  # the function returned something other than it declares
 
     def check_result(self, value: object) -> str:
         """Return a person's value as the JSON text of a result, or raise ``InvalidDecision``."""
@@ -197,7 +197,7 @@ class Signature:
         except InvalidCall as error:
             raise InvalidDecision(str(error), error.path) from None
         except ValidationError as error:
-            raise InvalidDecision(*_plain(error)) from None
+            raise InvalidDecision(*_summarize(error)) from None
 
     @cached_property
     def _by_keyword(self) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]] | None:
@@ -207,19 +207,19 @@ class Signature:
         """
         parameters = self._call.parameters.values()
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        if any(one.kind not in kinds for one in parameters):
+        if any(item.kind not in kinds for item in parameters):
             return None
         return (
-            tuple(one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD),
-            frozenset(one.name for one in parameters if one.default is one.empty),
-            frozenset(one.name for one in parameters),
+            tuple(item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD),
+            frozenset(item.name for item in parameters if item.default is item.empty),
+            frozenset(item.name for item in parameters),
         )
 
     def _read(self, data: bytes) -> BaseModel:
         try:
             return self._arguments.model_validate_json(data, extra=self._extra)
         except ValidationError as error:
-            raise InvalidCall(*_plain(error)) from None
+            raise InvalidCall(*_summarize(error)) from None
 
     def _by_name(self, call: BaseModel) -> dict[str, Any]:
         return dict(zip(self._names, vars(call).values(), strict=True))
@@ -231,15 +231,14 @@ class Signature:
     def _check_fixed(self, given: Mapping[str, Any]) -> None:
         """Refuse any value but the one that the partial fixes, and one that has changed since."""
         for name, value in _dump(self._fixed()).items():
-            forms = {codec.canonical(one) for one in (value, given[name], self.constants[name])}
+            forms = {codec.canonical(v) for v in (value, given[name], self.constants[name])}
             if len(forms) > 1:
                 _refuse((name,), "functools.partial fixes this argument, so it cannot be changed")
 
-    def _settled(self, call: BaseModel, given: bytes = b"") -> bytes:
-        """Return the call's bytes, after checking that they read back as the same bytes, and hold
-        everything that the call holds."""
+    def _checked_bytes(self, call: BaseModel, given: bytes = b"") -> bytes:
+        """Return the call's bytes. Raise if they do not read back as the same call."""
         first = _dump(call)
-        check_whole(self._names, first)
+        check_complete(self._names, first)
         if self.constants:
             self._check_fixed(first)
         data = codec.canonical(first)
@@ -274,19 +273,21 @@ def _dump(call: BaseModel) -> dict[str, Any]:
         raise InvalidCall(f"the arguments have no JSON form: {why}") from None
 
 
-def _plain(error: ValidationError) -> tuple[str, str]:
+def _summarize(error: ValidationError) -> tuple[str, str]:
     """Return pydantic's report as one line without any input, and the first path."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
     for item in found[:_MAX_ERRORS]:
         path = codec.path_text(item["loc"])
-        lines.append(f"{path or 'value'}: {_short(_WORDS.get(item['type'], item['msg']))}")
+        lines.append(
+            f"{path or 'value'}: {_short(_PYDANTIC_MESSAGES.get(item['type'], item['msg']))}"
+        )
     if len(found) > _MAX_ERRORS:
         lines.append(f"and {len(found) - _MAX_ERRORS} more")
     return "; ".join(lines), codec.path_text(found[0]["loc"])
 
 
-_WORDS = {
+_PYDANTIC_MESSAGES = {
     "missing": "is missing",
     "extra_forbidden": "is unknown; remove it",
     "unexpected_keyword_argument": "is unknown; remove it",
@@ -318,14 +319,14 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 _ABSENT = object()
 
 
-def check_whole(parameters: Iterable[str], dumped: Mapping[str, Any]) -> None:
+def check_complete(parameters: Iterable[str], dumped: Mapping[str, Any]) -> None:
     """Raise ``InvalidCall`` if a parameter is missing from the JSON form of a call."""
     for name in parameters:
         if name not in dumped:
             _refuse((name,), "is excluded from its JSON form, so people would not see it")
 
 
-def check_kept(before: Any, after: Any, path: Path = ()) -> None:
+def check_round_trip(before: Any, after: Any, path: Path = ()) -> None:
     """Raise ``InvalidCall`` unless everything in a value came back from its JSON form.
 
     ``after`` has the same type, or is plain JSON if the function takes anything.
@@ -333,7 +334,7 @@ def check_kept(before: Any, after: Any, path: Path = ()) -> None:
     if type(before) in _SCALARS and not _differs(before, after):
         return  # most values are scalars, and the checks below are slow
     if isinstance(before, RootModel):
-        check_kept(before.root, after.root if isinstance(after, RootModel) else after, path)
+        check_round_trip(before.root, after.root if isinstance(after, RootModel) else after, path)
     elif _is_object(before):
         _check_object(before, after, path)
     elif isinstance(before, Mapping):
@@ -341,14 +342,14 @@ def check_kept(before: Any, after: Any, path: Path = ()) -> None:
     elif isinstance(before, _LISTS) and isinstance(after, _LISTS):
         if len(before) != len(after):
             _refuse(path, "has other items when it is read back from JSON")
-        for index, (one, other) in enumerate(zip(before, after, strict=True)):
-            check_kept(one, other, (*path, index))
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            check_round_trip(old, new, (*path, index))
     elif _differs(before, after):
         _refuse(path, "changes when it is read back from JSON; use a type that does not")
 
 
 def _check_object(before: Any, after: Any, path: Path) -> None:
-    for name, info in _infos(before).items():
+    for name, info in _field_infos(before).items():
         if info.exclude:
             _refuse((*path, name), "is excluded from its JSON form, so people would not see it")
     if isinstance(after, Mapping):
@@ -360,22 +361,22 @@ def _check_object(before: Any, after: Any, path: Path) -> None:
             other = f"{ours} comes back from JSON as {theirs}"
             _refuse(path, f"{other}: add a field that tells them apart")
         return  # its class has a JSON form of its own
-    there = _parts(after)
+    there = _attributes(after)
     why = "is not part of its JSON form"
     if type(before) is not type(after):
         why = f"{ours} has it, and {theirs} does not: declare the parameter as {ours}"
-    for name, value in _parts(before).items():
+    for name, value in _attributes(before).items():
         if name not in there:
             _refuse((*path, name), why)
-        check_kept(value, there[name], (*path, name))
+        check_round_trip(value, there[name], (*path, name))
 
 
 def _check_plain(before: Any, after: Mapping[str, Any], path: Path) -> None:
     """Check an object if the function takes anything, and gets a dict for it."""
-    for name, value in _parts(before).items():
-        found = next((key for key in _written(before, name) if key in after), None)
+    for name, value in _attributes(before).items():
+        found = next((key for key in _output_keys(before, name) if key in after), None)
         if found is not None:
-            check_kept(value, after[found], (*path, name))
+            check_round_trip(value, after[found], (*path, name))
         else:
             private = getattr(before, "__private_attributes__", {})
             default = private[name].get_default() if name in private else _ABSENT
@@ -390,7 +391,7 @@ def _check_mapping(before: Mapping[Any, Any], after: Any, path: Path) -> None:
         lost = [key for key in before if _key(key, after) not in after]
         _refuse((*path, *map(str, lost[:1])), "is not part of its JSON form")
     for key, value in before.items():
-        check_kept(value, after.get(_key(key, after)), (*path, str(key)))
+        check_round_trip(value, after.get(_key(key, after)), (*path, str(key)))
 
 
 def _key(key: Any, after: Mapping[Any, Any]) -> Any:
@@ -420,13 +421,13 @@ def check_known(given: Any, taken: Any, path: Path = ()) -> None:
     if isinstance(taken, RootModel):
         taken = taken.root
     if isinstance(given, _LISTS) and isinstance(taken, _LISTS) and len(given) == len(taken):
-        for index, (one, other) in enumerate(zip(given, taken, strict=True)):
-            check_known(one, other, (*path, index))
+        for index, (before, after) in enumerate(zip(given, taken, strict=True)):
+            check_known(before, after, (*path, index))
     elif isinstance(given, Mapping) and _is_object(taken):
-        if not _reads_its_own_way(type(taken)):
-            parts = _parts(taken)
+        if not _has_input_validator(type(taken)):
+            parts = _attributes(taken)
             names = dict.fromkeys(getattr(taken, "__dataclass_fields__", ()), "")
-            names |= {key: name for name in parts for key in _read(taken, name)}
+            names |= {key: name for name in parts for key in _input_keys(taken, name)}
             _check_keys(given, {key: parts.get(name) for key, name in names.items()}, path)
     elif isinstance(given, Mapping) and isinstance(taken, Mapping):
         # Keys of another form are other keys now; those of a class with fewer are gone.
@@ -449,12 +450,12 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, BaseModel) or is_dataclass
 
 
-def _infos(value: Any) -> Mapping[str, FieldInfo]:
+def _field_infos(value: Any) -> Mapping[str, FieldInfo]:
     found: Mapping[str, FieldInfo] = getattr(type(value), "__pydantic_fields__", {})
     return found
 
 
-def _parts(value: Any) -> dict[str, Any]:
+def _attributes(value: Any) -> dict[str, Any]:
     """Return everything in an object: fields, extra fields, private and other attributes."""
     if isinstance(value, BaseModel):
         known = {n: value.__dict__[n] for n in type(value).model_fields if n in value.__dict__}
@@ -465,18 +466,18 @@ def _parts(value: Any) -> dict[str, Any]:
     return {**named, **{name: item for name, item in own.items() if name not in cached}}
 
 
-def _written(value: Any, name: str) -> Iterator[str]:
+def _output_keys(value: Any, name: str) -> Iterator[str]:
     """Yield the keys that a field may have in JSON output."""
-    info = _infos(value).get(name)
+    info = _field_infos(value).get(name)
     if info is not None:
         yield from (key for key in (info.serialization_alias, info.alias) if key is not None)
     yield name
 
 
-def _read(value: Any, name: str) -> Iterator[str]:
+def _input_keys(value: Any, name: str) -> Iterator[str]:
     """Yield the keys that a field may be read from."""
     yield name
-    info = _infos(value).get(name)
+    info = _field_infos(value).get(name)
     alias = None if info is None else info.validation_alias
     for choice in alias.choices if isinstance(alias, AliasChoices) else (alias,):
         first = choice.path[0] if isinstance(choice, AliasPath) else choice
@@ -484,11 +485,11 @@ def _read(value: Any, name: str) -> Iterator[str]:
             yield first
 
 
-def _reads_its_own_way(kind: type) -> bool:
+def _has_input_validator(kind: type) -> bool:
     """Return whether a class converts its input with a validator of its own."""
     decorators = getattr(kind, "__pydantic_decorators__", None)
     found = decorators.model_validators.values() if decorators is not None else ()
-    return any(one.info.mode in ("before", "wrap") for one in found)
+    return any(validator.info.mode in ("before", "wrap") for validator in found)
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -15,7 +15,7 @@ from sayso.errors import InvalidCall
 Node = dict[str, Any]
 
 _NULL: Node = {"type": "null"}
-_KEPT = frozenset(
+_STRICT_KEYWORDS = frozenset(
     {"type", "description", "enum", "const", "items", "minItems", "maxItems", "multipleOf"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 )
@@ -34,7 +34,7 @@ def nodes(schema: Node, definitions: Node) -> Iterator[Node]:
         waiting += [*node.get("properties", {}).values(), *node.get("prefixItems", ())]
         waiting += _branches(node)
         inner = (node.get("items"), node.get("additionalProperties"))
-        waiting += [one for one in inner if isinstance(one, dict)]
+        waiting += [child for child in inner if isinstance(child, dict)]
         ref = node.get("$ref")
         if ref is not None and ref not in seen:
             seen.add(ref)
@@ -96,16 +96,16 @@ def _refuse_inexpressible(name: str, node: Node) -> None:
 def _strict(node: Node) -> Node:
     if "properties" in node:
         return _object(node)
-    form = {key: value for key, value in node.items() if key in _KEPT}
+    form = {key: value for key, value in node.items() if key in _STRICT_KEYWORDS}
     if node.get("format") in _FORMATS:
         form["format"] = node["format"]
-    if "(?" not in node.get("pattern", "(?"):  # look-around is not supported there
+    if "(?" not in node.get("pattern", "(?"):  # strict mode does not support look-around
         form["pattern"] = node["pattern"]
     if "items" in node:
         form["items"] = _strict(node["items"])
     if branches := _branches(node):
         form["anyOf"] = [_strict(branch) for branch in branches]
-    if "$ref" in node:  # which must stand alone there
+    if "$ref" in node:  # strict mode does not allow other keywords beside it
         form |= {"anyOf": [{"$ref": node["$ref"]}]} if form else {"$ref": node["$ref"]}
     return form
 
@@ -157,22 +157,23 @@ def _branches(node: Node) -> list[Node]:
     return [*node.get("anyOf", ()), *node.get("oneOf", ())]
 
 
-def completed(schema: Node, value: Any) -> Any:
-    """Return the value with the default of each field it leaves out, where the schema names one."""
-    return _completed(schema, value, schema.get("$defs", {}))
+def with_defaults(schema: Node, value: Any) -> Any:
+    """Return the value with the schema's default for each field that it leaves out."""
+    return _with_defaults(schema, value, schema.get("$defs", {}))
 
 
-def _completed(schema: Node, value: Any, definitions: Node) -> Any:
+def _with_defaults(schema: Node, value: Any, definitions: Node) -> Any:
     node = only_branch(schema, definitions)
     if isinstance(value, list) and isinstance(node.get("items"), dict):
-        return [_completed(node["items"], item, definitions) for item in value]
+        return [_with_defaults(node["items"], item, definitions) for item in value]
     properties = node.get("properties", {})
     if not isinstance(value, dict) or not properties:
         return value
-    whole = {
-        key: _completed(properties.get(key, {}), item, definitions) for key, item in value.items()
+    filled = {
+        key: _with_defaults(properties.get(key, {}), item, definitions)
+        for key, item in value.items()
     }
     for key, rules in properties.items():
-        if key not in whole and "default" in rules:
-            whole[key] = copy.deepcopy(rules["default"])
-    return whole
+        if key not in filled and "default" in rules:
+            filled[key] = copy.deepcopy(rules["default"])
+    return filled

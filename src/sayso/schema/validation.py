@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @functools.lru_cache(maxsize=512)
-def linear(pattern: str) -> SchemaValidator | None:
+def linear_matcher(pattern: str) -> SchemaValidator | None:
     """Return a matcher for a pattern that never backtracks, or None if there is none."""
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -38,16 +38,16 @@ def linear(pattern: str) -> SchemaValidator | None:
         return None
 
 
-def found(pattern: str, text: str) -> bool:
+def pattern_matches(pattern: str, text: str) -> bool:
     """Return whether a text contains a match."""
-    quick = linear(pattern)
-    if quick is None:
+    matcher = linear_matcher(pattern)
+    if matcher is None:
         return re.search(pattern, text) is not None
-    return quick.isinstance_python(text)
+    return matcher.isinstance_python(text)
 
 
 def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[ValidationError]:
-    if isinstance(value, str) and not found(pattern, value):
+    if isinstance(value, str) and not pattern_matches(pattern, value):
         yield _error(f"{value!r} does not match {pattern!r}")
 
 
@@ -56,7 +56,7 @@ def _pattern_properties(
 ) -> Iterator[ValidationError]:
     for pattern, rules in patterns.items() if isinstance(value, dict) else ():
         for name, item in value.items():
-            if found(pattern, name):
+            if pattern_matches(pattern, name):
                 yield from validator.descend(item, rules, path=name, schema_path=pattern)
 
 
@@ -71,7 +71,7 @@ def _additional_properties(
         yield from follow(validator, rules, value, schema)
         return
     known = schema.get("properties", {})
-    more = [n for n in value if n not in known and not any(found(p, n) for p in patterns)]
+    more = [n for n in value if n not in known and not any(pattern_matches(p, n) for p in patterns)]
     for name in more:
         if rules is False:
             yield _error(f"{name!r} does not match any of the regexes")
@@ -90,7 +90,7 @@ def _error(message: str) -> ValidationError:
     return ValidationError(message)
 
 
-OURS = {
+_KEYWORDS = {
     "additionalProperties": _additional_properties,
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
@@ -108,11 +108,11 @@ _DATA = frozenset({"const", "default", "enum", "examples"})
 # From urllib and re, on addresses and patterns that jsonschema passes on to them unchecked.
 _UNEXPECTED = (ValueError, OverflowError)
 #: When the check that runs in this OS thread has to end.
-_clock = threading.local()
+_deadline = threading.local()
 
 
-class _TooLong(Exception):
-    """A check took longer than it may."""
+class _CheckTimeout(Exception):
+    """A check took longer than ``MAX_SECONDS``."""
 
 
 def errors(
@@ -122,33 +122,33 @@ def errors(
     from referencing.exceptions import Unresolvable
 
     validator = _validator(_bytes(schema))
-    _clock.ends = time.monotonic() + MAX_SECONDS
+    _deadline.at = time.monotonic() + MAX_SECONDS
     try:
         found = islice(validator.iter_errors(value), limit)
-        return [wrong for item in found for wrong in _placed(item)]
+        return [wrong for item in found for wrong in _located_errors(item)]
     except Unresolvable as error:
         raise _unknown_ref(error.ref) from None
     except RecursionError:
         return [("", "nested too deeply to be checked")]
-    except _TooLong:
+    except _CheckTimeout:
         return [("", "takes too long to be checked against this schema")]
     except _UNEXPECTED:
         return [("", "cannot be checked against this schema")]
 
 
-def _placed(item: Any) -> list[tuple[str, str]]:
+def _located_errors(item: Any) -> list[tuple[str, str]]:
     """Return (path, message) pairs at the exact field, also if it is missing or unknown."""
     path, rules = list(item.absolute_path), item.schema
-    names, said = list[str](), ""
+    names, message = list[str](), ""
     if item.validator == "required":
         names = [n for n in item.validator_value if item.message == f"{n!r} is a required property"]
-        said = "this is required"
+        message = "this is required"
     elif item.validator == "additionalProperties" and item.validator_value is False:
         known = rules.get("properties", {})
         names = [n for n in item.instance if n not in known and not rules.get("patternProperties")]
-        said = "there is no such field"
+        message = "there is no such field"
     if names:
-        return [(codec.path_text([*path, name]), said) for name in names]
+        return [(codec.path_text([*path, name]), message) for name in names]
     return [(codec.path_text(path), _short(item.message))]
 
 
@@ -169,9 +169,9 @@ _OPEN = (
 def closed(schema: Mapping[str, Any], given: Iterable[str] = ()) -> dict[str, Any]:
     """Return a schema of arguments that refuses unknown ones, for edits that people make.
 
-    A schema that says nothing about other fields allows them all. But a tool would drop or refuse
-    what it does not know, after the person has gone. Names in ``given`` stay allowed: the agent
-    used them.
+    A schema that does not mention other fields allows them all. But a tool would drop or refuse
+    them later, when the person can no longer correct the edit. Names in ``given`` stay allowed: the
+    agent used them.
     """
     known = schema.get("properties")
     if not isinstance(known, Mapping) or not known or any(name in schema for name in _OPEN):
@@ -192,7 +192,7 @@ def check_schema(schema: object) -> None:
     _validator(_bytes(schema))
 
 
-def foreign_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+def remote_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Check a schema from another machine, and remove patterns that may take forever.
 
     Those are patterns with look-around or back-references, as in ``^(?!x)``. The agent, which runs
@@ -216,8 +216,8 @@ def remote_tool(
     Both sides make it the same way: the server when a request is opened, the agent when it claims.
     """
     schema = {
-        "parameters": foreign_schema(parameters),
-        "returns": foreign_schema(returns) if returns else None,
+        "parameters": remote_schema(parameters),
+        "returns": remote_schema(returns) if returns else None,
     }
     return Tool.of(name, codec.dumps(schema), description, version="remote")
 
@@ -228,12 +228,12 @@ def _without_slow_patterns(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     for pattern in node.get("patternProperties", ()):
-        if isinstance(pattern, str) and linear(pattern) is None:
+        if isinstance(pattern, str) and linear_matcher(pattern) is None:
             raise InvalidCall(
                 f"the pattern {_short(pattern)!r} may take too long to be checked: write it "
                 "without look-around, back-references and very large repeats"
             )
-    slow = isinstance(node.get("pattern"), str) and linear(node["pattern"]) is None
+    slow = isinstance(node.get("pattern"), str) and linear_matcher(node["pattern"]) is None
     return {
         name: item if name in _DATA else _without_slow_patterns(item)
         for name, item in node.items()
@@ -267,22 +267,22 @@ def _validator_class() -> type[Validator]:
     def bounded(keyword: str, follow: Callable[..., Any]) -> Callable[..., Any]:
         refers = keyword in ("$ref", "$dynamicRef")
 
-        def follow_if_room(*args: Any) -> Any:
+        def checked(*args: Any) -> Any:
             if refers:
-                _leave_room()
-            if time.monotonic() > _clock.ends:
-                raise _TooLong
+                _check_stack_room()
+            if time.monotonic() > _deadline.at:
+                raise _CheckTimeout
             return follow(*args)
 
-        return follow_if_room
+        return checked
 
-    ours = {**Draft202012Validator.VALIDATORS, **OURS}
+    ours = {**Draft202012Validator.VALIDATORS, **_KEYWORDS}
     wrapped = {keyword: bounded(keyword, follow) for keyword, follow in ours.items()}
     kind: type[Validator] = validators.extend(Draft202012Validator, wrapped)  # type: ignore[no-untyped-call]
     return kind
 
 
-def _leave_room() -> None:
+def _check_stack_room() -> None:
     try:
         sys._getframe(sys.getrecursionlimit() // 2)
     except ValueError:  # the stack is not that deep

@@ -209,7 +209,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
             raise InvalidCall("text is empty: say what is to be approved", "text")
         return "approval", {"text": body.text, "details": body.details}
     if body.schema_ is not None:
-        wrong = schema.errors(schema.foreign_schema(body.schema_), body.args)
+        wrong = schema.errors(schema.remote_schema(body.schema_), body.args)
         if wrong:
             path, message = wrong[0]
             place = f"args.{path}" if path else "args"
@@ -228,7 +228,7 @@ def _question(body: QuestionBody) -> Question:
         ),
         multiple=body.multiple,
         free_text=body.free_text,
-        schema=None if body.schema_ is None else schema.foreign_schema(body.schema_),
+        schema=None if body.schema_ is None else schema.remote_schema(body.schema_),
     )
 
 

@@ -1,7 +1,7 @@
 """Stores keep rows and run commands; ``open_store(url)`` imports the one that a URL names.
 
 Read ``base`` (the contract and ``run_commands``), then ``memory``, the shortest store. ``sql`` is
-what ``sqlite`` and ``postgres`` share: ``statements``, ``rowcodec``, ``transaction``, ``reads``.
+what ``sqlite`` and ``postgres`` share: ``statements``, ``transaction``, ``reads``.
 Beside them: ``row_checks`` (MACs), ``listing`` (lists and search), ``seals``, ``nested_runs``.
 """
 

@@ -12,11 +12,12 @@ worker thread.
 from __future__ import annotations
 
 import logging
-import os
+import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from sayso import codec
@@ -268,8 +269,15 @@ class StoreReads(Protocol):
         ...
 
     def tool(self, digest: str) -> Tool | None: ...
-    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
-        """Return the messages of a thread after a number, and the message numbered ``also``."""
+    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
+        """Return the messages of a thread after a number."""
+        ...
+
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        """Return the messages after a number, for a caller that has the ``count`` before them.
+
+        Returns ``None`` if there are not that many up to this number: some were pruned since.
+        """
         ...
 
     def stored_messages(
@@ -567,7 +575,7 @@ def engine_deps(keys: Keyring) -> EngineDeps:
         # A keyring without a row key says what to do about it when a row is written.
         mac=keys.row_key.mac if keys.rows else keys.row_mac,
         matches=_matches,
-        salt=lambda: os.urandom(8).hex(),
+        salt=partial(secrets.token_hex, 8),
     )
 
 

@@ -338,9 +338,14 @@ class MemoryStore:
     def tool(self, digest: str) -> Tool | None:
         return self._tools.get(digest)
 
-    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
-        said = list(self._messages.get(thread, ()))
-        return [(m.seq, m.body) for m in said if m.seq > after or m.seq == also]
+    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
+        messages = list(self._messages.get(thread, ()))
+        return [(message.seq, message.body) for message in messages if message.seq > after]
+
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        found = self.messages(thread)
+        newer = [message for message in found if message[0] > after]
+        return newer if len(found) - len(newer) == count else None
 
     def stored_messages(
         self, thread: str, after: int = 0, limit: int = 1000

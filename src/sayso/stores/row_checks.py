@@ -43,7 +43,8 @@ _CHANGED = "it was changed by something that does not hold the row key"
 def row_wrong(keys: Keyring, row: AuthenticRow) -> str:
     """Return what is wrong with the MAC of a row; "" if it holds.
 
-    Raises ``UnknownKey`` if the row was written under an unknown row key, which is no forgery.
+    Raises ``UnknownKey`` if the row was written under an unknown row key, which does not mean
+    that it was forged.
     """
     try:
         found = row_bytes(row)
@@ -176,9 +177,6 @@ class _Unchecked(RowDecoder):
 
     def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
         return decode(row)
-
-    def checked(self, value: R) -> R:
-        return value
 
     def tool(self, row: Sequence[Any]) -> Tool:
         return Tool(*row)

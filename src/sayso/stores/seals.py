@@ -6,7 +6,7 @@ unsealed event is ``SEAL_SECONDS`` old. The next process that commits and can si
 for events of other processes: a process that ends without ``close()`` leaves nothing unsealed.
 
 What is unsealed is read from the rows themselves (each thread knows how far it is sealed), so there
-is no counter that every commit would have to update. ``SealSchedule`` keeps that look off the
+is no counter that every commit would have to update. ``SealSchedule`` avoids that query on the
 normal commit: from one look it knows a position and a time before which no seal can be due.
 """
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sayso.testing.clock import FakeClock
     from sayso.testing.reviewer import ScriptedReviewer, person
     from sayso.testing.scripted_model import ScriptedModel, call, calls, refuse, say
-    from sayso.testing.store_suite import StoreSuite
+    from sayso.testing.suite import StoreSuite
 
 __all__ = [
     "AdapterHarness",
@@ -42,32 +42,32 @@ __all__ = [
     "say",
 ]
 
-_HOMES = {
+_MODULES = {
     "adapter_harness": ("AdapterHarness", "HarnessContext", "ScriptedCall"),
     "adapter_suite": ("AdapterSuite",),
     "checks": ("check_store",),
     "clock": ("FakeClock",),
     "reviewer": ("ScriptedReviewer", "person"),
     "scripted_model": ("ScriptedModel", "call", "calls", "refuse", "say"),
-    "store_suite": ("StoreSuite",),
+    "suite": ("StoreSuite",),
 }
 # Modules in which pytest rewrites bare asserts, so that a failure shows the values.
-_ASSERTING = {
-    "StoreSuite": ("checks", "suite", "store_suite"),
+_REWRITTEN = {
+    "StoreSuite": ("checks", "world", "suite"),
     "AdapterSuite": ("adapter_suite", "adapter_steps"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module 'sayso.testing' has no attribute {name!r}")
-    if name in _ASSERTING:
+    if name in _REWRITTEN:
         import pytest
 
-        asserting = [f"{__name__}.{module}" for module in _ASSERTING[name]]
-        pytest.register_assert_rewrite(*(one for one in asserting if one not in sys.modules))
-    value = getattr(import_module(f"{__name__}.{home}"), name)
+        modules = [f"{__name__}.{module}" for module in _REWRITTEN[name]]
+        pytest.register_assert_rewrite(*(name for name in modules if name not in sys.modules))
+    value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 

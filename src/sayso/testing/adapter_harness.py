@@ -43,13 +43,13 @@ class ModelScript:
     processes. Each is counted in a file, so that tests know how often the model was called.
     """
 
-    def __init__(self, turns: Sequence[Turn], diary: Path) -> None:
+    def __init__(self, turns: Sequence[Turn], log: Path) -> None:
         self._turns = turns
-        self._diary = diary
+        self._log = log
 
     def reply(self, replies: int, heard: Sequence[tuple[str, str]]) -> Turn:
         """Return the next reply. ``heard`` are (call id, result) pairs of the prompt, in order."""
-        write(self._diary, replies, [[id, text] for id, text in heard])
+        write(self._log, replies, [[id, text] for id, text in heard])
         if replies >= len(self._turns):
             raise AssertionError(f"the model was asked {replies + 1} times: {heard}")
         return self._turns[replies]
@@ -57,7 +57,7 @@ class ModelScript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessContext:
-    """What a harness gets."""
+    """What the suite passes to a harness."""
 
     #: The gate of the agent, with the policy of the test.
     gate: Gate
@@ -116,7 +116,7 @@ class AdapterHarness:
 
 
 def write(path: Path, *values: Any) -> None:
-    """Append a line to a file. It survives the death of this process."""
+    """Append a line to a file, so that it survives if this process is killed."""
     with path.open("a") as out:
         out.write(json.dumps(values) + "\n")
 
@@ -139,11 +139,11 @@ class KillSwitch:
         self._kill = kill
 
     def commit(self, name: str, when: str) -> None:
-        """Called by the store around each commit; ``name`` joins its commands with ``+``."""
+        """Check a commit. The store calls this; ``name`` joins its commands with ``+``."""
         for part in name.split("+"):
-            self.passes(f"{part} {when}")
+            self.reach(f"{part} {when}")
 
-    def passes(self, point: str) -> None:
+    def reach(self, point: str) -> None:
         if point == self._kill:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -168,27 +168,27 @@ SCRIPTS: Mapping[str, Sequence[Turn]] = {
     "wipe": ([ScriptedCall("call_1", "wipe", {"disk": "sda"})], LAST),
 }
 
-_FREE = (Rule("look", verdict="allow"), Rule("order", verdict="allow"))
-_NEVER = Rule("wipe", verdict="deny", name="no-wiping", description="disks are not ours")
+_ALLOWED = (Rule("look", verdict="allow"), Rule("order", verdict="allow"))
+_DENIED = Rule("wipe", verdict="deny", name="no-wiping", description="disks are not ours")
 POLICIES: Mapping[str, Policy] = {
-    "plain": Policy([*_FREE, _NEVER, Rule("pay")]),
-    "large": Policy([*_FREE, Rule("pay", where="amount > 100"), Rule("pay", verdict="allow")]),
+    "plain": Policy([*_ALLOWED, _DENIED, Rule("pay")]),
+    "large": Policy([*_ALLOWED, Rule("pay", where="amount > 100"), Rule("pay", verdict="allow")]),
     "strict": Policy(
         [Rule("pay", where="amount > 100", allowed=["approve", "reject"]), Rule("pay")]
     ),
 }
 
 
-def tools(which: str, colour: str, gate: Gate, life: KillSwitch) -> list[Callable[..., Any]]:
+def tools(which: str, colour: str, gate: Gate, kill_switch: KillSwitch) -> list[Callable[..., Any]]:
     """Return the tools: ``plain``, with a ``slow`` effect, or after a change of the code:
     ``changed`` (description), ``other`` (parameters) or ``gone``."""
 
     def effect(name: str, **args: Any) -> None:
-        life.passes("effect before")
-        write(life.folder / "effects", name, args)
+        kill_switch.reach("effect before")
+        write(kill_switch.folder / "effects", name, args)
         if which == "slow":
             time.sleep(SLOW)  # so that other processes run meanwhile
-        life.passes("effect after")
+        kill_switch.reach("effect after")
 
     def paid(to: str, amount: int, note: str) -> str:
         effect("pay", to=to, amount=amount, note=note)
@@ -206,8 +206,8 @@ def tools(which: str, colour: str, gate: Gate, life: KillSwitch) -> list[Callabl
         effect("order", dish=dish, size=size)
         return f"ordered a {size} {dish}"
 
-    made = _sync if colour == "sync" else _async
-    pay, look, wipe, order, pay_other = made(gate, paid, seen, wiped, ordered)
+    make_tools = _sync_tools if colour == "sync" else _async_tools
+    pay, look, wipe, order, pay_other = make_tools(gate, paid, seen, wiped, ordered)
     if which == "changed":
         pay.__doc__ = "Pay somebody, with a fee."
     if which == "other":
@@ -215,7 +215,7 @@ def tools(which: str, colour: str, gate: Gate, life: KillSwitch) -> list[Callabl
     return [look, wipe, order] if which == "gone" else [pay, look, wipe, order]
 
 
-def _async(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
+def _async_tools(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
     async def pay(to: str, amount: int, note: str = "none") -> str:
         """Pay somebody."""
         return str(paid(to, amount, note))
@@ -240,7 +240,7 @@ def _async(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[A
     return [pay, look, wipe, order, pay_other]
 
 
-def _sync(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
+def _sync_tools(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
     def pay(to: str, amount: int, note: str = "none") -> str:
         """Pay somebody."""
         return str(paid(to, amount, note))

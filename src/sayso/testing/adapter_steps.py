@@ -43,7 +43,7 @@ STORE = "sayso.db"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one process does. Plain values only, so that it can be sent to a process."""
+    """What one process does. Plain values only, so that it can be sent as JSON."""
 
     harness: str
     folder: str
@@ -76,57 +76,57 @@ def play(step: Step, value: Any = None) -> StepResult:
     folder = Path(step.folder)
     if step.together:
         _wait_for(folder / step.together)
-    came = asyncio.run(_play(step, folder, value))
+    result = asyncio.run(_play(step, folder, value))
     if step.linger:
         (folder / "lingers").touch()
         time.sleep(3600)
-    return came
+    return result
 
 
 async def _play(step: Step, folder: Path, value: Any) -> StepResult:
     kind = harness_class(step.harness)
-    life = KillSwitch(folder, step.kill)
+    kill_switch = KillSwitch(folder, step.kill)
     store = SqliteStore(
         folder / STORE,
-        boundary=life.commit,
+        boundary=kill_switch.commit,
         clock=lambda: time.time_ns() // 1000 + round(step.later * 1e6),
     )
     gate = Gate(store, policy=POLICIES[step.policy], agent="teller", wait=0)
-    own = folder / "framework"
-    own.mkdir(exist_ok=True)
+    framework_folder = folder / "framework"
+    framework_folder.mkdir(exist_ok=True)
     context = HarnessContext(
         gate=gate,
-        tools=tools(step.tools, kind.colour, gate, life),
+        tools=tools(step.tools, kind.colour, gate, kill_switch),
         script=ModelScript(SCRIPTS[step.script], folder / "model"),
-        folder=own,
+        folder=framework_folder,
     )
     harness = kind(context)
     try:
         await harness.open()
-        return await _acted(step, harness, value)
+        return await _run_agent(step, harness, value)
     finally:
         await harness.close()
         gate.close()
 
 
-async def _acted(step: Step, harness: AdapterHarness, value: Any) -> StepResult:
+async def _run_agent(step: Step, harness: AdapterHarness, value: Any) -> StepResult:
     agent = harness.agent()
     try:
         if step.do == "run":
-            stood = await agent.run("go", thread=THREAD, requester="rita")
+            run = await agent.run("go", thread=THREAD, requester="rita")
         elif step.do == "resume":
-            stood = await agent.resume(THREAD)
+            run = await agent.resume(THREAD)
         elif step.do == "both":
-            stood, other = await asyncio.gather(agent.resume(THREAD), agent.resume(THREAD))
-            assert (stood.status, stood.output) == (other.status, other.output)
+            run, other = await asyncio.gather(agent.resume(THREAD), agent.resume(THREAD))
+            assert (run.status, run.output) == (other.status, other.output)
         else:
-            stood = await harness.answer(agent, THREAD, value)
+            run = await harness.answer(agent, THREAD, value)
     except (Exception, Paused) as error:
         if step.do != "answer" and not isinstance(error, SaysoError):
             raise  # only Sayso errors are expected, except for bad answers
         return StepResult(status="raised", error=f"{type(error).__name__}: {error}")
-    waiting = tuple(request.id for request in stood.interruptions)
-    return StepResult(status=str(stood.status), output=stood.output, waiting=waiting)
+    waiting = tuple(request.id for request in run.interruptions)
+    return StepResult(status=str(run.status), output=run.output, waiting=waiting)
 
 
 def harness_class(name: str) -> type[AdapterHarness]:
@@ -146,7 +146,7 @@ def _wait_for(path: Path, seconds: float = 60.0) -> None:
         time.sleep(0.001)
 
 
-PATIENCE = 90.0
+MAX_SECONDS = 90.0
 _SERVE = """
 import sys; sys.path[:] = {path!r}
 from sayso.testing.adapter_steps import serve; serve({harness!r})
@@ -184,7 +184,7 @@ class Interpreter:
 class ForkServer(Interpreter):
     """An interpreter that has imported the framework, and forks a child for each step.
 
-    It has one OS thread and opens no files, so a fork of it is as good as a fresh process.
+    It has one OS thread and opens no files, so a fork of it behaves like a new process.
     """
 
     def __init__(self, harness: str) -> None:
@@ -201,58 +201,60 @@ class ForkServer(Interpreter):
         ended = self._ask({"wait": pid})
         if ended.get("error"):
             raise AssertionError(ended["error"])
-        came = ended["came"]
-        return None if came is None else StepResult(**{**came, "waiting": tuple(came["waiting"])})
+        result = ended["result"]
+        if result is None:
+            return None
+        return StepResult(**{**result, "waiting": tuple(result["waiting"])})
 
 
 def serve(harness: str) -> None:
     """Answer requests from stdin until it closes."""
-    speak = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # stdout carries answers only
     harness_class(harness)
     importlib.import_module("jsonschema")  # Sayso imports it on first use, in every child
-    gc.freeze()  # so that collections in the children do not copy all that was imported
+    gc.freeze()  # so that a collection in a child does not copy all that was imported
     children: dict[int, Path] = {}
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
-            answer: Any = _ended(request["wait"], children.pop(request["wait"]))
+            answer: Any = _wait_for_child(request["wait"], children.pop(request["wait"]))
         else:
-            answer = _forked(Step(**request["step"]), children)
-        print(json.dumps(answer), file=speak, flush=True)
+            answer = _run_in_fork(Step(**request["step"]), children)
+        print(json.dumps(answer), file=replies, flush=True)
     for pid in children:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
 
-def _forked(step: Step, children: dict[int, Path]) -> int:
+def _run_in_fork(step: Step, children: dict[int, Path]) -> int:
     pid = os.fork()
     if pid:
-        children[pid] = Path(step.folder, f"told {pid}")
+        children[pid] = Path(step.folder, f"outcome {pid}")
         return pid
-    said: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     try:
-        said["came"] = asdict(play(step))
+        outcome["result"] = asdict(play(step))
     except BaseException:
-        said["error"] = traceback.format_exc()
-    Path(step.folder, f"told {os.getpid()}").write_text(json.dumps(said))
+        outcome["error"] = traceback.format_exc()
+    Path(step.folder, f"outcome {os.getpid()}").write_text(json.dumps(outcome))
     os._exit(0)
 
 
-def _ended(pid: int, told: Path) -> dict[str, Any]:
-    end = time.monotonic() + PATIENCE
+def _wait_for_child(pid: int, outcome_file: Path) -> dict[str, Any]:
+    end = time.monotonic() + MAX_SECONDS
     while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
         if time.monotonic() > end:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            return {"error": f"it did not finish within {PATIENCE} seconds"}
+            return {"error": f"it did not finish within {MAX_SECONDS} seconds"}
         time.sleep(0.001)
-    if told.exists():
-        said: dict[str, Any] = json.loads(told.read_text())
-        return said
+    if outcome_file.exists():
+        outcome: dict[str, Any] = json.loads(outcome_file.read_text())
+        return outcome
     status = ended[1]
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    return {"came": None} if killed else {"error": f"the child ended with {status}"}
+    return {"result": None} if killed else {"error": f"the child ended with {status}"}
 
 
 #: Seconds. Longer than any lease, so that every earlier lease has expired.
@@ -280,7 +282,7 @@ class Scenario:
         return play(self._step("run", **options))
 
     def resume(self, **options: Any) -> StepResult:
-        """Resume the thread, like a process that knows nothing else."""
+        """Resume the thread, in a new agent."""
         return play(self._step("resume", **options))
 
     def resume_both(self, **options: Any) -> StepResult:
@@ -295,8 +297,8 @@ class Scenario:
 
     def killed(self, do: str, at: str, **options: Any) -> None:
         """Run a step in a process that is killed at a point of it."""
-        came = self._forked(self._step(do, kill=at, **options))
-        assert came is None, f"the process was not killed at {at!r}: {came}"
+        result = self._run_in_fork(self._step(do, kill=at, **options))
+        assert result is None, f"the process was not killed at {at!r}: {result}"
 
     def killed_while_waiting(self, script: str = "pay") -> None:
         """Run the agent in a process until it pauses, then kill the process."""
@@ -308,11 +310,11 @@ class Scenario:
 
     def elsewhere(self, do: str = "resume", **options: Any) -> StepResult:
         """Run a step in its own process."""
-        came = self._forked(self._step(do, **options))
-        assert came is not None
-        return came
+        result = self._run_in_fork(self._step(do, **options))
+        assert result is not None
+        return result
 
-    def _forked(self, step: Step) -> StepResult | None:
+    def _run_in_fork(self, step: Step) -> StepResult | None:
         server = self._fork_server()
         return server.wait(server.spawn(step))
 
@@ -322,7 +324,7 @@ class Scenario:
         pids = [self._fork_server().spawn(step) for _ in range(times)]
         (self.folder / "go").touch()
         ended = [self._fork_server().wait(pid) for pid in pids]
-        return [came for came in ended if came is not None]
+        return [result for result in ended if result is not None]
 
     def _step(self, do: str, **options: Any) -> Step:
         harness = f"{self.harness.__module__}:{self.harness.__qualname__}"
@@ -378,10 +380,9 @@ class Scenario:
 
     def heard(self, call: str = "call_1") -> str:
         """Return the last result of a call that the model was shown, or an empty text."""
-        told = [
-            text for _, heard in lines(self.folder / "model") for id, text in heard if id == call
-        ]
-        return str(told[-1]) if told else ""
+        prompts = [heard for _, heard in lines(self.folder / "model")]
+        results = [text for heard in prompts for id, text in heard if id == call]
+        return str(results[-1]) if results else ""
 
     def tamper(self, old: str, new: str) -> None:
         """Change the framework's saved state."""

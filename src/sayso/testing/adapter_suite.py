@@ -27,20 +27,20 @@ from sayso.testing.adapter_steps import LATER, STORE, ForkServer, Scenario
 ANA = {"to": "ana", "amount": 5, "note": "none"}
 
 
-class Deciding:
+class DecisionTests:
     """Every decision, and what the run does with it."""
 
     def test_approve(self, scenario: Scenario) -> None:
-        came = scenario.run()
+        result = scenario.run()
         request = scenario.the_request()
-        assert (came.status, came.waiting) == ("paused", (request.id,))
+        assert (result.status, result.waiting) == ("paused", (request.id,))
         # A person sees the full call: defaults are filled in, and agent and requester are named.
         assert (request.kind, request.tool, dict(request.args)) == ("approval", "pay", ANA)
         assert (request.agent, request.requester) == ("teller", "rita")
         assert (scenario.effects(), scenario.asked) == ([], 1)
         scenario.decide(request, request.approve())
-        came = scenario.resume()
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.resume()
+        assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
         assert scenario.heard() == "paid 5 to ana"
 
@@ -58,8 +58,8 @@ class Deciding:
         scenario.run()
         request = scenario.the_request()
         scenario.decide(request, request.reject("ana left the company"))
-        came = scenario.resume()
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.resume()
+        assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([], 2)
         assert "ana left the company" in scenario.heard()
 
@@ -72,9 +72,9 @@ class Deciding:
         assert "paid in cash already" in scenario.heard()
 
     def test_question(self, scenario: Scenario) -> None:
-        came = scenario.run("order")
+        result = scenario.run("order")
         request = scenario.the_request()
-        assert (came.status, request.kind) == ("paused", "question")
+        assert (result.status, request.kind) == ("paused", "question")
         assert request.question is not None
         assert request.question.text == "Which size?"
         assert scenario.resume().status == "paused"  # nobody has answered
@@ -85,17 +85,17 @@ class Deciding:
         assert scenario.asked == 2
 
     def test_conditional_policy(self, scenario: Scenario) -> None:
-        came = scenario.run("twice", policy="large")
+        result = scenario.run("twice", policy="large")
         request = scenario.the_request()
-        assert (came.status, dict(request.args)) == ("paused", {**ANA, "amount": 500})
+        assert (result.status, dict(request.args)) == ("paused", {**ANA, "amount": 500})
         assert scenario.effects() == [ANA]  # the small one needed no approval
         scenario.decide(request, request.approve())
         assert scenario.resume().status == "done"
         assert [made["amount"] for made in scenario.effects()] == [5, 500]
 
     def test_denied_without_asking(self, scenario: Scenario) -> None:
-        came = scenario.run("wipe")
-        assert (came.status, came.waiting) == ("done", ())
+        result = scenario.run("wipe")
+        assert (result.status, result.waiting) == ("done", ())
         assert (scenario.effects(), scenario.pending()) == ([], [])
         assert "disks are not ours" in scenario.heard()
 
@@ -114,22 +114,22 @@ class Deciding:
 BOB = {"to": "bob", "amount": 7, "note": "none"}
 
 
-class Together:
+class ParallelTests:
     """Calls wait only for their own decision, and nothing runs twice."""
 
     def test_two_gated_and_one_free_decided_at_different_times(self, scenario: Scenario) -> None:
-        came = scenario.run("three")
+        result = scenario.run("three")
         ana, bob = scenario.pending()
-        assert (came.status, set(came.waiting)) == ("paused", {ana.id, bob.id})
+        assert (result.status, set(result.waiting)) == ("paused", {ana.id, bob.id})
         assert scenario.effects() == [{"what": "sky"}]  # it did not wait for the others
         scenario.decide(bob, bob.approve())
-        came = scenario.resume()
-        assert (came.status, came.waiting) == ("paused", (ana.id,))
+        result = scenario.resume()
+        assert (result.status, result.waiting) == ("paused", (ana.id,))
         assert scenario.effects("pay") == [BOB]
         assert scenario.resume().status == "paused"  # nothing was decided, so nothing happens
         scenario.decide(ana, ana.approve())
-        came = scenario.resume()
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.resume()
+        assert (result.status, result.output) == ("done", LAST)
         assert scenario.effects("pay") == [BOB, ANA]
         assert scenario.effects("look") == [{"what": "sky"}]
         # The model is called once for the turn, when all its calls have results.
@@ -149,8 +149,8 @@ class Together:
 
     def test_resumed_too_early(self, scenario: Scenario) -> None:
         scenario.run()
-        came = scenario.resume()
-        assert (came.status, came.waiting) == ("paused", (scenario.the_request().id,))
+        result = scenario.resume()
+        assert (result.status, result.waiting) == ("paused", (scenario.the_request().id,))
         assert (scenario.effects(), scenario.asked) == ([], 1)
 
     def test_resumed_twice_in_turn(self, scenario: Scenario) -> None:
@@ -164,27 +164,27 @@ class Together:
     def test_resumed_twice_at_once_in_one_process(self, scenario: Scenario) -> None:
         scenario.run()
         scenario.approve_all()
-        came = scenario.resume_both(tools="slow")
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.resume_both(tools="slow")
+        assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
 
     def test_resumed_at_once_by_three_processes(self, scenario: Scenario) -> None:
         scenario.run()
         scenario.approve_all()
         ended = scenario.at_once(3, tools="slow")
-        assert [(came.status, came.output) for came in ended] == [("done", LAST)] * 3
+        assert [(result.status, result.output) for result in ended] == [("done", LAST)] * 3
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
 
 
-class Dying:
+class KillTests:
     """A killed process loses nothing and runs nothing twice; calls in doubt go to people."""
 
     def test_killed_while_waiting(self, scenario: Scenario) -> None:
         scenario.killed_while_waiting()
         request = scenario.the_request()
         scenario.decide(request, request.approve())
-        came = scenario.elsewhere()
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.elsewhere()
+        assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
 
     def test_killed_while_waiting_with_several_open(self, scenario: Scenario) -> None:
@@ -203,8 +203,8 @@ class Dying:
         scenario.approve_all()
         scenario.killed("resume", "start before")
         assert scenario.effects() == []
-        came = scenario.elsewhere(later=LATER)
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.elsewhere(later=LATER)
+        assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
 
     def test_killed_after_the_result_was_stored(self, scenario: Scenario) -> None:
@@ -212,8 +212,8 @@ class Dying:
         scenario.approve_all()
         scenario.killed("resume", "record after")
         assert scenario.effects() == [ANA]
-        came = scenario.elsewhere(later=LATER)
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.elsewhere(later=LATER)
+        assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
         assert scenario.heard() == "paid 5 to ana"
 
@@ -227,14 +227,14 @@ class Dying:
         scenario.approve_all()
         scenario.killed("resume", point)
         assert len(scenario.effects()) == before
-        came = scenario.elsewhere(later=LATER)
+        result = scenario.elsewhere(later=LATER)
         doubt = scenario.the_request()
-        assert (came.status, came.waiting) == ("paused", (doubt.id,))
+        assert (result.status, result.waiting) == ("paused", (doubt.id,))
         assert (doubt.kind, doubt.tool, dict(doubt.args)) == ("in_doubt", "pay", ANA)
         assert len(scenario.effects()) == before  # it is not repeated without a decision
         scenario.decide(doubt, doubt.respond("paid, says the bank"))
-        came = scenario.elsewhere(later=LATER)
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.elsewhere(later=LATER)
+        assert (result.status, result.output) == ("done", LAST)
         assert len(scenario.effects()) == before
         assert "paid, says the bank" in scenario.heard()
         assert scenario.asked == 2
@@ -253,7 +253,7 @@ class Dying:
         assert ("paid 5 to ana" if again else "lost in the post") in scenario.heard()
 
 
-class Changing:
+class TamperingTests:
     """Either the approved call runs, or none does."""
 
     def test_state_tampered_with_before_the_decision(self, scenario: Scenario) -> None:
@@ -263,13 +263,13 @@ class Changing:
         assert request.args["to"] == "ana"
         with suppress(Tampered):  # if the state is part of the run's row, deciding is refused
             scenario.decide(request, request.approve())
-        self._holds(scenario)
+        self._check_only_approved_runs(scenario)
 
     def test_state_tampered_with_after_the_decision(self, scenario: Scenario) -> None:
         scenario.run()
         scenario.approve_all()
         scenario.tamper("ana", "eve")
-        self._holds(scenario)
+        self._check_only_approved_runs(scenario)
 
     def test_state_tampered_with_after_a_rejection(self, scenario: Scenario) -> None:
         scenario.run()
@@ -279,10 +279,10 @@ class Changing:
         assert scenario.resume().status in ("done", "raised")
         assert scenario.effects() == []
 
-    def _holds(self, scenario: Scenario) -> None:
-        came = scenario.resume()
-        assert came.status in ("done", "raised")
-        assert scenario.effects() == ([ANA] if came.status == "done" else [])
+    def _check_only_approved_runs(self, scenario: Scenario) -> None:
+        result = scenario.resume()
+        assert result.status in ("done", "raised")
+        assert scenario.effects() == ([ANA] if result.status == "done" else [])
         scenario.resume()
         assert scenario.effects() in ([], [ANA])
 
@@ -294,9 +294,9 @@ class Changing:
         with file:
             file.execute("UPDATE call SET args = replace(args, '\"ana\"', '\"eve\"')")
         file.close()
-        came = scenario.resume()
-        assert (came.status, scenario.effects()) == ("raised", [])
-        assert "Tampered" in came.error
+        result = scenario.resume()
+        assert (result.status, scenario.effects()) == ("raised", [])
+        assert "Tampered" in result.error
 
     def test_tool_gone(self, scenario: Scenario) -> None:
         scenario.run()
@@ -309,9 +309,9 @@ class Changing:
         scenario.run()
         request = scenario.the_request()
         scenario.decide(request, request.approve())
-        came = scenario.resume(tools="changed")
+        result = scenario.resume(tools="changed")
         again = scenario.the_request()
-        assert (came.status, came.waiting) == ("paused", (again.id,))
+        assert (result.status, result.waiting) == ("paused", (again.id,))
         assert again.revision > request.revision
         assert (scenario.effects(), scenario.asked) == ([], 1)
         scenario.decide(again, again.approve())
@@ -326,53 +326,53 @@ class Changing:
         assert scenario.heard()
 
 
-_YES = {"type": "approve"}
+_APPROVE = {"type": "approve"}
 
 
-def _edited(action: Any) -> dict[str, Any]:
-    return {"decisions": [{"type": "edit", "edited_action": action}, _YES]}
+def _edit_first(action: Any) -> dict[str, Any]:
+    return {"decisions": [{"type": "edit", "edited_action": action}, _APPROVE]}
 
 
-def _second(decision: Any) -> dict[str, Any]:
-    return {"decisions": [_YES, decision]}
+def _decide_second(decision: Any) -> dict[str, Any]:
+    return {"decisions": [_APPROVE, decision]}
 
 
 _ARGS = {"to": "eve", "amount": 1}
 
 #: Two calls are pending: ``pay`` ana, and ``pay`` bob, which allows only approve and reject.
 MALFORMED: dict[str, Any] = {
-    "too few decisions": {"decisions": [_YES]},
-    "too many decisions": {"decisions": [_YES] * 3},
+    "too few decisions": {"decisions": [_APPROVE]},
+    "too many decisions": {"decisions": [_APPROVE] * 3},
     "no decisions": {"decisions": []},
     "an empty object": {},
     "nothing": None,
-    "no key decisions": {"answers": [_YES, _YES]},
+    "no key decisions": {"answers": [_APPROVE, _APPROVE]},
     "a text": "approve",
     "a list of texts": ["approve", "approve"],
     "a number": 42,
     "decisions is nothing": {"decisions": None},
     "decisions is a text": {"decisions": "approve"},
-    "decisions is an object": {"decisions": _YES},
+    "decisions is an object": {"decisions": _APPROVE},
     "a decision is a text": {"decisions": ["approve", "approve"]},
-    "a decision without a type": _second({}),
-    "an unknown type": _second({"type": "yolo"}),
-    "a type in capitals": _second({"type": "APPROVE"}),
-    "a type that is not allowed": _second(
+    "a decision without a type": _decide_second({}),
+    "an unknown type": _decide_second({"type": "yolo"}),
+    "a type in capitals": _decide_second({"type": "APPROVE"}),
+    "a type that is not allowed": _decide_second(
         {"type": "edit", "edited_action": {"name": "pay", "args": _ARGS}}
     ),
-    "an edit without an action": {"decisions": [{"type": "edit"}, _YES]},
-    "an edit whose action is a text": _edited("pay eve"),
-    "an edit without arguments": _edited({"name": "pay"}),
-    "an edit to an unknown tool": _edited({"name": "rob", "args": _ARGS}),
-    "an edit to another tool": _edited({"name": "look", "args": {"what": "sky"}}),
-    "an edit with a wrong type": _edited({"name": "pay", "args": {**_ARGS, "amount": "a lot"}}),
-    "an edit that lacks an argument": _edited({"name": "pay", "args": {"to": "eve"}}),
-    "a response without a message": {"decisions": [{"type": "respond"}, _YES]},
+    "an edit without an action": {"decisions": [{"type": "edit"}, _APPROVE]},
+    "an edit whose action is a text": _edit_first("pay eve"),
+    "an edit without arguments": _edit_first({"name": "pay"}),
+    "an edit to an unknown tool": _edit_first({"name": "rob", "args": _ARGS}),
+    "an edit to another tool": _edit_first({"name": "look", "args": {"what": "sky"}}),
+    "an edit with a wrong type": _edit_first({"name": "pay", "args": {**_ARGS, "amount": "a lot"}}),
+    "an edit that lacks an argument": _edit_first({"name": "pay", "args": {"to": "eve"}}),
+    "a response without a message": {"decisions": [{"type": "respond"}, _APPROVE]},
 }
 assert len(MALFORMED) == 25
 
 
-class Malformed:
+class MalformedAnswerTests:
     """Every answer is validated before it counts."""
 
     def test_wrong_answers_one_after_the_other(self, scenario: Scenario) -> None:
@@ -380,22 +380,22 @@ class Malformed:
         waiting = [request.id for request in scenario.pending()]
         assert len(waiting) == 2
         for name, value in MALFORMED.items():
-            came = scenario.answer(value)
-            assert came.status in ("paused", "raised"), name
+            result = scenario.answer(value)
+            assert result.status in ("paused", "raised"), name
             assert scenario.effects() == [], name
             assert [request.id for request in scenario.pending()] == waiting, name
         assert scenario.asked == 1
         scenario.approve_all()
-        came = scenario.resume()
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.resume()
+        assert (result.status, result.output) == ("done", LAST)
         assert [made["to"] for made in scenario.effects()] in (["ana", "bob"], ["bob", "ana"])
 
     @pytest.mark.parametrize("name", ["too few decisions", "an edit to an unknown tool"])
     def test_a_wrong_answer_then_a_right_one(self, scenario: Scenario, name: str) -> None:
         scenario.run("pair", policy="strict")
         scenario.answer(MALFORMED[name])
-        came = scenario.answer(self.right(scenario))
-        assert (came.status, came.output) == ("done", LAST)
+        result = scenario.answer(self.right(scenario))
+        assert (result.status, result.output) == ("done", LAST)
         assert len(scenario.effects()) == 2
 
     def right(self, scenario: Scenario) -> Any:
@@ -403,8 +403,8 @@ class Malformed:
         return scenario.harness.yes(scenario.pending())
 
 
-class AdapterSuite(Deciding, Together, Dying, Changing, Malformed):
-    """The promises of an adapter, as tests. Set ``harness`` in a subclass."""
+class AdapterSuite(DecisionTests, ParallelTests, KillTests, TamperingTests, MalformedAnswerTests):
+    """Tests for every promise of an adapter. Set ``harness`` in a subclass."""
 
     harness: ClassVar[type[AdapterHarness]]
 
@@ -412,16 +412,16 @@ class AdapterSuite(Deciding, Together, Dying, Changing, Malformed):
     @classmethod
     def fork_server(cls) -> Iterator[Callable[[], ForkServer]]:
         """Yield a function that returns the fork server, and starts it on first use."""
-        begun: list[ForkServer] = []
+        started: list[ForkServer] = []
 
-        def give() -> ForkServer:
-            if not begun:
-                begun.append(ForkServer(f"{cls.harness.__module__}:{cls.harness.__qualname__}"))
-            return begun[0]
+        def get_server() -> ForkServer:
+            if not started:
+                started.append(ForkServer(f"{cls.harness.__module__}:{cls.harness.__qualname__}"))
+            return started[0]
 
-        yield give
-        for warm in begun:
-            warm.close()
+        yield get_server
+        for server in started:
+            server.close()
 
     @pytest.fixture
     def scenario(self, tmp_path: Path, fork_server: Callable[[], ForkServer]) -> Iterator[Scenario]:

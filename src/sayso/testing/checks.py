@@ -23,7 +23,7 @@ from sayso.stores.seals import Seal, seal_bytes
 _S = CallStatus
 
 #: The status of a call after each type of event; ``decided`` and ``recorded`` depend on more.
-_LEADS_TO = {
+_NEXT_STATUS = {
     "asked": _S.ASKED,
     "allowed": _S.READY,
     "denied": _S.REJECTED,
@@ -37,16 +37,16 @@ _LEADS_TO = {
     "cancelled": _S.CANCELLED,
     "superseded": _S.SUPERSEDED,
 }
-_STAYS = frozenset(
+_STATUS_UNCHANGED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported"),
     }
 )
 #: Events that may follow the end of a run: they move nothing.
-_AFTERWARDS = ("late", "broke", "reported")
-_READING = frozenset({"read_started", "read_stopped"})
-_DECIDED = {
+_ALLOWED_AFTER_END = ("late", "broke", "reported")
+_READ_EVENTS = frozenset({"read_started", "read_stopped"})
+_STATUS_AFTER_DECISION = {
     (_S.ASKED, "approve"): _S.READY,
     (_S.ASKED, "edit"): _S.READY,
     (_S.ASKED, "reject"): _S.REJECTED,
@@ -90,7 +90,7 @@ def all_threads(store: Store, page: int = 50) -> list[Thread]:
     return found
 
 
-def whole_chain(store: Store, thread: str, page: int = 50) -> list[Event]:
+def chain_events(store: Store, thread: str, page: int = 50) -> list[Event]:
     """Return the events of a thread, read page by page."""
     found: list[Event] = []
     while batch := store.chain(thread, found[-1].seq if found else 0, page):
@@ -118,7 +118,7 @@ def check_stream(events: list[tuple[Cursor, Event]]) -> None:
 
 def check_chain(store: Store, thread: Thread, streamed: list[Event]) -> None:
     """Recompute the links of a thread, and compare the last one with its head."""
-    chain = whole_chain(store, thread.id)
+    chain = chain_events(store, thread.id)
     assert chain == streamed, f"{thread.id}: chain and stream differ"
     before = ""
     for seq, event in enumerate(chain, 1):
@@ -167,8 +167,9 @@ def check_run(run: Run, calls: list[Call], events: list[Event]) -> None:
     check_ends(events)
     for call in calls:
         assert (call.run, call.thread) == (run.id, run.thread)
-        told = [event for event in events if event.call == call.id]
-        assert replay(call, told) is call.status, f"{call.id}: its events lead to another status"
+        call_events = [event for event in events if event.call == call.id]
+        replayed = replay(call, call_events)
+        assert replayed is call.status, f"{call.id}: its events lead to another status"
 
 
 def check_ends(events: list[Event]) -> None:
@@ -179,7 +180,7 @@ def check_ends(events: list[Event]) -> None:
             assert finished is (event.type == "reopened"), f"{event.run}: {event.type!r} twice"
             finished = event.type == "finished"
         else:
-            assert not finished or event.type in _AFTERWARDS, f"{event.run}: {event}"
+            assert not finished or event.type in _ALLOWED_AFTER_END, f"{event.run}: {event}"
 
 
 def check_call(call: Call) -> None:
@@ -214,8 +215,8 @@ def check_signatures(store: Store, call: Call) -> None:
         assert signed, f"{call.id}: a vote has a bad signature"
 
 
-def _check_stays(event: Event, status: CallStatus | None, same_attempt: bool) -> None:
-    if event.type in _READING:
+def _check_unchanged_status(event: Event, status: CallStatus | None, same_attempt: bool) -> None:
+    if event.type in _READ_EVENTS:
         assert (status, same_attempt) == (_S.READY, True), event
     elif event.type == "reported":
         assert status is _S.RELEASED, event
@@ -236,13 +237,13 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
     attempt, outcomes = 0, 0
     for event in events:
         body = codec.loads(event.body or "{}")
-        if event.type in _STAYS:
+        if event.type in _STATUS_UNCHANGED:
             attempt += event.type == "read_started"
-            _check_stays(event, status, body.get("attempt", attempt) == attempt)
+            _check_unchanged_status(event, status, body.get("attempt", attempt) == attempt)
             continue
         if event.type == "decided":
             assert status is not None
-            to = _DECIDED[status, body["decision"]]
+            to = _STATUS_AFTER_DECISION[status, body["decision"]]
             outcomes += 1
         elif event.type == "duplicate":
             assert (status, bool(call.effect_key)) == (_S.READY, True), event
@@ -252,7 +253,7 @@ def replay(call: Call, events: list[Event]) -> CallStatus | None:
             assert reads == (status is _S.READY) == (call.terms.effect == "read"), event
             to = _S.DONE if body["ok"] else _S.FAILED
         else:
-            to = _LEADS_TO[event.type]
+            to = _NEXT_STATUS[event.type]
         assert to in MOVES[status], f"{call.id}: {status} → {to} by {event.type!r}"
         if event.type in ("asked", "reasked", "in_doubt"):
             outcomes = 0

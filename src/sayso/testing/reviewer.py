@@ -19,7 +19,7 @@ Answer: TypeAlias = (
 )
 
 #: How long ``decided`` and ``errors`` wait for answers that are being given.
-_PATIENCE = 5.0
+_WAIT_SECONDS = 5.0
 
 
 def person(
@@ -76,17 +76,17 @@ class ScriptedReviewer:
     @property
     def decided(self) -> list[Request]:
         """Return the answered requests, after answers in progress are stored."""
-        return self._settled(self._decided)
+        return self._after_answers(self._decided)
 
     @property
     def errors(self) -> list[SaysoError]:
         """Return the errors that answers raised, after answers in progress are stored."""
-        return self._settled(self._errors)
+        return self._after_answers(self._errors)
 
-    def _settled(self, results: list[Any]) -> list[Any]:
+    def _after_answers(self, results: list[Any]) -> list[Any]:
         # A gate continues as soon as the decision is stored, a moment before it is listed here.
         with self._changed:
-            self._changed.wait_for(lambda: not self._answering, _PATIENCE)
+            self._changed.wait_for(lambda: not self._answering, _WAIT_SECONDS)
             return list(results)
 
     async def __call__(self, request: Request) -> None:
@@ -124,7 +124,7 @@ class ScriptedReviewer:
 async def _decision(answer: Answer, request: Request) -> Decision | None:
     if not callable(answer):
         return answer
-    given: Any = answer(request)
-    if inspect.isawaitable(given):
-        given = await given
-    return cast("Decision | None", given)
+    answered: Any = answer(request)
+    if inspect.isawaitable(answered):
+        answered = await answered
+    return cast("Decision | None", answered)

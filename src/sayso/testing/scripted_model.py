@@ -67,11 +67,11 @@ def calls(*replies: ModelReply) -> ModelReply:
     return replace(
         replies[0],
         text="".join(reply.text for reply in replies),
-        calls=tuple(made for reply in replies for made in reply.calls),
+        calls=tuple(model_call for reply in replies for model_call in reply.calls),
     )
 
 
-def _said(step: Any) -> ModelReply:
+def _as_reply(step: Any) -> ModelReply:
     if isinstance(step, ModelReply):
         return step
     if isinstance(step, str):
@@ -79,7 +79,7 @@ def _said(step: Any) -> ModelReply:
     if isinstance(step, ToolCall):
         return call(step.name, step.args, id=step.id)
     if isinstance(step, list | tuple) and step:
-        return calls(*map(_said, step))
+        return calls(*map(_as_reply, step))
     raise TypeError(
         f"{step!r:.80} is not a step of a script: use text, say(...), call(...), or a list of calls"
     )
@@ -116,9 +116,9 @@ class ScriptedModel:
     async def reply(self, request: ModelRequest) -> ModelReply:
         """Reply with the next step. Raises ``ModelError`` if there are none left."""
         self.requests.append(replace(request, messages=tuple(request.messages)))
-        answer = _said(await _settled(self._next(request.messages), request.messages))
-        made = answer.calls if answer.finish == "calls" else ()  # as every model has to
-        return replace(answer, calls=_with_ids(made, request.messages))
+        answer = _as_reply(await _resolve(self._next(request.messages), request.messages))
+        model_calls = answer.calls if answer.finish == "calls" else ()  # as every model has to
+        return replace(answer, calls=_with_ids(model_calls, request.messages))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         """Reply with the next step, and stream its text word by word."""
@@ -142,7 +142,7 @@ class ScriptedModel:
         return self._steps[position]
 
 
-async def _settled(step: Step, messages: Sequence[Message]) -> Answer:
+async def _resolve(step: Step, messages: Sequence[Message]) -> Answer:
     if isinstance(step, BaseException):
         raise step
     if not callable(step):
@@ -151,13 +151,15 @@ async def _settled(step: Step, messages: Sequence[Message]) -> Answer:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _with_ids(made: Iterable[ModelCall], messages: Sequence[Message]) -> tuple[ModelCall, ...]:
+def _with_ids(
+    model_calls: Iterable[ModelCall], messages: Sequence[Message]
+) -> tuple[ModelCall, ...]:
     used = known_call_ids(messages)
     numbered = []
-    for one in made:
+    for model_call in model_calls:
         number = len(used) + 1
         while f"call_{number}" in used:
             number += 1
-        numbered.append(one if one.id else replace(one, id=f"call_{number}"))
+        numbered.append(model_call if model_call.id else replace(model_call, id=f"call_{number}"))
         used.add(numbered[-1].id)
     return tuple(numbered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
 
@@ -53,14 +54,14 @@ def seconds(number: float) -> int:
 
 def content(row: R) -> R:
     """Return a row without sequence number and MAC, which every write changes."""
-    same: R = row._replace(seq=0, mac="")
-    return same
+    bare: R = row._replace(seq=0, mac="")
+    return bare
 
 
 def tool_of(name: str, version: str = "") -> Tool:
     """Return a tool row. Another version has another digest."""
-    face = codec.dumps({"parameters": {"type": "object"}, "returns": None})
-    return Tool.of(name, face, version=version)
+    schema = codec.dumps({"parameters": {"type": "object"}, "returns": None})
+    return Tool.of(name, schema, version=version)
 
 
 class World:
@@ -91,7 +92,7 @@ class World:
         return found
 
     def digest(self, call: Call | str) -> str:
-        """Return the digest that a person who sees this call now would pass on."""
+        """Return the digest that a person who sees this call now would decide on."""
         row = self.call(call)
         if row.status is CallStatus.IN_DOUBT:
             return codec.digest(doubt_envelope(row))
@@ -129,6 +130,17 @@ class World:
             "events": all_events(self.store),
             "seals": all_seals(self.store),
         }
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Assert that no row changes inside ``with``."""
+        before = self.everything()
+        yield
+        after = self.everything()
+        changed = {
+            name: (before[name], after[name]) for name in before if before[name] != after[name]
+        }
+        assert not changed, f"rows changed: {changed}"
 
     def check(self) -> None:
         """Check the invariants of the store."""
@@ -338,6 +350,12 @@ class World:
         claimed: Run | None = self.transact(claim)[0]
         return claimed
 
+    def claimed(self, owner: str = "w1", **options: Any) -> Run:
+        """Claim a run that can be claimed."""
+        run = self.claim(owner, **options)
+        assert run is not None, f"{owner} could not claim the run"
+        return run
+
     def renew(self, token: int, run: str = "r", thread: str = "t", lease: int = LEASE) -> bool:
         """Renew a lease. Return whether it was still held."""
         return bool(self.transact(Renew(thread=thread, run=run, token=token, lease=lease))[0])
@@ -349,7 +367,7 @@ class World:
         return self._run(Finish(thread=thread, run=run, status=status, **more))
 
     def expire(self, call: Call) -> Call:
-        """Expire a request if its time is up."""
+        """Expire a request if its deadline has passed."""
         return self._call(Expire(**_of(call)))
 
     def cancel(
@@ -376,8 +394,8 @@ class World:
             created=0,
             **more,
         )
-        kept: Grant = self.transact(AddGrant(grant=grant))[0]
-        return kept
+        stored: Grant = self.transact(AddGrant(grant=grant))[0]
+        return stored
 
     def token(self, person: str, **more: Any) -> Principal:
         """Store a token of this person."""
@@ -390,8 +408,8 @@ class World:
             created=0,
             **more,
         )
-        kept: Principal = self.transact(AddPrincipal(principal=principal, by="ops"))[0]
-        return kept
+        stored: Principal = self.transact(AddPrincipal(principal=principal, by="ops"))[0]
+        return stored
 
 
 def _of(call: Call) -> dict[str, Any]:

@@ -41,7 +41,7 @@ log = logging.getLogger("sayso.worker")
 class Step(NamedTuple):
     """One thing that happened. ``seconds`` is how long it took, if it began in this process."""
 
-    #: ``taken``, ``call_started``, ``call_done``, …; docs/deployment.md lists them all.
+    #: ``taken``, ``call_started``, ``call_done``, …; docs/monitoring.md lists them all.
     step: str
     agent: str
     run: str

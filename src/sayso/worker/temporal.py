@@ -155,11 +155,11 @@ class TemporalDispatcher:
         self._store = store
 
     async def wake(self, run: Run) -> None:
-        """Have the run looked at soon."""
+        """Schedule a look at the run soon."""
         await self._send(run, WAKE)
 
     async def at(self, run: Run, time: Micros) -> None:
-        """Have the run looked at at this time, on the store's clock."""
+        """Schedule a look at the run for this time, on the store's clock."""
         await self._send(run, AT, (time - self._store.now()) / 1_000_000)
 
     async def _send(self, run: Run, signal: str, *args: float) -> None:

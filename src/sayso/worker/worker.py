@@ -399,10 +399,10 @@ class Dispatcher(Protocol):
     """Brings a run to some worker, at least once, eventually. Safety does not depend on it."""
 
     async def wake(self, run: Run) -> None:
-        """Have the run looked at soon."""
+        """Schedule a look at the run soon."""
 
     async def at(self, run: Run, time: Micros) -> None:
-        """Have the run looked at at this time, on the store's clock."""
+        """Schedule a look at the run for this time, on the store's clock."""
 
 
 class Relay:

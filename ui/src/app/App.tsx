@@ -1,18 +1,18 @@
-/** The shell: who is here, which page, and what is the same on all of them. */
+/** The shell: sign-in state, routing, and the parts shared by all pages. */
 
 import { lazy, Suspense, useEffect, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
-import { Failed, Skeleton } from "../shared/components/States";
+import { LoadError, Skeleton } from "../shared/components/States";
 import { Toasts } from "../shared/components/Toasts";
 import { startLive } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { navigate, usePath } from "../shared/router";
 import { MeContext } from "../shared/session";
-import { useShortcuts } from "../shared/keys";
+import { useShortcuts } from "../shared/shortcuts";
 import { pagesOf } from "./pages";
-import { Shortcuts } from "./Shortcuts";
+import { ShortcutsDialog } from "./ShortcutsDialog";
 import { TopBar } from "./TopBar";
-import { Boundary } from "./Boundary";
+import { ErrorBoundary } from "./ErrorBoundary";
 
 const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));
@@ -75,23 +75,23 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
     "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
   });
   if (out) return null;
-  if (me.error) return <Failed what="Your account" error={me.error} retry={me.reload} />;
+  if (me.error) return <LoadError what="your account" error={me.error} retry={me.reload} />;
   if (!me.data || stray) return <Skeleton label="Loading Sayso" />;
   return (
     <MeContext value={me.data}>
-      {/* The page comes before the bar above it, so that Tab reaches a request at once. */}
+      {/* The page comes before the top bar in the DOM, so that Tab reaches its content first. */}
       <a className="skip" href="#pages">
         Skip to navigation
       </a>
       <div id="main" className="body" tabIndex={-1}>
-        <Boundary key={split(path)[0]}>
+        <ErrorBoundary key={split(path)[0]}>
           <Suspense fallback={<Skeleton rows={6} />}>
             <Page path={path} />
           </Suspense>
-        </Boundary>
+        </ErrorBoundary>
       </div>
       <TopBar path={path} onHelp={() => setHelp(true)} />
-      {help && <Shortcuts onClose={() => setHelp(false)} />}
+      {help && <ShortcutsDialog onClose={() => setHelp(false)} />}
     </MeContext>
   );
 }

@@ -4,15 +4,15 @@ import { IconButton } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { Link, navigate, setQuery, useQuery } from "../shared/router";
 import { useMe } from "../shared/session";
 import { useTheme, type Theme } from "../shared/theme";
-import { LiveDot } from "./LiveDot";
+import { ConnectionStatus } from "./ConnectionStatus";
 import { pagesOf } from "./pages";
 import { UserMenu } from "./UserMenu";
 
-/** How many requests wait for this person, exactly. */
+/** The number of pending requests, formatted; empty until it is loaded. */
 function useOpenCount(active: boolean): string {
   const open = useResource(active ? "count" : null, (signal) => api.groups({ status: "pending" }, signal));
   useChanges((events) => {
@@ -95,7 +95,7 @@ export function TopBar({ path, onHelp }: { path: string; onHelp: () => void }): 
             {to === "/inbox" && count !== "" && count !== "0" && (
               <span className="count">
                 {count}
-                <span className="sr-only"> waiting</span>
+                <span className="sr-only"> pending</span>
               </span>
             )}
           </Link>
@@ -103,7 +103,7 @@ export function TopBar({ path, onHelp }: { path: string; onHelp: () => void }): 
       </nav>
       {decides ? <Search inbox={page === "/inbox"} /> : <span className="topbar-space" />}
       <div className="topbar-tools">
-        <LiveDot />
+        <ConnectionStatus />
         <IconButton label="Keyboard shortcuts" icon="keyboard" className="wide-only" onClick={onHelp} />
         <ThemeButton />
         <UserMenu me={me} />

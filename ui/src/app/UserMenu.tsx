@@ -4,7 +4,6 @@ import { Icon } from "../shared/components/Icon";
 import { Link } from "../shared/router";
 import type { Me } from "../shared/types";
 
-/** Who I am here, and the few things that belong to me. */
 export function UserMenu({ me }: { me: Me }): ReactElement {
   const [open, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
@@ -56,7 +55,7 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
             </span>
           </p>
           <Link to="/grants" onClick={() => setOpen(false)}>
-            <Icon name="key" /> Standing grants
+            <Icon name="key" /> Grants
           </Link>
           {me.auth && (
             <button type="button" onClick={() => void leave()}>

@@ -1,7 +1,6 @@
 import type { Me } from "../shared/types";
 
-/** The pages of the navigation, and the second key of `g …` that goes there. */
-
+/** The pages in the navigation. `key` is the second key of the `g …` shortcut. */
 export const PAGES = [
   { to: "/inbox", name: "Inbox", key: "i" },
   { to: "/chat", name: "Chat", key: "c" },
@@ -10,7 +9,7 @@ export const PAGES = [
   { to: "/insights", name: "Insights", key: "n" },
 ] as const;
 
-/** Chat users see their own chats, and nothing of other people's. */
+/** The role `chat` has access to its own chats only. */
 export function pagesOf(me: Me): (typeof PAGES)[number][] {
   return PAGES.filter((page) => me.role !== "chat" || page.to === "/chat");
 }

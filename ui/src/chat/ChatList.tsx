@@ -1,24 +1,24 @@
 import type { ReactElement } from "react";
 import { Button } from "../shared/components/Button";
-import { Failed, Skeleton } from "../shared/components/States";
+import { LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { Link } from "../shared/router";
-import type { Resource } from "../shared/resource";
+import type { Resource } from "../shared/useResource";
 import type { Chat } from "../shared/types";
 import { visible } from "../shared/visible";
 
-const WORDS: Record<string, string> = { paused: "waiting for a decision", running: "running", failed: "failed" };
+const STATUS_LABELS: Record<string, string> = { paused: "waiting for a decision", running: "running", failed: "failed" };
 
 interface ChatListProps {
   chats: Resource<{ items: Chat[] }>;
   current: string | undefined;
-  /** More than one agent: say whose chat it is. */
+  /** Show the agent's name, because there are several. */
   named: boolean;
   onNew: () => void;
   onOpen: () => void;
 }
 
-/** The person's own conversations, the newest first. */
+/** The user's own chats, newest first. */
 export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps): ReactElement {
   return (
     <nav className="chats" aria-label="Your chats">
@@ -29,9 +29,9 @@ export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps
         </Button>
       </div>
       {chats.error && !chats.data ? (
-        <Failed what="Your chats" error={chats.error} retry={chats.reload} />
+        <LoadError what="your chats" error={chats.error} retry={chats.reload} />
       ) : chats.loading ? (
-        <Skeleton rows={4} label="Loading your chats" />
+        <Skeleton rows={4} label="Loading chats" />
       ) : chats.data?.items.length === 0 ? (
         <p className="muted small chats-none">No chats yet.</p>
       ) : (
@@ -48,7 +48,7 @@ export function ChatList({ chats, current, named, onNew, onOpen }: ChatListProps
                 <span className="chats-meta">
                   {chat.status === "paused" && <span className="dot dot-wait" aria-hidden="true" />}
                   {chat.status === "running" && <span className="dot dot-run" aria-hidden="true" />}
-                  {WORDS[chat.status] && <span>{WORDS[chat.status]} · </span>}
+                  {STATUS_LABELS[chat.status] && <span>{STATUS_LABELS[chat.status]} · </span>}
                   {named && <span>{chat.agent} · </span>}
                   <Age at={chat.updated_at} />
                 </span>

@@ -3,7 +3,7 @@ import { Button, IconButton } from "../shared/components/Button";
 import { useLive, type LiveState } from "../shared/live";
 
 interface ComposerProps {
-  /** How many decisions are open: the person is asked to make them first. */
+  /** The number of open requests, which should be decided first. */
   open: number;
   busy: boolean;
   onSend: (text: string) => void;
@@ -11,17 +11,17 @@ interface ComposerProps {
   focus?: boolean;
 }
 
-/** Why nothing can be sent. */
+/** Why sending is disabled. */
 const AWAY: Partial<Record<LiveState["state"], string>> = {
-  offline: "Offline. What you write stays here until the server is back.",
-  ended: "You are signed out: sign in to go on.",
+  offline: "You are offline. You can send once the connection is back.",
+  ended: "You are signed out. Sign in to continue.",
 };
 
-/** Where people write. While something waits for a decision it is shut, and can be opened with a click. */
+/** The message field. Disabled while requests are open, unless the user chooses to write instead. */
 export function Composer({ open, busy, onSend, onStop, focus }: ComposerProps): ReactElement {
   const [text, setText] = useState("");
   const [instead, setInstead] = useState(false);
-  // Enter while an answer is still coming: it is sent when that has ended, unless a decision is asked for.
+  // Set by Enter while an answer is streaming: the message is sent when the answer ends, unless a request is open then.
   const [queued, setQueued] = useState(false);
   const field = useRef<HTMLTextAreaElement>(null);
   const offline = AWAY[useLive().state] ?? "";
@@ -75,7 +75,7 @@ export function Composer({ open, busy, onSend, onStop, focus }: ComposerProps): 
               ? open === 1
                 ? "Waiting for your decision."
                 : `Waiting for ${open} decisions.`
-              : "Sending closes what is open; it will not run."}
+              : "Sending a message closes the open requests. They will not run."}
           </span>
           <Button small tone="ghost" onClick={() => setInstead(!instead)}>
             {shut ? "Cancel and write instead" : "Keep waiting"}
@@ -90,7 +90,7 @@ export function Composer({ open, busy, onSend, onStop, focus }: ComposerProps): 
           disabled={shut}
           aria-label="Message"
           aria-describedby={open > 0 ? "composer-note" : undefined}
-          placeholder={shut ? "Decide above to go on" : "Write to the agent"}
+          placeholder={shut ? "Decide above to continue" : "Message the agent"}
           onChange={(event) => {
             setText(event.target.value);
             setQueued(false);

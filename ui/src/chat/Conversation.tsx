@@ -5,9 +5,9 @@ import { Notice } from "../shared/components/States";
 import type { Agent } from "../shared/types";
 import { Composer } from "./Composer";
 import { Message } from "./Message";
-import { sentenceOf, steady } from "./parts";
-import { useStick } from "./stick";
-import { useThread } from "./thread";
+import { errorMessage, keepUntilCaughtUp } from "./messageParts";
+import { useStickToBottom } from "./useStickToBottom";
+import { useThread } from "./useThread";
 import { Welcome } from "./Welcome";
 
 interface ConversationProps {
@@ -16,17 +16,16 @@ interface ConversationProps {
   about: Agent | undefined;
   first: UIMessage[];
   known: boolean;
-  /** The first words were sent: now the chat has an address. */
+  /** The first message is being sent, so the chat gets its URL. */
   onBegin: () => void;
-  /** An answer has ended or paused. */
+  /** An answer has ended or is paused. */
   onSettled: () => void;
 }
 
-/** One chat, from its first word to the field where the next one is written. */
 export function Conversation({ id, agent, about, first, known, onBegin, onSettled }: ConversationProps): ReactElement {
   const thread = useThread({ agent, id, messages: first, known });
   const before = useRef(thread.messages);
-  const shown = steady(before.current, thread.messages, thread.busy);
+  const shown = keepUntilCaughtUp(before.current, thread.messages, thread.busy);
   useEffect(() => {
     before.current = shown;
   });
@@ -34,20 +33,20 @@ export function Conversation({ id, agent, about, first, known, onBegin, onSettle
   useEffect(() => {
     if (!thread.busy) onSettled();
   }, [thread.busy]);
-  const { box, low, onScroll, toEnd } = useStick(shown);
+  const { box, following, onScroll, scrollToEnd } = useStickToBottom(shown);
   const send = (text: string) => {
     onBegin();
     thread.send(text);
-    toEnd();
+    scrollToEnd();
   };
   const last = shown.at(-1);
   const pending = thread.sent || (thread.busy && last?.role === "user");
   const name = about?.name ?? agent ?? "Agent";
   return (
-    <div className="talk">
+    <div className="conversation">
       {shown.length > 0 && <h1 className="sr-only">Chat with {name}</h1>}
-      <div ref={box} className="talk-scroll" onScroll={onScroll}>
-        <div className="talk-inner">
+      <div ref={box} className="conversation-scroll" onScroll={onScroll}>
+        <div className="conversation-inner">
           {shown.length === 0 && !thread.busy ? (
             <Welcome agent={about} onPick={send} />
           ) : (
@@ -71,7 +70,7 @@ export function Conversation({ id, agent, about, first, known, onBegin, onSettle
           )}
           {thread.stopped && (
             <Notice>
-              <p>You stopped the answer here. The run continues: nothing that was approved is undone.</p>
+              <p>You stopped showing this answer. The run continues, and approved calls still run.</p>
               <Button small onClick={thread.follow}>
                 Show the rest
               </Button>
@@ -80,7 +79,7 @@ export function Conversation({ id, agent, about, first, known, onBegin, onSettle
           {thread.error && (
             <div role="alert">
               <Notice tone="bad" title="The answer was interrupted">
-                <p className="wrap">{sentenceOf(thread.error)}</p>
+                <p className="wrap">{errorMessage(thread.error)}</p>
                 <Button small onClick={thread.retry}>
                   Try again
                 </Button>
@@ -89,9 +88,9 @@ export function Conversation({ id, agent, about, first, known, onBegin, onSettle
           )}
         </div>
       </div>
-      {!low && (
+      {!following && (
         <div className="to-end">
-          <Button small icon="chevronDown" onClick={toEnd}>
+          <Button small icon="chevronDown" onClick={scrollToEnd}>
             Latest
           </Button>
         </div>

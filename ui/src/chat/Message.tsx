@@ -1,10 +1,10 @@
 import type { UIMessage } from "ai";
 import { memo, type ReactElement } from "react";
 import { visible } from "../shared/visible";
-import { Ask } from "./Ask";
-import { isOpen, pieces, textOf } from "./parts";
+import { RequestCard } from "./RequestCard";
+import { isOpen, pieces, textOf } from "./messageParts";
 import { ToolCall } from "./ToolCall";
-import type { Thread } from "./thread";
+import type { Thread } from "./useThread";
 
 interface MessageProps {
   message: UIMessage;
@@ -13,7 +13,7 @@ interface MessageProps {
   agent: string;
 }
 
-/** What one side said. Text is text: nothing in it is markup. */
+/** One message, as plain text: nothing in it is interpreted as markup. */
 function MessageView({ message, thread, last, agent }: MessageProps): ReactElement {
   if (message.role === "user") {
     return (
@@ -36,16 +36,16 @@ function MessageView({ message, thread, last, agent }: MessageProps): ReactEleme
         }
         const open = isOpen(piece.call);
         if (open && last) {
-          const said = all.slice(0, index).findLast((before) => before.kind === "text");
-          return <Ask key={piece.key} call={piece.call} thread={thread} said={said?.text} />;
+          const above = all.slice(0, index).findLast((before) => before.kind === "text");
+          return <RequestCard key={piece.key} call={piece.call} thread={thread} textAbove={above?.text} />;
         }
-        return <ToolCall key={piece.key} call={piece.call} overtaken={open} />;
+        return <ToolCall key={piece.key} call={piece.call} replaced={open} />;
       })}
     </li>
   );
 }
 
-/** Older messages do not change: only what is last is drawn anew with each word. */
+/** Only the last message changes while an answer streams, so the others are not rendered again. */
 export const Message = memo(
   MessageView,
   (before, next) => before.message === next.message && before.last === next.last && !next.last && before.agent === next.agent,

@@ -3,97 +3,97 @@ import { Icon, type IconName } from "../shared/components/Icon";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
 import { visible } from "../shared/visible";
-import { answerOf, brief, pretty, type Call, type Stand } from "./parts";
+import { answerText, argsSummary, formatValue, type Call, type CallState } from "./messageParts";
 
-const WORDS: Record<Stand, [string, IconName | null, string]> = {
-  writing: ["being written", null, "off"],
+const STATES: Record<CallState, [string, IconName | null, string]> = {
+  writing: ["preparing", null, "off"],
   running: ["running", null, "off"],
   waiting: ["waiting for a decision", "clock", "wait"],
-  asking: ["waits for an answer", "question", "wait"],
+  asking: ["waiting for an answer", "question", "wait"],
   done: ["done", "check", "good"],
-  given: ["answered", "reply", "good"],
+  answered: ["answered", "reply", "good"],
   refused: ["refused", "cross", "bad"],
   closed: ["closed, did not run", "cross", "off"],
   failed: ["failed", "warning", "bad"],
 };
 
-const YES = { approve: "Approved", edit: "Approved with edits" } as const;
+const APPROVED = { approve: "Approved", edit: "Approved with edits" } as const;
 
 interface ToolCallProps {
   call: Call;
-  /** It waits in an answer that a newer message has overtaken. */
-  overtaken: boolean;
+  /** The call was open when a newer message replaced it. */
+  replaced: boolean;
 }
 
-/** One call of the agent: what it is, how it stands, and folded away its arguments and its result. */
-export function ToolCall({ call, overtaken }: ToolCallProps): ReactElement {
+/** One tool call with its state; its arguments and result are collapsed. */
+export function ToolCall({ call, replaced }: ToolCallProps): ReactElement {
   const [open, setOpen] = useState(false);
   const id = useId();
   const { role } = useMe();
-  const { part, card, stand } = call;
-  const [word, icon, tone] = WORDS[overtaken ? "closed" : stand];
+  const { part, request, state } = call;
+  const [label, icon, tone] = STATES[replaced ? "closed" : state];
   const name = visible(call.name);
-  const decision = card?.decision?.type;
-  const by = card?.decision && visible(card.decision.by);
-  const question = card?.kind === "question";
-  if (question && stand === "given") return <Answered call={call} />;
+  const decision = request?.decision?.type;
+  const by = request?.decision && visible(request.decision.by);
+  const question = request?.kind === "question";
+  if (question && state === "answered") return <Answered call={call} />;
   return (
-    <section className="call" data-testid="tool-call" data-tool={name} data-stand={stand} aria-label={`Call of ${name}`}>
+    <section className="call" data-testid="tool-call" data-tool={name} data-state={state} aria-label={`Call of ${name}`}>
       <button type="button" className="call-head" aria-expanded={open} aria-controls={id} onClick={() => setOpen(!open)}>
         <Icon name={open ? "chevronDown" : "chevronRight"} size={14} />
         <code className="call-name">{name}</code>
-        <span className="call-brief">{open ? "" : brief(part.input)}</span>
+        <span className="call-brief">{open ? "" : argsSummary(part.input)}</span>
         {by && (decision === "approve" || decision === "edit") && (
           <span className="call-by">
-            {YES[decision]} by {by}
+            {APPROVED[decision]} by {by}
           </span>
         )}
-        <span className={`call-stand stand-${tone}`}>
+        <span className={`call-state call-state-${tone}`}>
           {icon ? <Icon name={icon} size={14} /> : <span className="spinner" aria-hidden="true" />}
-          {word}
+          {state === "refused" && decision === "reject" ? "rejected" : label}
           {by && (decision === "reject" || decision === "respond") && ` by ${by}`}
         </span>
       </button>
       <div id={id} className="call-body" hidden={!open}>
         <p className="call-label">Arguments</p>
-        <pre>{pretty(part.input)}</pre>
+        <pre>{formatValue(part.input)}</pre>
         {part.state === "output-available" && (
           <>
             <p className="call-label">Result</p>
-            <pre>{pretty(part.output)}</pre>
+            <pre>{formatValue(part.output)}</pre>
           </>
         )}
         {part.state === "output-error" && (
           <>
             <p className="call-label">Error</p>
-            <pre>{pretty(part.errorText)}</pre>
+            <pre>{formatValue(part.errorText)}</pre>
           </>
         )}
-        {card && role !== "chat" && (
+        {request && role !== "chat" && (
           <p className="small">
             <Link to={`/inbox/${encodeURIComponent(call.id)}`}>Open the request</Link>
           </p>
         )}
       </div>
-      {card?.decision?.message && (
-        <p className="call-said">
+      {request?.decision?.message && (
+        <p className="call-message">
           <Icon name="user" size={14} />
-          <span className="wrap">{visible(card.decision.message)}</span>
+          <span className="wrap">{visible(request.decision.message)}</span>
         </p>
       )}
     </section>
   );
 }
 
-/** A question that was answered, as the two lines that people remember. */
+/** An answered question: the question and the answer. */
 function Answered({ call }: { call: Call }): ReactElement {
   const asked = (call.part.input ?? {}) as { question?: unknown };
   return (
-    <section className="answered" data-testid="tool-call" data-tool={call.name} data-stand={call.stand} aria-label="Question">
+    <section className="answered" data-testid="tool-call" data-tool={call.name} data-state={call.state} aria-label="Question">
       <p className="answered-question wrap">{typeof asked.question === "string" ? visible(asked.question) : "Question"}</p>
       <p className="answered-answer wrap">
         <Icon name="reply" size={14} />
-        <span>{answerOf(call.part.input, call.part.output)}</span>
+        <span>{answerText(call.part.input, call.part.output)}</span>
       </p>
     </section>
   );

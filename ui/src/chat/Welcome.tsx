@@ -12,19 +12,19 @@ const EXAMPLES: [string, string][] = [
   ["Send an email to 150 people", "needs approval above 100 recipients"],
   ["Book a flight to Paris for Friday", "edit it before you approve"],
   ["What time is it in Oslo?", "needs no approval"],
-  ["Start a coding agent", "its hook asks; its requests are in the inbox"],
+  ["Start a coding agent", "its requests appear in the inbox"],
   ["Slow weather, please", "an answer that takes five seconds"],
 ];
 
-/** An empty chat: what this agent can do, and in the demo what to try. */
+/** An empty chat: the tools that need approval or, in the demo, examples to try. */
 export function Welcome({ agent, onPick }: { agent: Agent | undefined; onPick: (text: string) => void }): ReactElement {
   const { demo } = useMe();
   const asks = agent?.tools.filter((tool) => tool.needs_approval !== "never") ?? [];
   return (
     <div className="welcome">
-      <h1>{demo ? "Try the demo agent" : agent ? `Write to ${agent.name}` : "Start a conversation"}</h1>
+      <h1>{demo ? "Try the demo agent" : agent ? `Chat with ${agent.name}` : "Start a conversation"}</h1>
       <p className="muted">
-        It asks before it acts. Calls that need approval wait here, in the inbox and in the terminal, and continue wherever you decide.
+        This agent asks before it acts. Decide its requests here, in the inbox or in a terminal.
       </p>
       {demo ? (
         <ul className="chips" aria-label="Examples">

@@ -2,24 +2,23 @@ import type { ReactElement } from "react";
 import { api, withQuery } from "../shared/api";
 import { StatusBadge, Tag } from "../shared/components/Badge";
 import { Button } from "../shared/components/Button";
-import { Listed } from "../shared/components/Listed";
-import { Empty } from "../shared/components/States";
+import { PagedTable } from "../shared/components/PagedTable";
+import { EmptyState } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
-import { usePages } from "../shared/pages";
+import { usePagedList } from "../shared/usePagedList";
 import { Link, useQuery } from "../shared/router";
 import type { Request } from "../shared/types";
 import { visible } from "../shared/visible";
-import { Filters } from "./Filters";
-import { CLOSED, FILTERS } from "./choices";
+import { FILTERS, Filters, OUTCOMES } from "./Filters";
 
-/** Requests that are no longer open: those asked last come first. */
+/** Closed requests, newest first. */
 export function Decisions(): ReactElement {
   const [query, setQuery] = useQuery();
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
-  const status = CLOSED.some(({ value }) => value === filters.status) ? filters.status : "closed";
+  const status = OUTCOMES.some(({ value }) => value === filters.status) ? filters.status : "closed";
   const wanted = { ...filters, status, sort: "newest", limit: 50 };
-  const pages = usePages<Request>(
+  const pages = usePagedList<Request>(
     withQuery("", wanted),
     (request) => request.id,
     (after, signal) => api.requests({ ...wanted, after }, signal),
@@ -30,22 +29,22 @@ export function Decisions(): ReactElement {
   return (
     <>
       <Filters />
-      <Listed
-        what="The history"
+      <PagedTable
+        what="history"
         pages={pages}
         heads={["Request", "Outcome", "By", "Channel", "Assurance", "Asked"]}
         testid="history"
         empty={
           filtered ? (
-            <Empty icon="filter" title="No requests match these filters">
-              <Button onClick={clear}>Clear the filters</Button>
-            </Empty>
+            <EmptyState icon="filter" title="No requests match these filters">
+              <Button onClick={clear}>Clear filters</Button>
+            </EmptyState>
           ) : (
-            <Empty icon="inbox" title="Nothing has been decided yet">
+            <EmptyState icon="inbox" title="No decisions yet">
               <p className="muted">
-                What waits is in the <Link to="/inbox">inbox</Link>.
+                Pending requests are in the <Link to="/inbox">inbox</Link>.
               </p>
-            </Empty>
+            </EmptyState>
           )
         }
         row={(request) => <Row key={request.id} request={request} />}
@@ -71,7 +70,7 @@ function Row({ request }: { request: Request }): ReactElement {
         {decision?.message && <p className="message-line wrap">{visible(decision.message)}</p>}
       </td>
       <td className="wrap who" data-label="By">
-        {decision ? visible(decision.by) : <span className="muted">nobody</span>}
+        {decision ? visible(decision.by) : <span className="muted">–</span>}
       </td>
       <td data-label="Channel">{decision ? visible(decision.channel) : <span className="muted">–</span>}</td>
       <td data-label="Assurance">{decision ? <Tag>{visible(decision.assurance)}</Tag> : <span className="muted">–</span>}</td>

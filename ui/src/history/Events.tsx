@@ -2,9 +2,9 @@ import { useState, type ReactElement } from "react";
 import { api } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
-import { Empty, Failed, Skeleton } from "../shared/components/States";
-import { actorOf, factOf, reasonOf } from "../shared/facts";
-import { usePages } from "../shared/pages";
+import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
+import { actorName, eventLabel, eventReason } from "../shared/eventLabels";
+import { usePagedList } from "../shared/usePagedList";
 import { Link } from "../shared/router";
 import { exact } from "../shared/format";
 import type { AuditRow } from "../shared/types";
@@ -12,19 +12,19 @@ import { visible } from "../shared/visible";
 
 const PAGE = 100;
 
-/** Every fact, the newest first, with the hash that ties it to the one before. */
+/** All events, newest first, each with the hash that chains it to the previous one. */
 export function Events(): ReactElement {
-  const pages = usePages<AuditRow>(
+  const pages = usePagedList<AuditRow>(
     "audit",
     (row) => row.cursor,
     (after, signal) => api.audit({ order: "newest", after, limit: PAGE }, signal),
   );
-  if (pages.error && pages.items.length === 0) return <Failed what="The record" error={pages.error} retry={pages.reload} />;
+  if (pages.error && pages.items.length === 0) return <LoadError what="the audit log" error={pages.error} retry={pages.reload} />;
   if (pages.loading) return <Skeleton rows={8} label="Loading the audit log" />;
-  if (pages.items.length === 0) return <Empty icon="shield" title="Nothing has happened yet" />;
+  if (pages.items.length === 0) return <EmptyState icon="shield" title="No events yet" />;
   return (
     <>
-      <p className="muted small events-note">Newest first. Open a row to see the event.</p>
+      <p className="muted small events-note">Newest first. Open an event to see its details.</p>
       <ol className="card events" data-testid="events">
         {pages.items.map((row) => (
           <EventRow key={row.cursor} row={row} />
@@ -33,11 +33,11 @@ export function Events(): ReactElement {
       <div className="more">
         {pages.more ? (
           <Button onClick={pages.loadMore} disabled={pages.busy}>
-            {pages.busy ? "Loading…" : "Show earlier facts"}
+            {pages.busy ? "Loading…" : "Show older events"}
           </Button>
         ) : (
           <Button tone="ghost" onClick={pages.reload}>
-            That is all. Look again
+            No more events. Refresh
           </Button>
         )}
       </div>
@@ -47,16 +47,16 @@ export function Events(): ReactElement {
 
 function EventRow({ row }: { row: AuditRow }): ReactElement {
   const [open, setOpen] = useState(false);
-  const fact = factOf(row.type, row.body);
-  const reason = reasonOf(row.body);
+  const label = eventLabel(row.type, row.body);
+  const reason = eventReason(row.body);
   return (
     <li className="event">
       <button type="button" className="event-head" aria-expanded={open} onClick={() => setOpen(!open)}>
-        <span className={`event-icon fact-${fact.tone}`}>
-          <Icon name={fact.icon} size={14} />
+        <span className={`event-icon event-${label.tone}`}>
+          <Icon name={label.icon} size={14} />
         </span>
-        <span className="event-words">
-          <strong>{actorOf(row.actor)}</strong> {fact.words}
+        <span className="event-text">
+          <strong>{actorName(row.actor)}</strong> {label.text}
           {row.tool && <code className="event-tool">{visible(row.tool)}</code>}
           {row.request && <code className="event-request">{visible(row.request)}</code>}
           {reason && <span className="muted">: {reason}</span>}
@@ -75,7 +75,7 @@ function EventRow({ row }: { row: AuditRow }): ReactElement {
             </dd>
             <dt>Thread</dt>
             <dd>
-              <code className="wrap">{visible(row.thread)}</code> · fact {row.seq}
+              <code className="wrap">{visible(row.thread)}</code> · event {row.seq}
             </dd>
             {row.run && (
               <>

@@ -1,11 +1,27 @@
 import { useEffect, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
 import { Select } from "../shared/components/Select";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { useQuery } from "../shared/router";
-import { CLOSED, KINDS } from "./choices";
 
-/** One row of narrow fields; each is a part of the address, so that a view can be shared as a link. */
+export const FILTERS = ["status", "kind", "agent", "tool", "q"] as const;
+
+export const OUTCOMES = [
+  { value: "approved", label: "Approved" },
+  { value: "edited", label: "Edited and approved" },
+  { value: "rejected", label: "Rejected" },
+  { value: "responded", label: "Answered" },
+  { value: "expired", label: "Expired" },
+  { value: "cancelled", label: "Cancelled" },
+  { value: "superseded", label: "Superseded" },
+];
+
+const KINDS = [
+  { value: "approval", label: "Approvals" },
+  { value: "question", label: "Questions" },
+];
+
+/** The filters are kept in the URL, so that a view can be shared as a link. */
 export function Filters(): ReactElement {
   const [query, setQuery] = useQuery();
   const agents = useResource("agents", api.agents).data?.items ?? [];
@@ -14,8 +30,8 @@ export function Filters(): ReactElement {
   const named = (values: string[]) => values.map((value) => ({ value, label: value }));
   return (
     <div className="filters" role="group" aria-label="Filters">
-      <Words />
-      <Select label="Outcome" all="Any outcome" value={query.get("status")} options={CLOSED} onChange={set("status")} />
+      <SearchField />
+      <Select label="Outcome" all="Any outcome" value={query.get("status")} options={OUTCOMES} onChange={set("status")} />
       <Select label="Kind" all="Any kind" value={query.get("kind")} options={KINDS} onChange={set("kind")} />
       {agents.length > 1 && (
         <Select label="Agent" all="Any agent" value={query.get("agent")} options={named(agents.map(({ name }) => name))} onChange={set("agent")} />
@@ -25,7 +41,7 @@ export function Filters(): ReactElement {
   );
 }
 
-function Words(): ReactElement {
+function SearchField(): ReactElement {
   const [query, setQuery] = useQuery();
   const current = query.get("q") ?? "";
   const [text, setText] = useState(current);
@@ -38,8 +54,8 @@ function Words(): ReactElement {
   return (
     <input
       type="search"
-      aria-label="Words in tool, agent, description or id"
-      placeholder="Words, or an id"
+      aria-label="Search tool, agent, description or ID"
+      placeholder="Search text or ID"
       value={text}
       onChange={(event) => setText(event.target.value)}
     />

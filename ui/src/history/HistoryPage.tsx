@@ -3,10 +3,9 @@ import { Tabs } from "../shared/components/Tabs";
 import { useQuery } from "../shared/router";
 import { Decisions } from "./Decisions";
 import { Events } from "./Events";
-import { Record } from "./Record";
+import { AuditCheck } from "./AuditCheck";
 import "./history.css";
 
-/** What was decided and by whom, every fact behind it, and whether the record is whole. */
 export default function HistoryPage(): ReactElement {
   const [query, setQuery] = useQuery();
   const tab = query.get("tab") === "events" ? "events" : "decisions";
@@ -15,7 +14,7 @@ export default function HistoryPage(): ReactElement {
       <div className="page-head">
         <h1>History</h1>
       </div>
-      <Record />
+      <AuditCheck />
       <Tabs
         label="History"
         tabs={[

@@ -1,4 +1,4 @@
-/** One answer for like requests: each is shown whole, and the end of the list has to be seen. */
+/** Decide several similar requests together. All are shown in full, and the end of the list must be seen to approve. */
 
 import { useState, type ReactElement } from "react";
 import { ApiError, api, type OneOfMany, type Outcome } from "../shared/api";
@@ -12,20 +12,20 @@ import { thousands } from "../shared/format";
 import { useOffline } from "../shared/live";
 import { useMe } from "../shared/session";
 import type { Request } from "../shared/types";
-import { aloneBecause } from "./order";
+import { separateReason } from "./order";
 
 interface Props {
   requests: Request[];
-  /** How many the whole group has. */
+  /** The size of the whole group. */
   count: number;
   onClose: () => void;
   onDecided: (ids: string[]) => void;
 }
 
-/** How many decisions the server takes at once. */
+/** The most decisions that the server takes in one request. */
 export const AT_ONCE = 100;
 
-/** Decide part by part. The outcomes of one part are kept whatever happens to the next. */
+/** Send decisions in batches. If a batch fails, the outcomes of the earlier ones are kept. */
 async function decideAll(body: OneOfMany[], me: string): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
   for (let from = 0; from < body.length; from += AT_ONCE) {
@@ -44,19 +44,19 @@ async function decideAll(body: OneOfMany[], me: string): Promise<Outcome[]> {
   return outcomes;
 }
 
-/** What the server recorded of one decision whose answer was lost. */
+/** Find out whether a decision was recorded although the response was lost. */
 async function recorded({ id, type }: OneOfMany, me: string, message: string): Promise<Outcome> {
   const found = await api.recorded(id).catch(() => null);
-  if (!found) return { id, error: `${message} It is not known whether it was recorded.` };
+  if (!found) return { id, error: `${message} The decision may or may not have been recorded.` };
   if (found.decision?.by === me && found.decision.type === type) return { id, request: found };
-  return { id, error: `${message} It is ${found.status}.` };
+  return { id, error: `${message} The request is ${found.status}.` };
 }
 
 export function BulkDialog({ requests, count, onClose, onDecided }: Props): ReactElement {
   const me = useMe();
   const offline = useOffline();
   const [picked, setPicked] = useState(
-    () => new Set(requests.filter((each) => !aloneBecause(each)).map((each) => each.id)),
+    () => new Set(requests.filter((each) => !separateReason(each)).map((each) => each.id)),
   );
   const [ended, setEnded] = useState(false);
   const [rejecting, setRejecting] = useState(false);
@@ -104,10 +104,10 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
       : String(requests.length);
   const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
   return (
-    <Dialog title={`${many} requests for ${toolName(requests[0]!)}`} onClose={onClose} wide>
+    <Dialog title={`${many} ${count === 1 ? "request" : "requests"} for ${toolName(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
         {requests.map((request) => {
-          const alone = aloneBecause(request);
+          const alone = separateReason(request);
           return (
             <div key={request.id} className="bulk-item">
               <label className="check">
@@ -117,10 +117,10 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
                   checked={picked.has(request.id)}
                   onChange={() => toggle(request.id)}
                 />
-                <span className="bulk-title wrap">{request.shown.title}</span>
+                <span className="wrap">{request.shown.title}</span>
               </label>
               {alone ? (
-                <p className="muted small">Decide it alone: it {alone}.</p>
+                <p className="muted small">Decide this one separately: {alone}.</p>
               ) : (
                 <pre className="wrap">{request.shown.lines.join("\n")}</pre>
               )}
@@ -143,7 +143,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
       )}
       {rejecting && (
         <label className="field">
-          <span className="field-label">Reason for all of them</span>
+          <span className="field-label">Reason for all</span>
           <textarea rows={2} value={message} onChange={(event) => setMessage(event.target.value)} />
         </label>
       )}
@@ -155,7 +155,7 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
           disabled={busy || offline !== "" || chosen.length === 0}
           onClick={() => (rejecting ? void send("reject") : setRejecting(true))}
         >
-          {rejecting ? `Send ${chosen.length} rejections` : `Reject ${chosen.length}`}
+          {rejecting ? `Send ${chosen.length} ${chosen.length === 1 ? "rejection" : "rejections"}` : `Reject ${chosen.length}`}
         </Button>
         {!rejecting && (
           <Button

@@ -1,32 +1,32 @@
 import { useEffect, useRef, useState, type ReactElement } from "react";
 import { api } from "../shared/api";
-import { KindMark, RiskBadge } from "../shared/components/Badge";
+import { KindBadge, RiskBadge } from "../shared/components/Badge";
 import { IconButton } from "../shared/components/Button";
 import { CopyButton } from "../shared/components/CopyButton";
 import { Icon } from "../shared/components/Icon";
-import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { EmptyState, LoadError, Notice, Skeleton } from "../shared/components/States";
 import { Age, Countdown } from "../shared/components/Time";
 import { DecisionLine } from "../shared/decision/Outcome";
 import { RequestBody } from "../shared/decision/RequestBody";
 import { sentHere } from "../shared/decision/useDecide";
 import { showsRisk, toolName } from "../shared/decision/values";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
-import { recall, remember } from "../shared/theme";
+import { loadSetting, saveSetting } from "../shared/theme";
 import type { Request, RequestDetail } from "../shared/types";
 import { Rail } from "./Rail";
-import { QuorumDots } from "./Row";
-import { useMedia } from "./useMedia";
+import { QuorumDots } from "./RequestRow";
+import { useMediaQuery } from "./useMediaQuery";
 
 interface Props {
   id: string;
-  /** What the list knows already; drawn until the rest is there. */
+  /** The request from the list, shown until its details are loaded. */
   cached: Request | undefined;
   back: string;
   phone: boolean;
-  /** Whether the focus was sent here on purpose. */
+  /** Whether the user opened the request with Enter, so that the focus moves here. */
   entering: { current: boolean };
   onDecided: (request: Request) => void;
   onRead: (request: Request) => void;
@@ -34,10 +34,10 @@ interface Props {
 
 const RAIL = "sayso.rail";
 
-/** Nobody's focus is taken when the page has only just been loaded. */
+/** False until the first request is shown: the focus must not move right after the page has loaded. */
 let settled = false;
 
-/** What was revealed stays revealed as long as it is the same revision; all else is taken fresh. */
+/** Keep revealed values while the revision is the same; take everything else from `fresh`. */
 function keepRevealed(fresh: RequestDetail, revealed: RequestDetail | null): RequestDetail {
   if (!revealed || revealed.revision !== fresh.revision || !fresh.masked) return fresh;
   const { args, original, preview, question, risk, digest, masked, shown, decision, execution } = revealed;
@@ -50,8 +50,8 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
   const me = useMe();
   const read = useResource<RequestDetail>(id, (signal) => api.request(id, signal));
   const [revealed, setRevealed] = useState<RequestDetail | null>(null);
-  const [railOpen, setRailOpen] = useState(recall(RAIL) !== "shut");
-  const wide = useMedia("(min-width: 1240px)");
+  const [railOpen, setRailOpen] = useState(loadSetting(RAIL) !== "shut");
+  const wide = useMediaQuery("(min-width: 1240px)");
   const heading = useRef<HTMLHeadingElement>(null);
   const known = read.data ?? (cached as RequestDetail | undefined);
   const request = known && keepRevealed(known, revealed);
@@ -67,7 +67,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
     if (read.data) onRead(read.data);
   }, [read.data]);
   useEffect(() => {
-    // Never on a button: the heading is where reading starts. Rows keep the focus while one walks the list.
+    // Focus the heading, never a button. While the user moves through the list, the focus stays on its rows.
     const inList = document.activeElement?.closest(".inbox-list");
     const wanted = settled && (!inList || phone || entering.current);
     if (there && wanted) heading.current?.focus({ preventScroll: true });
@@ -80,26 +80,26 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
     if (read.error?.status === 404) {
       return (
         <main className="inbox-detail">
-          <Empty icon="search" title="Request not found">
-            <p className="muted">It may be for someone else, or the link is wrong.</p>
+          <EmptyState icon="search" title="Request not found">
+            <p className="muted">It may be for someone else, or the link may be wrong.</p>
             <Link to={back}>Back to the inbox</Link>
-          </Empty>
+          </EmptyState>
         </main>
       );
     }
     return (
       <main className="inbox-detail">
         {read.error ? (
-          <Failed what="The request" error={read.error} retry={read.reload} />
+          <LoadError what="the request" error={read.error} retry={read.reload} />
         ) : (
-          <Skeleton rows={8} label="Loading the request" />
+          <Skeleton rows={8} label="Loading request" />
         )}
       </main>
     );
   }
   const showRail = (open: boolean) => {
     setRailOpen(open);
-    remember(RAIL, open ? null : "shut");
+    saveSetting(RAIL, open ? null : "shut");
   };
   const elsewhere = first.current?.status === "pending" && request.status !== "pending" && !sentHere.has(id);
   const changed =
@@ -119,7 +119,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
               {request.kind !== "question" && request.tool && <code className="detail-tool">{toolName(request)}</code>}
             </h1>
             {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
-            {request.kind === "in_doubt" && <KindMark kind={request.kind} />}
+            {request.kind === "in_doubt" && <KindBadge kind={request.kind} />}
             {wide && (
               <IconButton
                 className="rail-toggle"
@@ -130,15 +130,15 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
               />
             )}
           </div>
-          <Facts request={request} />
-          <Ids request={request} />
+          <Metadata request={request} />
+          <Identifiers request={request} />
         </header>
         {elsewhere && request.decision && (
           <div className="detail-conflict" role="alert" data-testid="conflict">
             <Notice tone="warn">
               <p>
-                <DecisionLine decision={request.decision} mine={request.decision.by === me.name} />, elsewhere, while
-                this was open here.
+                <DecisionLine decision={request.decision} mine={request.decision.by === me.name} /> somewhere else
+                while you had it open here.
               </p>
             </Notice>
           </div>
@@ -172,16 +172,16 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
   );
 }
 
-function Facts({ request }: { request: RequestDetail }): ReactElement {
+function Metadata({ request }: { request: RequestDetail }): ReactElement {
   return (
-    <dl className="facts">
+    <dl className="detail-meta">
       <div>
         <dt>Agent</dt>
         <dd>{request.shown.agent ?? request.agent}</dd>
       </div>
       {request.requester && (
         <div>
-          <dt>For</dt>
+          <dt>Requester</dt>
           <dd>{request.shown.requester ?? request.requester}</dd>
         </div>
       )}
@@ -196,9 +196,7 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
           <dt>Expires</dt>
           <dd>
             <Countdown until={request.expires_at} always />
-            <span className="muted">
-              {request.policy?.on_expiry === "approve" ? ". Approved automatically after that." : ". Won't run after that."}
-            </span>
+            <span className="muted">. Won't run after that.</span>
           </dd>
         </div>
       )}
@@ -214,12 +212,12 @@ function Facts({ request }: { request: RequestDetail }): ReactElement {
   );
 }
 
-/** What is needed to look a request up or to prove it, and not to decide it. */
-function Ids({ request }: { request: RequestDetail }): ReactElement {
+/** Identifiers that are not needed to decide. */
+function Identifiers({ request }: { request: RequestDetail }): ReactElement {
   return (
-    <details className="ids">
+    <details className="identifiers">
       <summary>Details</summary>
-      <dl className="facts">
+      <dl className="detail-meta">
         <div>
           <dt>Run</dt>
           <dd>
@@ -232,7 +230,7 @@ function Ids({ request }: { request: RequestDetail }): ReactElement {
           <dt>Request</dt>
           <dd>
             <span className="mono">{request.id}</span>
-            <CopyButton text={request.id} label="Copy the request id" />
+            <CopyButton text={request.id} label="Copy request ID" />
           </dd>
         </div>
         {request.digest && (
@@ -242,7 +240,7 @@ function Ids({ request }: { request: RequestDetail }): ReactElement {
               <span className="mono" title={request.digest}>
                 {request.digest.slice(0, 12)}
               </span>
-              <CopyButton text={request.digest} label="Copy the whole digest" />
+              <CopyButton text={request.digest} label="Copy full digest" />
             </dd>
           </div>
         )}

@@ -24,9 +24,9 @@ function Toggle({ name, label, on }: { name: string; label: string; on: boolean 
   );
 }
 
-interface Choosable {
+interface FilterOption {
   value: string;
-  word: string;
+  label: string;
   count: number;
 }
 
@@ -34,19 +34,19 @@ function Choice({ name, label, value, options }: {
   name: string;
   label: string;
   value: string;
-  options: Choosable[];
+  options: FilterOption[];
 }): ReactElement {
   const chosen = options.find((option) => option.value === value);
   return (
     <span className={`filter-chip filter-select${value ? " filter-on" : ""}`}>
-      <span aria-hidden="true">{value ? (chosen?.word ?? visible(value)) : label}</span>
+      <span aria-hidden="true">{value ? (chosen?.label ?? visible(value)) : label}</span>
       <Icon name="chevronDown" size={12} />
       <select aria-label={label} value={value} onChange={(event) => setQuery({ [name]: event.target.value || null })}>
         <option value="">{`${label}: any`}</option>
         {!chosen && value && <option value={value}>{visible(value)}</option>}
         {options.map((option) => (
           <option key={option.value} value={option.value}>
-            {`${option.word} (${thousands(option.count)})`}
+            {`${option.label} (${thousands(option.count)})`}
           </option>
         ))}
       </select>
@@ -57,14 +57,14 @@ function Choice({ name, label, value, options }: {
 interface Props {
   query: URLSearchParams;
   sort: Sort;
-  /** What there is to choose from, counted by the server. */
+  /** The available values with their counts, from the server. */
   values: FilterValues | undefined;
 }
 
 export function Filters({ query, sort, values }: Props): ReactElement {
-  const counted = (name: keyof FilterValues, words: Record<string, string> = {}): Choosable[] =>
-    (values?.[name] ?? []).map(({ value, count }) => ({ value, word: words[value] ?? visible(value), count }));
-  // With one agent there is nothing to choose.
+  const counted = (name: keyof FilterValues, labels: Record<string, string> = {}): FilterOption[] =>
+    (values?.[name] ?? []).map(({ value, count }) => ({ value, label: labels[value] ?? visible(value), count }));
+  // A filter with a single value is hidden unless it is set.
   const several = (name: keyof FilterValues) => value(name) !== "" || (values?.[name].length ?? 2) > 1;
   const value = (name: string) => query.get(name) ?? "";
   const active = FILTERS.some((name) => value(name) !== "");

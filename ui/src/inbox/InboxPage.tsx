@@ -2,19 +2,19 @@
 
 import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
 import { Effects } from "../shared/components/Effects";
-import { Failed, Skeleton } from "../shared/components/States";
+import { LoadError, Skeleton } from "../shared/components/States";
 import { thousands } from "../shared/format";
-import { useShortcuts } from "../shared/keys";
+import { useShortcuts } from "../shared/shortcuts";
 import { navigate, useQuery } from "../shared/router";
 import type { Request, RequestGroup } from "../shared/types";
 import { AT_ONCE, BulkDialog } from "./BulkDialog";
 import { Detail } from "./Detail";
 import { Filters, FILTERS } from "./Filters";
-import { List, useFolding, type Wish } from "./List";
-import { FilteredEmpty, NothingWaits, Overview } from "./Overview";
-import { entriesOf, keyOf, nextAfter, serverSort, SOON, step, type Sort } from "./order";
+import { RequestList, useFolding, type FocusTarget } from "./RequestList";
+import { FilteredEmpty, NoPending, Overview } from "./Overview";
+import { entriesOf, groupKey, nextAfter, nextEntry, serverSort, SOON, type Sort } from "./order";
 import { useInbox } from "./useInbox";
-import { useMedia } from "./useMedia";
+import { useMediaQuery } from "./useMediaQuery";
 
 function sortOf(query: URLSearchParams): Sort {
   const wanted = query.get("sort");
@@ -45,35 +45,35 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
     },
     sort,
   );
-  const phone = useMedia("(max-width: 820px)");
+  const phone = useMediaQuery("(max-width: 820px)");
   const [folded, fold] = useFolding();
-  /** A row was opened with Enter, so the focus goes with it; a click or j and k leave it in the list. */
+  /** Set when a row is opened with Enter, which moves the focus to the request. A click, j and k leave it in the list. */
   const entering = useRef(false);
   const [bulk, setBulk] = useState<{ requests: Request[]; count: number } | null>(null);
-  const [wish, setWish] = useState<Wish | null>(null);
+  const [focusTarget, setFocusTarget] = useState<FocusTarget | null>(null);
   const text = query.toString();
   const search = text ? `?${text}` : "";
   const entries = entriesOf(inbox.groups, inbox.rowsOf, folded);
   const filtered = [...FILTERS, "run", "thread"].some((name) => query.has(name));
   const go = (to: string | null, replace = false) =>
     navigate(to ? `/inbox/${to}${search}` : `/inbox${search}`, { replace });
-  const focusRow = (row: string) => setWish((old) => ({ id: row, turn: (old?.turn ?? 0) + 1 }));
+  const focusRow = (row: string) => setFocusTarget((old) => ({ id: row, turn: (old?.turn ?? 0) + 1 }));
 
-  // On a phone the list is the page, until a request is opened.
+  // On a phone, the list is the whole page until a request is opened.
   const alone = phone && !id;
   const ListTag = alone ? "main" : "section";
   useEffect(() => {
     document.title = inbox.count ? `(${thousands(inbox.count)}) Inbox · Sayso` : "Inbox · Sayso";
   }, [inbox.count]);
 
-  /** Go to the next request in a direction: a folded group opens, and unread rows are read first. */
+  /** Go to the next or previous request. Unfolds a group and loads rows if needed. */
   const move = async (by: 1 | -1) => {
     const at = (document.activeElement as HTMLElement | null)?.dataset.row;
     const here = entries.some((entry) => entry.type === "row" && entry.key === at) ? at : id;
-    const next = step(entries, here, by);
+    const next = nextEntry(entries, here, by);
     if (!next) return;
     if (next.type === "row") return show(next.key);
-    const key = keyOf(next.group);
+    const key = groupKey(next.group);
     if (next.type === "group") fold(key, false);
     const { items, more } = inbox.rowsOf(key);
     const unread = more && (next.type === "more" || items.length === 0);
@@ -108,8 +108,8 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
     inbox.remove([request.id]);
     go(phone ? null : next, true);
   };
-  const together = async (group: RequestGroup) => {
-    const { items, more } = inbox.rowsOf(keyOf(group));
+  const decideTogether = async (group: RequestGroup) => {
+    const { items, more } = inbox.rowsOf(groupKey(group));
     const rows = more && items.length < AT_ONCE ? await inbox.load(group) : items;
     const requests = rows.filter(({ status }) => status === "pending").slice(0, AT_ONCE);
     if (requests.length) setBulk({ requests, count: group.count });
@@ -130,23 +130,23 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
           </button>
         )}
         {inbox.error ? (
-          <Failed what="The inbox" error={inbox.error} retry={inbox.reload} />
+          <LoadError what="the inbox" error={inbox.error} retry={inbox.reload} />
         ) : inbox.loading && empty ? (
           <Skeleton rows={6} label="Loading requests" />
         ) : empty ? (
           filtered ? (
             <FilteredEmpty query={query} />
           ) : (
-            <NothingWaits />
+            <NoPending />
           )
         ) : (
-          <List
+          <RequestList
             entries={entries}
             current={id}
-            wish={wish}
+            focusTarget={focusTarget}
             search={search}
             onFold={fold}
-            onBulk={(group) => void together(group)}
+            onBulk={(group) => void decideTogether(group)}
             onMore={(group) => void inbox.load(group)}
             onKeyDown={arrows}
           />
@@ -167,7 +167,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
       ) : (
         !phone && (
           <main className="inbox-detail inbox-overview">
-            <Overview waiting={inbox.loading && empty ? null : inbox.count} filtered={filtered} />
+            <Overview pending={inbox.loading && empty ? null : inbox.count} filtered={filtered} />
           </main>
         )
       )}

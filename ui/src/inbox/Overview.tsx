@@ -1,39 +1,39 @@
-/** What the inbox says when no request is open, or when there is none. */
+/** The inbox without a selected request, and its empty states. */
 
 import { useState, type ReactElement } from "react";
 import { Button } from "../shared/components/Button";
 import { CopyButton } from "../shared/components/CopyButton";
 import { StatusBadge } from "../shared/components/Badge";
-import { Empty } from "../shared/components/States";
+import { EmptyState } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { Age } from "../shared/components/Time";
 import { api } from "../shared/api";
 import { thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
 import { visible } from "../shared/visible";
 import { clearFilters, FILTERS } from "./Filters";
 
 interface Props {
-  /** How many are known to wait; nothing while they are being read. */
-  waiting: number | null;
+  /** The number of pending requests; null while they are loading. */
+  pending: number | null;
   filtered: boolean;
 }
 
-export function Overview({ waiting, filtered }: Props): ReactElement {
+export function Overview({ pending, filtered }: Props): ReactElement {
   const me = useMe();
   const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
   useChanges(() => last.reload(), 400);
   const decided = last.data?.items[0];
-  const never = waiting === 0 && !filtered && last.data?.items.length === 0;
+  const never = pending === 0 && !filtered && last.data?.items.length === 0;
   return (
     <div className="overview">
-      <h1>{heading(waiting, filtered)}</h1>
-      {waiting !== null && waiting > 0 && (
+      <h1>{heading(pending, filtered)}</h1>
+      {pending !== null && pending > 0 && (
         <p className="muted">
-          Choose one from the list, or press <kbd>j</kbd>. <kbd>?</kbd> shows all keys.
+          Select one from the list, or press <kbd>j</kbd>. Press <kbd>?</kbd> for all shortcuts.
         </p>
       )}
       {decided && (
@@ -54,20 +54,20 @@ export function Overview({ waiting, filtered }: Props): ReactElement {
         </p>
       )}
       {me.agents > 0 && !me.demo && (
-        <p className="muted">{me.agents === 1 ? "1 agent runs" : `${me.agents} agents run`} on this server.</p>
+        <p className="muted">{me.agents === 1 ? "1 agent" : `${me.agents} agents`} on this server.</p>
       )}
       {me.demo ? <DemoHint /> : never && <Connect />}
     </div>
   );
 }
 
-function heading(waiting: number | null, filtered: boolean): string {
-  if (waiting === null) return "Inbox";
-  if (waiting === 0) return filtered ? "Nothing matches" : "Nothing is waiting";
-  return waiting === 1 ? "1 request needs your review" : `${thousands(waiting)} requests need your review`;
+function heading(pending: number | null, filtered: boolean): string {
+  if (pending === null) return "Inbox";
+  if (pending === 0) return filtered ? "No requests match" : "No pending requests";
+  return pending === 1 ? "1 request needs your review" : `${thousands(pending)} requests need your review`;
 }
 
-const TRY: [string, string][] = [
+const EXAMPLES: [string, string][] = [
   ["What is the weather in Oslo?", "one call that needs approval"],
   ["Do two things in Oslo", "two calls in one turn, decided separately"],
   ["Book a flight to Paris for Friday", "edit it before you approve"],
@@ -75,13 +75,13 @@ const TRY: [string, string][] = [
   ["Start a coding agent", "its hook asks before each edit and command"],
 ];
 
-/** For newcomers to the demo: what to run, and where to look afterwards. */
+/** Examples to run in the demo. */
 function DemoHint(): ReactElement {
   const [running, setRunning] = useState("");
-  const run = (words: string) => {
-    setRunning(words);
+  const run = (text: string) => {
+    setRunning(text);
     api
-      .say(words)
+      .startChat(text)
       .catch((error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad"))
       .finally(() => setRunning(""));
   };
@@ -89,18 +89,18 @@ function DemoHint(): ReactElement {
     <section className="hint card" aria-label="What to try">
       <h2>Try it</h2>
       <p>
-        A scripted agent, without a key or a model. Run an example and its requests appear in the list, or{" "}
-        <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every real execution.
+        The demo agent is scripted and needs no API key or model. Run an example and its requests appear in the list, or{" "}
+        <Link to="/chat">chat</Link> with the agent. <strong>What really ran</strong>, below, lists every execution.
       </p>
       <ul className="tries">
-        {TRY.map(([words, why]) => (
-          <li key={words}>
+        {EXAMPLES.map(([text, why]) => (
+          <li key={text}>
             <span>
-              <q>{words}</q>
+              <q>{text}</q>
               <span className="muted"> {why}</span>
             </span>
-            <Button small disabled={running !== ""} aria-label={`Run “${words}”`} onClick={() => run(words)}>
-              {running === words ? "Running…" : "Run"}
+            <Button small disabled={running !== ""} aria-label={`Run “${text}”`} onClick={() => run(text)}>
+              {running === text ? "Running…" : "Run"}
             </Button>
           </li>
         ))}
@@ -112,12 +112,12 @@ function DemoHint(): ReactElement {
 function Connect(): ReactElement {
   const lines = [
     "sayso token create my-agent --role agent",
-    "export SAYSO_TOKEN=   # what it printed",
+    "export SAYSO_TOKEN=   # the token it printed",
     `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I continue?"}'`,
   ];
   return (
-    <section className="hint card" aria-label="Connect a first agent">
-      <h2>Connect a first agent</h2>
+    <section className="hint card" aria-label="Connect your first agent">
+      <h2>Connect your first agent</h2>
       <p>Agents started with this server appear here automatically. Others send requests over HTTP:</p>
       <ol className="connect">
         {lines.map((line) => (
@@ -131,11 +131,11 @@ function Connect(): ReactElement {
   );
 }
 
-export function NothingWaits(): ReactElement {
+export function NoPending(): ReactElement {
   return (
-    <Empty icon="check" title="Nothing is waiting.">
+    <EmptyState icon="check" title="No pending requests">
       <p className="muted">New requests appear here automatically.</p>
-    </Empty>
+    </EmptyState>
   );
 }
 
@@ -143,14 +143,16 @@ export function FilteredEmpty({ query }: { query: URLSearchParams }): ReactEleme
   const active = FILTERS.filter((name) => query.get(name)).map((name) =>
     name === "q"
       ? `“${visible(query.get("q")!)}”`
-      : name === "mine" || name === "expiring"
-        ? name
-        : `${name} ${visible(query.get(name)!)}`,
+      : name === "mine"
+        ? "mine"
+        : name === "expiring"
+          ? "expiring soon"
+          : `${name} ${visible(query.get(name)!)}`,
   );
   return (
-    <Empty icon="search" title="No requests match.">
+    <EmptyState icon="search" title="No requests match">
       <p className="muted">Filters: {active.join(", ")}.</p>
       <Button onClick={clearFilters}>Clear filters</Button>
-    </Empty>
+    </EmptyState>
   );
 }

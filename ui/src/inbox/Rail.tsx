@@ -1,17 +1,17 @@
-/** Context beside the request: why it was asked, what was said, how like calls went, what has happened. */
+/** Context of a request: policy, conversation, similar calls, timeline. */
 
 import { useEffect, useRef, type ReactElement, type ReactNode } from "react";
 import { StatusBadge } from "../shared/components/Badge";
 import { Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
-import { actorOf, factOf, reasonOf } from "../shared/facts";
+import { actorName, eventLabel, eventReason, ROLE_NAMES } from "../shared/eventLabels";
 import { Link } from "../shared/router";
-import type { Like, RequestDetail, RequestEvent, Turn } from "../shared/types";
+import type { SimilarCalls, RequestDetail, RequestEvent, Turn } from "../shared/types";
 import { visible } from "../shared/visible";
 
-function Part({ title, children }: { title: string; children: ReactNode }): ReactElement {
+function Section({ title, children }: { title: string; children: ReactNode }): ReactElement {
   return (
-    <section className="rail-part" aria-label={title}>
+    <section className="rail-section" aria-label={title}>
       <h2>{title}</h2>
       {children}
     </section>
@@ -22,47 +22,47 @@ export function Rail({ request, loading }: { request: RequestDetail; loading: bo
   const { conversation, like, events } = request;
   return (
     <div className="rail">
-      <Part title="Why it was asked">
-        <Why request={request} />
-      </Part>
+      <Section title="Why it was asked">
+        <PolicyInfo request={request} />
+      </Section>
       {request.quorum > 1 && (
-        <Part title="Approvals so far">
+        <Section title="Approvals">
           <Votes request={request} />
-        </Part>
+        </Section>
       )}
-      {loading && !conversation && <Skeleton rows={4} label="Loading the context" />}
+      {loading && !conversation && <Skeleton rows={4} label="Loading context" />}
       {conversation && conversation.length > 0 && (
-        <Part title="Conversation">
+        <Section title="Conversation">
           <Conversation turns={conversation} />
-        </Part>
+        </Section>
       )}
       {like && request.tool && (
-        <Part title="Calls like this">
-          <Likes like={like} />
-        </Part>
+        <Section title="Similar calls">
+          <SimilarCallList like={like} />
+        </Section>
       )}
       {events && events.length > 0 && (
-        <Part title="Timeline">
+        <Section title="Timeline">
           <Timeline events={events} />
-        </Part>
+        </Section>
       )}
     </div>
   );
 }
 
-function Why({ request }: { request: RequestDetail }): ReactElement {
+function PolicyInfo({ request }: { request: RequestDetail }): ReactElement {
   const { risk, policy, reviewers } = request;
   return (
-    <dl className="why">
+    <dl className="policy-info">
       <div>
         <dt>Rule</dt>
         <dd>
-          {request.rule ? <code className="wrap">{visible(request.rule)}</code> : "The tool itself asks for approval"}
+          {request.rule ? <code className="wrap">{visible(request.rule)}</code> : "The tool requires approval"}
         </dd>
       </div>
       {policy?.description && policy.description !== request.shown.description && (
         <div>
-          <dt>Says</dt>
+          <dt>About</dt>
           <dd className="wrap">{policy.description}</dd>
         </div>
       )}
@@ -74,7 +74,7 @@ function Why({ request }: { request: RequestDetail }): ReactElement {
       )}
       {reviewers.length > 0 && (
         <div>
-          <dt>For</dt>
+          <dt>Reviewers</dt>
           <dd>{reviewers.map((name) => visible(name.replace(/^group:/, "group "))).join(", ")}</dd>
         </div>
       )}
@@ -96,41 +96,33 @@ function Votes({ request }: { request: RequestDetail }): ReactElement {
     <ul className="votes">
       {request.votes.map((vote) => (
         <li key={vote.by}>
-          <strong>{visible(vote.by)}</strong> agreed <Age at={vote.at} />{" "}
+          <strong>{visible(vote.by)}</strong> approved <Age at={vote.at} />{" "}
           <span className="muted">({vote.assurance})</span>
         </li>
       ))}
       {request.status === "pending" && missing > 0 && (
         <li className="muted">
-          {missing === 1 ? "One more person has to agree" : `${missing} more people have to agree`}
+          {missing === 1 ? "1 more approval is needed" : `${missing} more approvals are needed`}
         </li>
       )}
     </ul>
   );
 }
 
-const WHO: Record<string, string> = {
-  user: "Person",
-  assistant: "Agent",
-  tool: "Result",
-  approval: "Decision",
-  system: "Instructions",
-};
-
 function Conversation({ turns }: { turns: Turn[] }): ReactElement {
   const box = useRef<HTMLOListElement>(null);
   useEffect(() => {
-    // The end of the conversation is what led here.
+    // Show the latest messages, which led to the request.
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [turns.length]);
   return (
-    <ol className="rail-turns" ref={box} tabIndex={0} aria-label="The last messages">
+    <ol className="rail-turns" ref={box} tabIndex={0} aria-label="Latest messages">
       {turns.map((turn) => (
         <li key={turn.seq} className={turn.current ? "rail-turn rail-turn-current" : "rail-turn"}>
           <p className="rail-turn-who">
-            {WHO[turn.role] ?? turn.role}
+            {ROLE_NAMES[turn.role] ?? turn.role}
             {turn.name && <span className="mono"> {turn.name}</span>}
-            {turn.current && <span className="rail-turn-mark">asked here</span>}
+            {turn.current && <span className="rail-turn-mark">this request</span>}
           </p>
           {turn.text && <p className="wrap">{turn.text}</p>}
           {turn.calls?.map((call) => (
@@ -144,24 +136,24 @@ function Conversation({ turns }: { turns: Turn[] }): ReactElement {
   );
 }
 
-function Likes({ like }: { like: Like }): ReactElement {
+function SimilarCallList({ like }: { like: SimilarCalls }): ReactElement {
   const counts: [string, number][] = [
     ["approved", like.approved],
     ["edited", like.edited],
     ["rejected", like.rejected],
     ["answered", like.responded],
   ];
-  const told = counts.filter(([, count]) => count > 0);
-  if (told.length === 0) return <p className="muted">This agent has not called this tool before.</p>;
+  const known = counts.filter(([, count]) => count > 0);
+  if (known.length === 0) return <p className="muted">This agent has not called this tool before.</p>;
   return (
     <>
-      <p>{told.map(([word, count]) => `${word} ${count}×`).join(", ")}</p>
-      <ul className="likes">
+      <p>{known.map(([word, count]) => `${count} ${word}`).join(", ")}</p>
+      <ul className="similar-calls">
         {like.recent.map((each) => (
           <li key={each.id}>
             <Link to={`/inbox/${each.id}`}>
               <StatusBadge status={each.status} />
-              <span className="like-text">{each.summary}</span>
+              <span className="similar-call-text">{each.summary}</span>
             </Link>
             <span className="muted small">
               {each.by ? `${each.by}, ` : ""}
@@ -179,12 +171,12 @@ function Timeline({ events }: { events: RequestEvent[] }): ReactElement {
     <ol className="rail-timeline">
       {events.map((event, index) => (
         <li key={index}>
-          <span className="rail-timeline-type">{actorOf(event.actor)}</span> {factOf(event.type, event.body).words}
+          <span className="rail-timeline-type">{actorName(event.actor)}</span> {eventLabel(event.type, event.body).text}
           <span className="muted">
             {" "}
             <Age at={event.at} />
           </span>
-          {reasonOf(event.body) && <p className="muted small wrap">{reasonOf(event.body)}</p>}
+          {eventReason(event.body) && <p className="muted small wrap">{eventReason(event.body)}</p>}
         </li>
       ))}
     </ol>

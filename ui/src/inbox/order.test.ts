@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { aRequest } from "../shared/testing";
+import { makeRequest } from "../shared/testData";
 import type { Request, RequestGroup } from "../shared/types";
-import { aloneBecause, entriesOf, isBeyond, keyOf, nextAfter, sorted, step, type Rows } from "./order";
+import { separateReason, entriesOf, isAfterLoaded, groupKey, nextAfter, sortGroups, nextEntry, type Rows } from "./order";
 
 const at = (minute: number) => new Date(Date.UTC(2026, 0, 1, 10, minute)).toISOString();
 
@@ -17,7 +17,7 @@ const aGroup = (over: Partial<RequestGroup>): RequestGroup => ({
 });
 const tools = (groups: RequestGroup[]) => groups.map((group) => group.tool).join("");
 
-describe("sorted", () => {
+describe("sortGroups", () => {
   const a = aGroup({ tool: "a", oldest_at: at(1) });
   const b = aGroup({ tool: "b", oldest_at: at(2), risk: "critical" });
   const c = aGroup({ tool: "c", oldest_at: at(3), expires_at: at(50) });
@@ -25,35 +25,35 @@ describe("sorted", () => {
   const e = aGroup({ tool: "e", oldest_at: at(9), kind: "in_doubt" });
   const all = [a, b, c, d, e];
 
-  it("puts what ends first before what never ends, then goes by risk, then by age", () => {
-    expect(tools(sorted(all, "expiring"))).toBe("edcba");
+  it("sorts by expiry, then by risk, then by age", () => {
+    expect(tools(sortGroups(all, "expiring"))).toBe("edcba");
   });
 
-  it("goes by risk, then by end", () => expect(tools(sorted(all, "risk"))).toBe("ebdca"));
-  it("goes by age", () => expect(tools(sorted(all, "age"))).toBe("eabcd"));
-  it("leaves its input alone", () => {
-    sorted(all, "expiring");
+  it("sorts by risk, then by expiry", () => expect(tools(sortGroups(all, "risk"))).toBe("ebdca"));
+  it("sorts by age", () => expect(tools(sortGroups(all, "age"))).toBe("eabcd"));
+  it("does not change its input", () => {
+    sortGroups(all, "expiring");
     expect(tools(all)).toBe("abcde");
   });
 });
 
-describe("isBeyond", () => {
-  const last = aRequest({ id: "m", created_at: at(5), expires_at: at(30) });
-  const sooner = aRequest({ id: "n", created_at: at(9), expires_at: at(20) });
-  const never = aRequest({ id: "o", created_at: at(1), expires_at: null });
+describe("isAfterLoaded", () => {
+  const last = makeRequest({ id: "m", created_at: at(5), expires_at: at(30) });
+  const sooner = makeRequest({ id: "n", created_at: at(9), expires_at: at(20) });
+  const never = makeRequest({ id: "o", created_at: at(1), expires_at: null });
 
-  it("goes by the end, then by age", () => {
-    expect(isBeyond(sooner, last, "expiring")).toBe(false);
-    expect(isBeyond(never, last, "expiring")).toBe(true);
-    expect(isBeyond({ ...last, id: "p", created_at: at(6) }, last, "expiring")).toBe(true);
+  it("compares expiry, then age", () => {
+    expect(isAfterLoaded(sooner, last, "expiring")).toBe(false);
+    expect(isAfterLoaded(never, last, "expiring")).toBe(true);
+    expect(isAfterLoaded({ ...last, id: "p", created_at: at(6) }, last, "expiring")).toBe(true);
   });
 
-  it("goes by age alone in that order", () => {
-    expect(isBeyond(sooner, last, "age")).toBe(true);
-    expect(isBeyond(never, last, "age")).toBe(false);
+  it("compares only age in that order", () => {
+    expect(isAfterLoaded(sooner, last, "age")).toBe(true);
+    expect(isAfterLoaded(never, last, "age")).toBe(false);
   });
 
-  it("takes everything as unread where nothing was read", () => expect(isBeyond(never, undefined, "age")).toBe(true));
+  it("is true if nothing was loaded", () => expect(isAfterLoaded(never, undefined, "age")).toBe(true));
 });
 
 describe("entriesOf", () => {
@@ -61,45 +61,45 @@ describe("entriesOf", () => {
   const many = aGroup({ tool: "many", count: 9 });
   const few = aGroup({ tool: "few", count: 2 });
   const one = aGroup({ tool: "one" });
-  rows[keyOf(many)] = { items: [aRequest({ id: "m1" })], next: "5", more: true };
-  rows[keyOf(few)] = { items: [aRequest({ id: "f1" }), aRequest({ id: "f2" })], next: null, more: false };
+  rows[groupKey(many)] = { items: [makeRequest({ id: "m1" })], next: "5", more: true };
+  rows[groupKey(few)] = { items: [makeRequest({ id: "f1" }), makeRequest({ id: "f2" })], next: null, more: false };
   const of = (key: string) => rows[key] ?? { items: [], next: null, more: true };
   const folded = (_: string, count: number) => count > 4;
   const lines = entriesOf([many, few, one], of, folded);
 
-  it("folds what is many, shows what is few, and asks for what was not read", () => {
+  it("folds large groups, and adds a line for rows that are not loaded", () => {
     expect(lines.map((line) => line.type)).toEqual(["group", "group", "row", "row", "more"]);
     expect(entriesOf([many], of, () => false).map((line) => line.type)).toEqual(["group", "row", "more"]);
   });
 
-  it("walks into folded groups and unread rows, past the heads of open ones", () => {
-    expect(step(lines, undefined, 1)).toMatchObject({ type: "group", group: many });
-    expect(step(lines, "f1", 1)).toMatchObject({ key: "f2" });
-    expect(step(lines, "f2", 1)).toMatchObject({ type: "more", group: one });
-    expect(step(lines, "f1", -1)).toMatchObject({ type: "group", group: many });
-    expect(step(lines, undefined, -1)).toMatchObject({ type: "more", group: one });
-    expect(step([], "a", 1)).toBe(undefined);
+  it("stops at folded groups and rows to load, and skips the heads of open groups", () => {
+    expect(nextEntry(lines, undefined, 1)).toMatchObject({ type: "group", group: many });
+    expect(nextEntry(lines, "f1", 1)).toMatchObject({ key: "f2" });
+    expect(nextEntry(lines, "f2", 1)).toMatchObject({ type: "more", group: one });
+    expect(nextEntry(lines, "f1", -1)).toMatchObject({ type: "group", group: many });
+    expect(nextEntry(lines, undefined, -1)).toMatchObject({ type: "more", group: one });
+    expect(nextEntry([], "a", 1)).toBe(undefined);
   });
 });
 
-describe("aloneBecause", () => {
+describe("separateReason", () => {
   it.each([
     [{ masked: true }, /masked/],
-    [{ quorum: 2 }, /several people/],
+    [{ quorum: 2 }, /several approvals/],
     [{ can: [] as Request["can"], why_not: "no" }, /no/],
     [{ args: { body: "x\n".repeat(99) } }, /long value/],
-  ])("keeps %j out of a bulk yes", (over, why) => expect(aloneBecause(aRequest(over))).toMatch(why));
+  ])("excludes %j", (over, why) => expect(separateReason(makeRequest(over))).toMatch(why));
 
-  it("lets plain requests in", () => expect(aloneBecause(aRequest())).toBe(""));
+  it("is empty for a plain request", () => expect(separateReason(makeRequest())).toBe(""));
 });
 
 describe("moving", () => {
-  const list = ["a", "b", "c"].map((id) => aRequest({ id }));
+  const list = ["a", "b", "c"].map((id) => makeRequest({ id }));
 
-  it("goes on to the next that waits, else back", () => {
+  it("goes to the next pending request, else to the previous one", () => {
     expect(nextAfter(list, "a")).toBe("b");
     expect(nextAfter(list, "c")).toBe("b");
-    expect(nextAfter([list[0]!, aRequest({ id: "b", status: "rejected" }), list[2]!], "a")).toBe("c");
+    expect(nextAfter([list[0]!, makeRequest({ id: "b", status: "rejected" }), list[2]!], "a")).toBe("c");
     expect(nextAfter([list[0]!], "a")).toBe(null);
   });
 });

@@ -1,6 +1,6 @@
-/** The order of the list, its groups and its rows; pure, so that it can be tested. */
+/** Order, groups and lines of the request list, as pure functions. */
 
-import { riskRank } from "../shared/decision/guard";
+import { riskRank } from "../shared/decision/approvalGuard";
 import { longParts } from "../shared/decision/values";
 import type { Request, RequestGroup } from "../shared/types";
 
@@ -22,14 +22,14 @@ const byEnd: Compare<RequestGroup> = (a, b) => less(time(a.expires_at), time(b.e
 const byRisk: Compare<RequestGroup> = (a, b) => riskRank(b.risk) - riskRank(a.risk);
 const byAge: Compare<RequestGroup> = (a, b) => less(time(a.oldest_at), time(b.oldest_at));
 
-/** In doubt comes first in every order: something may have happened, and the agent is stuck. */
+/** Calls in doubt always come first: they may have had an effect, and the agent cannot continue. */
 const ORDERS: Record<Sort, Compare<RequestGroup>[]> = {
   expiring: [byDoubt, byEnd, byRisk, byAge],
   risk: [byDoubt, byRisk, byEnd, byAge],
   age: [byDoubt, byAge],
 };
 
-export function sorted(groups: RequestGroup[], sort: Sort): RequestGroup[] {
+export function sortGroups(groups: RequestGroup[], sort: Sort): RequestGroup[] {
   return [...groups].sort((a, b) => {
     for (const compare of ORDERS[sort]) {
       const result = compare(a, b);
@@ -39,13 +39,13 @@ export function sorted(groups: RequestGroup[], sort: Sort): RequestGroup[] {
   });
 }
 
-/** What the server sorts by within a group, where the risk is the same. */
+/** The server's sort order for the rows of a group, which all have the same risk. */
 export function serverSort(sort: Sort): string {
   return sort === "age" ? "oldest" : "expiring";
 }
 
-/** Whether a request comes after the last one that was read, and so with the next page. */
-export function isBeyond(request: Request, last: Request | undefined, sort: Sort): boolean {
+/** Whether a request sorts after the last loaded one, and so is on a later page. */
+export function isAfterLoaded(request: Request, last: Request | undefined, sort: Sort): boolean {
   if (!last) return true;
   const older = less(time(request.created_at), time(last.created_at)) || (request.id < last.id ? -1 : 1);
   if (sort === "age") return older > 0;
@@ -55,15 +55,15 @@ export function isBeyond(request: Request, last: Request | undefined, sort: Sort
 /** Seconds within which a request counts as expiring soon. */
 export const SOON = 60 * 60;
 
-export function keyOf(group: Pick<RequestGroup, "kind" | "agent" | "tool" | "risk">): string {
+export function groupKey(group: Pick<RequestGroup, "kind" | "agent" | "tool" | "risk">): string {
   return JSON.stringify([group.kind, group.agent, group.tool, group.risk]);
 }
 
-export function groupKey(request: Request): string {
-  return keyOf({ ...request, risk: request.risk.level });
+export function requestGroupKey(request: Request): string {
+  return groupKey({ ...request, risk: request.risk.level });
 }
 
-/** The group of like requests, as the server would count them. */
+/** The group of these requests, as the server would return it. */
 export function groupOf(items: Request[]): RequestGroup {
   const { kind, agent, tool, risk } = items[0]!;
   const ends = items.map(({ expires_at }) => expires_at).filter((at) => at !== null);
@@ -79,36 +79,34 @@ export function groupOf(items: Request[]): RequestGroup {
   };
 }
 
-/** Deciding together is for like calls of no great risk. */
-export function canBulk(group: RequestGroup): boolean {
+/** Only similar calls below high risk can be decided together. */
+export function canDecideTogether(group: RequestGroup): boolean {
   return group.kind === "approval" && group.tool !== null && riskRank(group.risk) < riskRank("high") && group.count > 1;
 }
 
-/** Up to this many like requests are shown as they are; more are folded. */
-export const OPEN = 4;
+/** Larger groups are folded. */
+export const MAX_UNFOLDED = 4;
 
-/** The rows of one group: those that were read, and where the next ones begin if there are more. */
+/** The loaded rows of a group, and the cursor of the next page. */
 export interface Rows {
   items: Request[];
   next: string | null;
-  /** There are rows that were not read. */
+  /** Whether there are rows that are not loaded. */
   more: boolean;
 }
 
-/** One line of the list. */
 export type Entry =
   | { type: "group"; key: string; group: RequestGroup; folded: boolean }
   | { type: "row"; key: string; request: Request; inside: boolean }
   | { type: "more"; key: string; group: RequestGroup };
 
-/** The lines of the list, from its groups and their rows. */
 export function entriesOf(
   groups: RequestGroup[],
   rows: (key: string) => Rows,
   folded: (key: string, count: number) => boolean,
 ): Entry[] {
   return groups.flatMap((group): Entry[] => {
-    const key = keyOf(group);
+    const key = groupKey(group);
     const { items, more } = rows(key);
     const count = Math.max(group.count, items.length);
     const several = count > 1;
@@ -121,16 +119,16 @@ export function entriesOf(
   });
 }
 
-/** Why a request cannot be approved together with others; empty if it can. */
-export function aloneBecause(request: Request): string {
-  if (request.masked || request.digest === null) return "has masked values";
-  if (longParts(request.shown.args).length > 0) return "has a long value that must be read to its end";
-  if (request.quorum > 1) return "needs several people";
-  if (!request.can.includes("approve")) return request.why_not ?? "you may not approve it";
+/** Why a request cannot be decided together with others; empty if it can. */
+export function separateReason(request: Request): string {
+  if (request.masked || request.digest === null) return "it has masked values";
+  if (longParts(request.shown.args).length > 0) return "it has a long value that must be read to its end";
+  if (request.quorum > 1) return "it needs several approvals";
+  if (!request.can.includes("approve")) return request.why_not ?? "you cannot approve it";
   return "";
 }
 
-/** Where to go after a request was decided: the next that waits, else the one before. */
+/** The request to show after deciding one: the next pending one, else the previous one. */
 export function nextAfter(order: Request[], id: string): string | null {
   const index = order.findIndex((request) => request.id === id);
   const waits = (request: Request) => request.status === "pending" && request.id !== id;
@@ -138,8 +136,8 @@ export function nextAfter(order: Request[], id: string): string | null {
   return (after ?? order.slice(0, Math.max(0, index)).findLast(waits))?.id ?? null;
 }
 
-/** The next line in a direction that can be opened: a row, a folded group or unread rows; from nowhere, the first. */
-export function step(entries: Entry[], current: string | undefined, by: 1 | -1): Entry | undefined {
+/** The next line that can be opened: a row, a folded group, or rows to load. Starts at an end if `current` is not in the list. */
+export function nextEntry(entries: Entry[], current: string | undefined, by: 1 | -1): Entry | undefined {
   const here = entries.findIndex((entry) => entry.type === "row" && entry.key === current);
   let index = here < 0 ? (by === 1 ? 0 : entries.length - 1) : here + by;
   for (; index >= 0 && index < entries.length; index += by) {

@@ -1,28 +1,29 @@
 /**
- * The list: groups with exact counts from the server, and the rows of each as far as they were read.
- * The feed keeps it true, and nothing moves under the cursor: what is new waits behind a pill.
+ * The request list: groups with exact counts from the server, and the rows loaded so far. The live feed
+ * keeps it up to date without moving rows under the cursor: new requests are only counted until the
+ * user loads them with the "new" button.
  */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { ApiError, api, type Query } from "../shared/api";
 import { useChanges } from "../shared/live";
 import type { FilterValues, Groups, Page, Request, RequestGroup } from "../shared/types";
-import { groupKey, groupOf, isBeyond, keyOf, sorted, type Rows, type Sort } from "./order";
+import { groupKey, groupOf, isAfterLoaded, requestGroupKey, sortGroups, type Rows, type Sort } from "./order";
 
 const PAGE = 100;
-/** How many vanished rows are looked up, so that they can say how they ended. */
+/** The most rows to look up when they are no longer pending, to show how they ended. */
 const LOOKED_UP = 10;
-/** A list that was read while a decision was on its way may still hold what was decided. */
+/** Milliseconds in which a decided request is ignored in lists, which may have been read before the decision. */
 const STALE = 5_000;
 const NONE: Rows = { items: [], next: null, more: false };
 
 interface InboxState {
   groups: RequestGroup[];
   rows: Record<string, Rows>;
-  /** How many requests match, exactly; the list may show fewer until it is read anew. */
+  /** The exact number of matching requests. The list may show fewer until it is reloaded. */
   count: number;
   values: FilterValues | undefined;
-  /** How many arrived since, and wait behind the pill. */
+  /** New requests that the list does not show yet. */
   arrived: number;
   loading: boolean;
   error: ApiError | undefined;
@@ -30,12 +31,12 @@ interface InboxState {
 
 export interface Inbox extends InboxState {
   rowsOf: (key: string) => Rows;
-  /** Every row that was read, in the order of the list. */
+  /** All loaded rows, in the order of the list. */
   items: Request[];
   reload: () => void;
-  /** Read the next rows of a group; resolves to all that are read then. */
+  /** Load the next rows of a group. Resolves to all its loaded rows. */
   load: (group: RequestGroup) => Promise<Request[]>;
-  /** Decided here: they leave the list. */
+  /** Remove requests that were decided here. */
   remove: (ids: string[]) => void;
   update: (request: Request) => void;
 }
@@ -63,7 +64,7 @@ function isStale(removed: Removed[], fresh: Request): boolean {
   return removed.some(
     ({ request, at }) =>
       request.id === fresh.id &&
-      // The same call may come back, in doubt or asked anew: that is another thing to decide.
+      // The same call may come back in doubt or as a new revision, which needs another decision.
       request.kind === fresh.kind &&
       request.revision === fresh.revision &&
       Date.now() - at < STALE,
@@ -73,26 +74,26 @@ function isStale(removed: Removed[], fresh: Request): boolean {
 type Found = [Groups, Page<Request>];
 
 /**
- * Groups with their rows, from one read. Counts and rows come from two calls, so either may be newer:
- * a row without a group makes one, and a group that counts more than its rows reads the rest.
+ * Groups and their rows. They come from two API calls, so either may be newer: a row without a group
+ * gets one, and a group with a higher count than it has rows loads the rest.
  */
 function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<InboxState, "groups" | "rows" | "count"> {
   const stale = byGroup(page.items.filter((request) => isStale(removed, request)));
   const fresh = byGroup(page.items.filter((request) => !isStale(removed, request)));
-  const groups = counted.items.map((group) => ({ ...group, count: group.count - (stale.get(keyOf(group))?.length ?? 0) }));
-  const known = new Set(groups.map(keyOf));
+  const groups = counted.items.map((group) => ({ ...group, count: group.count - (stale.get(groupKey(group))?.length ?? 0) }));
+  const known = new Set(groups.map(groupKey));
   for (const [key, items] of fresh) if (!known.has(key)) groups.push(groupOf(items));
   const rows: Record<string, Rows> = {};
   for (const group of groups) {
-    const items = fresh.get(keyOf(group)) ?? [];
+    const items = fresh.get(groupKey(group)) ?? [];
     group.count = Math.max(group.count, items.length);
-    rows[keyOf(group)] = { items, next: page.next, more: items.length < group.count };
+    rows[groupKey(group)] = { items, next: page.next, more: items.length < group.count };
   }
   const shown = groups.filter((group) => group.count > 0);
-  return { groups: sorted(shown, sort), rows, count: shown.reduce((sum, group) => sum + group.count, 0) };
+  return { groups: sortGroups(shown, sort), rows, count: shown.reduce((sum, group) => sum + group.count, 0) };
 }
 
-/** Whether the list shows a request to decide, or is about to read one. */
+/** Whether the list shows a pending request, or is about to load one. */
 function showsPending({ rows }: InboxState): boolean {
   return Object.values(rows).some(({ items, more }) => more || items.some(({ status }) => status === "pending"));
 }
@@ -106,7 +107,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
   latest.current.key = key;
   const { sort: _, ...filters } = query;
 
-  /** Read, and change the state to what `next` returns; a read that began before the one shown is dropped. */
+  /** Load, and apply the change that `next` returns. Dropped if a load that started later has been applied. */
   const read = async (next: (found: Found) => Promise<(old: InboxState) => InboxState>, signal?: AbortSignal) => {
     const asked = ++latest.current.asked;
     const mine = latest.current.key;
@@ -118,12 +119,12 @@ export function useInbox(query: Query, sort: Sort): Inbox {
       latest.current.shown = asked;
       setState(change);
     } catch (problem) {
-      // A list that is on the screen stays there, unless another one was asked for.
+      // Keep the shown list, unless another one was requested.
       const fails = (old: InboxState) => old.loading || old.groups.length === 0;
       if (!isOld()) setState((old) => (fails(old) ? { ...old, loading: false, error: asError(problem) } : old));
     }
   };
-  const anew = (found: Found): InboxState => ({
+  const replaced = (found: Found): InboxState => ({
     ...listOf(found, sort, latest.current.removed),
     values: found[0].values,
     arrived: 0,
@@ -134,25 +135,25 @@ export function useInbox(query: Query, sort: Sort): Inbox {
   useEffect(() => {
     const stop = new AbortController();
     setState((old) => ({ ...old, loading: true, error: undefined }));
-    void read(async (found) => () => anew(found), stop.signal);
+    void read(async (found) => () => replaced(found), stop.signal);
     return () => stop.abort();
   }, [key, turn]);
 
   const refresh = () =>
     read(async (found) => {
-      const ends = await endsOf(latest.current.state, found[1], sort);
+      const closed = await readClosed(latest.current.state, found[1], sort);
       return (old) => {
-        const next = merged(old, found, ends, sort, latest.current.removed);
-        // Nothing is under the cursor in an empty list, so arrivals may show at once.
+        const next = mergeFresh(old, found, closed, sort, latest.current.removed);
+        // In an empty list nothing can move under the cursor, so new requests are shown at once.
         const keeps = !old.loading && next.count > 0 && (showsPending(next) || showsPending(old));
-        return keeps ? next : anew(found);
+        return keeps ? next : replaced(found);
       };
     });
   useChanges(() => void refresh(), 150);
 
   const reading = useRef(new Map<string, Promise<Request[]>>());
   const load = (group: RequestGroup): Promise<Request[]> => {
-    const name = keyOf(group);
+    const name = groupKey(group);
     const { items, next } = latest.current.state.rows[name] ?? NONE;
     const mine = latest.current.key;
     const under = `${mine} ${name}`;
@@ -163,7 +164,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
     const promise = api
       .requests(wanted)
       .then((page) => {
-        const found = page.items.filter((each) => groupKey(each) === name && !isStale(latest.current.removed, each));
+        const found = page.items.filter((each) => requestGroupKey(each) === name && !isStale(latest.current.removed, each));
         const joined = (before: Request[]) => {
           const ids = new Set(before.map(({ id }) => id));
           return [...before, ...found.filter(({ id }) => !ids.has(id))];
@@ -189,7 +190,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
   return {
     ...state,
     rowsOf,
-    items: state.groups.flatMap((group) => rowsOf(keyOf(group)).items),
+    items: state.groups.flatMap((group) => rowsOf(groupKey(group)).items),
     reload: useCallback(() => setTurn((count) => count + 1), []),
     load,
     remove: (ids) => {
@@ -200,15 +201,15 @@ export function useInbox(query: Query, sort: Sort): Inbox {
         ...old,
         count: old.count - gone.length,
         groups: old.groups
-          .map((group) => ({ ...group, count: group.count - (left.get(keyOf(group))?.length ?? 0) }))
-          .filter((group) => group.count > 0 || old.rows[keyOf(group)]?.items.some(({ id }) => !ids.includes(id))),
-        rows: mapped(old.rows, (items) => items.filter(({ id }) => !ids.includes(id))),
+          .map((group) => ({ ...group, count: group.count - (left.get(groupKey(group))?.length ?? 0) }))
+          .filter((group) => group.count > 0 || old.rows[groupKey(group)]?.items.some(({ id }) => !ids.includes(id))),
+        rows: mapItems(old.rows, (items) => items.filter(({ id }) => !ids.includes(id))),
       }));
     },
     update: (request) =>
       setState((old) => ({
         ...old,
-        rows: mapped(old.rows, (items) => items.map((each) => (each.id === request.id ? { ...each, ...request } : each))),
+        rows: mapItems(old.rows, (items) => items.map((each) => (each.id === request.id ? { ...each, ...request } : each))),
       })),
   };
 }
@@ -216,7 +217,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
 function byGroup(items: Request[]): Map<string, Request[]> {
   const groups = new Map<string, Request[]>();
   for (const request of items) {
-    const key = groupKey(request);
+    const key = requestGroupKey(request);
     const known = groups.get(key);
     if (known) known.push(request);
     else groups.set(key, [request]);
@@ -224,43 +225,43 @@ function byGroup(items: Request[]): Map<string, Request[]> {
   return groups;
 }
 
-function mapped(rows: Record<string, Rows>, change: (items: Request[]) => Request[]): Record<string, Rows> {
+function mapItems(rows: Record<string, Rows>, change: (items: Request[]) => Request[]): Record<string, Rows> {
   return Object.fromEntries(Object.entries(rows).map(([key, each]) => [key, { ...each, items: change(each.items) }]));
 }
 
-/** Look up some of the shown rows that are no longer pending, so that they can say how they ended. */
-async function endsOf(state: InboxState, page: Page<Request>, sort: Sort): Promise<Request[]> {
+/** Read some of the shown rows that are no longer pending, to show how they ended. */
+async function readClosed(state: InboxState, page: Page<Request>, sort: Sort): Promise<Request[]> {
   const waiting = new Set(page.items.map((request) => request.id));
   const last = page.next === null ? undefined : page.items.at(-1);
   const gone = Object.values(state.rows)
     .flatMap(({ items }) => items)
     .filter(({ status, id }) => status === "pending" && !waiting.has(id))
-    .filter((request) => page.next === null || !isBeyond(request, last, sort));
+    .filter((request) => page.next === null || !isAfterLoaded(request, last, sort));
   const found = await Promise.all(gone.slice(0, LOOKED_UP).map(({ id }) => api.request(id).catch(() => null)));
   return found.filter((request) => request !== null);
 }
 
-/** Fresh facts into the shown order; rows that are gone stay where they are until the list is read anew. */
-function merged(
+/** Update the shown rows and counts in place. Closed rows stay until the list is reloaded. */
+function mergeFresh(
   old: InboxState,
   [counted, page]: Found,
-  ends: Request[],
+  closed: Request[],
   sort: Sort,
   removed: Removed[],
 ): InboxState {
   const fresh = page.items.filter((request) => !isStale(removed, request));
-  const byId = new Map([...fresh, ...ends].map((request) => [request.id, request]));
+  const byId = new Map([...fresh, ...closed].map((request) => [request.id, request]));
   const known = new Set(Object.values(old.rows).flatMap(({ items }) => items.map((request) => request.id)));
-  const rows = mapped(old.rows, (items) => items.map((request) => byId.get(request.id) ?? request));
-  const counts = new Map(counted.items.map((group) => [keyOf(group), group]));
-  const groups = old.groups.map((group) => counts.get(keyOf(group)) ?? { ...group, count: 0 });
+  const rows = mapItems(old.rows, (items) => items.map((request) => byId.get(request.id) ?? request));
+  const counts = new Map(counted.items.map((group) => [groupKey(group), group]));
+  const groups = old.groups.map((group) => counts.get(groupKey(group)) ?? { ...group, count: 0 });
   const unread = (request: Request) => {
-    const group = old.rows[groupKey(request)];
-    return group !== undefined && group.more && isBeyond(request, group.items.at(-1), sort);
+    const group = old.rows[requestGroupKey(request)];
+    return group !== undefined && group.more && isAfterLoaded(request, group.items.at(-1), sort);
   };
   const arrived = fresh.filter((request) => !known.has(request.id) && !unread(request));
-  const seen = new Set([...Object.keys(old.rows), ...arrived.map(groupKey)]);
-  const others = counted.items.filter((group) => !seen.has(keyOf(group)));
+  const seen = new Set([...Object.keys(old.rows), ...arrived.map(requestGroupKey)]);
+  const others = counted.items.filter((group) => !seen.has(groupKey(group)));
   return {
     ...old,
     groups,

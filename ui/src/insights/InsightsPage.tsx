@@ -1,24 +1,22 @@
 import type { ReactElement, ReactNode } from "react";
 import { api } from "../shared/api";
-import { Empty, Failed, Notice, Skeleton } from "../shared/components/States";
+import { EmptyState, LoadError, Notice, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { Link, useQuery } from "../shared/router";
 import { thousands } from "../shared/format";
 import type { Stats } from "../shared/types";
 import { visible } from "../shared/visible";
-import { percent, span } from "./figures";
-import { Hatches } from "./Hatches";
-import { Bars, PerDay, Tools } from "./plots";
+import { formatDuration, percent } from "./figures";
+import { BarPlot, DailyPlot, HatchPatterns, ToolsPlot } from "./plots";
 import "./insights.css";
 
 const RANGES = [7, 30, 90];
-/** Above this share of yeses in under three seconds, people no longer read. */
-const TIRED = 0.25;
-const ENOUGH = 8;
+/** If a larger share of approvals takes less than three seconds, reviewers are probably not reading. */
+const TOO_FAST = 0.25;
+const MIN_APPROVALS = 8;
 
-/** How deciding goes: how long it takes, how much there is, and whether people still read. */
 export default function InsightsPage(): ReactElement {
   const [query, setQuery] = useQuery();
   const wanted = Number(query.get("days"));
@@ -43,7 +41,7 @@ export default function InsightsPage(): ReactElement {
         </div>
       </div>
       {stats.error && !stats.data ? (
-        <Failed what="The figures" error={stats.error} retry={stats.reload} />
+        <LoadError what="statistics" error={stats.error} retry={stats.reload} />
       ) : stats.data ? (
         <Figures stats={stats.data} days={days} />
       ) : (
@@ -58,18 +56,18 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
   const asked = stats.per_day.reduce((sum, day) => sum + day.asked, 0);
   if (asked === 0 && open.count === 0 && decided.count === 0) {
     return (
-      <Empty icon="clock" title={`Nothing was asked in the last ${days} days`}>
-        <p className="muted">Statistics appear here once agents ask and people decide.</p>
-      </Empty>
+      <EmptyState icon="clock" title={`No requests in the last ${days} days`}>
+        <p className="muted">Statistics appear here once there are requests.</p>
+      </EmptyState>
     );
   }
-  const yeses = stats.tools.reduce((sum, tool) => sum + tool.approved + tool.edited, 0);
-  const hasty = yeses ? decided.under_three_seconds / yeses : 0;
+  const approvals = stats.tools.reduce((sum, tool) => sum + tool.approved + tool.edited, 0);
+  const fastShare = approvals ? decided.under_three_seconds / approvals : 0;
   return (
     <>
-      {hasty > TIRED && yeses >= ENOUGH && (
-        <Notice tone="warn" title={`${percent(hasty, 1)} of the yeses came in under three seconds`}>
-          <p>Nobody reads that fast. Ask less often for what is always approved, or ask for more than one person.</p>
+      {fastShare > TOO_FAST && approvals >= MIN_APPROVALS && (
+        <Notice tone="warn" title={`${percent(fastShare, 1)} of approvals took less than 3 seconds`}>
+          <p>Reviewers may not be reading the requests. Consider allowing calls that are always approved, or requiring more than one approval.</p>
         </Notice>
       )}
       <dl className="tiles">
@@ -79,32 +77,32 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
               oldest <Age at={open.oldest_at} />
             </>
           ) : (
-            "nothing waits"
+            "no open requests"
           )}
         </Tile>
         <Tile name="Decided" value={decided.count}>
           of {asked} asked
         </Tile>
-        <Tile name="Median time" value={span(decided.median_seconds)}>
+        <Tile name="Median time" value={formatDuration(decided.median_seconds)}>
           to a decision
         </Tile>
-        <Tile name="95th percentile" value={span(decided.p95_seconds)}>
-          1 in 20 was slower
+        <Tile name="95th percentile" value={formatDuration(decided.p95_seconds)}>
+          1 in 20 took longer
         </Tile>
-        <Tile name="Yes in under 3 s" value={decided.under_three_seconds} tone={hasty > TIRED && yeses >= ENOUGH ? "warn" : undefined}>
-          {percent(decided.under_three_seconds, yeses)} of the yeses
+        <Tile name="Approved in under 3 s" value={decided.under_three_seconds} tone={fastShare > TOO_FAST && approvals >= MIN_APPROVALS ? "warn" : undefined}>
+          {percent(decided.under_three_seconds, approvals)} of approvals
         </Tile>
         <Tile name="Expired" value={decided.expired} tone={decided.expired > 0 ? "warn" : undefined}>
-          decided by nobody
+          without a decision
         </Tile>
       </dl>
-      <Hatches />
+      <HatchPatterns />
       <div className="plots">
-        <Bars title="Time to decision" unit="decisions" data={stats.histogram} />
-        <PerDay days={stats.per_day} />
-        {stats.tools.length > 0 && <Tools tools={stats.tools} />}
+        <BarPlot title="Time to decision" unit="decisions" data={stats.histogram} />
+        <DailyPlot days={stats.per_day} />
+        {stats.tools.length > 0 && <ToolsPlot tools={stats.tools} />}
         <div className="plots-column">
-          <Bars title="Open by age" unit="requests" data={open.by_age} mark="bar-open" />
+          <BarPlot title="Open by age" unit="requests" data={open.by_age} mark="bar-open" />
           <Reviewers rows={stats.reviewers} />
         </div>
       </div>
@@ -140,7 +138,7 @@ function Reviewers({ rows }: { rows: Stats["reviewers"] }): ReactElement {
           <table className="table">
             <thead>
               <tr>
-                <th scope="col">Who</th>
+                <th scope="col">Reviewer</th>
                 <th scope="col" className="number">
                   Decisions
                 </th>
@@ -148,7 +146,7 @@ function Reviewers({ rows }: { rows: Stats["reviewers"] }): ReactElement {
                   Median
                 </th>
                 <th scope="col" className="number">
-                  Yes in &lt; 3 s
+                  Approved in &lt; 3 s
                 </th>
               </tr>
             </thead>
@@ -159,7 +157,7 @@ function Reviewers({ rows }: { rows: Stats["reviewers"] }): ReactElement {
                     {visible(row.name)}
                   </th>
                   <td className="number">{row.count}</td>
-                  <td className="number">{span(row.median_seconds)}</td>
+                  <td className="number">{formatDuration(row.median_seconds)}</td>
                   <td className="number">{row.under_three}</td>
                 </tr>
               ))}

@@ -1,15 +1,15 @@
 import { useEffect, useId, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { Button } from "../shared/components/Button";
 
-export interface Grid {
+interface Grid {
   head: string[];
   rows: (string | number)[][];
 }
 
 interface PlotProps {
   title: string;
-  /** What the picture shows, in a sentence: for those who do not see it. */
-  said: string;
+  /** A text alternative for screen readers. */
+  description: string;
   table: Grid;
   note?: ReactNode;
   legend?: { name: string; mark: string }[];
@@ -17,8 +17,8 @@ interface PlotProps {
   draw: (width: number) => ReactNode;
 }
 
-/** A picture with its words: a title, a sentence, and the same numbers as a table at a click. */
-export function Plot({ title, said, table, note, legend, height, draw }: PlotProps): ReactElement {
+/** A plot with a title, a text alternative, and the same numbers as a table. */
+export function Plot({ title, description, table, note, legend, height, draw }: PlotProps): ReactElement {
   const [asTable, setAsTable] = useState(false);
   const [box, width] = useWidth();
   const id = useId();
@@ -27,7 +27,7 @@ export function Plot({ title, said, table, note, legend, height, draw }: PlotPro
       <figcaption className="plot-head">
         <h2>{title}</h2>
         <Button small tone="ghost" aria-pressed={asTable} onClick={() => setAsTable(!asTable)}>
-          {asTable ? "Show the plot" : "Show as table"}
+          {asTable ? "Show as plot" : "Show as table"}
         </Button>
       </figcaption>
       {note && <p className="muted small plot-note">{note}</p>}
@@ -38,7 +38,7 @@ export function Plot({ title, said, table, note, legend, height, draw }: PlotPro
           width > 0 && (
             <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-labelledby={`${id}-t ${id}-d`}>
               <title id={`${id}-t`}>{title}</title>
-              <desc id={`${id}-d`}>{said}</desc>
+              <desc id={`${id}-d`}>{description}</desc>
               {draw(width)}
             </svg>
           )
@@ -60,7 +60,7 @@ export function Plot({ title, said, table, note, legend, height, draw }: PlotPro
   );
 }
 
-export function GridTable({ grid, label }: { grid: Grid; label: string }): ReactElement {
+function GridTable({ grid, label }: { grid: Grid; label: string }): ReactElement {
   return (
     <div className="plot-table" role="region" aria-label={label} tabIndex={0}>
       <table className="table">
@@ -95,7 +95,7 @@ export function GridTable({ grid, label }: { grid: Grid; label: string }): React
   );
 }
 
-/** The room that there is: text in a picture that is drawn to size stays as large as all other text. */
+/** The available width. Drawing to size, not scaling, keeps the text as large as elsewhere. */
 function useWidth(): [React.RefObject<HTMLDivElement | null>, number] {
   const box = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);

@@ -1,9 +1,9 @@
-/** The plots of the page, drawn by hand: few marks, plain scales, nothing told by colour alone. */
+/** The plots of the page as SVG. None relies on colour alone. */
 
 import type { ReactElement } from "react";
 import type { Stats } from "../shared/types";
 import { visible } from "../shared/visible";
-import { column, dayName, everyNth, percent, ticks } from "./figures";
+import { columnPath, dayName, labelStep, percent, ticks } from "./figures";
 import { Plot } from "./Plot";
 
 const LEFT = 36;
@@ -11,7 +11,7 @@ const BOTTOM = 24;
 const TOP = 18;
 const HEIGHT = 220;
 
-function Scale({ steps, width, height }: { steps: number[]; width: number; height: number }): ReactElement {
+function Axis({ steps, width, height }: { steps: number[]; width: number; height: number }): ReactElement {
   const most = steps.at(-1)!;
   return (
     <g>
@@ -30,7 +30,7 @@ function Scale({ steps, width, height }: { steps: number[]; width: number; heigh
   );
 }
 
-interface BarsProps {
+interface BarPlotProps {
   title: string;
   unit: string;
   data: { label: string; count: number }[];
@@ -38,8 +38,7 @@ interface BarsProps {
   mark?: string;
 }
 
-/** One column per class. */
-export function Bars({ title, unit, data, note, mark = "bar" }: BarsProps): ReactElement {
+export function BarPlot({ title, unit, data, note, mark = "bar" }: BarPlotProps): ReactElement {
   const steps = ticks(Math.max(0, ...data.map((one) => one.count)));
   const height = HEIGHT - TOP - BOTTOM;
   const total = data.reduce((sum, one) => sum + one.count, 0);
@@ -47,15 +46,15 @@ export function Bars({ title, unit, data, note, mark = "bar" }: BarsProps): Reac
     <Plot
       title={title}
       note={note}
-      said={`${total} ${unit}. ${data.map((one) => `${one.label}: ${one.count}`).join(", ")}.`}
+      description={`${total} ${unit}. ${data.map((one) => `${one.label}: ${one.count}`).join(", ")}.`}
       table={{ head: [title, unit], rows: data.map((one) => [one.label, one.count]) }}
       height={HEIGHT}
       draw={(width) => {
         const slot = (width - LEFT) / Math.max(1, data.length);
-        const nth = everyNth(data.length, width - LEFT, 52);
+        const nth = labelStep(data.length, width - LEFT, 52);
         return (
           <>
-            <Scale steps={steps} width={width} height={height} />
+            <Axis steps={steps} width={width} height={height} />
             {data.map((one, index) => {
               const size = (height * one.count) / steps.at(-1)!;
               const thick = Math.min(48, slot * 0.7);
@@ -63,7 +62,7 @@ export function Bars({ title, unit, data, note, mark = "bar" }: BarsProps): Reac
               return (
                 <g key={one.label}>
                   {one.count > 0 && (
-                    <path className={mark} d={column(x, TOP + height - size, thick, size)}>
+                    <path className={mark} d={columnPath(x, TOP + height - size, thick, size)}>
                       <title>{`${one.label}: ${one.count}`}</title>
                     </path>
                   )}
@@ -93,32 +92,31 @@ const SERIES = [
   { key: "expired", name: "expired", mark: "bar-expired" },
 ] as const;
 
-/** How much was asked, decided and missed, day by day. */
-export function PerDay({ days }: { days: Stats["per_day"] }): ReactElement {
+export function DailyPlot({ days }: { days: Stats["per_day"] }): ReactElement {
   const steps = ticks(Math.max(0, ...days.flatMap((day) => [day.asked, day.decided, day.expired])));
   const height = HEIGHT - TOP - BOTTOM;
   const sums = SERIES.map(({ key, name }) => `${days.reduce((sum, day) => sum + day[key], 0)} ${name}`);
   return (
     <Plot
       title="Requests per day"
-      said={`${sums.join(", ")} in ${days.length} days.`}
+      description={`${sums.join(", ")} in ${days.length} days.`}
       table={{ head: ["Day", "Asked", "Decided", "Expired"], rows: days.map((d) => [dayName(d.day), d.asked, d.decided, d.expired]) }}
       legend={SERIES.map(({ name, mark }) => ({ name, mark }))}
       height={HEIGHT}
       draw={(width) => {
         const slot = (width - LEFT) / Math.max(1, days.length);
         const thick = Math.max(2, Math.min(14, (slot * 0.72) / 3));
-        const nth = everyNth(days.length, width - LEFT);
+        const nth = labelStep(days.length, width - LEFT);
         return (
           <>
-            <Scale steps={steps} width={width} height={height} />
+            <Axis steps={steps} width={width} height={height} />
             {days.map((day, index) => (
               <g key={day.day}>
                 <title>{`${dayName(day.day)}: ${SERIES.map(({ key, name }) => `${day[key]} ${name}`).join(", ")}`}</title>
                 {SERIES.map(({ key, mark }, place) => {
                   const size = (height * day[key]) / steps.at(-1)!;
                   const x = LEFT + slot * (index + 0.5) + (place - 1.5) * (thick + 1);
-                  return day[key] > 0 && <path key={key} className={mark} d={column(x, TOP + height - size, thick, size, 2)} />;
+                  return day[key] > 0 && <path key={key} className={mark} d={columnPath(x, TOP + height - size, thick, size, 2)} />;
                 })}
                 {(days.length - 1 - index) % nth === 0 && (
                   <text
@@ -147,20 +145,20 @@ const OUTCOMES = [
   { key: "expired", name: "expired", mark: "bar-expired" },
 ] as const;
 
-/** Questions are answered, not approved: a rate would say nothing. */
+/** A dash if nothing was approved or rejected: questions are answered, so they have no rate. */
 function rate(tool: Stats["tools"][number]): string {
   if (tool.rate === null) return "–";
   return tool.approved + tool.edited + tool.rejected === 0 ? "–" : percent(tool.rate, 1);
 }
 
-/** What became of each tool's requests; the number at the end is how many were let through. */
-export function Tools({ tools }: { tools: Stats["tools"] }): ReactElement {
+/** Outcomes per tool, with the share that was approved. */
+export function ToolsPlot({ tools }: { tools: Stats["tools"] }): ReactElement {
   const row = 44;
   return (
     <Plot
       title="Approval rate by tool"
-      note="Approved or edited, out of all that was decided."
-      said={tools.map((tool) => `${tool.tool}: ${rate(tool)} of ${tool.asked}`).join(", ") || "Nothing was decided."}
+      note="Approved or edited, as a share of all decisions."
+      description={tools.map((tool) => `${tool.tool}: ${rate(tool)} of ${tool.asked}`).join(", ") || "No decisions."}
       table={{
         head: ["Tool", "Rate", "Asked", "Approved", "Edited", "Answered", "Rejected", "Expired"],
         rows: tools.map((t) => [visible(t.tool), rate(t), t.asked, t.approved, t.edited, t.responded, t.rejected, t.expired]),
@@ -178,7 +176,7 @@ export function Tools({ tools }: { tools: Stats["tools"] }): ReactElement {
               return (
                 <g key={tool.tool}>
                   <text className="row-name" x={0} y={y + 14}>
-                    {clipped(visible(tool.tool), (room - 84) / 7.6)}
+                    {truncate(visible(tool.tool), (room - 84) / 7.6)}
                   </text>
                   <text className="tick" x={room} y={y + 14} textAnchor="end">
                     {`${tool.asked} asked`}
@@ -208,6 +206,22 @@ export function Tools({ tools }: { tools: Stats["tools"] }): ReactElement {
   );
 }
 
-function clipped(text: string, room: number): string {
+function truncate(text: string, room: number): string {
   return text.length > room ? `${text.slice(0, Math.max(1, Math.floor(room) - 1))}…` : text;
+}
+
+/** Stripe patterns that tell bars apart without colour. Defined once for all plots of the page. */
+export function HatchPatterns(): ReactElement {
+  return (
+    <svg className="sr-only" width="0" height="0" aria-hidden="true" focusable="false">
+      <defs>
+        {["warn", "accent"].map((name) => (
+          <pattern key={name} id={`hatch-${name}`} width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+            <rect className={`hatch-back hatch-${name}`} width="5" height="5" />
+            <rect className={`hatch-line hatch-${name}`} width="2.2" height="5" />
+          </pattern>
+        ))}
+      </defs>
+    </svg>
+  );
 }

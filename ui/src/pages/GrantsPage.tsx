@@ -1,15 +1,15 @@
-/** Standing yeses: what runs without being asked about, and how to end that. */
+/** Lists grants, and revokes them. */
 
 import { useEffect, useState, type ReactElement } from "react";
 import { ApiError, api } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Dialog } from "../shared/components/Dialog";
-import { Empty, Failed, Skeleton } from "../shared/components/States";
+import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { toast } from "../shared/components/Toasts";
 import { scopeLines } from "../shared/decision/grant";
 import { useChanges, useOffline } from "../shared/live";
-import { useResource } from "../shared/resource";
+import { useResource } from "../shared/useResource";
 import { setQuery, useQuery } from "../shared/router";
 import { exact, long, useNow } from "../shared/format";
 import type { Grant } from "../shared/types";
@@ -18,7 +18,7 @@ import { visible } from "../shared/visible";
 function endOf(grant: Grant, now: number): string {
   if (grant.revoked_at) return "revoked";
   if (grant.uses_left === 0) return "used up";
-  if (!grant.ends_at) return "no end";
+  if (!grant.ends_at) return "never";
   const left = (Date.parse(grant.ends_at) - now) / 1_000;
   return left <= 0 ? "ended" : `in ${long(left)}`;
 }
@@ -34,7 +34,7 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
       </td>
       <td className="mono small wrap what">{scopeLines(grant).join("\n")}</td>
       <td className="nowrap" data-label="Uses left">
-        {grant.uses_left === null ? "any number" : grant.uses_left}
+        {grant.uses_left === null ? "unlimited" : grant.uses_left}
       </td>
       <td className="nowrap" data-label="Ends">
         {grant.ends_at ? (
@@ -45,7 +45,7 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
           endOf(grant, now)
         )}
       </td>
-      <td data-label="Given by">
+      <td data-label="Granted by">
         {visible(grant.by)}
         <div className="muted small">
           <Age at={grant.created_at} />
@@ -75,7 +75,7 @@ export default function GrantsPage(): ReactElement {
   const [asking, setAsking] = useState<Grant | null>(null);
   useChanges(() => grants.reload(), 400);
   useEffect(() => {
-    document.title = "Standing grants · Sayso";
+    document.title = "Grants · Sayso";
   }, []);
   const revoke = async (grant: Grant) => {
     setAsking(null);
@@ -94,7 +94,7 @@ export default function GrantsPage(): ReactElement {
         <div>
           <h1>Grants</h1>
           <p className="muted">
-            Calls within these scopes run without being asked about, until the grant ends or is revoked.
+            Calls within these scopes run without approval until the grant ends or is revoked.
           </p>
         </div>
         <label className="check">
@@ -103,15 +103,15 @@ export default function GrantsPage(): ReactElement {
             checked={all}
             onChange={(event) => setQuery({ all: event.target.checked ? "1" : null })}
           />
-          Show ended ones
+          Show ended grants
         </label>
       </div>
-      {grants.error && <Failed what="The grants" error={grants.error} retry={grants.reload} />}
+      {grants.error && <LoadError what="grants" error={grants.error} retry={grants.reload} />}
       {grants.loading && <Skeleton />}
       {items && items.length === 0 && (
-        <Empty icon="key" title="There are no grants.">
-          <p className="muted">“Always allow…”, beside Approve, makes one.</p>
-        </Empty>
+        <EmptyState icon="key" title="No grants">
+          <p className="muted">To create one, choose “Always allow…” next to Approve on a request.</p>
+        </EmptyState>
       )}
       {items && items.length > 0 && (
         <div className="card scroll-x" role="region" aria-label="Grants" tabIndex={0}>
@@ -122,7 +122,7 @@ export default function GrantsPage(): ReactElement {
                 <th scope="col">Scope</th>
                 <th scope="col">Uses left</th>
                 <th scope="col">Ends</th>
-                <th scope="col">Given by</th>
+                <th scope="col">Granted by</th>
                 <th scope="col">
                   <span className="sr-only">Revoke</span>
                 </th>
@@ -139,11 +139,11 @@ export default function GrantsPage(): ReactElement {
       {asking && (
         <Dialog title="Revoke this grant?" onClose={() => setAsking(null)}>
           <p>
-            <span className="mono">{visible(asking.tool)}</span> of {visible(asking.agent)} will be asked about again,
-            from the next call on.
+            The next call of <span className="mono">{visible(asking.tool)}</span> by {visible(asking.agent)} will need
+            approval again.
           </p>
           <div className="dialog-actions">
-            <Button onClick={() => setAsking(null)}>Keep it</Button>
+            <Button onClick={() => setAsking(null)}>Keep grant</Button>
             <Button tone="danger" onClick={() => void revoke(asking)}>
               Revoke grant
             </Button>

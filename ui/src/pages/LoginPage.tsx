@@ -1,11 +1,11 @@
-/** Sign-in: a one-time link carries its token behind the #, which no server log ever sees. */
+/** Sign-in. A one-time link has its token after the #, so that it never appears in server logs. */
 
 import { useEffect, useRef, useState, type ReactElement } from "react";
 import { ApiError, api } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { navigate } from "../shared/router";
 
-/** Only a path of this site; `//host` and `/\host` would leave it. */
+/** A path on this site. `//host` and `/\host` would lead to another one. */
 export function safeNext(next: string | null): string {
   return next && /^\/(?![/\\])/.test(next) && !next.startsWith("/login") ? next : "/inbox";
 }
@@ -14,7 +14,7 @@ export default function LoginPage(): ReactElement {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
-  /** The secret of another person than the one who is signed in: ask before switching. */
+  /** A token of someone other than the signed-in user: ask before switching. */
   const [other, setOther] = useState("");
   const tried = useRef(false);
   const enter = async (secret: string, switchUser = false) => {
@@ -81,7 +81,7 @@ export default function LoginPage(): ReactElement {
           {busy ? "Signing in…" : "Sign in"}
         </Button>
         <p className="muted small">
-          Make one with <code>sayso token create NAME --role reviewer</code>.
+          Create a token with <code>sayso token create NAME --role reviewer</code>.
         </p>
       </form>
     </main>

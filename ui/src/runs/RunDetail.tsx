@@ -1,22 +1,21 @@
 import type { ReactElement } from "react";
 import { api } from "../shared/api";
-import { KindMark, RiskBadge, StatusBadge } from "../shared/components/Badge";
+import { KindBadge, RiskBadge, StatusBadge } from "../shared/components/Badge";
 import { CopyButton } from "../shared/components/CopyButton";
 import { Icon } from "../shared/components/Icon";
-import { Empty, Failed, Skeleton } from "../shared/components/States";
+import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { showsRisk } from "../shared/decision/values";
+import { ROLE_NAMES } from "../shared/eventLabels";
 import { useChanges } from "../shared/live";
-import { useResource } from "../shared/resource";
 import { Link } from "../shared/router";
-import type { Request, RunDetail as Detail } from "../shared/types";
+import { useResource } from "../shared/useResource";
+import type { Request, RunDetail as Detail, Turn } from "../shared/types";
 import { visible } from "../shared/visible";
 import { outputText } from "./output";
 import { RunStatus } from "./RunStatus";
-import { Talk } from "./Talk";
 import { Timeline } from "./Timeline";
 
-/** One run: what was said, what it asked, and every step with who took it. */
 export function RunDetail({ id }: { id: string }): ReactElement {
   const run = useResource(id, (signal) => api.run(id, signal));
   useChanges((events) => {
@@ -29,42 +28,42 @@ export function RunDetail({ id }: { id: string }): ReactElement {
         All runs
       </Link>
       {run.error?.status === 404 ? (
-        <Empty icon="search" title="Run not found">
+        <EmptyState icon="search" title="Run not found">
           <p className="muted">It may have been pruned, or the link is incomplete.</p>
-        </Empty>
+        </EmptyState>
       ) : run.error && !run.data ? (
-        <Failed what="This run" error={run.error} retry={run.reload} />
+        <LoadError what="this run" error={run.error} retry={run.reload} />
       ) : run.data ? (
-        <Told run={run.data} />
+        <RunView run={run.data} />
       ) : (
-        <Skeleton rows={8} label="Loading the run" />
+        <Skeleton rows={8} label="Loading run" />
       )}
     </main>
   );
 }
 
-function Told({ run }: { run: Detail }): ReactElement {
+function RunView({ run }: { run: Detail }): ReactElement {
   const output = outputText(run.output);
   return (
     <>
       <header className="run-head">
         <h1>
           <code className="wrap">{visible(run.id)}</code>
-          <CopyButton text={run.id} label="Copy the run's id" />
+          <CopyButton text={run.id} label="Copy run ID" />
         </h1>
         <RunStatus status={run.status} />
       </header>
-      <dl className="run-facts">
+      <dl className="run-meta">
         <div>
           <dt>Agent</dt>
           <dd>{visible(run.agent)}</dd>
         </div>
         <div>
-          <dt>For</dt>
+          <dt>Requester</dt>
           <dd>{run.requester ? visible(run.requester) : "–"}</dd>
         </div>
         <div>
-          <dt>Began</dt>
+          <dt>Started</dt>
           <dd>
             <Age at={run.created_at} />
           </dd>
@@ -79,8 +78,8 @@ function Told({ run }: { run: Detail }): ReactElement {
         </div>
       </dl>
       {(output || run.stop) && (
-        <section className="card run-output" aria-label="How it ended" data-tone={run.status === "failed" ? "bad" : undefined}>
-          <h2 className="run-ended">{run.status === "failed" ? "Why it failed" : output ? "Last words" : "Why it stopped"}</h2>
+        <section className="card run-output" aria-label="Outcome" data-tone={run.status === "failed" ? "bad" : undefined}>
+          <h2 className="run-ended">{run.status === "failed" ? "Why it failed" : output ? "Output" : "Stop reason"}</h2>
           <p className="wrap">{output || visible(run.stop ?? "")}</p>
         </section>
       )}
@@ -89,7 +88,7 @@ function Told({ run }: { run: Detail }): ReactElement {
           <section aria-labelledby="run-requests">
             <h2 id="run-requests">Requests</h2>
             {run.requests.length === 0 ? (
-              <p className="muted">It made no requests.</p>
+              <p className="muted">No requests.</p>
             ) : (
               <ul className="card run-requests">
                 {run.requests.map((request) => (
@@ -98,12 +97,12 @@ function Told({ run }: { run: Detail }): ReactElement {
               </ul>
             )}
           </section>
-          <section aria-labelledby="run-talk">
-            <h2 id="run-talk">Conversation</h2>
-            <Talk turns={run.conversation} />
+          <section aria-labelledby="run-transcript">
+            <h2 id="run-transcript">Conversation</h2>
+            <Transcript turns={run.conversation} />
           </section>
         </div>
-        <section className="run-side" aria-labelledby="run-timeline">
+        <section aria-labelledby="run-timeline">
           <h2 id="run-timeline">Timeline</h2>
           <Timeline steps={run.timeline} />
         </section>
@@ -123,10 +122,37 @@ function RequestRow({ request }: { request: Request }): ReactElement {
         </span>
         {showsRisk(request) && <RiskBadge level={request.risk.level} />}
         <span className="run-request-end">
-          {request.kind === "in_doubt" ? <KindMark kind="in_doubt" /> : <StatusBadge status={request.status} />}
+          {request.kind === "in_doubt" ? <KindBadge kind="in_doubt" /> : <StatusBadge status={request.status} />}
           {decision && <span className="muted small">by {visible(decision.by)}</span>}
         </span>
       </Link>
     </li>
+  );
+}
+
+/** The messages of the thread, as the model sees them. */
+function Transcript({ turns }: { turns: Turn[] }): ReactElement {
+  if (turns.length === 0) return <p className="muted">No messages in this thread.</p>;
+  return (
+    <ol className="card" data-testid="conversation">
+      {turns.map((turn) => (
+        <li key={turn.seq} className="turn" data-role={turn.role} data-current={turn.current || undefined}>
+          <p className="turn-who">
+            {ROLE_NAMES[turn.role] ?? visible(turn.role)}
+            {turn.name && <code> {visible(turn.name)}</code>}
+          </p>
+          <div>
+            {turn.text && <p className={turn.role === "tool" ? "wrap mono" : "wrap"}>{visible(turn.text)}</p>}
+            {turn.calls?.map((call) => (
+              <p key={call.id} className="turn-call wrap">
+                <code>
+                  <strong>{visible(call.name)}</strong> {visible(typeof call.shown_args === "string" ? call.shown_args : JSON.stringify(call.shown_args))}
+                </code>
+              </p>
+            ))}
+          </div>
+        </li>
+      ))}
+    </ol>
   );
 }

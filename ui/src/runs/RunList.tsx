@@ -1,25 +1,25 @@
 import type { ReactElement } from "react";
 import { api, withQuery } from "../shared/api";
 import { Button } from "../shared/components/Button";
-import { Listed } from "../shared/components/Listed";
+import { PagedTable } from "../shared/components/PagedTable";
 import { Select } from "../shared/components/Select";
-import { Empty } from "../shared/components/States";
+import { EmptyState } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
-import { usePages } from "../shared/pages";
-import { useResource } from "../shared/resource";
+import { usePagedList } from "../shared/usePagedList";
+import { useResource } from "../shared/useResource";
 import { Link, useQuery } from "../shared/router";
 import type { Run } from "../shared/types";
 import { visible } from "../shared/visible";
 import { outputText } from "./output";
 import { RunStatus, STATUSES } from "./RunStatus";
 
-/** Every run, the newest first. */
+/** All runs, newest first. */
 export function RunList(): ReactElement {
   const [query, setQuery] = useQuery();
   const status = STATUSES.some(({ value }) => value === query.get("status")) ? query.get("status") : null;
   const wanted = { status, agent: query.get("agent"), thread: query.get("thread"), limit: 50 };
-  const pages = usePages<Run>(
+  const pages = usePagedList<Run>(
     withQuery("", wanted),
     (run) => run.id,
     (after, signal) => api.runs({ ...wanted, after }, signal),
@@ -49,22 +49,22 @@ export function RunList(): ReactElement {
           )}
         </div>
       </div>
-      <Listed
-        what="The runs"
+      <PagedTable
+        what="runs"
         pages={pages}
-        heads={["Run", "Status", "Agent", "For", "Began"]}
+        heads={["Run", "Status", "Agent", "Requester", "Started"]}
         testid="runs"
         empty={
           wanted.status || wanted.agent || wanted.thread ? (
-            <Empty icon="filter" title="No runs match these filters">
-              <Button onClick={clear}>Clear the filters</Button>
-            </Empty>
+            <EmptyState icon="filter" title="No runs match these filters">
+              <Button onClick={clear}>Clear filters</Button>
+            </EmptyState>
           ) : (
-            <Empty icon="play" title="Nothing has run yet">
+            <EmptyState icon="play" title="No runs yet">
               <p className="muted">
-                A run starts when someone writes to an agent, for example in the <Link to="/chat">chat</Link>.
+                A run starts when an agent gets a task, for example in the <Link to="/chat">chat</Link>.
               </p>
-            </Empty>
+            </EmptyState>
           )
         }
         row={(run) => <Row key={run.id} run={run} />}
@@ -80,7 +80,7 @@ function Row({ run }: { run: Run }): ReactElement {
         <Link to={`/runs/${encodeURIComponent(run.id)}`} className="what-link">
           <code>{visible(run.id)}</code>
         </Link>
-        <span className="what-summary">{told(run)}</span>
+        <span className="what-summary">{summaryOf(run)}</span>
       </td>
       <td>
         <span className="through">
@@ -91,17 +91,17 @@ function Row({ run }: { run: Run }): ReactElement {
       <td className="wrap" data-label="Agent">
         {visible(run.agent)}
       </td>
-      <td className="wrap" data-label="For">
+      <td className="wrap" data-label="Requester">
         {run.requester ? visible(run.requester) : <span className="muted">–</span>}
       </td>
-      <td className="nowrap muted" data-label="Began">
+      <td className="nowrap muted" data-label="Started">
         <Age at={run.created_at} />
       </td>
     </tr>
   );
 }
 
-/** The last word of a run, on one line. */
-function told(run: Run): string {
+/** The output or stop reason of a run, or else its thread. */
+function summaryOf(run: Run): string {
   return outputText(run.output) || (run.stop ? visible(run.stop) : `Thread ${visible(run.thread)}`);
 }

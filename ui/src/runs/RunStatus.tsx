@@ -1,7 +1,7 @@
 import type { ReactElement } from "react";
 import { Icon, type IconName } from "../shared/components/Icon";
 
-const WORDS: Record<string, [string, IconName, string]> = {
+const STATUS: Record<string, [string, IconName, string]> = {
   running: ["Running", "play", "info"],
   paused: ["Paused", "clock", "warn"],
   done: ["Done", "check", "good"],
@@ -9,15 +9,15 @@ const WORDS: Record<string, [string, IconName, string]> = {
   cancelled: ["Cancelled", "cross", "muted"],
 };
 
-export const STATUSES = Object.entries(WORDS).map(([value, [label]]) => ({ value, label }));
+export const STATUSES = Object.entries(STATUS).map(([value, [label]]) => ({ value, label }));
 
-/** Icon and word: never colour alone. */
+/** Icon and word, so that the meaning does not depend on colour. */
 export function RunStatus({ status }: { status: string }): ReactElement {
-  const [word, icon, tone] = WORDS[status] ?? [status, "clock", "muted"];
+  const [label, icon, tone] = STATUS[status] ?? [status, "clock", "muted"];
   return (
     <span className={`badge run-${tone}`} data-testid="run-status">
       <Icon name={icon as IconName} size={14} />
-      {word}
+      {label}
     </span>
   );
 }

@@ -4,7 +4,7 @@ import { RunList } from "./RunList";
 import "../history/history.css";
 import "./runs.css";
 
-/** `/runs` lists what agents did, `/runs/{id}` tells one of them. */
+/** `/runs` is the list, `/runs/{id}` one run. */
 export default function RunsPage({ id }: { id?: string }): ReactElement {
   return id ? <RunDetail key={id} id={id} /> : <RunList />;
 }

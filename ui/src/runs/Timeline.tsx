@@ -1,6 +1,6 @@
 import type { ReactElement } from "react";
 import { Icon } from "../shared/components/Icon";
-import { actorOf, factOf, reasonOf } from "../shared/facts";
+import { actorName, eventLabel, eventReason } from "../shared/eventLabels";
 import { Link } from "../shared/router";
 import { exact } from "../shared/format";
 import type { Json, RunDetail } from "../shared/types";
@@ -8,22 +8,22 @@ import { visible } from "../shared/visible";
 
 type Step = RunDetail["timeline"][number] & { body?: Json };
 
-/** Who did what, and when, from the first step to the last. */
+/** The events of a run, oldest first. */
 export function Timeline({ steps }: { steps: Step[] }): ReactElement {
-  if (steps.length === 0) return <p className="muted">There are no events yet.</p>;
+  if (steps.length === 0) return <p className="muted">No events yet.</p>;
   return (
     <ol className="timeline" data-testid="timeline">
       {steps.map((step, index) => {
-        const fact = factOf(step.type, step.body);
-        const reason = reasonOf(step.body);
+        const label = eventLabel(step.type, step.body);
+        const reason = eventReason(step.body);
         return (
           <li key={index} className="step">
-            <span className={`event-icon fact-${fact.tone}`}>
-              <Icon name={fact.icon} size={14} />
+            <span className={`event-icon event-${label.tone}`}>
+              <Icon name={label.icon} size={14} />
             </span>
-            <div className="step-words">
+            <div className="step-text">
               <p>
-                <strong>{actorOf(step.actor)}</strong> {fact.words}
+                <strong>{actorName(step.actor)}</strong> {label.text}
                 {step.tool && step.request && (
                   <>
                     {" "}
@@ -36,7 +36,7 @@ export function Timeline({ steps }: { steps: Step[] }): ReactElement {
               {reason && <p className="step-reason wrap">{reason}</p>}
               <p className="muted small">
                 <time dateTime={step.at}>{exact(step.at)}</time>
-                {between(steps[index - 1]?.at, step.at)}
+                {timeSince(steps[index - 1]?.at, step.at)}
               </p>
             </div>
           </li>
@@ -46,8 +46,8 @@ export function Timeline({ steps }: { steps: Step[] }): ReactElement {
   );
 }
 
-/** How long nothing happened before a step, where it was long enough to matter. */
-export function between(before: string | undefined, now: string): string {
+/** The time since the previous event; empty if it is less than a second. */
+export function timeSince(before: string | undefined, now: string): string {
   if (!before) return "";
   const seconds = (Date.parse(now) - Date.parse(before)) / 1_000;
   if (seconds < 1) return "";

@@ -1,8 +1,7 @@
-/** A run's last word as text: the store keeps it as JSON, and most of the time it is a sentence. */
-
 import type { Json } from "../shared/types";
 import { visible } from "../shared/visible";
 
+/** The output of a run as text. It is stored as JSON, and is usually a JSON string. */
 export function outputText(output: Json | undefined): string {
   if (output === null || output === undefined) return "";
   if (typeof output !== "string") return visible(JSON.stringify(output));
@@ -10,7 +9,7 @@ export function outputText(output: Json | undefined): string {
     const inner: unknown = JSON.parse(output);
     if (typeof inner === "string") return visible(inner);
   } catch {
-    // It is a sentence already.
+    // Plain text.
   }
   return visible(output);
 }

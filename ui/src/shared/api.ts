@@ -1,4 +1,4 @@
-/** The one place that talks to the server. Every failure is an `ApiError` with a sentence for people. */
+/** The API client. Every failure is an `ApiError` whose message can be shown to the user. */
 
 import type {
   Agent,
@@ -23,7 +23,7 @@ import type {
 
 export class ApiError extends Error {
   constructor(
-    /** 0 without an answer: the server may have heard us or not. */
+    /** 0 if there was no response; the server may or may not have handled the request. */
     readonly status: number,
     readonly kind: string,
     message: string,
@@ -50,16 +50,16 @@ interface Options {
   method?: string;
   body?: unknown;
   signal?: AbortSignal;
-  /** Milliseconds after which the call is aborted. */
+  /** Timeout in milliseconds. */
   limit?: number;
 }
 
 const READ_LIMIT = 30_000;
-/** A decision that waits longer is aborted: one that arrives when its person has moved on is none. */
+/** Shorter than a read, so that a decision cannot arrive after the person has moved on. */
 const DECISION_LIMIT = 10_000;
 const VERIFY_LIMIT = 600_000;
 
-/** The server's messages also end log lines, so they begin small; names of fields stay as they are. */
+/** Server messages start in lower case because they also appear in logs. Field names keep their case. */
 function sentence(text: string): string {
   return /^[a-z]+[ ,]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
@@ -71,19 +71,19 @@ async function failure(response: Response): Promise<ApiError> {
     return new ApiError(
       response.status,
       typeof body.error === "string" ? body.error : "Error",
-      typeof body.message === "string" ? sentence(body.message) : `The server answered ${response.status}.`,
+      typeof body.message === "string" ? sentence(body.message) : `The server responded with status ${response.status}.`,
       body.field as string | undefined,
       body.decision as Decision | undefined,
       body.request as string | undefined,
     );
   } catch {
-    // A chat says no in plain words; a page of a proxy in between is none.
+    // Chat routes return errors as plain text. Anything else, such as a proxy's HTML page, is not shown.
     const plain = response.headers.get("content-type")?.startsWith("text/plain") && raw.trim();
-    return new ApiError(response.status, "Error", plain ? sentence(plain) : `The server answered ${response.status}. Try again.`);
+    return new ApiError(response.status, "Error", plain ? sentence(plain) : `The server responded with status ${response.status}. Try again.`);
   }
 }
 
-/** Fetch JSON. Every call ends: by an answer, by its caller's signal, or by its time limit. */
+/** Fetch JSON. Ends with a response, the caller's signal, or the timeout. */
 export async function call<T>(path: string, options: Options = {}): Promise<T> {
   const method = options.method ?? "GET";
   const headers: Record<string, string> = { Accept: "application/json" };
@@ -105,7 +105,7 @@ export async function call<T>(path: string, options: Options = {}): Promise<T> {
   } catch (error) {
     if (error instanceof ApiError || options.signal?.aborted) throw error;
     if (late.aborted) {
-      throw new ApiError(0, "TimedOut", `The server did not answer within ${limit / 1_000} seconds. Try again.`);
+      throw new ApiError(0, "TimedOut", `The server did not respond within ${limit / 1_000} seconds. Try again.`);
     }
     throw new ApiError(0, "Unreachable", "The server could not be reached. Check the connection and try again.");
   }
@@ -136,9 +136,8 @@ export const api = {
   check: (id: string, args: JsonObject, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, { args }, { signal }),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),
   decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items, { limit: READ_LIMIT }),
-  /** What the server knows of a decision that it did not confirm. */
+  /** Read a request after a decision got no response, to see whether it was recorded. */
   recorded: (id: string) => call<RequestDetail>(at(id), { limit: DECISION_LIMIT / 2 }),
-  cancel: (id: string, message?: string) => post<Request>(`${at(id)}/cancel`, { message }),
   reveal: (id: string) => post<RequestDetail>(`${at(id)}/reveal`),
 
   grants: (all: boolean, signal?: AbortSignal) =>
@@ -151,7 +150,7 @@ export const api = {
   verify: () => post<Verification>("/api/audit/verify", {}, { limit: VERIFY_LIMIT }),
   stats: async (days: number, signal?: AbortSignal) => {
     const read = (zone?: string) => call<Stats>(withQuery("/api/stats", { days, zone }), { signal });
-    // The days of who reads; a server that does not know their zone counts its own.
+    // Days in the user's time zone; a server that does not know that zone falls back to its own.
     return read(Intl.DateTimeFormat().resolvedOptions().timeZone).catch((error: unknown) => {
       if (error instanceof ApiError && error.field === "zone") return read();
       throw error;
@@ -159,9 +158,9 @@ export const api = {
   },
   chats: (signal?: AbortSignal) => call<{ items: Chat[] }>("/api/chats", { signal }),
 
-  /** Say something to the default agent, in a chat of its own; resolves when it pauses or has answered. */
-  say: async (words: string) => {
-    const parts = [{ type: "text", text: words }];
+  /** Send a message to the default agent in a new chat. Resolves when the agent pauses or has answered. */
+  startChat: async (text: string) => {
+    const parts = [{ type: "text", text }];
     const body = { id: crypto.randomUUID(), messages: [{ id: crypto.randomUUID(), role: "user", parts }] };
     const response = await fetch("/api/chat", {
       method: "POST",

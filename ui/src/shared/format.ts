@@ -1,4 +1,4 @@
-/** Times and numbers in words, and one clock for everything that counts down. */
+/** Formatting of times and numbers, and one shared clock for everything that counts down. */
 
 import { useSyncExternalStore } from "react";
 
@@ -22,7 +22,7 @@ function watch(callback: () => void): () => void {
   };
 }
 
-/** The time, drawn anew every second, or every `step` seconds for things that change slowly. */
+/** The current time. Rerenders every `step` seconds. */
 export function useNow(step = 1): number {
   const grain = step * 1_000;
   return useSyncExternalStore(watch, () => Math.floor(now / grain) * grain);
@@ -68,7 +68,7 @@ export function countdown(seconds: number): string {
 /** `12,000` */
 export const thousands = (number: number): string => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 
-// Not Intl, whose first use blocks a page for 50 ms; the app is in English anyway.
+// Not Intl: its first use blocks the page for about 50 ms, and the app is in English only.
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 const two = (number: number): string => String(number).padStart(2, "0");

@@ -1,11 +1,11 @@
 /**
- * The live feed, once per browser. A browser opens at most six HTTP/1.1 connections to a server, so
- * pages must not hold one each: of all visible pages one leads, reads the feed and passes what it
- * hears to the others over a channel. A page that is hidden, left or kept for the back button holds
- * no connection; the next leader asks for what came after the last event that any page heard.
+ * The live feed, one connection per browser. A browser opens at most six HTTP/1.1 connections to a
+ * server, so tabs cannot hold one each. One visible tab is the leader: it reads the feed and forwards
+ * events to the other tabs over a BroadcastChannel. A tab that is hidden, closed or kept in the
+ * back/forward cache holds no connection. A new leader continues after the last event any tab received.
  *
- * The lead is a Web Lock, which the browser frees even if the page crashes. Without locks (a page
- * over plain HTTP from another machine) every visible page reads the feed itself.
+ * The leader holds a Web Lock, which the browser releases even if the tab crashes. Where locks are not
+ * available (plain HTTP from another machine), every visible tab reads the feed itself.
  */
 
 import { useEffect, useRef, useSyncExternalStore } from "react";
@@ -13,65 +13,67 @@ import { readSse } from "./sse";
 import type { Change } from "./types";
 
 export interface LiveState {
-  /** `ended`: signed out. `closed`: this person may not read the feed, so pages poll. */
+  /** `ended`: signed out. `closed`: the user may not read the feed, so pages poll. */
   state: "connecting" | "live" | "reconnecting" | "offline" | "ended" | "closed";
-  /** When the next attempt is made, in milliseconds since the epoch. */
+  /** Time of the next attempt, in milliseconds since the epoch. */
   retryAt: number | null;
-  /** When we last heard from the server: what the page shows is from then. */
+  /** When the server last sent something; the page shows the state as of then. */
   heardAt: number | null;
   reason?: string;
 }
 
-/** `resync` means that changes may have been missed: read again. */
+/** `resync`: changes may have been missed, so read everything again. */
 export type LiveEvent = Change | { type: "resync" };
 type Listener = (event: LiveEvent) => void;
 
-/** What pages say to each other. */
+/** Messages between tabs. */
 type Message =
   | { kind: "hello" }
   | { kind: "retry" }
   | { kind: "state"; state: LiveState; lastId: string }
   | { kind: "event"; event: LiveEvent; lastId: string };
 
+/** Reconnect after this long without a message or keep-alive. */
 const SILENCE = 40_000;
-const WAITS = [1_000, 3_000, 5_000, 10_000];
-const GIVEN_UP = 3;
-/** A hidden page reads anew this often, so that the count in its title stays about right. */
+const RETRY_DELAYS = [1_000, 3_000, 5_000, 10_000];
+/** Failed attempts after which the state is `offline`. */
+const OFFLINE_AFTER = 3;
+/** How often a hidden tab reloads, so that the count in its title stays roughly right. */
 const HIDDEN = 60_000;
 
 let state: LiveState = { state: "connecting", retryAt: null, heardAt: null };
-/** The last event that any page heard: the next leader continues there. */
+/** The last event that any tab received. A new leader continues there. */
 let lastId = "";
-/** Whether this page has heard the feed before, so that a gap is possible. */
+/** Whether this tab has received events before, so that there can be a gap. */
 let opened = false;
 const watchers = new Set<() => void>();
 const listeners = new Set<Listener>();
 let retry: () => void = () => {};
 
-function adopt(next: LiveState): void {
+function setState(next: LiveState): void {
   state = next;
   watchers.forEach((watch) => watch());
 }
 
-function tell(event: LiveEvent): void {
+function notify(event: LiveEvent): void {
   listeners.forEach((listen) => listen(event));
 }
 
 /**
- * Read the feed until `ends` is aborted, reconnecting with growing pauses. Returns how to retry at
- * once. Calls `giveUp` if the server refuses this person.
+ * Read the feed until `ends` is aborted, reconnecting with growing delays. Returns a function that
+ * retries at once. Calls `giveUp` if the server refuses access.
  */
-function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: () => void): () => void {
+function readFeed(ends: AbortSignal, publish: (message: Message) => void, giveUp: () => void): () => void {
   let stop: AbortController | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let silence: ReturnType<typeof setTimeout> | undefined;
   let failures = 0;
   const set = (next: Partial<LiveState>) => {
-    adopt({ ...state, ...next });
+    setState({ ...state, ...next });
     publish({ kind: "state", state, lastId });
   };
   const pass = (event: LiveEvent) => {
-    tell(event);
+    notify(event);
     publish({ kind: "event", event, lastId });
   };
   const heard = () => {
@@ -80,9 +82,9 @@ function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: 
     silence = setTimeout(() => stop?.abort(), SILENCE);
   };
   const later = () => {
-    const wait = WAITS[Math.min(failures, WAITS.length - 1)]!;
+    const wait = RETRY_DELAYS[Math.min(failures, RETRY_DELAYS.length - 1)]!;
     failures += 1;
-    const offline = !navigator.onLine || failures > GIVEN_UP;
+    const offline = !navigator.onLine || failures > OFFLINE_AFTER;
     set({ state: offline ? "offline" : "reconnecting", retryAt: Date.now() + wait });
     clearTimeout(timer);
     timer = setTimeout(() => void connect(), wait);
@@ -121,7 +123,7 @@ function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: 
         heard,
       );
     } catch {
-      // Whatever broke the stream, we reconnect.
+      // Reconnect, whatever broke the stream.
     }
     clearTimeout(silence);
     if (stop === mine && !ends.aborted) later();
@@ -145,10 +147,10 @@ function follow(ends: AbortSignal, publish: (message: Message) => void, giveUp: 
   return now;
 }
 
-/** Take part in the feed while the page is visible; `person` is who is signed in. */
+/** Follow the feed while the tab is visible. `person` is the signed-in user. */
 export function startLive(person: string): () => void {
   const name = `sayso.live ${person}`;
-  adopt({ state: "connecting", retryAt: null, heardAt: null });
+  setState({ state: "connecting", retryAt: null, heardAt: null });
   lastId = "";
   opened = false;
   let ends: AbortController | null = null;
@@ -164,8 +166,8 @@ export function startLive(person: string): () => void {
     } else {
       lastId = data.lastId || lastId;
       opened = true;
-      if (data.kind === "state") adopt(data.state);
-      else tell(data.event);
+      if (data.kind === "state") setState(data.state);
+      else notify(data.event);
     }
   };
   const lead = (mine: AbortController) => {
@@ -176,8 +178,8 @@ export function startLive(person: string): () => void {
         resolve();
       }),
     );
-    // Another page that signs in again must find the lead free.
-    retry = follow(mine.signal, publish, () => mine.abort());
+    // Release the lock when access is refused: another tab may sign in again and needs it.
+    retry = readFeed(mine.signal, publish, () => mine.abort());
     return over;
   };
   const join = () => {
@@ -190,8 +192,8 @@ export function startLive(person: string): () => void {
     publish({ kind: "hello" });
     if (!navigator.locks) void lead(mine);
     else navigator.locks.request(name, { signal: mine.signal }, () => lead(mine)).catch(() => {});
-    // Something may have changed while this page heard nothing.
-    if (opened) tell({ type: "resync" });
+    // Something may have changed while this tab was not listening.
+    if (opened) notify({ type: "resync" });
   };
   const leave = () => {
     ends?.abort();
@@ -199,7 +201,7 @@ export function startLive(person: string): () => void {
     ends = channel = null;
   };
   const turn = () => (document.visibilityState === "visible" ? join() : leave());
-  const hidden = setInterval(() => document.visibilityState === "hidden" && tell({ type: "resync" }), HIDDEN);
+  const hidden = setInterval(() => document.visibilityState === "hidden" && notify({ type: "resync" }), HIDDEN);
 
   document.addEventListener("visibilitychange", turn);
   window.addEventListener("pagehide", leave);
@@ -228,14 +230,14 @@ export function useLive(): LiveState {
   );
 }
 
-/** Why no decision can be made now, since what is shown may be old; empty if one can. */
+/** Why decisions are disabled while the page may be out of date; empty if they are not. */
 export function useOffline(): string {
   const { state: now } = useLive();
-  if (now === "ended") return "You are signed out: sign in to decide.";
+  if (now === "ended") return "You are signed out. Sign in to decide.";
   return now === "offline" ? "You are offline. You can decide once the connection is back." : "";
 }
 
-/** Hear every change; those within `quiet` milliseconds arrive together. */
+/** Call `listener` with changes, batched over `quiet` milliseconds. */
 export function useChanges(listener: (events: LiveEvent[]) => void, quiet = 120): void {
   const latest = useRef(listener);
   latest.current = listener;

@@ -1,4 +1,4 @@
-/** A router in a page: the address bar is the state, links are links. */
+/** A minimal router on top of the History API. */
 
 import { createElement, useMemo, useSyncExternalStore } from "react";
 import type { AnchorHTMLAttributes, MouseEvent, ReactElement, Ref } from "react";
@@ -25,7 +25,7 @@ export function usePath(): string {
   return useSyncExternalStore(watch, () => location.pathname);
 }
 
-/** The query as an object to read, and a function that changes some of its keys (null removes). */
+/** The query string, and a function that sets some of its keys (null removes one). */
 export function useQuery(): [URLSearchParams, (changes: Record<string, string | null>, replace?: boolean) => void] {
   const search = useSyncExternalStore(watch, () => location.search);
   const params = useMemo(() => new URLSearchParams(search), [search]);
@@ -44,7 +44,7 @@ export function setQuery(changes: Record<string, string | null>, replace = true)
 
 type LinkProps = AnchorHTMLAttributes<HTMLAnchorElement> & { to: string; ref?: Ref<HTMLAnchorElement> };
 
-/** A plain link that does not load the page again; modified clicks stay the browser's. */
+/** A link that navigates without a page load. Modified clicks are left to the browser. */
 export function Link({ to, onClick, ...rest }: LinkProps): ReactElement {
   return createElement("a", {
     ...rest,

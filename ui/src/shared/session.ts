@@ -1,4 +1,4 @@
-/** Who is signed in, for the parts of the page that depend on it. */
+/** The signed-in user. */
 
 import { createContext, useContext } from "react";
 import type { Me } from "./types";
@@ -7,6 +7,6 @@ export const MeContext = createContext<Me | null>(null);
 
 export function useMe(): Me {
   const me = useContext(MeContext);
-  if (!me) throw new Error("useMe is for pages that are drawn after sign-in");
+  if (!me) throw new Error("useMe needs a signed-in user: render inside MeContext");
   return me;
 }

@@ -13,7 +13,7 @@ describe("sseParser", () => {
     expect(read('id: 7\nevent: change\ndata: {"a":1}\n\n')).toEqual([{ id: "7", event: "change", data: '{"a":1}' }]);
   });
 
-  it("puts chunks together wherever they were cut", () => {
+  it("joins chunks that end anywhere", () => {
     const text = "id: 7\nevent: change\ndata: one\ndata: two\n\n";
     expect(read(...text.split(""))).toEqual([{ id: "7", event: "change", data: "one\ntwo" }]);
   });
@@ -25,7 +25,7 @@ describe("sseParser", () => {
     ]);
   });
 
-  it("gives nothing before the empty line", () => {
+  it("emits nothing before the empty line", () => {
     expect(read("data: a\n")).toEqual([]);
   });
 });

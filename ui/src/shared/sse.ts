@@ -1,4 +1,4 @@
-/** Server-sent events over fetch: unlike EventSource it tells the status and sends Last-Event-ID. */
+/** Server-sent events over fetch. Unlike EventSource, it exposes the status and can send Last-Event-ID first. */
 
 export interface SseMessage {
   id: string;
@@ -6,7 +6,7 @@ export interface SseMessage {
   data: string;
 }
 
-/** Cut a stream of text into messages; comments and half lines are handled. */
+/** Parse chunks of text into messages. Chunks may end anywhere; comments are skipped. */
 export function sseParser(emit: (message: SseMessage) => void): (chunk: string) => void {
   let rest = "";
   let id = "";
@@ -33,7 +33,7 @@ export function sseParser(emit: (message: SseMessage) => void): (chunk: string) 
   };
 }
 
-/** Read a response to its end, message by message; `onChunk` also hears of comments. */
+/** Read a response to its end. `onChunk` is also called for comments, which serve as keep-alives. */
 export async function readSse(
   response: Response,
   emit: (message: SseMessage) => void,

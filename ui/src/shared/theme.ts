@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it; kept in the browser. */
+/** The theme (light, dark or system), and settings stored in the browser. */
 
 import { useState } from "react";
 
@@ -13,22 +13,22 @@ export function useTheme(): [Theme, (theme: Theme) => void] {
       setTheme(next);
       if (next === "system") delete document.documentElement.dataset.theme;
       else document.documentElement.dataset.theme = next;
-      remember(KEY, next === "system" ? null : next);
+      saveSetting(KEY, next === "system" ? null : next);
     },
   ];
 }
 
-/** Small choices of this browser; storage may be closed to us, and then they last for the page. */
-export function remember(key: string, value: string | null): void {
+/** Store a setting in the browser. Where storage is blocked, it lasts until the page is closed. */
+export function saveSetting(key: string, value: string | null): void {
   try {
     if (value === null) localStorage.removeItem(key);
     else localStorage.setItem(key, value);
   } catch {
-    // The choice still holds until the page is closed.
+    // Storage is blocked.
   }
 }
 
-export function recall(key: string): string | null {
+export function loadSetting(key: string): string | null {
   try {
     return localStorage.getItem(key);
   } catch {

@@ -1,4 +1,4 @@
-/** What the server sends, field by field. Text of agents is drawn from `shown` only. */
+/** Types of the HTTP API. Text from agents must be rendered from `shown` only. */
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };
@@ -23,7 +23,7 @@ export interface Question {
   schema: Schema | null;
 }
 
-/** The part of JSON Schema that forms are made from; the rest is passed on untouched. */
+/** The part of JSON Schema that forms use; other keywords are passed through. */
 export interface Schema {
   type?: string | string[];
   title?: string;
@@ -64,7 +64,7 @@ export interface Decision {
   value?: Json;
 }
 
-/** What the other side said of a call in doubt. */
+/** What the other system said about a call in doubt (the tool's `settle=`). */
 export interface Evidence {
   answer: "ran" | "did_not_run" | "unknown";
   text: string;
@@ -74,7 +74,7 @@ export interface Evidence {
 export interface Shown {
   args: Json;
   lines: string[];
-  /** What people read first: the tool's title, or one that the server made of name and arguments. */
+  /** The tool's title, or one that the server makes from the name and arguments. */
   title: string;
   description: string;
   note: string;
@@ -142,7 +142,7 @@ export interface RequestEvent {
   body: Json;
 }
 
-export interface Like {
+export interface SimilarCalls {
   approved: number;
   edited: number;
   rejected: number;
@@ -154,7 +154,7 @@ export interface Like {
 export interface RequestDetail extends Request {
   conversation?: Turn[];
   events?: RequestEvent[];
-  like?: Like;
+  like?: SimilarCalls;
   policy?: {
     rule: string;
     description: string;
@@ -171,7 +171,7 @@ export interface Page<T> {
   next: string | null;
 }
 
-/** Requests that have these in common, counted. */
+/** The number of requests with the same kind, agent, tool and risk. */
 export interface RequestGroup {
   kind: Kind;
   agent: string;
@@ -213,12 +213,12 @@ export interface AgentTool {
 export interface Agent {
   name: string;
   default: boolean;
-  /** Whether one can write to it here; an agent of another framework has a runner of its own. */
+  /** Whether you can chat with it here. Agents of other frameworks have their own runner. */
   chat: boolean;
   tools: AgentTool[];
 }
 
-export interface GrantWish {
+export interface GrantInput {
   scope: "exact" | "any" | Schema;
   uses?: number;
   ends_in?: number;
@@ -230,7 +230,7 @@ export interface DecisionBody {
   message?: string;
   value?: Json;
   seen_digest: string | null;
-  grant?: GrantWish;
+  grant?: GrantInput;
 }
 
 export interface DiffLine {
@@ -254,7 +254,7 @@ export interface Grant {
   agent: string;
   tool: string;
   scope: Schema;
-  /** The scope as lines of text, made visible. */
+  /** The scope as lines of text, with hidden characters made visible. */
   shown_scope: string | string[];
   by: string;
   created_at: string;
@@ -264,7 +264,7 @@ export interface Grant {
   live: boolean;
 }
 
-/** One line of the live feed. */
+/** An event of the live feed. */
 export interface Change {
   type: string;
   thread: string;
@@ -300,7 +300,7 @@ export interface AuditRow {
   type: string;
   run: string | null;
   request: string | null;
-  /** What it is about, where that is for this person to know. */
+  /** The tool of the call, if the user may see it. */
   tool: string | null;
   actor: string;
   body: Json;
@@ -316,7 +316,7 @@ export interface Verification {
 }
 
 export interface Stats {
-  /** When the first day begins. */
+  /** Start of the first day. */
   since: string;
   open: { count: number; oldest_at: string | null; by_age: { label: string; count: number }[] };
   decided: {

@@ -1,6 +1,6 @@
 /**
- * Text that reaches the page without having passed the server's `sayso.text`: what a tool wrote
- * down in the demo, or what a person types into an edit. Hidden characters are written out.
+ * Make hidden characters visible in text that has not passed through the server's `sayso.text`, such
+ * as the results of demo tools, or text typed into an edit.
  */
 
 const HIDDEN =
@@ -12,23 +12,23 @@ export function visible(text: string): string {
   return text.replace(HIDDEN, (char) => (isHidden(char) ? `⟨${codeOf(char)}⟩` : char));
 }
 
-export function codeOf(char: string): string {
+function codeOf(char: string): string {
   return `U+${char.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-export interface Place {
-  /** Counted from one. */
+export interface HiddenCharacter {
+  /** Line number, starting at 1. */
   line: number;
   code: string;
-  /** The text just before and just after it. */
+  /** The text just before and after it. */
   before: string;
   after: string;
 }
 
 const AROUND = 16;
 
-/** Where a text that is shown as it is, because it is being edited, has characters that nobody sees. */
-export function hiddenIn(text: string): Place[] {
+/** The hidden characters of a text. For text in an editable field, which cannot be changed to show them. */
+export function findHiddenCharacters(text: string): HiddenCharacter[] {
   return text.split("\n").flatMap((line, index) =>
     [...line.matchAll(HIDDEN)]
       .filter(([char]) => isHidden(char))

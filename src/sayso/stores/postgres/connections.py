@@ -270,7 +270,7 @@ def explained(error: psycopg.Error, url: str) -> SaysoError:
     if isinstance(error, errors.UniqueViolation):
         if error.diag.constraint_name == _EVENT_POSITION:
             return event_taken()
-        return Conflict(f"another live run or call is in the way: {text}")
+        return Conflict(f"this conflicts with another live run or call: {text}")
     if isinstance(error, _UNFIT):
         return StoreError(f"the value cannot be stored: {text}")
     return StoreError(f"{url} could not be read or written: {text}")

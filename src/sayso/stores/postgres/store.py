@@ -27,7 +27,7 @@ from sayso.engine import Command, UnitOfWork
 from sayso.errors import Conflict, InvalidCall, StoreError
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Event, Run
+from sayso.rows import SYSTEM_THREAD, Event, Run, event_from, run_from
 from sayso.stores.base import (
     RESERVED_SECONDS,
     Boundary,
@@ -98,7 +98,6 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.reads import Rows, Snapshot, SqlReads, move_cursor
-from sayso.stores.sql.rowcodec import event_from, run_from
 from sayso.stores.sql.statements import POSTGRES, Reply
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Micros
@@ -356,7 +355,7 @@ class JoinedTransaction(SqlReads):
                 return result
         except psycopg.errors.UniqueViolation as error:
             # Your snapshot may be older than the lock, so an unseen event is no forgery here.
-            raise Conflict(f"another live run or call is in the way: {error}") from error
+            raise Conflict(f"this conflicts with another live run or call: {error}") from error
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 

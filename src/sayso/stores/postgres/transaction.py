@@ -25,11 +25,10 @@ from psycopg import errors
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.errors import StoreError
-from sayso.rows import SYSTEM_THREAD, Event
+from sayso.rows import SYSTEM_THREAD, Event, run_from
 from sayso.stores.postgres.connections import Answer, Connection, Pipeline, Translate
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.rowcodec import run_from
 from sayso.stores.sql.statements import POSTGRES, Execute, Reply
 from sayso.stores.sql.transaction import SqlTransaction, ToolCache
 from sayso.types import Micros

@@ -11,13 +11,12 @@ from sayso.engine import EngineDeps
 from sayso.engine.commands import Note
 from sayso.engine.row_macs import row_mac
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Thread
+from sayso.rows import SYSTEM_THREAD, Thread, thread_from
 from sayso.stores import seals
 from sayso.stores.base import pruned_note
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, Unsealed, next_seal
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.rowcodec import thread_from
 from sayso.stores.sql.statements import SQLITE, Dialect, Execute
 from sayso.stores.sql.totals import count_changes, count_pruned
 from sayso.types import Micros

@@ -32,6 +32,14 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     Tool,
+    call_from,
+    effect_from,
+    event_from,
+    grant_from,
+    message_from,
+    principal_from,
+    run_from,
+    thread_from,
 )
 from sayso.stores.base import (
     NEVER,
@@ -63,17 +71,6 @@ from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
 from sayso.stores.seals import Seal
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql import totals
-from sayso.stores.sql.rowcodec import (
-    call_from,
-    conversation_from,
-    effect_from,
-    event_from,
-    grant_from,
-    message_from,
-    principal_from,
-    run_from,
-    thread_from,
-)
 from sayso.stores.sql.statements import Dialect, Execute
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Grant, Micros
@@ -527,6 +524,8 @@ _RUN_CREATED = sql.RUN.split(", ").index("created")
 _THREAD_CREATED = sql.THREAD.split(", ").index("created")
 _id_of = itemgetter(0)
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
+#: How many columns a thread has, before those of a message that is joined to it.
+_THREAD = len(Thread._fields)
 _THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
 
 
@@ -563,9 +562,8 @@ class SqlReads:
         live = self.live_run(thread)
         if live is not None:
             return live
-        last = lambda row: row.kept_messages(row.messages, row.messages)  # noqa: E731
-        said = self._said(thread, last, sql.LOAD_LAST_MESSAGE)
-        return self.run(said[0].run) if said else None
+        _, messages = self._conversation(thread, None)
+        return self.run(messages[0].run) if messages else None
 
     def call(self, call_id: str) -> Call | None:
         row = self._row(sql.LOAD_CALL, call_id)
@@ -602,37 +600,41 @@ class SqlReads:
                 self._tool_cache.learn((tool,), ())
         return tool
 
-    def messages(self, thread: str, after: int = 0, also: int = 0) -> list[tuple[int, str]]:
-        def kept(row: Thread) -> list[int]:
-            first = row.kept_messages(also, also) if 0 < also <= after else []
-            return [*first, *row.kept_messages(after + 1, row.messages)]
+    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
+        _, messages = self._conversation(thread, after)
+        return [(message.seq, message.body) for message in messages]
 
-        if 0 < also <= after:
-            said = self._said(thread, kept, sql.LOAD_MESSAGES_ALSO, thread, also, thread, after)
-        else:
-            said = self._said(thread, kept, sql.LOAD_MESSAGES, thread, after)
-        return [(message.seq, message.body) for message in said]
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        row, messages = self._conversation(thread, after)
+        stored = 0 if row is None else row.kept_up_to(after)
+        return [(message.seq, message.body) for message in messages] if stored == count else None
 
-    def _said(
-        self, thread: str, kept: Callable[[Thread], list[int]], statement: str, *values: Any
-    ) -> list[StoredMessage]:
-        """Read messages together with their thread's row, from one snapshot.
+    def _conversation(
+        self, thread: str, after: int | None
+    ) -> tuple[Thread | None, list[StoredMessage]]:
+        """Read messages after a number, or the last one, with their thread's row, in one snapshot.
 
-        The row proves which numbers (``kept``) must be there. Raises ``Tampered`` if a message is
-        missing or was added.
+        The row proves which messages must be there. Raises ``Tampered`` if one is missing or was
+        added.
         """
-        rows = self._rows(statement, (*values, thread))
+        if after is None:
+            rows = self._rows(sql.LOAD_LAST_MESSAGE, (thread,))
+        else:
+            rows = self._rows(sql.LOAD_MESSAGES, (thread, after, thread))
         if not rows:
             if self._decode.checks and self._row(sql.HAS_MESSAGES, thread) is not None:
                 raise tampered(f"thread {thread}", "its row is missing, and it has messages")
-            return []
-        row, said = conversation_from(self._decode, rows)
-        there, wanted = {message.seq for message in said}, set(kept(row))
-        if self._decode.checks and there != wanted:
-            wrong = min(there ^ wanted)
-            what = "missing" if wrong in wanted else "not one that it has"
+            return None, []
+        row = self._decode.one(thread_from, rows[0][:_THREAD])
+        joined = [both[_THREAD:] for both in rows if both[_THREAD] is not None]
+        messages = self._decode.each(message_from, joined)
+        first = row.messages if after is None else after + 1
+        stored, expected = {m.seq for m in messages}, set(row.kept_messages(first, row.messages))
+        if self._decode.checks and stored != expected:
+            wrong = min(stored ^ expected)
+            what = "missing" if wrong in expected else "not one that it has"
             raise tampered(f"thread {thread}", f"message {wrong} of it is {what}")
-        return said
+        return row, messages
 
     def stored_messages(
         self, thread: str, after: int = 0, limit: int = 1000
@@ -818,10 +820,7 @@ class SqlReads:
         return self._decode.listed(run_from, rows)
 
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]:
-        statement = (
-            f"SELECT {sql.EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"
-        )
-        return [event_from(row) for row in self._rows(statement, (thread, after, limit))]
+        return [event_from(row) for row in self._rows(sql.LOAD_CHAIN, (thread, after, limit))]
 
     def call_events(self, call_id: str, limit: int = 1000) -> list[Event]:
         # The second condition lets the planner use the partial index.

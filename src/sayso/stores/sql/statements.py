@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import Any, Protocol
 
 from sayso.rows import LATER, Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
@@ -65,8 +66,7 @@ POSTGRES = Dialect(
 THREAD = ", ".join(Thread._fields)
 RUN = ", ".join(Run._fields)
 CALL = ", ".join("grant_id" if name == "grant" else name for name in Call._fields)
-GRANT_FIELDS = tuple(field.name for field in fields(Grant))
-GRANT = ", ".join("given_by" if name == "by" else name for name in GRANT_FIELDS)
+GRANT = ", ".join("given_by" if field.name == "by" else field.name for field in fields(Grant))
 EVENT = ", ".join(Event._fields)
 PRINCIPAL = ", ".join(Principal._fields)
 MESSAGE = ", ".join(StoredMessage._fields)
@@ -124,10 +124,6 @@ _CONVERSATION = (
     "ON said.thread = thread.id WHERE thread.id = ? ORDER BY said.seq"
 )
 LOAD_MESSAGES = _CONVERSATION.format(f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ?")
-LOAD_MESSAGES_ALSO = _CONVERSATION.format(
-    f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq = ? "
-    f"UNION ALL SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ?"
-)
 LOAD_LAST_MESSAGE = (
     f"SELECT {_OF_THREAD}, {_OF_MESSAGE} FROM thread LEFT JOIN message AS said "
     "ON said.thread = thread.id AND said.seq = thread.messages WHERE thread.id = ?"
@@ -226,3 +222,14 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "effect": EFFECT,
     }.items()
 )
+
+
+def _picked(columns: str, some: str) -> itemgetter[Any]:
+    """Return a function that picks some columns of a row."""
+    names = columns.split(", ")
+    return itemgetter(*(names.index(name) for name in some.split(", ")))
+
+
+call_changes = _picked(CALL, CALL_CHANGES)
+run_changes = _picked(RUN, RUN_CHANGES)
+thread_changes = _picked(THREAD, THREAD_CHANGES)

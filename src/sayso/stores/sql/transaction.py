@@ -13,7 +13,24 @@ from typing import Any
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.engine.unit_of_work import check_not_put_back
-from sayso.rows import SYSTEM_THREAD, Call, Run, Thread, Tool
+from sayso.rows import (
+    SYSTEM_THREAD,
+    Call,
+    Run,
+    Thread,
+    Tool,
+    call_from,
+    call_values,
+    effect_from,
+    event_from,
+    grant_from,
+    grant_values,
+    principal_from,
+    principal_values,
+    run_from,
+    run_values,
+    thread_from,
+)
 from sayso.stores.listing import (
     UNGROUPED,
     GroupKey,
@@ -25,22 +42,6 @@ from sayso.stores.listing import (
 )
 from sayso.stores.row_checks import RowDecoder, event_taken
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.rowcodec import (
-    call_changes,
-    call_from,
-    call_values,
-    effect_from,
-    event_from,
-    grant_from,
-    grant_values,
-    principal_from,
-    principal_values,
-    run_changes,
-    run_from,
-    run_values,
-    thread_changes,
-    thread_from,
-)
 from sayso.stores.sql.statements import Dialect, Execute, Reply
 from sayso.types import Micros
 
@@ -259,11 +260,8 @@ class SqlTransaction:
                 for caller in needs.callers
             ]
             if needs.statuses:
-                marks = ", ".join("?" * len(needs.statuses))
-                asked = (
-                    f"SELECT {sql.CALL} FROM call WHERE run = ? AND status IN ({marks}) ORDER BY n"
-                )
-                replies.append(self._execute(asked, (needs.run, *sorted(needs.statuses))))
+                statement = sql.LOAD_CALLS_IN.format(", ".join("?" * len(needs.statuses)))
+                replies.append(self._execute(statement, (needs.run, *sorted(needs.statuses))))
         return replies
 
     def save(self, work: UnitOfWork) -> None:
@@ -324,7 +322,7 @@ class SqlTransaction:
             self._write(sql.ADD_THREAD, thread)
             return
         save = sql.SAVE_THREAD if thread.moved == was.moved else sql.MOVE_THREAD
-        self._write(save, (*thread_changes(thread), thread.id))
+        self._write(save, (*sql.thread_changes(thread), thread.id))
         if was.owner != thread.owner:
             self._write(sql.OWN_THREAD, (thread.owner, thread.id))
 
@@ -334,9 +332,9 @@ class SqlTransaction:
         if new:
             self._write(sql.ADD_RUN, values)
         elif self._run is not None and self._run.status is run.status:
-            self._write(sql.SAVE_RUN, (*run_changes(values), run.id))
+            self._write(sql.SAVE_RUN, (*sql.run_changes(values), run.id))
         else:
-            self._write(sql.MOVE_RUN, (*run_changes(values), run.status._value_, run.id))
+            self._write(sql.MOVE_RUN, (*sql.run_changes(values), run.status._value_, run.id))
 
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
         values, list_status = call_values(call), list_status_of(call)
@@ -344,10 +342,10 @@ class SqlTransaction:
         if call.id in work.new_calls:
             self._write(sql.ADD_CALL, (*values, *self._listed(call, list_status, work)))
         elif self._stays(call, list_status):
-            self._write(sql.SAVE_CALL, (*call_changes(values), call.id))
+            self._write(sql.SAVE_CALL, (*sql.call_changes(values), call.id))
         else:
             place = (call.expires_at, call.caller, *self._listed(call, list_status, work))
-            self._write(sql.MOVE_CALL, (*call_changes(values), *place, call.id))
+            self._write(sql.MOVE_CALL, (*sql.call_changes(values), *place, call.id))
 
     def _stays(self, call: Call, list_status: str) -> bool:
         """Return whether no indexed column of a call changes."""

@@ -382,7 +382,7 @@ class Reservations:
         except BlockingIOError:
             return False
         except OSError:
-            return True  # without locks, workers may rush for the same run: no harm is done
+            return True  # without locks, workers may race for a run, and its claim decides
         return True
 
     def close(self) -> None:
@@ -522,7 +522,8 @@ class Sidecar:
             return None
 
     def mark(self, pos: int) -> None:
-        """Record the position of the newest event. Not synced: an old mark is merely weaker."""
+        """Record the position of the newest event. Not synced: a stale mark only detects fewer
+        restores."""
         if self.behind:
             return
         try:  # noqa: SIM105 - suppress() costs more

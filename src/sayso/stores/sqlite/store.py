@@ -29,7 +29,7 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread, Tool
+from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread, Tool, event_from, principal_from
 from sayso.stores.base import (
     Boundary,
     Cursor,
@@ -51,7 +51,6 @@ from sayso.stores.sql.maintenance import (
 )
 from sayso.stores.sql.migrate import another, read_meta
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
-from sayso.stores.sql.rowcodec import event_from, principal_from
 from sayso.stores.sql.statements import SQLITE, Execute, Reply
 from sayso.stores.sql.transaction import SqlTransaction, ToolCache
 from sayso.stores.sqlite.files import (
@@ -320,7 +319,7 @@ def _explained(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError) and "event.thread, event.seq" in str(error):
         return event_taken()
     if isinstance(error, sqlite3.IntegrityError):
-        return Conflict(f"another live run or call is in the way: {error}")
+        return Conflict(f"this conflicts with another live run or call: {error}")
     if isinstance(error, _OWN_ERRORS):
         return StoreError(f"the value cannot be stored: {error}")
     return error
@@ -632,7 +631,7 @@ class SqliteStore(SqlReads):
         self._finish(batch)
 
     def _check_lineage(self, writer: Connection) -> int:
-        """Another process has written: refuse what is not the future of what we know.
+        """Raise ``StoreError`` if the database went back in time or was replaced.
 
         Returns the number of the last event.
         """

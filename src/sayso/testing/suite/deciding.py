@@ -22,7 +22,7 @@ from sayso.testing.world import SECOND, World, tool_of
 from sayso.types import Grant, Reviewer, Terms
 
 
-class Deciding:
+class DecisionTests:
     """``Decide`` by one person."""
 
     def test_approve(self, world: World) -> None:
@@ -103,10 +103,8 @@ class Deciding:
         call = world.ask()
         seen = call.digest
         world.decide(call, first[0], first[1], **first[2])
-        before = world.everything()
-        with pytest.raises(AlreadyDecided, match="ana decided"):
+        with world.unchanged(), pytest.raises(AlreadyDecided, match="ana decided"):
             world.decide(call, second[0], second[1], seen_digest=seen, **second[2])
-        assert world.everything() == before
 
     @pytest.mark.parametrize(
         ("type", "more"),
@@ -123,9 +121,8 @@ class Deciding:
         call = world.ask()
         won = world.decide(call, type, **more)
         world.clock.advance(1)
-        before = world.everything()
-        assert world.decide(call, type, seen_digest=call.digest, **more) == won
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.decide(call, type, seen_digest=call.digest, **more) == won
 
     def test_an_echo_of_a_finished_call_returns_it(self, world: World) -> None:
         call = world.ask()
@@ -135,26 +132,24 @@ class Deciding:
 
     def test_an_approval_needs_the_digest_that_was_seen(self, world: World) -> None:
         call = world.ask()
-        before = world.everything()
-        with pytest.raises(InvalidDecision) as refused:
-            world.decide(call, seen_digest=None)
-        assert refused.value.path == "seen_digest"
-        with pytest.raises(Conflict, match=call.id):
-            world.decide(call, seen_digest="0" * 64)
-        with pytest.raises(Conflict):
-            world.decide(call, "reject", seen_digest="0" * 64)
-        assert world.everything() == before
+        with world.unchanged():
+            with pytest.raises(InvalidDecision) as refused:
+                world.decide(call, seen_digest=None)
+            assert refused.value.path == "seen_digest"
+            with pytest.raises(Conflict, match=call.id):
+                world.decide(call, seen_digest="0" * 64)
+            with pytest.raises(Conflict):
+                world.decide(call, "reject", seen_digest="0" * 64)
         assert world.decide(call, "reject", seen_digest=None).status is CallStatus.REJECTED
 
     def test_an_answer_that_is_not_allowed(self, world: World) -> None:
         call = world.ask(allowed=("approve", "reject"))
-        before = world.everything()
-        for type, more in (("edit", {"args": {}}), ("respond", {"value": 1})):
-            with pytest.raises(InvalidDecision, match="approve or reject"):
-                world.decide(call, type, **more)
-        with pytest.raises(InvalidDecision):
-            world.decide(call, "maybe")
-        assert world.everything() == before
+        with world.unchanged():
+            for type, more in (("edit", {"args": {}}), ("respond", {"value": 1})):
+                with pytest.raises(InvalidDecision, match="approve or reject"):
+                    world.decide(call, type, **more)
+            with pytest.raises(InvalidDecision):
+                world.decide(call, "maybe")
 
     def test_an_edit_without_arguments(self, world: World) -> None:
         with pytest.raises(InvalidDecision) as refused:
@@ -163,12 +158,11 @@ class Deciding:
 
     def test_deciding_an_unknown_call(self, world: World) -> None:
         call = world.ask()
-        before = world.everything()
-        with pytest.raises(NotFound, match="req_none"):
-            world.transact(_decide(world, call, call="req_none"))
-        with pytest.raises(NotFound):
-            world.transact(_decide(world, call, run="r-none"))
-        assert world.everything() == before
+        with world.unchanged():
+            with pytest.raises(NotFound, match="req_none"):
+                world.transact(_decide(world, call, call="req_none"))
+            with pytest.raises(NotFound):
+                world.transact(_decide(world, call, run="r-none"))
 
     # -- who
 
@@ -186,11 +180,10 @@ class Deciding:
         self, world: World, terms: dict[str, Any], by: Reviewer
     ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
-        before = world.everything()
-        for type in ("approve", "reject"):
-            with pytest.raises(NotAllowed):
-                world.decide(call, type, by)
-        assert world.everything() == before
+        with world.unchanged():
+            for type in ("approve", "reject"):
+                with pytest.raises(NotAllowed):
+                    world.decide(call, type, by)
 
     @pytest.mark.parametrize(
         ("terms", "by"),
@@ -228,11 +221,10 @@ class Deciding:
         world.clock.advance(9.999_999)
         assert world.decide(call).status is CallStatus.READY
         world.clock.advance(0.000_001)
-        before = world.everything()
-        for type in ("approve", "reject"):
-            with pytest.raises(Expired, match=late.id):
-                world.decide(late, type)
-        assert world.everything() == before
+        with world.unchanged():
+            for type in ("approve", "reject"):
+                with pytest.raises(Expired, match=late.id):
+                    world.decide(late, type)
 
     def test_after_the_end_there_is_nothing_to_decide(self, world: World) -> None:
         call = world.ask(expires_in=10)
@@ -277,12 +269,11 @@ class Deciding:
             (world.ask(quorum=2), "approve"),
             (world.ask(tool="", kind="question"), "approve"),
         ]
-        before = world.everything()
-        for call, type in refused:
-            with pytest.raises(InvalidDecision) as raised:
-                world.decide(call, type, grant=_grant(world))
-            assert raised.value.path == "grant"
-        assert world.everything() == before
+        with world.unchanged():
+            for call, type in refused:
+                with pytest.raises(InvalidDecision) as raised:
+                    world.decide(call, type, grant=_grant(world))
+                assert raised.value.path == "grant"
 
     # -- in doubt
 
@@ -352,7 +343,7 @@ def _decide(world: World, asked: Call, **other: Any) -> Decide:
     return replace(command, **other)
 
 
-class Voting:
+class VoteTests:
     """``Decide`` by several people."""
 
     def test_a_request_waits_for_its_quorum(self, world: World) -> None:
@@ -376,9 +367,8 @@ class Voting:
     def test_a_second_vote_of_the_same_person_changes_nothing(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, by="ana")
-        before = world.everything()
-        assert world.decide(call, by="ana").status is CallStatus.ASKED
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.decide(call, by="ana").status is CallStatus.ASKED
 
     def test_one_rejection_closes_the_request(self, world: World) -> None:
         call = world.ask(quorum=3)

@@ -18,7 +18,7 @@ def gated_read(world: World, **new: Any) -> Call:
     return world.decide(world.ask(effect="read", **new))
 
 
-class Effects:
+class EffectTests:
     """Reads go from ready to done, however often they are tried."""
 
     def test_an_approved_read_stays_ready_and_takes_no_lease(self, world: World) -> None:
@@ -42,9 +42,8 @@ class Effects:
         (call,) = world.start(call)
         assert world.record(call).status is CallStatus.DONE
         assert world.events(call=call).count("decided") == 1
-        before = world.everything()
-        assert world.start(call) == (world.call(call),)
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.start(call) == (world.call(call),)
 
     def test_a_failure_without_retry_is_final(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
@@ -54,14 +53,13 @@ class Effects:
 
     def test_several_read_at_once_and_the_first_result_counts(self, world: World) -> None:
         call = gated_read(world)
-        (one,) = world.start(call, owner="w1")
-        (two,) = world.start(one, owner="w2")
-        assert (one.attempt, two.attempt) == (1, 2)
-        assert world.record(one, result='"first"').result == '"first"'
-        before = world.everything()
-        assert world.record(two, result='"second"').result == '"first"'
-        assert world.record(two, ok=False, result="boom", retry=True).result == '"first"'
-        assert world.everything() == before
+        (first,) = world.start(call, owner="w1")
+        (second,) = world.start(first, owner="w2")
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert world.record(first, result='"first"').result == '"first"'
+        with world.unchanged():
+            assert world.record(second, result='"second"').result == '"first"'
+            assert world.record(second, ok=False, result="boom", retry=True).result == '"first"'
 
     def test_a_read_does_not_break_a_lease(self, world: World) -> None:
         call = gated_read(world)
@@ -147,11 +145,10 @@ class Effects:
         self, world: World, wrong: dict[str, str]
     ) -> None:
         world.ready()
-        before = world.everything()
-        terms: dict[str, Any] = {"verdict": "allow", "effect": "read", **wrong}
-        with pytest.raises(InvalidCall):
-            world.propose(world.new(outcome=(True, "1"), **terms))
-        assert world.everything() == before
+        with world.unchanged():
+            terms: dict[str, Any] = {"verdict": "allow", "effect": "read", **wrong}
+            with pytest.raises(InvalidCall):
+                world.propose(world.new(outcome=(True, "1"), **terms))
 
     def test_a_run_that_is_done_gives_up_the_reads_that_gave_nothing(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
@@ -185,7 +182,7 @@ class Effects:
         assert (done.status, done.attempt) == (CallStatus.DONE, 1)
 
 
-class EffectKeys:
+class EffectKeyTests:
     """One effect per key in the whole store."""
 
     def test_a_second_call_with_the_key_does_not_start(self, world: World) -> None:
@@ -321,14 +318,12 @@ class EffectKeys:
     def test_a_refused_start_takes_no_key(self, world: World) -> None:
         world.ready(effect_key="/refund:17")
         world.cancel()
-        before = world.everything()
-        with pytest.raises(Cancelled):
+        with world.unchanged(), pytest.raises(Cancelled):
             world.start(world.store.calls_of("r")[0])
-        assert world.everything() == before
         assert world.store.effects() == []
 
 
-class Settlements:
+class SettlementTests:
     """Settling doubts by asking the other side: it ran, it did not run, or unknown."""
 
     def test_ran_closes_the_doubt_with_its_result(self, world: World) -> None:
@@ -377,9 +372,8 @@ class Settlements:
         call = lapsed(world)
         more = {"value": "paid"} if answer == "respond" else {}
         decided = world.decide(call, answer, **more)
-        before = world.everything()
-        assert world.settle(call, "ran", result='"receipt 1"') == decided
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.settle(call, "ran", result='"receipt 1"') == decided
 
     def test_a_later_attempt_is_another_doubt(self, world: World) -> None:
         first = world.settle(lapsed(world), "did_not_run", said="nothing there")
@@ -396,9 +390,8 @@ class Settlements:
         run = world.run()
         assert (run.status, run.owner) == (RunStatus.PAUSED, None)
         assert run.ready_at == world.clock() + LEASE
-        before = world.everything()
-        assert world.settle(call, "ran", result="1") == call
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.settle(call, "ran", result="1") == call
         world.clock.advance(30)
         assert [found.id for found in world.store.ready(["agent"], 9)] == ["r"]
         assert world.settle(call, "ran", result="1").status is CallStatus.DONE
@@ -452,9 +445,8 @@ class Settlements:
 
     def test_nothing_is_settled_where_there_is_no_doubt(self, world: World) -> None:
         for call in (world.ready(), world.running()):
-            before = world.everything()
-            assert world.settle(call, "ran", result="1") == world.call(call)
-            assert world.everything() == before
+            with world.unchanged():
+                assert world.settle(call, "ran", result="1") == world.call(call)
 
 
 def lapsed(world: World, **new: Any) -> Call:

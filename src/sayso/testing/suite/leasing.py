@@ -11,26 +11,23 @@ from sayso.stores.base import Due
 from sayso.testing.world import LEASE, World, content, seconds
 
 
-class Leasing:
+class LeaseTests:
     """``Claim``, ``Renew``, ``Finish``, ``ready`` and ``overdue``."""
 
     def test_a_due_run_is_claimed_once(self, world: World) -> None:
         world.decide(world.ask())
-        run = world.claim("w1")
+        run = world.claimed("w1")
         assert run == world.run()
-        assert run is not None
         assert (run.owner, run.status) == ("w1", RunStatus.RUNNING)
         assert run.ready_at == world.clock() + LEASE
-        before = world.everything()
-        assert world.claim("w2") is None
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.claim("w2") is None
         assert world.body("claimed")["token"] == run.token
 
     def test_the_holder_claims_its_run_again(self, world: World) -> None:
         """If it were refused, the caller would not learn about a start in the same transaction."""
         call = world.decide(world.ask())
-        first = world.claim("w1")
-        assert first is not None
+        first = world.claimed("w1")
         world.clock.advance(10)
         seen = (world.mac_of(call),)
         again, (started,) = world.transact(
@@ -55,8 +52,7 @@ class Leasing:
     def test_force_claims_a_run_that_is_not_due_unless_it_is_leased(self, world: World) -> None:
         world.ask()
         assert world.claim("w1") is None
-        run = world.claim("w1", force=True)
-        assert run is not None
+        run = world.claimed("w1", force=True)
         assert run.owner == "w1"
         assert world.claim("w2", force=True) is None
         world.clock.advance(31)
@@ -66,15 +62,11 @@ class Leasing:
 
     def test_a_process_that_lost_the_run_cannot_write_to_it(self, world: World) -> None:
         world.decide(world.ask(), "reject")
-        lost = world.claim("w1")
+        lost = world.claimed("w1")
         world.clock.advance(31)
-        holder = world.claim("w2")
-        assert lost is not None
-        assert holder is not None
-        before = world.everything()
-        with pytest.raises(Conflict, match="taken over"):
+        holder = world.claimed("w2")
+        with world.unchanged(), pytest.raises(Conflict, match="taken over"):
             world.propose(world.new(), says=("too late",), token=lost.token)
-        assert world.everything() == before
         world.propose(says=("in time",), token=holder.token)
         with pytest.raises(Conflict, match="has new messages"):
             world.propose(says=("an answer to nothing",), after=0)
@@ -95,8 +87,7 @@ class Leasing:
         world.clock.advance(29.999_999)
         assert world.claim("w2") is None
         world.clock.advance(0.000_001)
-        run = world.claim("w2")
-        assert run is not None
+        run = world.claimed("w2")
         assert run.token > first.token
         assert run.owner == "w2"
         assert world.call(first).status is CallStatus.IN_DOUBT
@@ -126,8 +117,7 @@ class Leasing:
         run = world.run()
         assert (run.wake, run.ready_at, run.owner) == (1, world.clock(), None)
 
-        taken = world.claim("w1")
-        assert taken is not None
+        taken = world.claimed("w1")
         world.transact(Wake(thread="t", run="r"))
         assert content(world.run()) == content(taken._replace(wake=2))
         world.transact(Park(thread="t", run="r", token=taken.token, wake_seen=1))
@@ -148,9 +138,8 @@ class Leasing:
         assert not world.renew(call.token + 1)
         assert not world.renew(call.token - 1)
         world.record(call)
-        before = world.everything()
-        assert not world.renew(call.token)
-        assert world.everything() == before
+        with world.unchanged():
+            assert not world.renew(call.token)
         with pytest.raises(NotFound):
             world.renew(1, run="none")
 
@@ -192,8 +181,7 @@ class Leasing:
     def test_a_pause_after_a_wake_stays_due(self, world: World, how: str) -> None:
         first, second = world.ask(), world.ask()
         world.decide(world.ask(), "reject")
-        run = world.claim("w1")
-        assert run is not None
+        run = world.claimed("w1")
         world.decide(first, "reject")
         if how == "propose":
             world.propose(world.new(), wake_seen=run.wake)
@@ -202,8 +190,7 @@ class Leasing:
         after = world.run()
         assert (after.owner, after.ready_at) == (None, world.clock())
         assert world.call(second).status is CallStatus.ASKED
-        again = world.claim("w2")
-        assert again is not None
+        again = world.claimed("w2")
         world.finish(wake_seen=again.wake)
         assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
 
@@ -220,8 +207,7 @@ class Leasing:
     def test_a_late_result_does_not_break_the_lease_of_another(self, world: World) -> None:
         lost = world.running(owner="w1")
         world.clock.advance(31)
-        run = world.claim("w2")
-        assert run is not None
+        run = world.claimed("w2")
         world.record(lost)
         after = world.run()
         assert (after.owner, after.token, after.ready_at) == ("w2", run.token, run.ready_at)
@@ -231,15 +217,13 @@ class Leasing:
         lost = world.running(owner="w1")
         world.clock.advance(31)
         world.claim("w2")
-        before = world.everything()
-        world.doubt(lost)
-        assert world.everything() == before
+        with world.unchanged():
+            world.doubt(lost)
 
     def test_a_sweep_leaves_a_live_lease_alone(self, world: World) -> None:
         world.running()
-        before = world.everything()
-        assert world.sweep() == ()
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.sweep() == ()
 
     def test_a_run_whose_worker_died_early_is_due_again(self, world: World) -> None:
         world.propose()
@@ -285,8 +269,7 @@ class Leasing:
     def test_a_reservation_ends_when_the_run_was_claimed(self, world: World) -> None:
         world.decide(world.ask())
         (run,) = world.store.reserve(("agent",), 8, "w1")
-        claimed = world.claim("w1")
-        assert claimed is not None
+        claimed = world.claimed("w1")
         assert world.store.reserve(("agent",), 8, "w2") == []
         world.clock.advance(LEASE / 1_000_000)
         (again,) = world.store.reserve(("agent",), 8, "w2")
@@ -346,9 +329,8 @@ class Leasing:
         assert (run.owner, run.ready_at) == (None, None)
         assert world.store.live_run("t") is None
         assert world.store.messages("t") == [(1, "bye")]
-        before = world.everything()
-        assert world.finish("failed") == run
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.finish("failed") == run
 
     @pytest.mark.parametrize("state", ["asked", "ready", "running", "in_doubt"])
     def test_a_run_with_open_calls_does_not_finish(self, world: World, state: str) -> None:
@@ -361,15 +343,11 @@ class Leasing:
     def test_only_the_holder_finishes(self, world: World) -> None:
         world.propose()
         world.decide(world.ask(), "reject")
-        lost = world.claim("w1")
+        lost = world.claimed("w1")
         world.clock.advance(31)
-        holder = world.claim("w2")
-        assert lost is not None
-        assert holder is not None
-        before = world.everything()
-        with pytest.raises(Conflict, match="taken over"):
+        holder = world.claimed("w2")
+        with world.unchanged(), pytest.raises(Conflict, match="taken over"):
             world.finish(token=lost.token)
-        assert world.everything() == before
         assert world.finish(token=holder.token).status is RunStatus.DONE
 
     def test_finishing_nothing(self, world: World) -> None:
@@ -377,7 +355,7 @@ class Leasing:
             world.finish(run="none")
 
 
-class Closing:
+class ClosingTests:
     """``Expire``, ``Cancel`` and ``Recover``."""
 
     # -- expiry
@@ -385,16 +363,14 @@ class Closing:
     def test_a_request_expires_when_its_time_is_over_and_not_before(self, world: World) -> None:
         call = world.ask(expires_in=10)
         world.clock.advance(9.999_999)
-        before = world.everything()
-        assert world.expire(call) == call
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.expire(call) == call
         world.clock.advance(0.000_001)
         expired = world.expire(call)
         assert expired.status is CallStatus.EXPIRED
         assert world.run().ready_at == world.clock()
-        after = world.everything()
-        assert world.expire(call) == expired
-        assert world.everything() == after
+        with world.unchanged():
+            assert world.expire(call) == expired
 
     def test_a_request_without_an_end_never_expires(self, world: World) -> None:
         call = world.ask()
@@ -444,9 +420,8 @@ class Closing:
     @pytest.mark.parametrize("state", ["running", "in_doubt", "done", "rejected"])
     def test_started_and_ended_calls_are_not_cancelled(self, world: World, state: str) -> None:
         call = world.in_state(state)
-        before = world.everything()
-        world.cancel(call)
-        assert world.everything() == before
+        with world.unchanged():
+            world.cancel(call)
 
     @pytest.mark.parametrize("superseded", [False, True])
     def test_cancelling_a_run_cancels_its_open_calls(self, world: World, superseded: bool) -> None:
@@ -487,10 +462,8 @@ class Closing:
     def test_a_doubt_of_a_stopped_run_is_settled_but_not_run_again(self, world: World) -> None:
         calls = [world.doubted(), world.doubted(), world.doubted()]
         assert world.cancel().status is RunStatus.CANCELLED
-        before = world.everything()
-        with pytest.raises(Cancelled, match="changed my mind"):
+        with world.unchanged(), pytest.raises(Cancelled, match="changed my mind"):
             world.decide(calls[0])
-        assert world.everything() == before
         assert world.decide(calls[0], "respond", value=1).status is CallStatus.DONE
         assert world.decide(calls[1], "reject").status is CallStatus.FAILED
         assert world.record(calls[2]).status is CallStatus.DONE
@@ -499,9 +472,8 @@ class Closing:
     def test_cancelling_what_is_over(self, world: World) -> None:
         world.propose()
         world.finish()
-        before = world.everything()
-        assert world.cancel().status is RunStatus.DONE
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.cancel().status is RunStatus.DONE
 
     def test_cancelling_nothing(self, world: World) -> None:
         with pytest.raises(NotFound):
@@ -528,9 +500,8 @@ class Closing:
         run = world.run()
         assert (run.status, run.owner, run.ready_at) == (RunStatus.PAUSED, None, None)
         assert list(world.store.open_runs()) == []
-        before = world.everything()
-        assert world.recover() == ()
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.recover() == ()
 
     def test_a_recovered_call_can_run_again(self, world: World) -> None:
         for effect in ("once", "idempotent"):

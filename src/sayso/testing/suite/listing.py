@@ -49,10 +49,10 @@ def _walk(
     raise AssertionError("the pages do not end")
 
 
-class Paging:
+class ListTests:
     """``page``, ``groups``, ``tallies``, ``waiting`` and ``calls_like``."""
 
-    def _one_of_each(self, world: World) -> dict[str, Call]:
+    def _add_one_of_each(self, world: World) -> dict[str, Call]:
         calls = {
             "asked": world.ask(),
             "approved": world.decide(world.ask()),
@@ -94,54 +94,54 @@ class Paging:
         ],
     )
     def test_by_status(self, world: World, status: str, names: list[str]) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         found = _found(world, status=status)
         assert found == [calls[name].id for name in names]
 
     def test_closed_and_any(self, world: World) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         never_asked = {calls[name].id for name in ("allowed", "denied", "ran")}
         pending = set(_found(world))
         everything = {call.id for call in calls.values()}
         assert set(_found(world, status="any")) == everything - never_asked
         listed = world.store.listed_calls([*everything, "req_none"])
-        assert {one.call for one in listed} == {world.call(call) for call in calls.values()}
-        assert {one.call.id for one in listed if not one.list_status} == never_asked
+        assert {row.call for row in listed} == {world.call(call) for call in calls.values()}
+        assert {row.call.id for row in listed if not row.list_status} == never_asked
         assert sum(count for _, count in world.store.call_counts()) == len(everything)
         closed = set(_found(world, status="closed"))
         assert closed == everything - never_asked - pending
 
     def test_by_kind(self, world: World) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         for kind, name in (("question", "question"), ("in_doubt", "in_doubt")):
             assert _found(world, kind=kind) == [calls[name].id]
         assert _found(world, kind="approval") == [calls["asked"].id]
 
     def test_by_place_agent_and_tool(self, world: World) -> None:
-        one = world.ask("send")
-        (two,) = world.propose(world.new("pay"), run="r2", thread="t2", agent="other")
+        first = world.ask("send")
+        (second,) = world.propose(world.new("pay"), run="r2", thread="t2", agent="other")
         for filters, call in [
-            ({"tool": "send"}, one),
-            ({"tool": "pay"}, two),
-            ({"agent": "agent"}, one),
-            ({"agent": "other"}, two),
-            ({"thread": "t"}, one),
-            ({"run": "r2"}, two),
-            ({"run": "r2", "agent": "other", "tool": "pay", "thread": "t2"}, two),
+            ({"tool": "send"}, first),
+            ({"tool": "pay"}, second),
+            ({"agent": "agent"}, first),
+            ({"agent": "other"}, second),
+            ({"thread": "t"}, first),
+            ({"run": "r2"}, second),
+            ({"run": "r2", "agent": "other", "tool": "pay", "thread": "t2"}, second),
         ]:
             assert _found(world, **filters) == [call.id], filters
         assert world.store.page(Query(run="r2", agent="agent")) == []
 
     def test_oldest_and_newest_first(self, world: World) -> None:
-        made = [world.ask().id for _ in range(5)]
-        assert _found(world) == made
-        assert _found(world, sort="newest") == made[::-1]
-        assert _found(world, limit=2) == made[:2]
+        ids = [world.ask().id for _ in range(5)]
+        assert _found(world) == ids
+        assert _found(world, sort="newest") == ids[::-1]
+        assert _found(world, limit=2) == ids[:2]
 
     def test_soonest_end_first_and_those_without_one_last(self, world: World) -> None:
         ends = [30, None, 10, 20, None, 10]
-        made = [world.ask(expires_in=end).id for end in ends]
-        order = [made[n] for n in (2, 5, 3, 0, 1, 4)]
+        ids = [world.ask(expires_in=end).id for end in ends]
+        order = [ids[n] for n in (2, 5, 3, 0, 1, 4)]
         assert _found(world, sort="expiring") == order
         for limit in (1, 2, 3, 4):
             assert _walk(world, sort="expiring", limit=limit) == order
@@ -152,9 +152,9 @@ class Paging:
     def test_all_pages_together_are_the_whole(
         self, world: World, status: str, sort: str, limit: int
     ) -> None:
-        self._one_of_each(world)
-        whole = _found(world, status=status, sort=sort, limit=100)
-        assert _walk(world, status=status, sort=sort, limit=limit) == whole
+        self._add_one_of_each(world)
+        full = _found(world, status=status, sort=sort, limit=100)
+        assert _walk(world, status=status, sort=sort, limit=limit) == full
 
     @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
     @pytest.mark.parametrize("status", ["pending", "any"])
@@ -162,7 +162,7 @@ class Paging:
         self, world: World, status: str, sort: str
     ) -> None:
         ends = [None, 500, 100, 300, None, 200, 400, 250, 150, None, 50, 600]
-        made = [world.ask(expires_in=end).id for end in ends]
+        ids = [world.ask(expires_in=end).id for end in ends]
         gone: set[str] = set()
 
         def between(page: int) -> None:
@@ -170,7 +170,7 @@ class Paging:
             if page >= 6:
                 return
             last = [call.id for _, call in world.store.page(Query(sort=sort, limit=3))]
-            for call_id in (last[0], made[(7 * page + 5) % len(made)]):
+            for call_id in (last[0], ids[(7 * page + 5) % len(ids)]):
                 if world.call(call_id).status == "asked":
                     world.decide(call_id, "reject")
                     gone.add(call_id)
@@ -178,12 +178,12 @@ class Paging:
 
         seen = _walk(world, between=between, status=status, sort=sort)
         assert len(seen) == len(set(seen)), "a row came twice"
-        lost = set(made) - set(seen)
+        lost = set(ids) - set(seen)
         assert lost <= (gone if status == "pending" else set()), "a row was lost"
 
     def test_an_unknown_cursor_of_a_page_is_no_error(self, world: World) -> None:
-        made = [world.ask(expires_in=5).id, world.ask().id]
-        for sort, first in (("oldest", made), ("newest", []), ("expiring", made)):
+        ids = [world.ask(expires_in=5).id, world.ask().id]
+        for sort, first in (("oldest", ids), ("newest", []), ("expiring", ids)):
             assert _found(world, sort=sort, after=0) == first
         for sort in ("oldest", "newest", "expiring"):
             world.store.page(Query(sort=sort, after=10**40))
@@ -191,15 +191,15 @@ class Paging:
 
     def test_counts_of_pending_requests(self, world: World) -> None:
         assert world.store.waiting() == {"asked": 0, "in_doubt": 0}
-        self._one_of_each(world)
+        self._add_one_of_each(world)
         found = [call.status.value for _, call in world.store.page(Query(limit=99))]
         counted = {name: found.count(name) for name in ("asked", "in_doubt")}
         assert world.store.waiting() == counted
         assert min(counted.values()) > 0
 
-    def _crowd(self, world: World) -> None:
+    def _add_varied_requests(self, world: World) -> None:
         """Requests that differ in everything that groups tell apart."""
-        self._one_of_each(world)
+        self._add_one_of_each(world)
         member = Reviewer("ana", groups=("money",), assurance="token")
         for n in range(6):
             world.ask("pay", run=f"r{n % 2}", thread=f"t{n % 2}", expires_in=[None, 9, 5][n % 3])
@@ -211,7 +211,7 @@ class Paging:
         world.propose(world.new("send"), run="r8", thread="t8", agent="other", requester="cleo")
 
     def test_groups_count_what_the_pages_list(self, world: World) -> None:
-        self._crowd(world)
+        self._add_varied_requests(world)
         for query in (
             Query(),
             Query(status="any"),
@@ -259,12 +259,12 @@ class Paging:
 
     def test_tallies_are_those_of_the_pages(self, world: World) -> None:
         began = world.clock() // SLOT * SLOT
-        self._crowd(world)
+        self._add_varied_requests(world)
         for hours in (1, 30, 200):
             self._check_tallies(world, began)
             world.store.seal()  # the totals are brought up to date, and read together with changes
             self._check_tallies(world, began)
-            calls = self._one_of_each(world)
+            calls = self._add_one_of_each(world)
             world.clock.advance(hours * 3600)
             world.decide(calls["question"], "respond", value=1)
             world.decide(calls["in_doubt"], "reject")
@@ -333,7 +333,7 @@ class Paging:
         assert {history.person for history in pruned} == {"ana"}
 
     def test_counts_follow_every_move(self, world: World) -> None:
-        calls = self._one_of_each(world)
+        calls = self._add_one_of_each(world)
         assert world.store.miscounted() == 0
         world.decide(calls["asked"])
         world.decide(calls["in_doubt"], "reject")
@@ -354,10 +354,10 @@ class Paging:
         assert store.calls_like("none", 9) == []
 
 
-class Searching:
+class SearchTests:
     """``page`` with a text and other filters, ``runs``, ``threads_of``, ``next_due``."""
 
-    def _mail(self, world: World) -> tuple[Call, Call]:
+    def _add_two_mails(self, world: World) -> tuple[Call, Call]:
         mail = world.ask("send_mail", description='Mails the "100%" offer', risk=Risk("high"))
         new = world.new("payInvoice", id="req_special")
         (pay,) = world.propose(new, run="r2", thread="t2", agent="Ops-Bot")
@@ -368,32 +368,32 @@ class Searching:
         ["mail", "SEND_", "send_mail", "sendmail", "sendMail", "offer mails", "of ma se", "100%"],
     )
     def test_search_matches_the_start_of_words(self, world: World, text: str) -> None:
-        mail, _ = self._mail(world)
+        mail, _ = self._add_two_mails(world)
         assert _found(world, text=text) == [mail.id]
 
     @pytest.mark.parametrize(
         "text", ["pay", "invoice", "payinv", "PayInvoice", "bot", "ops bot", "opsbot", "invoice op"]
     )
     def test_names_are_split_at_capitals_and_marks(self, world: World, text: str) -> None:
-        _, pay = self._mail(world)
+        _, pay = self._add_two_mails(world)
         assert _found(world, text=text) == [pay.id]
 
     @pytest.mark.parametrize(
         "text", ["ail", "mail pay", "nothing", "%", "_", "\\", "'", "' OR 1=1 --", "\x00", "mailx"]
     )
     def test_texts_that_match_nothing(self, world: World, text: str) -> None:
-        self._mail(world)
+        self._add_two_mails(world)
         assert _found(world, text=text) == []
 
     def test_search_by_the_start_of_an_id(self, world: World) -> None:
-        _, pay = self._mail(world)
+        _, pay = self._add_two_mails(world)
         for text in ("req_special", "req_spe", "special", "spe", " req_spec "):
             assert _found(world, text=text) == [pay.id], text
         for text in ("req_", "req_sp", "sp", "ecial", "req_specially"):
             assert _found(world, text=text) == [], text
 
     def test_an_empty_text_is_no_filter(self, world: World) -> None:
-        mail, pay = self._mail(world)
+        mail, pay = self._add_two_mails(world)
         assert _found(world, text="") == _found(world, text=None) == [mail.id, pay.id]
 
     def test_search_ignores_case_and_normalizes_letters(self, world: World) -> None:
@@ -417,7 +417,7 @@ class Searching:
         assert len(_found(world, text="money")) == 2, "the tool is known, and was not sent again"
 
     def test_text_combines_with_every_other_filter(self, world: World) -> None:
-        mail, pay = self._mail(world)
+        mail, pay = self._add_two_mails(world)
         assert _found(world, text="pay", tool="send_mail") == []
         assert _found(world, text="mail", tool="send_mail", agent="agent") == [mail.id]
         assert _found(world, text="mail", run="r") == _found(world, text="mail", thread="t")
@@ -442,10 +442,10 @@ class Searching:
         assert _found(world, text="second", status="any") == [call.id]
 
     def test_each_call_with_a_description_of_its_own(self, world: World) -> None:
-        made = [world.ask("pay", description=f"Invoice {n} for {'abc'[n % 3]}") for n in range(12)]
-        assert _found(world, text="invoice 7") == [made[7].id]
-        assert _found(world, text="invoice 1") == [made[n].id for n in (1, 10, 11)]
-        for sort, order in (("oldest", made), ("newest", made[::-1])):
+        calls = [world.ask("pay", description=f"Invoice {n} for {'abc'[n % 3]}") for n in range(12)]
+        assert _found(world, text="invoice 7") == [calls[7].id]
+        assert _found(world, text="invoice 1") == [calls[n].id for n in (1, 10, 11)]
+        for sort, order in (("oldest", calls), ("newest", calls[::-1])):
             assert _walk(world, text="invoice", sort=sort) == [call.id for call in order]
 
     @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
@@ -484,8 +484,8 @@ class Searching:
             {"created_after": world.clock() + 1},
         ]
         for some in filters:
-            whole = [c for _, c in world.store.page(Query(status=status, sort=sort, limit=999))]
-            wanted = [call.id for call in whole if _matches(call, some)]
+            full = [c for _, c in world.store.page(Query(status=status, sort=sort, limit=999))]
+            wanted = [call.id for call in full if _matches(call, some)]
             assert _found(world, status=status, sort=sort, **some) == wanted, some
             assert _walk(world, status=status, sort=sort, **some) == wanted, some
 
@@ -524,13 +524,13 @@ class Searching:
 
     def _runs(self, world: World, **filters: Any) -> list[str]:
         """Read all pages, and check that together they are the full list."""
-        whole = [run.id for _, run in world.store.runs(limit=99, **filters)]
+        full = [run.id for _, run in world.store.runs(limit=99, **filters)]
         seen: list[str] = []
         after: str | None = None
         while page := world.store.runs(after=after, limit=2, **filters):
             seen += [run.id for _, run in page]
             after = page[-1][0]
-        assert seen == whole
+        assert seen == full
         return seen
 
     def test_an_unknown_key_of_a_page_is_no_error(self, world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -28,12 +29,12 @@ from sayso.engine.commands import (
 from sayso.errors import AlreadyDecided, Conflict, InvalidCall, NotFound, SaysoError
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, Event, Message, RunStatus
 from sayso.stores.base import Query
-from sayso.testing.checks import all_events, all_seals, all_threads, whole_chain
+from sayso.testing.checks import all_events, all_seals, all_threads, chain_events
 from sayso.testing.world import LEASE, SECOND, World
 from sayso.types import Grant, Reviewer, Risk
 
 
-class Atomicity:
+class AtomicityTests:
     """``transact`` and ``transact_now``."""
 
     def test_several_commands_are_one_commit(self, world: World) -> None:
@@ -124,31 +125,29 @@ class Atomicity:
     def test_one_transaction_is_for_one_thread_and_one_run(self, world: World) -> None:
         world.ask()
         world.ask(run="r2", thread="t2")
-        before = world.everything()
-        mixed: list[list[Command]] = [
-            [_note("t"), _note("t2")],
-            [Expire(thread="t", run="r", call="a"), Expire(thread="t", run="r2", call="b")],
-        ]
-        for commands in mixed:
-            with pytest.raises(SaysoError):
-                world.transact(*commands)
-        assert world.everything() == before
+        with world.unchanged():
+            mixed: list[list[Command]] = [
+                [_note("t"), _note("t2")],
+                [Expire(thread="t", run="r", call="a"), Expire(thread="t", run="r2", call="b")],
+            ]
+            for commands in mixed:
+                with pytest.raises(SaysoError):
+                    world.transact(*commands)
 
     def test_a_command_that_names_the_wrong_place_is_refused(self, world: World) -> None:
         call = world.ask(expires_in=1)
         other = world.ask(expires_in=1, run="r2", thread="t2")
         world.clock.advance(1)
-        before = world.everything()
-        wrong = [
-            Expire(thread="t2", run="r", call=call.id),
-            Expire(thread="t", run="r2", call=call.id),
-            Expire(thread="t", run="r", call=other.id),
-            Finish(thread="t2", run="r", status="done", token=0),
-        ]
-        for command in wrong:
-            with pytest.raises((Conflict, NotFound)):
-                world.transact(command)
-        assert world.everything() == before
+        with world.unchanged():
+            wrong = [
+                Expire(thread="t2", run="r", call=call.id),
+                Expire(thread="t", run="r2", call=call.id),
+                Expire(thread="t", run="r", call=other.id),
+                Finish(thread="t2", run="r", status="done", token=0),
+            ]
+            for command in wrong:
+                with pytest.raises((Conflict, NotFound)):
+                    world.transact(command)
 
     def test_a_refused_command_does_not_block_the_next(self, world: World) -> None:
         for _ in range(3):
@@ -159,11 +158,10 @@ class Atomicity:
 
     def test_a_bug_in_a_command_changes_nothing(self, world: World) -> None:
         world.propose()
-        before = world.everything()
-        for _ in range(2):
-            with pytest.raises(ValueError, match="no such status"):
-                world.finish("no such status")
-        assert world.everything() == before
+        with world.unchanged():
+            for _ in range(2):
+                with pytest.raises(ValueError, match="no such status"):
+                    world.finish("no such status")
         assert world.finish().status is RunStatus.DONE
 
     def test_boundaries_are_named_after_their_commands(self, world: World) -> None:
@@ -226,7 +224,7 @@ def _recorded(call: Call) -> Record:
     )
 
 
-class Recording:
+class RecordTests:
     """``events``, ``newest``, ``chain``, ``threads``, ``seal``, ``prune``, ``subscribe``."""
 
     def test_a_cursor_continues_where_it_stopped(self, world: World) -> None:
@@ -234,16 +232,16 @@ class Recording:
         assert world.store.events(world.store.tail()) == []
         for number in range(5):
             world.ask(run=f"r{number % 2}", thread=f"t{number % 2}")
-        whole = all_events(world.store)
-        assert [event.type for _, event in whole] == ["asked"] * 5
+        events = all_events(world.store)
+        assert [event.type for _, event in events] == ["asked"] * 5
         for size in (1, 2, 5, 9):
-            assert all_events(world.store, page=size) == whole
-        assert world.store.events(whole[2][0]) == whole[3:]
-        assert world.store.events(whole[2][0], limit=1) == whole[3:4]
+            assert all_events(world.store, page=size) == events
+        assert world.store.events(events[2][0]) == events[3:]
+        assert world.store.events(events[2][0], limit=1) == events[3:4]
         # The position of an event works as a cursor, too.
-        assert world.store.events(str(whole[2][1].pos)) == whole[3:]
-        assert world.store.newest(str(whole[2][1].pos)) == whole[:2][::-1]
-        assert world.store.events("0") == whole
+        assert world.store.events(str(events[2][1].pos)) == events[3:]
+        assert world.store.newest(str(events[2][1].pos)) == events[:2][::-1]
+        assert world.store.events("0") == events
         tail = world.store.tail()
         assert world.store.events(tail) == []
         world.decide(world.store.calls_of("r0")[0])
@@ -299,7 +297,7 @@ class Recording:
         assert world.store.chain("t", after=2) == chain[2:]
         assert world.store.chain("t", after=1, limit=2) == chain[1:3]
         assert world.store.chain("none") == []
-        assert whole_chain(world.store, "t", page=3) == chain
+        assert chain_events(world.store, "t", page=3) == chain
 
     def test_the_same_content_has_another_digest_each_time(self, world: World) -> None:
         """Otherwise a pruned body could be guessed by hashing candidates."""
@@ -483,6 +481,8 @@ class Recording:
         world.store.prune(world.clock(), "ops")
         world.propose(world.new(key="k"), run="r2", says=("three",))
         assert world.store.messages("t") == [(3, "three")]
+        assert world.store.messages_beyond("t", 2, 0) == [(3, "three")]
+        assert world.store.messages_beyond("t", 2, 2) is None
         assert [event.seq for event in world.store.chain("t")] == [1, 2, 3, 4, 5]
 
     # -- people
@@ -498,10 +498,9 @@ class Recording:
         (revoked,) = world.transact(RevokePrincipal(principal=ana.id, by="bo"))
         assert revoked.revoked == world.clock()
         assert world.store.principal(ana.token_hash) == revoked
-        before = world.everything()
-        world.clock.advance(1)
-        assert world.transact(RevokePrincipal(principal=ana.id, by="bo")) == [revoked]
-        assert world.everything() == before
+        with world.unchanged():
+            world.clock.advance(1)
+            assert world.transact(RevokePrincipal(principal=ana.id, by="bo")) == [revoked]
         with pytest.raises(NotFound, match="tok_none"):
             world.transact(RevokePrincipal(principal="tok_none", by="bo"))
 
@@ -509,57 +508,55 @@ class Recording:
     def test_a_token_that_is_taken_is_a_conflict(self, world: World, field: str) -> None:
         ana = world.token("ana")
         world.transact(RevokePrincipal(principal=ana.id, by="bo"))
-        before = world.everything()
-        with pytest.raises(Conflict):
+        with world.unchanged(), pytest.raises(Conflict):
             world.token("eve", **{field: getattr(ana, field)})
-        assert world.everything() == before
 
     # -- notifications
 
     def test_listeners_are_notified_of_their_thread(self, world: World) -> None:
-        heard: dict[str | None, threading.Event] = {}
+        notified: dict[str | None, threading.Event] = {}
         subscriptions = []
         for thread in ("t", "t2", None):
-            heard[thread] = threading.Event()
-            subscriptions.append(world.store.subscribe(thread, heard[thread].set))
+            notified[thread] = threading.Event()
+            subscriptions.append(world.store.subscribe(thread, notified[thread].set))
         call = world.ask()
-        assert heard["t"].wait(5)
-        assert heard[None].wait(5)
-        assert not heard["t2"].wait(0.1)
+        assert notified["t"].wait(5)
+        assert notified[None].wait(5)
+        assert not notified["t2"].wait(0.1)
         for subscription in subscriptions:
             subscription.cancel()
             subscription.cancel()
         threading.Event().wait(0.05)  # let notifications that are under way arrive
-        for event in heard.values():
+        for event in notified.values():
             event.clear()
         world.decide(call)
-        assert not any(event.wait(0.05) for event in heard.values())
+        assert not any(event.wait(0.05) for event in notified.values())
 
     def test_a_listener_can_read_the_commit(self, world: World) -> None:
         seen: list[int] = []
-        heard = threading.Event()
+        notified = threading.Event()
 
         def listener() -> None:
             seen.append(len(world.store.calls_of("r")))
-            heard.set()
+            notified.set()
 
         subscription = world.store.subscribe("t", listener)
         world.ask()
-        assert heard.wait(5)
+        assert notified.wait(5)
         assert seen[0] == 1
         subscription.cancel()
 
     def test_a_listener_may_write(self, world: World) -> None:
-        said = threading.Event()
+        called = threading.Event()
 
         def listener() -> None:
-            if not said.is_set():
-                said.set()
+            if not called.is_set():
+                called.set()
                 world.propose(says=("I heard",), run="r2", thread="t2")
 
         subscription = world.store.subscribe("t", listener)
         world.ask()
-        assert said.wait(5)
+        assert called.wait(5)
         for _ in range(1000):
             if world.store.messages("t2"):
                 break
@@ -569,15 +566,15 @@ class Recording:
 
     def test_a_refused_command_notifies_nobody(self, world: World) -> None:
         world.ask()
-        heard = threading.Event()
-        subscription = world.store.subscribe("t", heard.set)
+        notified = threading.Event()
+        subscription = world.store.subscribe("t", notified.set)
         # A store may notify once more for an earlier commit, but not every time.
         quiet = 0
         for _ in range(5):
-            heard.clear()
+            notified.clear()
             with pytest.raises(NotFound):
                 world.finish(run="none")
-            quiet += not heard.wait(0.05)
+            quiet += not notified.wait(0.05)
         assert quiet > 0
         subscription.cancel()
 
@@ -585,13 +582,13 @@ class Recording:
         def listener() -> None:
             raise RuntimeError("not my day")
 
-        heard = threading.Event()
+        notified = threading.Event()
         subscriptions = [
             world.store.subscribe("t", listener),
-            world.store.subscribe("t", heard.set),
+            world.store.subscribe("t", notified.set),
         ]
         assert world.ask().status is CallStatus.ASKED
-        assert heard.wait(5)
+        assert notified.wait(5)
         for subscription in subscriptions:
             subscription.cancel()
 
@@ -617,7 +614,7 @@ HOSTILE = {
 }
 
 
-class Keeping:
+class StorageTests:
     """Every value comes back byte for byte."""
 
     @pytest.mark.parametrize("name", sorted(HOSTILE))
@@ -626,9 +623,8 @@ class Keeping:
         self._fill(world, text)
         world.check()
         world.store.seal()
-        before = world.everything()
-        world.reopen()
-        assert world.everything() == before
+        with world.unchanged():
+            world.reopen()
 
     def _fill(self, world: World, text: str) -> None:
         some = text or "-"
@@ -700,11 +696,14 @@ class Keeping:
             world.cancel(run="r1", thread="t1", reason=text)
             return world.run("r1").stop
 
+        def last_actor() -> str:
+            return all_events(world.store)[-1][1].actor
+
         return [
             lambda: world.ask(note=text) and world.store.calls_of("r")[-1].note,
             lambda: world.propose(says=(text,)) or world.store.messages("t")[-1][1],
             lambda: world.propose(snapshot=text) or world.run().snapshot,
-            lambda: world.transact(Note(type="n", actor=text)) and _actors(world)[-1],
+            lambda: world.transact(Note(type="n", actor=text)) and last_actor(),
             reason,
         ]
 
@@ -741,12 +740,11 @@ class Keeping:
         world.doubted(run="r2", thread="t2")
         running = world.running(run="r3", thread="t3")
         world.store.seal()
-        before = world.everything()
-        pages, incarnation = world.store.page(ANY), world.store.incarnation
-        world.reopen()
-        assert world.store.incarnation == incarnation != ""
-        assert not world.store.restored()
-        assert world.everything() == before
+        with world.unchanged():
+            pages, incarnation = world.store.page(ANY), world.store.incarnation
+            world.reopen()
+            assert world.store.incarnation == incarnation != ""
+            assert not world.store.restored()
         assert world.store.page(ANY) == pages
         assert world.decide(calls[0], by="bo").status is CallStatus.READY
         assert world.record(running).status is CallStatus.DONE
@@ -758,7 +756,7 @@ class Keeping:
     def test_many_threads_decide_and_one_wins(self, world: World) -> None:
         calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(6)]
         wins: Counter[str] = Counter()
-        told: list[str] = []
+        errors: list[str] = []
 
         def decide(number: int) -> None:
             for call in calls:
@@ -766,16 +764,16 @@ class Keeping:
                     world.decide(call, by=f"person-{number}", seen_digest=call.digest)
                     wins[call.id] += 1
                 except AlreadyDecided as error:
-                    told.append(str(error))
+                    errors.append(str(error))
 
-        _together(8, decide)
+        _in_threads(8, decide)
         assert [wins[call.id] for call in calls] == [1] * 6
-        assert len(told) == 7 * 6
+        assert len(errors) == 7 * 6
         for call in calls:
             row = world.call(call)
             assert row.decision is not None
             winner = row.decision.by
-            assert sum(f"{winner} decided" in text and call.id in text for text in told) == 7
+            assert sum(f"{winner} decided" in text and call.id in text for text in errors) == 7
 
     def test_many_threads_start_a_call_and_one_wins(self, world: World) -> None:
         call = world.ready()
@@ -787,14 +785,14 @@ class Keeping:
             if started.status is CallStatus.RUNNING and world.run().owner == owner:
                 begun.append(owner)
 
-        _together(8, start)
+        _in_threads(8, start)
         assert len(begun) == 1
         assert world.call(call).attempt == 1
 
     def test_many_threads_claim_a_run_and_one_wins(self, world: World) -> None:
         world.decide(world.ask())
         claims: list[object] = []
-        _together(8, lambda number: claims.append(world.claim(f"w{number}", lease=LEASE)))
+        _in_threads(8, lambda number: claims.append(world.claim(f"w{number}", lease=LEASE)))
         assert len([claim for claim in claims if claim is not None]) == 1
 
     def test_many_threads_write_at_once(self, world: World) -> None:
@@ -806,7 +804,7 @@ class Keeping:
                 world.store.page(ANY)
                 world.store.events(world.store.tail())
 
-        _together(6, work)
+        _in_threads(6, work)
         assert len(world.store.calls_of("r")) == 30
         assert world.run().asked == 30
         assert len(world.store.chain("t")) == 30
@@ -822,7 +820,7 @@ class Keeping:
             except Conflict as error:
                 conflicts.append(error)
 
-        _together(8, propose)
+        _in_threads(8, propose)
         assert len(ids) == 1
         assert conflicts == []
         assert len(world.store.calls_of("r")) == 1
@@ -831,32 +829,19 @@ class Keeping:
         grant = world.grant(uses_left=5)
         calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(12)]
         statuses: list[str] = []
-        _together(12, lambda n: statuses.append(world.start(calls[n])[0].status))
+        _in_threads(12, lambda n: statuses.append(world.start(calls[n])[0].status))
         assert Counter(statuses) == {"running": 5, "asked": 7}
         (left,) = [g.uses_left for g in world.store.grants(live_only=False) if g.id == grant.id]
         assert left == 0
 
 
-def _actors(world: World) -> list[str]:
-    return [event.actor for _, event in all_events(world.store)]
-
-
-def _together(number: int, body: Callable[[int], object]) -> None:
+def _in_threads(number: int, body: Callable[[int], object]) -> None:
     """Run a function in several OS threads that start together. Raise what any of them raises."""
     barrier = threading.Barrier(number)
-    errors: list[BaseException] = []
 
     def run(index: int) -> None:
-        try:
-            barrier.wait()
-            body(index)
-        except BaseException as error:
-            errors.append(error)
+        barrier.wait()
+        body(index)
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(number) as threads:
+        list(threads.map(run, range(number)))

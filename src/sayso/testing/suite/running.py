@@ -24,7 +24,7 @@ from sayso.rows import LATER, Call, CallStatus, Message, RunStatus
 from sayso.testing.world import LEASE, World, attempt_of, content, seconds, tool_of
 
 
-class Running:
+class RunTests:
     """``Start``, ``Record``, ``Complete``, ``Suspend`` and ``MarkInDoubt``."""
 
     def test_start(self, world: World) -> None:
@@ -40,18 +40,16 @@ class Running:
 
     def test_a_started_call_does_not_start_again(self, world: World) -> None:
         call = world.running()
-        before = world.everything()
-        assert world.start(call) == (call,)
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.start(call) == (call,)
 
     @pytest.mark.parametrize("type", [None, "reject", "respond"])
     def test_only_what_is_ready_starts(self, world: World, type: str | None) -> None:
         call = world.ask()
         if type is not None:
             call = world.decide(call, type, value=1)
-        before = world.everything()
-        assert world.start(call) == (call,)
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.start(call) == (call,)
 
     def test_several_start_together(self, world: World) -> None:
         asked = world.ask()
@@ -64,9 +62,8 @@ class Running:
     def test_nothing_starts_under_the_lease_of_another(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
-        before = world.everything()
-        assert world.start(call, owner="w2") == (call,)
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.start(call, owner="w2") == (call,)
         assert world.start(call, owner="w1")[0].status is CallStatus.RUNNING
 
     def test_nothing_starts_beside_a_running_call_of_a_lost_owner(self, world: World) -> None:
@@ -186,19 +183,18 @@ class Running:
         assert world.run().owner is None
 
     def test_the_lease_stays_while_other_calls_run(self, world: World) -> None:
-        one, two = world.start(world.ready(), world.ready())
-        world.record(one)
+        first, second = world.start(world.ready(), world.ready())
+        world.record(first)
         assert world.run().owner == "w1"
-        world.record(two)
+        world.record(second)
         assert world.run().owner is None
 
     def test_complete_is_start_and_record_at_once(self, world: World) -> None:
         call = world.complete(world.decide(world.ask(tool="")))
         assert (call.status, call.result, call.attempt) == (CallStatus.DONE, "true", 1)
         assert world.events(call=call) == ["asked", "decided", "started", "recorded"]
-        before = world.everything()
-        assert world.complete(call) == call
-        assert world.everything() == before
+        with world.unchanged():
+            assert world.complete(call) == call
 
     # -- pauses inside a call
 
@@ -228,10 +224,9 @@ class Running:
 
     def test_only_the_attempt_itself_suspends(self, world: World) -> None:
         call = world.running()
-        before = world.everything()
-        for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
-            assert world.suspend(other).status is CallStatus.RUNNING
-        assert world.everything() == before
+        with world.unchanged():
+            for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
+                assert world.suspend(other).status is CallStatus.RUNNING
         world.record(call)
         assert world.suspend(call).status is CallStatus.DONE
 
@@ -272,10 +267,9 @@ class Running:
 
     def test_a_doubt_about_another_attempt_is_none(self, world: World) -> None:
         call = world.running()
-        before = world.everything()
-        for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
-            assert world.doubt(other) == call
-        assert world.everything() == before
+        with world.unchanged():
+            for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
+                assert world.doubt(other) == call
 
     def test_a_late_result_closes_an_open_doubt(self, world: World) -> None:
         call = world.running()
@@ -336,8 +330,8 @@ def again(world: World, caller: str, **new: Any) -> Call:
     return found
 
 
-class Releasing:
-    """What becomes of a call that is gated here and runs elsewhere."""
+class ReleaseTests:
+    """``Release``, ``Defer`` and ``ReportResult``: calls that are gated here and run elsewhere."""
 
     def test_a_released_call_is_over_and_holds_nothing(self, world: World) -> None:
         call = world.ask(caller="use:1")
@@ -602,7 +596,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
 }
 
 
-class Moving:
+class MoveTests:
     """The table of moves, tested through the store."""
 
     @pytest.mark.parametrize("command", sorted(MOVED_BY))
@@ -625,8 +619,8 @@ class Moving:
 
     def test_no_command_reopens_a_closed_call(self, world: World) -> None:
         """No sequence of commands reopens a closed call."""
-        closed = [status for status in CallStatus if not _leaves(status)]
-        for status in closed:
+        left = {status for moves in MOVED_BY.values() for status in moves}
+        for status in (status for status in CallStatus if status not in left):
             place = {"run": f"r-{status}", "thread": f"t-{status}"}
             call = world.in_state(status, **place)
             for command in MOVED_BY:
@@ -637,10 +631,6 @@ class Moving:
                 except SaysoError:
                     continue
             assert content(world.call(call)) == content(call)
-
-
-def _leaves(status: CallStatus) -> bool:
-    return any(status in moves for moves in MOVED_BY.values())
 
 
 def _act(world: World, command: str, call: Call) -> object:

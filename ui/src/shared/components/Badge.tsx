@@ -4,7 +4,7 @@ import { Icon, type IconName } from "./Icon";
 
 const RISK_WORDS: Record<RiskLevel, string> = { low: "Low", medium: "Medium", high: "High", critical: "Critical" };
 
-/** Icon and word: never colour alone. */
+/** Icon and word, so that the meaning does not depend on colour. */
 export function RiskBadge({ level, long }: { level: RiskLevel; long?: boolean }): ReactElement {
   return (
     <span className={`badge risk-${level}`} data-testid="risk">
@@ -26,10 +26,6 @@ const STATUS: Record<string, [string, IconName, string]> = {
   superseded: ["Superseded", "doubt", "muted"],
 };
 
-export function statusWord(status: string): string {
-  return STATUS[status]?.[0] ?? status;
-}
-
 export function StatusBadge({ status }: { status: string }): ReactElement {
   const [word, icon, tone] = STATUS[status] ?? [status, "clock", "neutral"];
   return (
@@ -45,8 +41,8 @@ const KINDS: Record<Exclude<Kind, "approval">, [string, IconName]> = {
   in_doubt: ["In doubt", "doubt"],
 };
 
-/** A mark for what is not a plain approval. */
-export function KindMark({ kind }: { kind: Kind }): ReactElement | null {
+/** Marks questions and calls in doubt; nothing for approvals. */
+export function KindBadge({ kind }: { kind: Kind }): ReactElement | null {
   if (kind === "approval") return null;
   const [word, icon] = KINDS[kind];
   return (

@@ -1,12 +1,12 @@
 import type { ButtonHTMLAttributes, ReactElement, ReactNode, Ref } from "react";
 import { Icon, type IconName } from "./Icon";
 
-export type ButtonProps = ButtonHTMLAttributes<HTMLButtonElement> & {
-  /** `primary` once per view; `danger` for what cannot be taken back; `ghost` beside text. */
+type ButtonProps = ButtonHTMLAttributes<HTMLButtonElement> & {
+  /** `primary`: at most one per view. `danger`: cannot be undone. `ghost`: next to text. */
   tone?: "default" | "primary" | "danger" | "ghost";
   small?: boolean;
   icon?: IconName;
-  /** The single key that does the same; drawn, and told to assistive technology. */
+  /** The shortcut key: shown on the button and exposed to assistive technology. */
   shortcut?: string;
   children?: ReactNode;
   ref?: Ref<HTMLButtonElement>;
@@ -31,7 +31,7 @@ export function Button({
   );
 }
 
-/** A button that is only an icon; its name is for those who do not see it, and for the tooltip. */
+/** A button with only an icon. `label` is its accessible name and tooltip. */
 export function IconButton({
   label,
   icon,

@@ -1,7 +1,6 @@
 import { useEffect, useState, type ReactElement } from "react";
 import { Icon } from "./Icon";
 
-/** Copies a text and says so. */
 export function CopyButton({ text, label }: { text: string; label: string }): ReactElement {
   const [done, setDone] = useState(false);
   useEffect(() => {
@@ -14,7 +13,7 @@ export function CopyButton({ text, label }: { text: string; label: string }): Re
       await navigator.clipboard.writeText(text);
       setDone(true);
     } catch {
-      // No permission: the text can still be selected by hand.
+      // No permission. The text can still be selected.
     }
   };
   return (

@@ -8,7 +8,7 @@ interface DialogProps {
   wide?: boolean;
 }
 
-/** A modal dialog: the browser traps and gives back the focus, Escape closes. */
+/** A modal dialog. Escape and a click on the backdrop close it. */
 export function Dialog({ title, onClose, children, wide }: DialogProps): ReactElement {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -16,7 +16,7 @@ export function Dialog({ title, onClose, children, wide }: DialogProps): ReactEl
     const dialog = ref.current!;
     const before = document.activeElement;
     if (!dialog.open) dialog.showModal();
-    // Not the button that closes it, which is where browsers would begin.
+    // Browsers would focus the close button.
     dialog.querySelector<HTMLElement>("[data-autofocus], h2")?.focus();
     return () => {
       dialog.close();

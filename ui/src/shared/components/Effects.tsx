@@ -1,9 +1,9 @@
-/** "What really ran": the demo's own list of executions, written by the tools and by nothing else. */
+/** "What really ran": the calls that the demo's tools logged when they ran. */
 
 import { useState, type ReactElement } from "react";
 import { ApiError, api } from "../api";
 import { useChanges } from "../live";
-import { useResource } from "../resource";
+import { useResource } from "../useResource";
 import { useMe } from "../session";
 import { clockSeconds, exact } from "../format";
 import type { Effect } from "../types";
@@ -26,7 +26,7 @@ function Row({ effect }: { effect: Effect }): ReactElement {
   );
 }
 
-/** Drawn in the demo only; elsewhere it is nothing. */
+/** Renders nothing outside the demo. */
 export function Effects({ open: first = false }: { open?: boolean }): ReactElement | null {
   const { demo } = useMe();
   const [open, setOpen] = useState(first);
@@ -52,7 +52,7 @@ export function Effects({ open: first = false }: { open?: boolean }): ReactEleme
         </button>
         {open && rows.length > 0 && (
           <Button small tone="ghost" onClick={() => void empty()}>
-            Empty the list
+            Clear list
           </Button>
         )}
       </div>

@@ -1,4 +1,4 @@
-/** Line icons on a 16 px grid; decorative, so the words beside them carry the meaning. */
+/** Line icons on a 16 px grid. Decorative: the text next to an icon carries the meaning. */
 
 import type { ReactElement } from "react";
 

@@ -2,14 +2,14 @@ import type { ReactElement } from "react";
 
 interface SelectProps {
   label: string;
-  /** What stands there when nothing is chosen. */
+  /** The option for no filter. */
   all: string;
   value: string | null;
   options: { value: string; label: string }[];
   onChange: (value: string) => void;
 }
 
-/** A filter with a name that is only spoken; a value that is not in the list still shows. */
+/** A filter without a visible label. A value that is not among the options is shown too. */
 export function Select({ label, all, value, options, onChange }: SelectProps): ReactElement {
   const known = !value || options.some((option) => option.value === value);
   return (

@@ -3,8 +3,7 @@ import type { ApiError } from "../api";
 import { Button } from "./Button";
 import { Icon, type IconName } from "./Icon";
 
-/** Nothing to show, and what to do about it. */
-export function Empty({
+export function EmptyState({
   icon,
   title,
   children,
@@ -26,21 +25,21 @@ export function Empty({
   );
 }
 
-/** What failed, and a way to try again. */
-export function Failed({ error, retry, what }: { error: ApiError; retry: () => void; what: string }): ReactElement {
+/** `what` completes the title: "Could not load the inbox". */
+export function LoadError({ error, retry, what }: { error: ApiError; retry: () => void; what: string }): ReactElement {
   return (
     <div className="state state-error" role="alert">
       <span className="state-icon">
         <Icon name="warning" size={20} />
       </span>
-      <p className="state-title">{what} could not be read</p>
+      <p className="state-title">Could not load {what}</p>
       <p className="muted">{error.message}</p>
       <Button onClick={retry}>Try again</Button>
     </div>
   );
 }
 
-/** Grey bars where text will be. */
+/** Placeholder bars while content loads. */
 export function Skeleton({ rows = 4, label = "Loading" }: { rows?: number; label?: string }): ReactElement {
   return (
     <div className="skeleton" role="status" aria-label={label}>
@@ -54,7 +53,6 @@ export function Skeleton({ rows = 4, label = "Loading" }: { rows?: number; label
   );
 }
 
-/** A strip of text with a tone: what people should know before they go on. */
 export function Notice({
   tone = "info",
   title,

@@ -8,7 +8,7 @@ interface TabsProps<K extends string> {
   children: ReactNode;
 }
 
-/** Tabs with one panel; arrows move between them. */
+/** Tabs with one panel. The arrow keys move between tabs. */
 export function Tabs<K extends string>({ label, tabs, current, onChange, children }: TabsProps<K>): ReactElement {
   const id = useId();
   const move = (event: KeyboardEvent) => {

@@ -1,7 +1,7 @@
 import type { ReactElement } from "react";
 import { ago, countdown, exact, long, short, useNow } from "../format";
 
-/** How long ago, with the exact time behind it. */
+/** Relative time, with the exact time as the tooltip. */
 export function Age({ at, bare }: { at: string; bare?: boolean }): ReactElement {
   const now = useNow(5);
   return (
@@ -13,7 +13,7 @@ export function Age({ at, bare }: { at: string; bare?: boolean }): ReactElement 
 
 const SOON = 15 * 60;
 
-/** What is left, as a ring and a number; nothing while there is more than a quarter of an hour, unless `always`. */
+/** Time left, as a ring and a number. Hidden while there are more than 15 minutes left, unless `always`. */
 export function Countdown({ until, always }: { until: string | null; always?: boolean }): ReactElement | null {
   const now = useNow();
   if (!until) return null;

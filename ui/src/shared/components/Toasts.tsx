@@ -17,7 +17,7 @@ function set(next: ToastItem[]): void {
   watchers.forEach((watch) => watch());
 }
 
-/** Say something that goes away by itself. */
+/** Show a message that disappears after a few seconds. */
 export function toast(text: string, tone: ToastItem["tone"] = "info"): void {
   counter += 1;
   set([...items.slice(-2), { id: counter, text, tone }]);

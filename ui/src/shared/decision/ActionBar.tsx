@@ -1,81 +1,81 @@
-/** What can be done with a request, always in reach; a button that cannot be used says why, beside it. */
+/** The buttons to decide a request. If one is disabled, the reason is shown next to it. */
 
 import { useEffect, useRef, useState, type ReactElement, type Ref } from "react";
 import { Button } from "../components/Button";
-import { useShortcuts } from "../keys";
+import { useShortcuts } from "../shortcuts";
 import { useMe } from "../session";
-import type { Check, DecisionType, GrantWish, Json, Kind, Request } from "../types";
-import { Approve } from "./Approve";
+import type { Check, DecisionType, GrantInput, Json, Kind, Request } from "../types";
+import { ApproveButton } from "./ApproveButton";
 import { setDraft, type Draft } from "./draft";
 import { GrantDialog } from "./GrantDialog";
-import { ceremony, hindrance, type Circumstances } from "./guard";
+import { confirmationFor, blockedReason, type DecisionContext } from "./approvalGuard";
 import { RejectPanel, RespondPanel } from "./Panels";
 import type { Deciding } from "./useDecide";
 
-interface Words {
+interface Labels {
   reject: string;
-  rejectWord: string;
+  rejectSubmit: string;
   respond: string;
   respondLabel: string;
   respondHint: string;
-  respondWord: string;
+  respondSubmit: string;
   approve: string;
 }
 
-const WORDS: Record<Kind, Words> = {
+const LABELS: Record<Kind, Labels> = {
   approval: {
     reject: "Reject",
-    rejectWord: "Reject request",
+    rejectSubmit: "Reject request",
     respond: "Respond",
-    respondLabel: "Answer in place of running it",
+    respondLabel: "Response to use instead of running it",
     respondHint: "The tool does not run. The agent gets this as its result.",
-    respondWord: "Send response",
+    respondSubmit: "Send response",
     approve: "Approve",
   },
   question: {
     reject: "Decline",
-    rejectWord: "Decline to answer",
+    rejectSubmit: "Decline to answer",
     respond: "Answer",
     respondLabel: "Answer",
     respondHint: "",
-    respondWord: "Send answer",
+    respondSubmit: "Send answer",
     approve: "Approve",
   },
   in_doubt: {
     reject: "Give up",
-    rejectWord: "Give up",
+    rejectSubmit: "Give up",
     respond: "It ran",
-    respondLabel: "Its result",
+    respondLabel: "Result",
     respondHint: "The agent gets this as the result. Nothing runs.",
-    respondWord: "Record the result",
+    respondSubmit: "Record the result",
     approve: "Run it again",
   },
 };
 
-/** For a moment after a request is drawn, nothing is decided: the key or click may have been meant for the one before. */
-const WARM = 350;
+/** Milliseconds after a request appears in which decisions are ignored: the key or click may have been meant for the previous one. */
+const WARM_UP_MS = 350;
 
 function useWarming(key: string): boolean {
   const [warm, setWarm] = useState("");
   useEffect(() => {
-    const timer = setTimeout(() => setWarm(key), WARM);
+    const timer = setTimeout(() => setWarm(key), WARM_UP_MS);
     return () => clearTimeout(timer);
   }, [key]);
   return warm !== key;
 }
 
-export interface ActionBarProps {
+interface ActionBarProps {
   request: Request;
   draft: Draft;
   deciding: Deciding;
-  now: Circumstances;
+  now: DecisionContext;
   /** The answer to a question, or why there is none yet. */
   answer?: { value?: Json; missing?: string };
-  /** The server's opinion of the edit; `editBad` while the form holds something that is no value. */
+  /** The server's check of the edit. `editInvalid`: the form holds invalid JSON. */
   check?: Check;
-  editBad?: boolean;
+  editInvalid?: boolean;
   onEdit: () => void;
-  /** Keys work in one card of a page only. */
+  /** Off where a page shows several requests. */
   shortcuts?: boolean;
 }
 
@@ -83,10 +83,10 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   const { request, draft, deciding, now, shortcuts = true } = props;
   const { role } = useMe();
   const [granting, setGranting] = useState(false);
-  const words = WORDS[request.kind];
+  const labels = LABELS[request.kind];
   const warming = useWarming(`${request.id} ${request.revision}`);
-  // An edit may be begun before all was read; it is sent under the same conditions as a yes.
-  const why = (type: DecisionType) => hindrance(request, type, type === "edit" ? { ...now, unseen: [] } : now);
+  // An edit can be started before everything was read. Sending it needs the same conditions as an approval.
+  const why = (type: DecisionType) => blockedReason(request, type, type === "edit" ? { ...now, unseen: [] } : now);
   const allowed = (type: DecisionType) => request.allowed.includes(type);
   const set = (mode: Draft["mode"]) => {
     deciding.clear();
@@ -97,15 +97,15 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   };
   const idle = draft.mode === "none";
   const bar = useRef<HTMLDivElement>(null);
-  const left = useRef<Draft["mode"]>("none");
+  const lastMode = useRef<Draft["mode"]>("none");
   const cancel = () => {
-    left.current = draft.mode;
+    lastMode.current = draft.mode;
     set("none");
   };
-  // Who goes back stands where they began, not at the top of the page.
+  // After Cancel, return the focus to the button that opened the form.
   useEffect(() => {
-    if (idle) bar.current?.querySelector<HTMLElement>(`[data-mode="${left.current}"]`)?.focus();
-    left.current = "none";
+    if (idle) bar.current?.querySelector<HTMLElement>(`[data-mode="${lastMode.current}"]`)?.focus();
+    lastMode.current = "none";
   }, [idle]);
   const question = request.kind === "question";
   useShortcuts(
@@ -121,7 +121,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     const send = (message: string) => void deciding.send({ type: "reject", message });
     return (
       <Bar>
-        <RejectPanel {...common} word={words.rejectWord} onSend={send} />
+        <RejectPanel {...common} submitLabel={labels.rejectSubmit} onSend={send} />
       </Bar>
     );
   }
@@ -131,19 +131,19 @@ export function ActionBar(props: ActionBarProps): ReactElement {
       <Bar>
         <RespondPanel
           {...common}
-          label={words.respondLabel}
-          hint={words.respondHint}
-          word={words.respondWord}
+          label={labels.respondLabel}
+          hint={labels.respondHint}
+          submitLabel={labels.respondSubmit}
           onSend={send}
         />
       </Bar>
     );
   }
   if (draft.mode === "edit") return <EditBar {...props} warming={warming} onCancel={cancel} />;
-  if (request.kind === "in_doubt") return <DoubtBar {...props} bar={bar} warming={warming} why={why} onOpen={open} />;
+  if (request.kind === "in_doubt") return <InDoubtBar {...props} bar={bar} warming={warming} why={why} onOpen={open} />;
   const key = (letter: string) => (shortcuts ? letter : undefined);
   const busy = deciding.busy;
-  const reason = reasonBeside(request, question ? "respond" : "approve", now, props.answer?.missing);
+  const reason = disabledReason(request, question ? "respond" : "approve", now, props.answer?.missing);
   const canGrant =
     role !== "chat" &&
     !question &&
@@ -168,7 +168,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
             disabled={busy || why("reject") !== ""}
             onClick={() => open("reject")}
           >
-            {words.reject}
+            {labels.reject}
           </Button>
         )}
         {!question && allowed("respond") && (
@@ -179,7 +179,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
             disabled={busy || why("respond") !== ""}
             onClick={() => open("respond")}
           >
-            {words.respond}
+            {labels.respond}
           </Button>
         )}
         {!question && allowed("edit") && (
@@ -193,7 +193,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
             Edit
           </Button>
         )}
-        <div className="decide-yes">
+        <div className="decide-main">
           {canGrant && allowed("approve") && (
             <Button tone="ghost" disabled={busy || why("approve") !== ""} onClick={() => setGranting(true)}>
               Always allow…
@@ -212,14 +212,14 @@ export function ActionBar(props: ActionBarProps): ReactElement {
                 </Button>
               )
             : allowed("approve") && (
-                <Approve
+                <ApproveButton
                   request={request}
-                  label={words.approve}
-                  ceremony={ceremony(request)}
-                  hindrance={busy ? "Sending…" : why("approve")}
+                  label={labels.approve}
+                  confirmation={confirmationFor(request)}
+                  blockedReason={busy ? "Sending…" : why("approve")}
                   warming={warming}
                   shortcut={key("A")}
-                  onYes={() => void deciding.send({ type: "approve" })}
+                  onConfirm={() => void deciding.send({ type: "approve" })}
                 />
               )}
         </div>
@@ -228,15 +228,15 @@ export function ActionBar(props: ActionBarProps): ReactElement {
         <GrantDialog
           request={request}
           onClose={() => setGranting(false)}
-          onGrant={(grant: GrantWish) => void deciding.send({ type: "approve", grant })}
+          onGrant={(grant: GrantInput) => void deciding.send({ type: "approve", grant })}
         />
       )}
     </Bar>
   );
 }
 
-/** A call in doubt: no choice is the obvious one, so each says what it will do, and none is on Approve's key. */
-function DoubtBar(
+/** The choices for a call in doubt. Each explains what it does, and none has the shortcut of Approve. */
+function InDoubtBar(
   props: ActionBarProps & {
     bar: Ref<HTMLDivElement>;
     warming: boolean;
@@ -264,21 +264,21 @@ function DoubtBar(
               disabled={busy || why("respond") !== ""}
               onClick={() => onOpen("respond")}
             >
-              {WORDS.in_doubt.respond}
+              {LABELS.in_doubt.respond}
             </Button>
-            <span>You enter its result, and the agent continues with it. Nothing runs.</span>
+            <span>You enter the result, and the agent continues with it. Nothing runs.</span>
           </li>
         )}
         {allowed("approve") && (
           <li>
-            <Approve
+            <ApproveButton
               request={request}
-              label={WORDS.in_doubt.approve}
+              label={LABELS.in_doubt.approve}
               tone="default"
-              ceremony={ceremony(request)}
-              hindrance={busy ? "Sending…" : why("approve")}
+              confirmation={confirmationFor(request)}
+              blockedReason={busy ? "Sending…" : why("approve")}
               warming={props.warming}
-              onYes={() => void deciding.send({ type: "approve" })}
+              onConfirm={() => void deciding.send({ type: "approve" })}
             />
             <span>Runs {tool} once more. If the first attempt took effect, it happens twice.</span>
           </li>
@@ -286,7 +286,7 @@ function DoubtBar(
         {allowed("reject") && (
           <li>
             <Button data-mode="reject" disabled={busy || why("reject") !== ""} onClick={() => onOpen("reject")}>
-              {WORDS.in_doubt.reject}
+              {LABELS.in_doubt.reject}
             </Button>
             <span>Closes it as failed and tells the agent. Nothing runs.</span>
           </li>
@@ -296,9 +296,9 @@ function DoubtBar(
   );
 }
 
-function reasonBeside(request: Request, main: DecisionType, now: Circumstances, missing?: string): string {
+function disabledReason(request: Request, main: DecisionType, now: DecisionContext, missing?: string): string {
   if (!request.allowed.includes(main)) return "";
-  return hindrance(request, main, now) || missing || "";
+  return blockedReason(request, main, now) || missing || "";
 }
 
 function focusAnswer(): void {
@@ -319,11 +319,11 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
   const { request, draft, deciding, now, check } = props;
   useShortcuts({ Escape: props.onCancel });
   const blocked =
-    hindrance(request, "edit", now) ||
-    (props.editBad ? "This is not valid JSON yet." : "") ||
+    blockedReason(request, "edit", now) ||
+    (props.editInvalid ? "This is not valid JSON." : "") ||
     (!check ? "Checking the edit…" : "") ||
-    (check && !check.ok ? "Correct the fields that are marked." : "") ||
-    (check && check.diff.length === 0 ? "Change something, or go back and approve." : "");
+    (check && !check.ok ? "Fix the marked fields." : "") ||
+    (check && check.diff.length === 0 ? "Change something, or cancel the edit and approve." : "");
   return (
     <Bar>
       {blocked && (
@@ -336,14 +336,14 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
         <Button tone="ghost" onClick={() => setDraft(request.id, { args: request.args })}>
           Start over
         </Button>
-        <div className="decide-yes">
-          <Approve
+        <div className="decide-main">
+          <ApproveButton
             request={request}
             label="Approve with edits"
-            ceremony={ceremony(request, check?.risk?.level)}
-            hindrance={deciding.busy ? "Sending…" : (blocked ?? "")}
+            confirmation={confirmationFor(request, check?.risk?.level)}
+            blockedReason={deciding.busy ? "Sending…" : (blocked ?? "")}
             warming={false}
-            onYes={() => void deciding.send({ type: "edit", args: draft.args })}
+            onConfirm={() => void deciding.send({ type: "edit", args: draft.args })}
           />
         </div>
       </div>

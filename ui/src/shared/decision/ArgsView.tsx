@@ -1,14 +1,14 @@
-/** "What will run": the arguments as typed fields, as JSON, and as plain lines. */
+/** The arguments of a call: as typed fields, as JSON, and as plain lines. */
 
 import { useState, type ReactElement } from "react";
 import { CopyButton } from "../components/CopyButton";
 import { Tabs } from "../components/Tabs";
 import type { Json, Request } from "../types";
-import { CallView } from "./CallView";
-import { codingCall, type CodingCall } from "./coding";
+import { CodingCallView } from "./CodingCallView";
+import { codingCall, type CodingCall } from "./codingCall";
 import { EndMark, LongValue } from "./LongValue";
 import type { Seen } from "./useSeen";
-import { ALL, lineCount, longParts, typeName } from "./values";
+import { ALL_ARGS, lineCount, longParts, typeName } from "./values";
 import { ValueView } from "./ValueView";
 
 type View = "call" | "fields" | "json" | "raw";
@@ -58,15 +58,15 @@ function Fields({ args, seen }: { args: Json; seen: Seen }): ReactElement {
       </tbody>
     </table>
   );
-  if (!long.includes(ALL)) return table;
+  if (!long.includes(ALL_ARGS)) return table;
   return (
-    <LongValue name={ALL} lines={lineCount(args)} onSeen={() => seen.see(ALL)}>
+    <LongValue name={ALL_ARGS} lines={lineCount(args)} onSeen={() => seen.see(ALL_ARGS)}>
       {table}
     </LongValue>
   );
 }
 
-/** The whole text in a box of its own; at its end, everything has been seen. */
+/** All arguments as one text. Scrolling to its end counts as having seen all of them. */
 function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
   return (
     <>
@@ -76,13 +76,13 @@ function Whole({ text, seen }: { text: string; seen: Seen }): ReactElement {
   );
 }
 
-/** What a coding agent wants to do, whole, and its other arguments below, which may be folded. */
+/** The call of a coding agent, with its remaining arguments below. */
 function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
-  const drawn = seen.unseen.filter((name) => !(name in call.rest));
+  const shown = seen.unseen.filter((name) => !(name in call.rest));
   return (
     <>
-      <CallView call={call} />
-      {drawn.length > 0 && <EndMark name="the call" onSeen={() => drawn.forEach(seen.see)} />}
+      <CodingCallView call={call} />
+      {shown.length > 0 && <EndMark name="the call" onSeen={() => shown.forEach(seen.see)} />}
       {Object.keys(call.rest).length > 0 && <Fields args={call.rest} seen={seen} />}
     </>
   );
@@ -90,14 +90,14 @@ function Call({ call, seen }: { call: CodingCall; seen: Seen }): ReactElement {
 
 export function ArgsView({ request, seen }: { request: Request; seen: Seen }): ReactElement {
   const { args, lines } = request.shown;
-  // With too many arguments, all of them are one long part, which only the other views can show.
-  const call = longParts(args).includes(ALL) ? null : codingCall(request.tool, args);
+  // With too many arguments, all of them count as one long part, which this view cannot show.
+  const call = longParts(args).includes(ALL_ARGS) ? null : codingCall(request.tool, args);
   const [view, setView] = useState<View>(call ? "call" : "fields");
   const json = JSON.stringify(args, null, 2);
   return (
     <div className="args">
       <Tabs<View>
-        label="How to show it"
+        label="View"
         current={view}
         onChange={setView}
         tabs={[
@@ -115,7 +115,7 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
         </div>
       </Tabs>
       <div className="args-copy">
-        <CopyButton text={json} label="Copy the arguments as JSON" />
+        <CopyButton text={json} label="Copy arguments as JSON" />
       </div>
     </div>
   );

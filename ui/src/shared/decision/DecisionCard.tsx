@@ -1,7 +1,7 @@
-/** A request as a card among other things, in a conversation for instance. Keys do not reach it. */
+/** A request as a card in a conversation, without shortcuts. */
 
 import type { ReactElement } from "react";
-import { KindMark, RiskBadge } from "../components/Badge";
+import { KindBadge, RiskBadge } from "../components/Badge";
 import { Countdown } from "../components/Time";
 import type { api } from "../api";
 import type { Request } from "../types";
@@ -25,7 +25,7 @@ export function DecisionCard(props: Props): ReactElement {
     >
       <header className="decision-card-head">
         {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
-        <KindMark kind={request.kind} />
+        <KindBadge kind={request.kind} />
         {request.kind !== "question" && <strong className="wrap">{request.shown.title}</strong>}
         {request.kind !== "question" && request.tool && <code className="muted small">{toolName(request)}</code>}
         <Countdown until={request.status === "pending" ? request.expires_at : null} />

@@ -15,12 +15,12 @@ function Side({ lines, side }: { lines: LineDiff[]; side: "removed" | "added" })
           {line.pieces.length === 0 && "\u00a0"}
         </div>
       ))}
-      {own.length === 0 && <div className="muted diff-line">{side === "removed" ? "was not there" : "left out"}</div>}
+      {own.length === 0 && <div className="muted diff-line">{side === "removed" ? "(not set)" : "(removed)"}</div>}
     </div>
   );
 }
 
-/** What changes, field by field, side by side; the texts come from the server, already made visible. */
+/** Changes per field, side by side. The server has already made hidden characters visible. */
 export function DiffView({ diff }: { diff: DiffLine[] }): ReactElement {
   if (diff.length === 0) return <p className="muted">No changes yet.</p>;
   return (

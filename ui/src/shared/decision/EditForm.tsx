@@ -1,4 +1,4 @@
-/** Correcting the arguments: a form or JSON, checked by the server as one types, with its diff. */
+/** Edit the arguments as a form or as JSON. The server checks them while you type. */
 
 import { lazy, Suspense, useEffect, useMemo, useState, type ReactElement } from "react";
 import { ApiError, api } from "../api";
@@ -9,19 +9,19 @@ import type { Check, Json, JsonObject, Request } from "../types";
 import { DiffView } from "./DiffView";
 import { setDraft } from "./draft";
 import { fieldPath, formSchema, problemsOf, readJson, type Problem } from "./schema";
-import { Unseen } from "./Unseen";
+import { HiddenCharacters } from "./HiddenCharacters";
 
 const SchemaForm = lazy(() => import("./SchemaForm"));
 
 const PAUSE = 300;
 
-export interface Checked {
-  /** The answer for exactly these arguments; absent while it is on its way. */
+interface Checked {
+  /** The result for the current arguments; absent while it is loading. */
   check?: Check;
   error?: ApiError;
 }
 
-/** Ask the server what it thinks of these arguments, when the typing pauses. */
+/** Check the arguments on the server, once typing pauses. */
 export function useCheck(request: Request, args: JsonObject | undefined): Checked {
   const key = args === undefined ? "" : `${request.id} ${request.revision} ${JSON.stringify(args)}`;
   const [state, setState] = useState<{ key: string } & Checked>({ key: "" });
@@ -48,21 +48,21 @@ interface Props {
   request: Request;
   args: JsonObject;
   checked: Checked;
-  /** Some field holds text that is no value yet. */
-  onBad: (bad: boolean) => void;
+  /** Called with whether the JSON text is invalid. */
+  onInvalid: (invalid: boolean) => void;
 }
 
-export function EditForm({ request, args, checked, onBad }: Props): ReactElement {
+export function EditForm({ request, args, checked, onInvalid }: Props): ReactElement {
   const [view, setView] = useState<"form" | "json">("form");
   const [text, setText] = useState<string | null>(null);
   const json = text === null ? undefined : readJson(text);
-  useEffect(() => onBad(json?.error !== undefined), [json?.error]);
+  useEffect(() => onInvalid(json?.error !== undefined), [json?.error]);
   const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
   const known = useMemo(() => formSchema(request.schema, request.args), [request.schema, request.args]);
-  const own = useMemo(() => problemsOf(known, args), [known, args]);
-  const said: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
-  // The server has the last word, but not the plainest: where both complain, ours is shown.
-  const problems = own.length ? own : said;
+  const formProblems = useMemo(() => problemsOf(known, args), [known, args]);
+  const serverProblems: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
+  // The server decides, but the messages of this form are easier to read, so they are shown first.
+  const problems = formProblems.length ? formProblems : serverProblems;
   const type = (next: string) => {
     setText(next);
     const { value } = readJson(next);
@@ -76,7 +76,7 @@ export function EditForm({ request, args, checked, onBad }: Props): ReactElement
   return (
     <div className="edit" data-testid="edit-form">
       <Tabs
-        label="How to edit"
+        label="Edit as"
         current={view}
         onChange={switchTo}
         tabs={[
@@ -85,7 +85,7 @@ export function EditForm({ request, args, checked, onBad }: Props): ReactElement
         ]}
       >
         {view === "form" ? (
-          <Suspense fallback={<p className="muted">Loading the form…</p>}>
+          <Suspense fallback={<p className="muted">Loading form…</p>}>
             <SchemaForm schema={known} value={args} problems={problems} onChange={set} />
           </Suspense>
         ) : (
@@ -100,7 +100,7 @@ export function EditForm({ request, args, checked, onBad }: Props): ReactElement
               onChange={(event) => type(event.target.value)}
             />
             {json?.error && <span className="field-error">{json.error}</span>}
-            <Unseen text={text ?? ""} />
+            <HiddenCharacters text={text ?? ""} />
           </label>
         )}
       </Tabs>
@@ -124,7 +124,7 @@ function CheckView({
   return (
     <div className="check-view" aria-live="polite">
       {error && (
-        <Notice tone="bad" title="The edit could not be checked">
+        <Notice tone="bad" title="Could not check the edit">
           {error.message}
         </Notice>
       )}
@@ -139,16 +139,16 @@ function CheckView({
           </ul>
         </Notice>
       )}
-      {check?.verdict === "deny" && <Notice tone="bad" title="The policy forbids the edited call" />}
+      {check?.verdict === "deny" && <Notice tone="bad" title="The policy denies the edited call" />}
       {(riskier || more) && (
-        <Notice tone="warn" title="This edit changes what approval it needs">
+        <Notice tone="warn" title="This edit changes the approval it needs">
           <p>
             {riskier && (
               <>
-                It becomes <RiskBadge level={check.risk.level} long />.{" "}
+                The call is now <RiskBadge level={check.risk.level} long />.{" "}
               </>
             )}
-            {more && `It needs ${check.quorum} people.`}
+            {more && `It needs ${check.quorum} approvals.`}
           </p>
         </Notice>
       )}

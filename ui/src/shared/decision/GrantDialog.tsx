@@ -1,11 +1,11 @@
-/** "Always allow…": a standing yes with a scope, a number of uses and an end, given with this approval. */
+/** "Always allow…": approve a call and create a grant with a scope, a number of uses and an end. */
 
 import { useState, type ReactElement } from "react";
 import { Button } from "../components/Button";
 import { Dialog } from "../components/Dialog";
-import type { GrantWish, Request } from "../types";
+import type { GrantInput, Request } from "../types";
 import { visible } from "../visible";
-import { grantWish, patternScope, type FieldRule } from "./grant";
+import { toGrantInput, patternScope, type FieldRule } from "./grant";
 
 const ENDS: [string, number][] = [
   ["1 hour", 3_600],
@@ -19,7 +19,7 @@ type Scope = "exact" | "any" | "pattern";
 export function GrantDialog(props: {
   request: Request;
   onClose: () => void;
-  onGrant: (grant: GrantWish) => void;
+  onGrant: (grant: GrantInput) => void;
 }): ReactElement {
   const { request } = props;
   const names = Object.keys(request.args);
@@ -28,7 +28,7 @@ export function GrantDialog(props: {
   const [uses, setUses] = useState("");
   const [ends, setEnds] = useState(86_400);
   const pattern = patternScope(request.args, rules);
-  const wish = grantWish(scope === "pattern" ? pattern.scope : scope, uses, ends);
+  const wish = toGrantInput(scope === "pattern" ? pattern.scope : scope, uses, ends);
   const problem = (scope === "pattern" ? pattern.error : "") || wish.error;
   const radio = (value: Scope, label: string, text: string) => (
     <label className="option">
@@ -43,13 +43,13 @@ export function GrantDialog(props: {
     <Dialog title="Always allow" onClose={props.onClose} wide>
       <p>
         Approve this call, and let <strong>{request.shown.agent ?? request.agent}</strong> call{" "}
-        <code>{request.shown.tool ?? request.tool}</code> again without asking:
+        <code>{request.shown.tool ?? request.tool}</code> again without approval:
       </p>
       <fieldset className="question">
         <legend className="sr-only">Scope</legend>
-        {radio("exact", "Exactly these arguments", "Every other call is asked.")}
-        {names.length > 0 && radio("pattern", "Calls that match a pattern", "Say for each field what may change.")}
-        {radio("any", "This tool, any arguments", "Nobody is asked about what it is called with.")}
+        {radio("exact", "Exactly these arguments", "Every other call still needs approval.")}
+        {names.length > 0 && radio("pattern", "Calls that match a pattern", "Choose what each field may contain.")}
+        {radio("any", "This tool, any arguments", "No call of this tool needs approval.")}
       </fieldset>
       {scope === "pattern" && (
         <ul className="pattern">
@@ -70,7 +70,7 @@ export function GrantDialog(props: {
           <span className="field-label">Number of uses</span>
           <input
             inputMode="numeric"
-            placeholder="As often as needed"
+            placeholder="Unlimited"
             value={uses}
             onChange={(event) => setUses(event.target.value)}
           />
@@ -121,24 +121,24 @@ function PatternRow(props: {
     <li>
       <span className="mono pattern-name">{label}</span>
       <select
-        aria-label={`What ${label} may be`}
+        aria-label={`Allowed values of ${label}`}
         value={rule.kind}
         onChange={(event) => onChange({ kind: event.target.value as FieldRule["kind"], text: rule.text })}
       >
-        <option value="same">the same as now</option>
+        <option value="same">same value as now</option>
         <option value="any">anything</option>
-        {props.text && <option value="starts">text that begins with…</option>}
-        {props.text && <option value="matches">text that matches the expression…</option>}
+        {props.text && <option value="starts">text starting with…</option>}
+        {props.text && <option value="matches">text matching a regular expression…</option>}
       </select>
       {rule.kind === "starts" || rule.kind === "matches" ? (
         <input
           className="mono"
-          aria-label={rule.kind === "starts" ? `${label} begins with` : `${label} matches`}
+          aria-label={rule.kind === "starts" ? `${label} starts with` : `${label} matches`}
           value={rule.text ?? ""}
           onChange={(event) => onChange({ ...rule, text: event.target.value })}
         />
       ) : (
-        <span className="muted mono wrap pattern-now">{rule.kind === "same" ? props.shown : ""}</span>
+        <span className="muted mono wrap">{rule.kind === "same" ? props.shown : ""}</span>
       )}
     </li>
   );

@@ -1,9 +1,9 @@
 import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { Button } from "../components/Button";
 import { thousands } from "../format";
-import { LONG } from "./values";
+import { LONG_LINES } from "./values";
 
-/** Tells when this place was on the screen. */
+/** Marks the end of a text, and calls `onSeen` when it is on the screen. */
 export function EndMark({ name, onSeen }: { name: string; onSeen: () => void }): ReactElement {
   const ref = useRef<HTMLParagraphElement>(null);
   const seen = useRef(onSeen);
@@ -25,12 +25,12 @@ export function EndMark({ name, onSeen }: { name: string; onSeen: () => void }):
 interface Props {
   name: string;
   lines: number;
-  /** Called when its end was on the screen: then it counts as read. */
+  /** Called when its end is on the screen; the value then counts as read. */
   onSeen?: () => void;
   children: ReactNode;
 }
 
-/** A value that is too long for a glance: folded, and once it is open, read to its end. */
+/** A collapsible long value. */
 export function LongValue({ name, lines, onSeen, children }: Props): ReactElement {
   const [open, setOpen] = useState(false);
   return (
@@ -41,8 +41,8 @@ export function LongValue({ name, lines, onSeen, children }: Props): ReactElemen
       </div>
       <Button small aria-expanded={open} onClick={() => setOpen(!open)}>
         {open
-          ? `Fold ${name}`
-          : lines > LONG
+          ? `Collapse ${name}`
+          : lines > LONG_LINES
             ? `Show all ${thousands(lines)} lines of ${name}`
             : `Show all of ${name}`}
       </Button>

@@ -1,4 +1,4 @@
-/** How a request ended: who, when, with what words; and what became of the call. */
+/** How a request ended: who decided it and when, their message, and what happened to the call. */
 
 import type { ReactElement } from "react";
 import { StatusBadge } from "../components/Badge";
@@ -16,7 +16,7 @@ const VERB: Record<string, string> = {
 const ENDED: Record<string, string> = {
   expired: "Nobody decided in time. Nothing ran.",
   cancelled: "It was cancelled. Nothing ran.",
-  superseded: "The agent asked again, so this request no longer counts.",
+  superseded: "Newer input replaced this request.",
 };
 const RAN: Record<string, string> = {
   none: "It has not run.",
@@ -41,7 +41,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
   if (request.status === "pending") return null;
   const { decision, execution } = request;
   const result = execution.result;
-  const said = decision ? decision.message : request.status === "cancelled" ? result : undefined;
+  const message = decision ? decision.message : request.status === "cancelled" ? result : undefined;
   return (
     <section className="outcome" aria-label="Outcome" data-testid="outcome">
       <p className="outcome-line">
@@ -56,7 +56,7 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
           )}
         </span>
       </p>
-      {typeof said === "string" && said && <blockquote className="wrap">{visible(said)}</blockquote>}
+      {typeof message === "string" && message && <blockquote className="wrap">{visible(message)}</blockquote>}
       {decision?.type === "respond" && decision.value !== undefined && (
         <div className="outcome-value">
           <h3>Answer</h3>
@@ -79,8 +79,8 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
   );
 }
 
-/** Results are written by tools, so they are drawn as inert as everything else. */
-export function visibleJson<T>(value: T): T {
+/** Make hidden characters visible in every string of a JSON value. Results come from tools, which are not trusted. */
+function visibleJson<T>(value: T): T {
   if (typeof value === "string") return visible(value) as T;
   if (Array.isArray(value)) return value.map(visibleJson) as T;
   if (value !== null && typeof value === "object") {

@@ -1,4 +1,4 @@
-/** The two small forms of the action bar: why not, and what to answer instead. */
+/** The forms of the action bar: the reason for a rejection, and the value of a response. */
 
 import { useEffect, useRef, type KeyboardEvent, type ReactElement, type ReactNode } from "react";
 import { Button } from "../components/Button";
@@ -55,13 +55,13 @@ interface Common {
   onCancel: () => void;
 }
 
-export function RejectPanel(props: Common & { word: string; onSend: (message: string) => void }): ReactElement {
+export function RejectPanel(props: Common & { submitLabel: string; onSend: (message: string) => void }): ReactElement {
   const { draft, id, busy, onCancel } = props;
   const send = () => !busy && props.onSend(draft.reason.trim());
   return (
     <Panel
       label="Reason"
-      hint="The agent is told this, so say what to do instead."
+      hint="The agent sees this. Say what to do instead."
       text={draft.reason}
       onText={(reason) => setDraft(id, { reason })}
       onCancel={onCancel}
@@ -69,22 +69,22 @@ export function RejectPanel(props: Common & { word: string; onSend: (message: st
     >
       <Button onClick={onCancel}>Cancel</Button>
       <Button tone="danger" icon="cross" disabled={busy} onClick={send}>
-        {props.word}
+        {props.submitLabel}
       </Button>
     </Panel>
   );
 }
 
-/** Text goes as text; JSON only when it is asked for. */
-export function replyValue(draft: Draft): { value?: Json; error?: string } {
-  if (!draft.asJson) return draft.answer === "" ? { error: "Write what the agent gets." } : { value: draft.answer };
+/** The value to send: text, or parsed JSON if that is selected. */
+function replyValue(draft: Draft): { value?: Json; error?: string } {
+  if (!draft.asJson) return draft.answer === "" ? { error: "Enter the result for the agent." } : { value: draft.answer };
   return readJson(draft.answer);
 }
 
 interface RespondProps extends Common {
   label: string;
   hint: string;
-  word: string;
+  submitLabel: string;
   onSend: (value: Json) => void;
 }
 
@@ -114,7 +114,7 @@ export function RespondPanel(props: RespondProps): ReactElement {
       </label>
       <Button onClick={onCancel}>Cancel</Button>
       <Button tone="primary" icon="reply" disabled={busy || reply.error !== undefined} onClick={send}>
-        {props.word}
+        {props.submitLabel}
       </Button>
     </Panel>
   );

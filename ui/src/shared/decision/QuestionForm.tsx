@@ -1,15 +1,15 @@
-/** A question and the ways to answer it: pick one, pick several, own words, or a form. */
+/** The form for a question: one option, several options, free text, or fields from a schema. */
 
 import { lazy, Suspense, useId, type ReactElement } from "react";
 import type { Question } from "../types";
 import { pick, pickOther, takesAnything, type Answer } from "./answer";
-import { blank, problemsOf, type Problem } from "./schema";
+import { emptyValue, problemsOf, type Problem } from "./schema";
 
 const SchemaForm = lazy(() => import("./SchemaForm"));
 
 interface Props {
   question: Question;
-  /** The same question with its text made visible: this is drawn, the other is sent. */
+  /** The same question with hidden characters made visible. Rendered; the answer is sent from `question`. */
   shown: Question;
   answer: Answer;
   problems?: Problem[];
@@ -21,12 +21,12 @@ export function QuestionForm(props: Props): ReactElement {
   const { question, shown, answer, onChange, disabled } = props;
   const id = useId();
   if (question.schema && !takesAnything(question)) {
-    const value = answer.form ?? blank(question.schema);
+    const value = answer.form ?? emptyValue(question.schema);
     const own = problemsOf(question.schema, value);
     return (
       <fieldset className="question" disabled={disabled}>
         <legend className="sr-only">{shown.text}</legend>
-        <Suspense fallback={<p className="muted">Loading the form…</p>}>
+        <Suspense fallback={<p className="muted">Loading form…</p>}>
           <SchemaForm
             schema={question.schema}
             value={value}

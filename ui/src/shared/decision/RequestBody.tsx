@@ -1,4 +1,4 @@
-/** The middle of a request, for the inbox and the chat alike: read it, answer it, decide it. */
+/** The content of a request with its action bar. Used by the inbox and the chat. */
 
 import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { ApiError, api } from "../api";
@@ -9,7 +9,7 @@ import type { Evidence, Request, RequestDetail } from "../types";
 import { ActionBar } from "./ActionBar";
 import { answerOf, NO_ANSWER, type Answer } from "./answer";
 import { ArgsView } from "./ArgsView";
-import { AgentSays, Preview, Warnings } from "./Context";
+import { AgentNote, Preview, Warnings } from "./RequestNotices";
 import { setDraft, useDraft } from "./draft";
 import { EditForm, useCheck } from "./EditForm";
 import { LongValue } from "./LongValue";
@@ -18,18 +18,18 @@ import { QuestionForm } from "./QuestionForm";
 import { fieldPath } from "./schema";
 import { useDecide } from "./useDecide";
 import { useSeen } from "./useSeen";
-import { FEW, lineCount } from "./values";
+import { SHORT_DESCRIPTION, lineCount } from "./values";
 
 interface Props {
   request: RequestDetail;
   onDecided: (request: Request) => void;
-  /** Another person was first, or it is gone: read it again. */
+  /** The request has changed or is gone, and must be read again. */
   onStale: () => void;
   onRevealed?: (request: RequestDetail) => void;
-  /** How the decision is sent, where it is not the inbox's route. */
+  /** Sends the decision, if not over the inbox's route. */
   decide?: typeof api.decide;
   shortcuts?: boolean;
-  /** Drawn between the request and the action bar. */
+  /** Rendered between the request and the action bar. */
   children?: ReactNode;
 }
 
@@ -41,7 +41,7 @@ export function RequestBody(props: Props): ReactElement {
   const seen = useSeen(request);
   const deciding = useDecide(request, props.onDecided, props.onStale, props.decide);
   const [answer, setAnswer] = useState<Answer>(NO_ANSWER);
-  const [bad, setBad] = useState(false);
+  const [invalid, setInvalid] = useState(false);
   const editing = draft.mode === "edit" && request.status === "pending";
   const { check, error } = useCheck(request, editing ? draft.args : undefined);
   const pending = request.status === "pending";
@@ -53,9 +53,9 @@ export function RequestBody(props: Props): ReactElement {
     <div className="request-body">
       <div className="request-scroll">
         <Outcome request={request} me={me.name} />
-        <Unsent request={request} />
+        <UnsentDraft request={request} />
         {pending && <Warnings request={request} onRevealed={props.onRevealed} />}
-        {request.kind === "in_doubt" && pending && <Doubt request={request} />}
+        {request.kind === "in_doubt" && pending && <InDoubtNotice request={request} />}
         {request.shown.question ? (
           <section className="section" aria-label="Question">
             <p className="question-text wrap">{request.shown.question.text}</p>
@@ -75,19 +75,19 @@ export function RequestBody(props: Props): ReactElement {
             <h2>{editing ? "Edit what will run" : heading(request)}</h2>
             <Description key={request.id} text={request.shown.description} />
             {editing ? (
-              <EditForm request={request} args={draft.args ?? request.args} checked={{ check, error }} onBad={setBad} />
+              <EditForm request={request} args={draft.args ?? request.args} checked={{ check, error }} onInvalid={setInvalid} />
             ) : (
               <ArgsView key={`${request.id} ${request.revision}`} request={request} seen={seen} />
             )}
           </section>
         )}
         <Preview request={request} />
-        <AgentSays request={request} />
+        <AgentNote request={request} />
         {props.children}
       </div>
       {pending && (
         <div className="request-actions">
-          <Failure error={deciding.error} />
+          <DecisionError error={deciding.error} />
           <ActionBar
             request={request}
             draft={draft}
@@ -95,7 +95,7 @@ export function RequestBody(props: Props): ReactElement {
             now={{ offline, busy: deciding.busy, unseen: seen.unseen }}
             answer={reply}
             check={check}
-            editBad={bad}
+            editInvalid={invalid}
             shortcuts={props.shortcuts}
             onEdit={() => setDraft(request.id, { mode: "edit", args: draft.args ?? request.args })}
           />
@@ -105,16 +105,16 @@ export function RequestBody(props: Props): ReactElement {
   );
 }
 
-/** What the tool says of itself: a whole manual would push what it is called with off the screen. */
+/** The tool's description. Collapsed if long, so that the arguments stay on the screen. */
 function Description({ text }: { text: string }): ReactElement | null {
   if (!text) return null;
-  const words = <p className="muted wrap description">{text}</p>;
+  const paragraph = <p className="muted wrap description">{text}</p>;
   const lines = lineCount(text);
-  if (lines <= FEW) return words;
+  if (lines <= SHORT_DESCRIPTION) return paragraph;
   return (
     <div className="long-description">
       <LongValue name="the description" lines={lines}>
-        {words}
+        {paragraph}
       </LongValue>
     </div>
   );
@@ -122,12 +122,12 @@ function Description({ text }: { text: string }): ReactElement | null {
 
 function heading(request: Request): string {
   if (request.status === "edited") return "What was approved";
-  if (request.status !== "pending") return "What was asked";
-  return request.kind === "in_doubt" ? "What may have run" : request.tool ? "What will run" : "What is asked";
+  if (request.status !== "pending") return "What was requested";
+  return request.kind === "in_doubt" ? "What may have run" : request.tool ? "What will run" : "What is requested";
 }
 
-/** What went wrong with a decision, and whether it was recorded. */
-function Failure({ error }: { error: ApiError | null }): ReactElement | null {
+/** Why sending a decision failed, and whether it may have been recorded. */
+function DecisionError({ error }: { error: ApiError | null }): ReactElement | null {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (error) box.current?.scrollIntoView({ block: "nearest" });
@@ -139,7 +139,7 @@ function Failure({ error }: { error: ApiError | null }): ReactElement | null {
       <Notice tone="bad" title={unknown ? "We don't know whether this was recorded" : "Not recorded"}>
         <p className="wrap">
           {error.decision ? <DecisionLine decision={error.decision} /> : error.message}
-          {unknown && " What you wrote is still here. Sending the same answer again is safe."}
+          {unknown && " Your input is still here. Sending the same decision again is safe."}
         </p>
         {error.decision?.message && <blockquote className="wrap">{error.decision.message}</blockquote>}
       </Notice>
@@ -147,8 +147,8 @@ function Failure({ error }: { error: ApiError | null }): ReactElement | null {
   );
 }
 
-/** Another person decided while an edit or a reason was being written: it is shown, not lost. */
-function Unsent({ request }: { request: Request }): ReactElement | null {
+/** If the request was decided elsewhere meanwhile, show the unsent edit or reason instead of losing it. */
+function UnsentDraft({ request }: { request: Request }): ReactElement | null {
   const draft = useDraft(request.id);
   if (request.status === "pending" || draft.mode === "none") return null;
   const text = { edit: JSON.stringify(draft.args, null, 2), reject: draft.reason, respond: draft.answer }[draft.mode];
@@ -160,13 +160,13 @@ function Unsent({ request }: { request: Request }): ReactElement | null {
   );
 }
 
-const ANSWERS: Record<Evidence["answer"], string> = {
+const EVIDENCE_TEXTS: Record<Evidence["answer"], string> = {
   ran: "The other system says it ran.",
   did_not_run: "The other system says it did not run.",
   unknown: "The other system does not know whether it ran.",
 };
 
-function Doubt({ request }: { request: Request }): ReactElement {
+function InDoubtNotice({ request }: { request: Request }): ReactElement {
   const tool = request.shown.tool ?? request.tool ?? "it";
   const evidence = request.shown.evidence;
   return (
@@ -178,7 +178,7 @@ function Doubt({ request }: { request: Request }): ReactElement {
       </p>
       {evidence && (
         <p>
-          <strong>{ANSWERS[evidence.answer]}</strong> {evidence.text}
+          <strong>{EVIDENCE_TEXTS[evidence.answer]}</strong> {evidence.text}
         </p>
       )}
     </Notice>

@@ -1,6 +1,6 @@
-/** A form made from JSON Schema by react-jsonschema-form, drawn with our own fields and buttons. */
+/** A form for a JSON Schema: react-jsonschema-form with our own fields and buttons. */
 
-// The form alone: the package also exports its test helpers, which need another validator.
+// Not from the package root, which also exports test helpers that need another validator.
 import Form from "@rjsf/core/lib/components/Form.js";
 import {
   ADDITIONAL_PROPERTY_FLAG,
@@ -24,9 +24,9 @@ import { Validator } from "@cfworker/json-schema";
 import { useMemo, type ReactElement } from "react";
 import { Button, IconButton } from "../components/Button";
 import type { Json, Schema } from "../types";
-import { hiddenIn, visible } from "../visible";
-import { drawable, isMultiline, isUnnamed, type Problem } from "./schema";
-import { Unseen } from "./Unseen";
+import { findHiddenCharacters, visible } from "../visible";
+import { simplifySchema, isMultiline, isUnnamed, type Problem } from "./schema";
+import { HiddenCharacters } from "./HiddenCharacters";
 
 interface Props {
   schema: Schema;
@@ -36,7 +36,7 @@ interface Props {
   onChange: (value: Json) => void;
 }
 
-/** The form asks this only which of several schemas a value fits; it compiles nothing, as our CSP demands. */
+/** Only used to find which of several schemas a value matches. Interprets schemas, because the CSP forbids compiling them. */
 const validator: ValidatorType = {
   isValid: (schema, value, root) =>
     value !== undefined && new Validator({ ...(schema as object), $defs: (root as Schema).$defs }, "2020-12").validate(value).valid,
@@ -44,7 +44,7 @@ const validator: ValidatorType = {
   validateFormData: () => ({ errors: [], errorSchema: {} }),
 };
 
-/** Problems as the form wants them: a tree of `__errors`. */
+/** Problems in the form library's format: a tree of `__errors`. */
 function errorTree(problems: Problem[]): ErrorSchema {
   const tree: Record<string, unknown> = {};
   for (const { field, message } of problems) {
@@ -55,7 +55,7 @@ function errorTree(problems: Problem[]): ErrorSchema {
   return tree as ErrorSchema;
 }
 
-/** Fields in the order that the arguments were sent in; those that were left out come after them. */
+/** Order the fields as in the arguments. Fields without a value come last. */
 function inOrder(schema: Schema, value: Json | undefined): UiSchema {
   const ui: Record<string, unknown> = { "ui:submitButtonOptions": { norender: true } };
   if (schema.properties && value !== null && typeof value === "object" && !Array.isArray(value)) {
@@ -66,13 +66,13 @@ function inOrder(schema: Schema, value: Json | undefined): UiSchema {
 }
 
 export default function SchemaForm({ schema, value, problems, disabled, onChange }: Props): ReactElement {
-  const drawn = useMemo(() => drawable(schema), [schema]);
-  const order = useMemo(() => inOrder(drawn, value), [drawn]);
+  const simplified = useMemo(() => simplifySchema(schema), [schema]);
+  const order = useMemo(() => inOrder(simplified, value), [simplified]);
   return (
     <Form
       tagName="div"
       className="schema-form"
-      schema={drawn as RJSFSchema}
+      schema={simplified as RJSFSchema}
       uiSchema={order}
       formData={value}
       validator={validator}
@@ -90,11 +90,11 @@ export default function SchemaForm({ schema, value, problems, disabled, onChange
   );
 }
 
-/** A new entry of a map begins empty, and not with words that nobody wrote. */
+/** The library fills new map entries with "New Value"; start with an empty value instead. */
 const translate: typeof englishStringTranslator = (text, params) =>
   text === TranslatableString.NewStringDefault ? "" : englishStringTranslator(text, params);
 
-/** The name of an entry of a map, which people choose. */
+/** Edits the key of a map entry. */
 function EntryName({ id, label, disabled, onKeyRename, onRemoveProperty }: FieldTemplateProps): ReactElement {
   const name = isUnnamed(label) ? "" : label;
   return (
@@ -138,7 +138,7 @@ function FieldTemplate(props: FieldTemplateProps): ReactElement {
           {visible(rawDescription)}
         </span>
       )}
-      <Unseen id={`${id}-unseen`} text={text} />
+      <HiddenCharacters id={`${id}-unseen`} text={text} />
       {rawErrors.length > 0 && (
         <span className="field-error" id={`${id}-error`}>
           {[...new Set(rawErrors)].join(" ")}
@@ -152,7 +152,7 @@ function about(props: WidgetProps | BaseInputTemplateProps) {
   const { id, value, rawErrors = [], schema } = props;
   const parts = [
     schema.description && `${id}-hint`,
-    typeof value === "string" && hiddenIn(value).length > 0 && `${id}-unseen`,
+    typeof value === "string" && findHiddenCharacters(value).length > 0 && `${id}-unseen`,
     rawErrors.length > 0 && `${id}-error`,
   ].filter(Boolean);
   return {
@@ -201,7 +201,7 @@ function Pick(props: WidgetProps): ReactElement {
       value={current < 0 ? "" : String(current)}
       onChange={(event) => props.onChange(event.target.value === "" ? undefined : options[Number(event.target.value)]!.value)}
     >
-      <option value="">{props.required ? "Choose…" : "(left out)"}</option>
+      <option value="">{props.required ? "Choose…" : "(not set)"}</option>
       {options.map((option, index) => (
         <option key={index} value={index}>
           {visible(String(option.label))}

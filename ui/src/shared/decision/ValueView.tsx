@@ -1,11 +1,11 @@
-/** One JSON value, typed and whole: wrapped, never cut, text nodes only. */
+/** A JSON value, complete: wrapped, never truncated, as text nodes only. */
 
 import { useEffect, useRef, useState, type ReactElement } from "react";
 import { thousands } from "../format";
 import type { Json } from "../types";
 import { isDeep } from "./values";
 
-/** Blanks at the ends would not be seen, and an empty text would be nothing at all. */
+/** Without quotes, leading and trailing spaces and empty strings would be invisible. */
 function needsQuotes(text: string): boolean {
   return text === "" || text !== text.trim();
 }
@@ -25,14 +25,14 @@ function Leaf({ value, quoted }: { value: Json; quoted: boolean }): ReactElement
   return <span className={`value value-${typeof value}`}>{JSON.stringify(value)}</span>;
 }
 
-/** From so many plain values on, a list gets columns and a search. */
+/** Lists with more scalar values than this get columns and a search field. */
 const MANY = 20;
 
-/** Many plain values: in columns, to be read to the end quickly. A search marks what it finds and hides nothing. */
+/** A long list of scalar values in columns. The search highlights matches and does not hide the rest. */
 function ValueTable({ values }: { values: Json[] }): ReactElement {
-  const [words, setWords] = useState("");
+  const [text, setText] = useState("");
   const list = useRef<HTMLOListElement>(null);
-  const wanted = words.trim().toLowerCase();
+  const wanted = text.trim().toLowerCase();
   const hit = (value: Json) => wanted !== "" && String(value).toLowerCase().includes(wanted);
   const hits = values.filter(hit).length;
   useEffect(() => {
@@ -45,8 +45,8 @@ function ValueTable({ values }: { values: Json[] }): ReactElement {
         <input
           type="search"
           placeholder={`Search ${thousands(values.length)} values`}
-          value={words}
-          onChange={(event) => setWords(event.target.value)}
+          value={text}
+          onChange={(event) => setText(event.target.value)}
         />
         <span className="muted small" role="status">
           {wanted && `${thousands(hits)} of ${thousands(values.length)} match`}

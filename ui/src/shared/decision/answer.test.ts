@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Question } from "../types";
 import { answerOf, NO_ANSWER, pick, pickOther } from "./answer";
-import { grantWish, patternScope, scopeLines } from "./grant";
+import { toGrantInput, patternScope, scopeLines } from "./grant";
 
 const ask = (over: Partial<Question> = {}): Question => ({
   text: "Which?",
@@ -22,7 +22,7 @@ describe("answerOf", () => {
     expect(answerOf(question, pick(question, NO_ANSWER, 0, true))).toEqual({ value: 1 });
   });
 
-  it("takes one of one, and several of several", () => {
+  it("takes one option, or several if the question allows it", () => {
     const one = ask();
     expect(answerOf(one, pick(one, pick(one, NO_ANSWER, 0, true), 1, true))).toEqual({ value: "two" });
     const many = ask({ multiple: true });
@@ -30,7 +30,7 @@ describe("answerOf", () => {
     expect(answerOf(many, NO_ANSWER).missing).toBeTruthy();
   });
 
-  it("takes words, and JSON where it is said to be JSON, if anything will do", () => {
+  it("takes text or JSON if the question takes anything", () => {
     const any = ask({ options: [], free_text: true, schema: {} });
     expect(answerOf(any, NO_ANSWER).missing).toBeTruthy();
     expect(answerOf(any, { ...NO_ANSWER, text: "true" })).toEqual({ value: "true" });
@@ -38,7 +38,7 @@ describe("answerOf", () => {
     expect(answerOf(any, { ...NO_ANSWER, text: "{", asJson: true }).missing).toBeTruthy();
   });
 
-  it("takes own words in place of an option, or beside several", () => {
+  it("takes free text instead of an option, or in addition to several", () => {
     const one = ask({ free_text: true });
     const own = { ...pickOther(one, pick(one, NO_ANSWER, 0, true), true), text: "three" };
     expect(answerOf(one, own)).toEqual({ value: "three" });
@@ -47,7 +47,7 @@ describe("answerOf", () => {
     expect(answerOf(many, { ...pick(many, NO_ANSWER, 0, true), other: true, text: "x" })).toEqual({ value: [1, "x"] });
   });
 
-  it("forgets own words when an option is picked after them", () => {
+  it("drops free text when an option is selected after it", () => {
     const one = ask({ free_text: true });
     const own = { ...pickOther(one, NO_ANSWER, true), text: "three" };
     expect(answerOf(one, pick(one, own, 1, true))).toEqual({ value: "two" });
@@ -56,13 +56,13 @@ describe("answerOf", () => {
   it("takes plain text, and the value of a form", () => {
     expect(answerOf(ask({ options: [] }), { ...NO_ANSWER, text: "hello" })).toEqual({ value: "hello" });
     const schema = { type: "object", properties: { a: { type: "integer" } }, required: ["a"] };
-    expect(answerOf(ask({ options: [], schema }), NO_ANSWER)).toEqual({ missing: "Correct the fields that are marked." });
+    expect(answerOf(ask({ options: [], schema }), NO_ANSWER)).toEqual({ missing: "Fix the marked fields." });
     expect(answerOf(ask({ options: [], schema }), { ...NO_ANSWER, form: { a: 3 } })).toEqual({ value: { a: 3 } });
   });
 });
 
 describe("grants", () => {
-  it("holds each field as its rule says, and allows no other", () => {
+  it("makes a scope of the rules and allows no other field", () => {
     const { scope, error } = patternScope(
       { path: "/tmp/a.b", mode: 7, note: "x" },
       { path: { kind: "starts", text: "/tmp/a." }, note: { kind: "any" } },
@@ -76,14 +76,14 @@ describe("grants", () => {
     });
   });
 
-  it("refuses a pattern that the call itself does not fit", () => {
+  it("refuses a pattern that does not match the call itself", () => {
     expect(patternScope({ path: "/etc" }, { path: { kind: "starts", text: "/tmp" } }).error).toBeTruthy();
     expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "[" } }).error).toBeTruthy();
     expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "/e" } }).error).toBeTruthy();
     expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "/e.c" } }).error).toBe("");
   });
 
-  it("tells a scope in words, or as it is", () => {
+  it("shows a scope as text, or as the schema itself", () => {
     const { scope } = patternScope(
       { path: "/tmp/a", mode: 7, note: "x" },
       { path: { kind: "starts", text: "/tmp" }, note: { kind: "any" } },
@@ -96,9 +96,9 @@ describe("grants", () => {
   });
 
   it("reads the number of uses", () => {
-    expect(grantWish("exact", "", 60).grant).toEqual({ scope: "exact", ends_in: 60 });
-    expect(grantWish("any", " 3 ", 60).grant).toEqual({ scope: "any", ends_in: 60, uses: 3 });
-    expect(grantWish("any", "0", 60).error).toBeTruthy();
-    expect(grantWish("any", "two", 60).error).toBeTruthy();
+    expect(toGrantInput("exact", "", 60).grant).toEqual({ scope: "exact", ends_in: 60 });
+    expect(toGrantInput("any", " 3 ", 60).grant).toEqual({ scope: "any", ends_in: 60, uses: 3 });
+    expect(toGrantInput("any", "0", 60).error).toBeTruthy();
+    expect(toGrantInput("any", "two", 60).error).toBeTruthy();
   });
 });

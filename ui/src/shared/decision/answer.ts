@@ -1,42 +1,42 @@
-/** What an answer to a question is, before it is sent. */
+/** The state of an answer to a question, and the value to send. */
 
 import type { Json, Question } from "../types";
-import { blank, problemsOf, readJson } from "./schema";
+import { emptyValue, problemsOf, readJson } from "./schema";
 
 export interface Answer {
-  /** Indexes of the options that are picked. */
+  /** Indexes of the selected options. */
   picked: number[];
-  /** Own words; they count when `other` is on, or when there are no options. */
+  /** Free text. Used if `other` is set or there are no options. */
   text: string;
   other: boolean;
-  /** The value of a question with a schema; the form's first values until a person changes it. */
+  /** The value of a question with a schema; undefined until it is changed. */
   form: Json | undefined;
-  /** Whether the text is JSON; only where any JSON will do. */
+  /** Parse the text as JSON. Only if the question takes any JSON. */
   asJson: boolean;
 }
 
 export const NO_ANSWER: Answer = { picked: [], text: "", other: false, form: undefined, asJson: false };
 
-/** Whether a question takes words and any JSON alike. */
+/** Whether a question takes both text and any JSON. */
 export function takesAnything(question: Question): boolean {
   return question.free_text && question.schema !== null && Object.keys(question.schema).length === 0;
 }
 
-/** The value to send, or why there is none yet. */
+/** The value to send, or what is missing. */
 export function answerOf(question: Question, answer: Answer): { value?: Json; missing?: string } {
   if (takesAnything(question) && answer.asJson) {
     const { value, error } = readJson(answer.text);
     return error === undefined ? { value } : { missing: error };
   }
   if (question.schema && !takesAnything(question)) {
-    const value = answer.form ?? blank(question.schema);
+    const value = answer.form ?? emptyValue(question.schema);
     const wrong = problemsOf(question.schema, value).length;
-    if (wrong || value === undefined) return { missing: "Correct the fields that are marked." };
+    if (wrong || value === undefined) return { missing: "Fix the marked fields." };
     return { value };
   }
   const own = answer.text.trim() !== "" && (answer.other || question.options.length === 0) ? answer.text : undefined;
-  if (question.options.length === 0) return own === undefined ? { missing: "Write an answer." } : { value: own };
-  if (answer.other && own === undefined) return { missing: "Write your own answer." };
+  if (question.options.length === 0) return own === undefined ? { missing: "Enter an answer." } : { value: own };
+  if (answer.other && own === undefined) return { missing: "Enter your own answer." };
   const values = answer.picked.map((index) => question.options[index]!.value);
   if (question.multiple) {
     const all = own === undefined ? values : [...values, own];

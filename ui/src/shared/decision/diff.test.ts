@@ -1,15 +1,15 @@
 import { describe, expect, it } from "vitest";
-import { lineDiff, within } from "./diff";
+import { lineDiff, diffWithinLine } from "./diff";
 
-const told = (before: string | null, after: string | null) =>
+const rendered = (before: string | null, after: string | null) =>
   lineDiff(before, after).map(
     (line) =>
       `${line.kind[0]} ${line.pieces.map((piece) => (piece.changed ? `[${piece.text}]` : piece.text)).join("")}`,
   );
 
-describe("within", () => {
-  it("marks what is between the common ends", () => {
-    expect(within("1.4.2", "1.4.3")).toEqual([
+describe("diffWithinLine", () => {
+  it("marks what is between the common prefix and suffix", () => {
+    expect(diffWithinLine("1.4.2", "1.4.3")).toEqual([
       [
         { text: "1.4.", changed: false },
         { text: "2", changed: true },
@@ -21,38 +21,38 @@ describe("within", () => {
     ]);
   });
 
-  it("does not count a common end twice", () => {
+  it("does not count an overlap of prefix and suffix twice", () => {
     expect(
-      within("aa", "aaa")[1]
+      diffWithinLine("aa", "aaa")[1]
         .map((piece) => piece.text)
         .join(""),
     ).toBe("aaa");
-    expect(within("", "")).toEqual([[], []]);
+    expect(diffWithinLine("", "")).toEqual([[], []]);
   });
 
-  it("does not cut a character in two", () => {
-    const [before, after] = within("😀", "😁");
+  it("does not split surrogate pairs", () => {
+    const [before, after] = diffWithinLine("😀", "😁");
     expect(before).toEqual([{ text: "😀", changed: true }]);
     expect(after).toEqual([{ text: "😁", changed: true }]);
   });
 });
 
 describe("lineDiff", () => {
-  it("keeps what is the same, in order", () => {
-    expect(told("a\nb\nc", "a\nx\nc")).toEqual(["s a", "r [b]", "a [x]", "s c"]);
+  it("keeps unchanged lines in order", () => {
+    expect(rendered("a\nb\nc", "a\nx\nc")).toEqual(["s a", "r [b]", "a [x]", "s c"]);
   });
 
   it("shows added and removed lines whole", () => {
-    expect(told("a", "a\nb\nc")).toEqual(["s a", "a [b]", "a [c]"]);
-    expect(told("a\nb", "b")).toEqual(["r [a]", "s b"]);
+    expect(rendered("a", "a\nb\nc")).toEqual(["s a", "a [b]", "a [c]"]);
+    expect(rendered("a\nb", "b")).toEqual(["r [a]", "s b"]);
   });
 
-  it("tells nothing from something empty", () => {
-    expect(told(null, "")).toEqual(["a []"]);
-    expect(told("x", null)).toEqual(["r [x]"]);
+  it("distinguishes a missing text from an empty one", () => {
+    expect(rendered(null, "")).toEqual(["a []"]);
+    expect(rendered("x", null)).toEqual(["r [x]"]);
   });
 
-  it("gives both texts whole again", () => {
+  it("contains both texts completely", () => {
     const before = "one\ntwo\n\nthree\nfour";
     const after = "zero\none\n2\n\nfour\nfive";
     const lines = lineDiff(before, after);

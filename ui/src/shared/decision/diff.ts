@@ -1,4 +1,4 @@
-/** Drawing what an edit changes: whole lines first, then the part of a line that differs. */
+/** Line diffs, with the changed part of each line. */
 
 export interface Piece {
   text: string;
@@ -10,11 +10,11 @@ export interface LineDiff {
   pieces: Piece[];
 }
 
-/** Past this many lines the comparison would take too long; the two texts are shown whole. */
-const MOST = 1_500;
+/** Longer texts are not compared, because that would take too long; both are shown whole. */
+const MAX_LINES = 1_500;
 
-/** The longest common run of lines, by the usual table. */
-function common(before: string[], after: string[]): [number, number][] {
+/** The longest common subsequence of lines, as pairs of indexes. */
+function commonLines(before: string[], after: string[]): [number, number][] {
   const width = after.length + 1;
   const table = new Uint32Array((before.length + 1) * width);
   for (let i = before.length - 1; i >= 0; i -= 1) {
@@ -36,8 +36,8 @@ function common(before: string[], after: string[]): [number, number][] {
   return pairs;
 }
 
-/** Mark what differs between two lines: all but their common beginning and end. */
-export function within(before: string, after: string): [Piece[], Piece[]] {
+/** Split two lines into their common prefix and suffix and the changed part between. */
+export function diffWithinLine(before: string, after: string): [Piece[], Piece[]] {
   const a = [...before];
   const b = [...after];
   let head = 0;
@@ -56,11 +56,11 @@ export function within(before: string, after: string): [Piece[], Piece[]] {
 
 const whole = (text: string, changed: boolean): Piece[] => [{ text, changed }];
 
-/** Lines of both texts in reading order. */
+/** The lines of both texts, in order. */
 export function lineDiff(before: string | null, after: string | null): LineDiff[] {
   const old = before === null ? [] : before.split("\n");
   const fresh = after === null ? [] : after.split("\n");
-  const pairs = old.length > MOST || fresh.length > MOST ? [] : common(old, fresh);
+  const pairs = old.length > MAX_LINES || fresh.length > MAX_LINES ? [] : commonLines(old, fresh);
   const out: LineDiff[] = [];
   let i = 0;
   let j = 0;
@@ -75,7 +75,7 @@ export function lineDiff(before: string | null, after: string | null): LineDiff[
 
 function changedBlock(old: string[], fresh: string[]): LineDiff[] {
   const alike = old.length === fresh.length;
-  const pairs = alike ? old.map((line, index) => within(line, fresh[index]!)) : [];
+  const pairs = alike ? old.map((line, index) => diffWithinLine(line, fresh[index]!)) : [];
   return [
     ...old.map((line, index): LineDiff => ({ kind: "removed", pieces: pairs[index]?.[0] ?? whole(line, true) })),
     ...fresh.map((line, index): LineDiff => ({ kind: "added", pieces: pairs[index]?.[1] ?? whole(line, true) })),

@@ -1,4 +1,4 @@
-/** What a person began to write for a request: kept while the page is open, so that no failure loses it. */
+/** Unsent input for a request. Kept while the page is open, so that an error does not lose it. */
 
 import { useSyncExternalStore } from "react";
 import type { JsonObject } from "../types";

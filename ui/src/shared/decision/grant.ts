@@ -1,6 +1,6 @@
-/** A standing yes, from what the dialog says to what the server takes. */
+/** Grants: from the dialog's fields to the API's input, and from a scope to text. */
 
-import type { Grant, GrantWish, Json, JsonObject, Schema } from "../types";
+import type { Grant, GrantInput, Json, JsonObject, Schema } from "../types";
 import { visible } from "../visible";
 
 export interface FieldRule {
@@ -10,7 +10,7 @@ export interface FieldRule {
 
 const SPECIAL = /[.*+?^${}()|[\]\\/]/g;
 
-/** A JSON Schema that holds each field as its rule says; fields that are not named are not allowed. */
+/** A JSON Schema with one property per rule. Other properties are not allowed. */
 export function patternScope(args: JsonObject, rules: Record<string, FieldRule>): { scope: Schema; error: string } {
   const properties: Record<string, Schema> = {};
   let error = "";
@@ -20,8 +20,8 @@ export function patternScope(args: JsonObject, rules: Record<string, FieldRule>)
     if (rule.kind === "same") properties[name] = { const: value };
     else if (rule.kind === "any") properties[name] = {};
     else if (rule.kind === "starts") {
-      if (text === "") error ||= `Say what ${name} begins with.`;
-      else if (!String(value).startsWith(text)) error ||= `${name} does not begin with that in this call.`;
+      if (text === "") error ||= `Enter what ${name} starts with.`;
+      else if (!String(value).startsWith(text)) error ||= `In this call, ${name} does not start with that.`;
       properties[name] = { type: "string", pattern: `^${text.replace(SPECIAL, "\\$&")}` };
     } else {
       error ||= badExpression(name, text, String(value));
@@ -35,22 +35,22 @@ export function patternScope(args: JsonObject, rules: Record<string, FieldRule>)
 }
 
 function badExpression(name: string, text: string, value: string): string {
-  if (text === "") return `Write the expression that ${name} has to match.`;
+  if (text === "") return `Enter a regular expression for ${name}.`;
   try {
     if (new RegExp(`^(?:${text})$`, "u").test(value)) return "";
-    return `The expression for ${name} does not match this call.`;
+    return `The regular expression for ${name} does not match this call.`;
   } catch {
-    return `The expression for ${name} is not a regular expression.`;
+    return `The regular expression for ${name} is invalid.`;
   }
 }
 
-export function grantWish(scope: GrantWish["scope"], uses: string, ends: number): { grant?: GrantWish; error: string } {
+export function toGrantInput(scope: GrantInput["scope"], uses: string, ends: number): { grant?: GrantInput; error: string } {
   const text = uses.trim();
-  if (text !== "" && !/^[1-9]\d{0,8}$/.test(text)) return { error: "The number of uses is a whole number from 1." };
+  if (text !== "" && !/^[1-9]\d{0,8}$/.test(text)) return { error: "The number of uses must be a whole number of at least 1." };
   return { grant: { scope, ends_in: ends, ...(text === "" ? {} : { uses: Number(text) }) }, error: "" };
 }
 
-/** What one field may be, in words; nothing if words do not suffice. */
+/** The rule of one field as text; null if the schema is too complex for that. */
 function fieldWords(name: string, rule: Schema): string | null {
   const keys = Object.keys(rule).filter((key) => key !== "type");
   if (keys.length === 0) return rule.type === undefined ? `${name}: anything` : `${name}: any ${String(rule.type)}`;
@@ -61,7 +61,7 @@ function fieldWords(name: string, rule: Schema): string | null {
   return null;
 }
 
-/** A scope as people read it: a line for each field, or the schema as it is. */
+/** A scope as text: one line per field, or the schema itself. */
 export function scopeLines(grant: Pick<Grant, "scope" | "shown_scope">): string[] {
   const { scope } = grant;
   if (Object.keys(scope).length === 0) return ["Any arguments"];

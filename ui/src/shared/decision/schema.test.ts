@@ -1,32 +1,32 @@
 import { describe, expect, it } from "vitest";
 import type { Schema } from "../types";
-import { blank, drawable, fieldPath, formSchema, inferred, isMultiline, problemsOf, readJson } from "./schema";
+import { emptyValue, simplifySchema, fieldPath, formSchema, inferSchema, isMultiline, problemsOf, readJson } from "./schema";
 
-describe("drawable", () => {
-  it("makes one field of what may also be null", () => {
+describe("simplifySchema", () => {
+  it("makes one field of a nullable value", () => {
     const schema: Schema = { anyOf: [{ type: "integer", minimum: 1 }, { type: "null" }], title: "Seats", default: null };
-    expect(drawable(schema)).toEqual({ type: ["integer", "null"], minimum: 1, title: "Seats" });
+    expect(simplifySchema(schema)).toEqual({ type: ["integer", "null"], minimum: 1, title: "Seats" });
   });
 
-  it("follows references, and the field keeps its own title", () => {
+  it("resolves references and keeps the field's own title", () => {
     const schema: Schema = {
       type: "object",
       properties: { home: { $ref: "#/$defs/Address", title: "Home" } },
       $defs: { Address: { type: "object", title: "Address", properties: { city: { type: "string" } } } },
     };
-    expect(drawable(schema).properties!.home).toEqual({
+    expect(simplifySchema(schema).properties!.home).toEqual({
       type: "object",
       title: "Home",
       properties: { city: { type: "string" } },
     });
   });
 
-  it("ends where a schema contains itself", () => {
+  it("stops at a recursive schema", () => {
     const schema: Schema = {
       $ref: "#/$defs/Node",
       $defs: { Node: { type: "object", properties: { next: { $ref: "#/$defs/Node" } } } },
     };
-    expect(JSON.stringify(drawable(schema)).length).toBeLessThan(2_000);
+    expect(JSON.stringify(simplifySchema(schema)).length).toBeLessThan(2_000);
   });
 });
 
@@ -45,7 +45,7 @@ describe("problemsOf", () => {
   const at = (value: Parameters<typeof problemsOf>[1]) =>
     Object.fromEntries(problemsOf(schema, value).map(({ field, message }) => [field, message]));
 
-  it("names the field and says what to do, in words", () => {
+  it("returns the field and a message", () => {
     expect(at({})).toEqual({ name: "Required.", seats: "Required." });
     expect(at({ name: "x", seats: 0 })).toEqual({ name: "Enter at least 2 characters.", seats: "Enter 1 or more." });
     expect(at({ name: "xy", seats: "many" })).toMatchObject({ seats: "Enter a whole number." });
@@ -55,11 +55,11 @@ describe("problemsOf", () => {
     expect(at({ name: "xy", seats: 1, to: [{ mail: "no" }] })).toEqual({ "to[0].mail": "Enter an email address." });
   });
 
-  it("has nothing to say about what fits", () => {
+  it("returns nothing for a valid value", () => {
     expect(at({ name: "xy", seats: 9, note: null, to: [{ mail: "a@b.example" }] })).toEqual({});
   });
 
-  it("wants a name for each entry of a map", () => {
+  it("requires a name for each map entry", () => {
     const map: Schema = {
       type: "object",
       properties: { sizes: { type: "object", additionalProperties: { type: "integer" } }, newKey: { type: "string" } },
@@ -70,14 +70,14 @@ describe("problemsOf", () => {
     ]);
   });
 
-  it("refuses whole numbers that would be rounded", () => {
+  it("refuses integers that would be rounded", () => {
     expect(problemsOf({}, { id: 12345678901234567890 })).toMatchObject([{ field: "id" }]);
   });
 });
 
 describe("forms without a schema", () => {
   it("infers fields from the arguments", () => {
-    expect(inferred({ to: ["a"], n: 1, deep: { ok: true } })).toEqual({
+    expect(inferSchema({ to: ["a"], n: 1, deep: { ok: true } })).toEqual({
       type: "object",
       properties: {
         to: { type: "array", items: { type: "string" } },
@@ -89,24 +89,24 @@ describe("forms without a schema", () => {
     expect(formSchema(null, { a: 1 }).properties).toEqual({ a: { type: "number" } });
   });
 
-  it("begins with nothing that nobody wrote", () => {
-    expect(blank({ type: "object", properties: { a: { type: "string", default: "x" } } })).toEqual({});
-    expect(blank({ type: "array" })).toEqual([]);
-    expect(blank({ type: "string" })).toBe(undefined);
+  it("starts without default values", () => {
+    expect(emptyValue({ type: "object", properties: { a: { type: "string", default: "x" } } })).toEqual({});
+    expect(emptyValue({ type: "array" })).toEqual([]);
+    expect(emptyValue({ type: "string" })).toBe(undefined);
   });
 });
 
-it("wants several lines for what is long", () => {
+it("uses several lines for long text", () => {
   expect(isMultiline({}, "a\nb")).toBe(true);
   expect(isMultiline({ format: "uri" }, "x".repeat(99))).toBe(false);
 });
 
-it("reads JSON, and says what is wrong with it", () => {
+it("parses JSON, or returns an error", () => {
   expect(readJson('{"a": 1}').value).toEqual({ a: 1 });
-  expect(readJson("{").error).toMatch(/^Not JSON/);
+  expect(readJson("{").error).toMatch(/^Invalid JSON/);
 });
 
-it("drops the name of the body from a path", () => {
+it("drops the leading args or value from a path", () => {
   expect(fieldPath("args.to[0].name")).toBe("to[0].name");
   expect(fieldPath("value")).toBe("");
 });

@@ -1,36 +1,36 @@
-/** JSON Schema for forms: which schema to draw, what is wrong with a value, in words, and how paths are written. */
+/** JSON Schema for forms: the schema to render, validation messages, and field paths. */
 
 import { Validator, type OutputUnit } from "@cfworker/json-schema";
 import type { Json, JsonObject, Schema } from "../types";
 
 export type Problem = { field: string; message: string };
 
-const DEEPEST = 12;
+const MAX_DEPTH = 12;
 
-/** A schema for arguments that came without one, so that they too get fields; the server has the last word. */
-export function inferred(value: Json, depth = 0): Schema {
-  if (depth > DEEPEST || value === null) return {};
+/** A schema derived from a value, for arguments without one. The server still validates them. */
+export function inferSchema(value: Json, depth = 0): Schema {
+  if (depth > MAX_DEPTH || value === null) return {};
   if (Array.isArray(value))
-    return value.length ? { type: "array", items: inferred(value[0]!, depth + 1) } : { type: "array" };
+    return value.length ? { type: "array", items: inferSchema(value[0]!, depth + 1) } : { type: "array" };
   if (typeof value === "object") {
     const entries = Object.entries(value);
-    const properties = Object.fromEntries(entries.map(([name, item]) => [name, inferred(item, depth + 1)]));
+    const properties = Object.fromEntries(entries.map(([name, item]) => [name, inferSchema(item, depth + 1)]));
     return { type: "object", properties, required: Object.keys(value) };
   }
   return { type: typeof value };
 }
 
-/** The schema to make a form from: the tool's own, where it names fields. */
+/** The schema of the form: the tool's own if it has properties, else one derived from the arguments. */
 export function formSchema(schema: Schema | null, args: JsonObject): Schema {
-  return schema?.properties ? schema : inferred(args);
+  return schema?.properties ? schema : inferSchema(args);
 }
 
 /**
- * The same schema as a form draws it best: what may also be null is one field and not a choice of two,
- * and references are followed, so that a field keeps its own title.
+ * Simplify a schema for rendering: a nullable value becomes one field instead of a choice of two, and
+ * references are resolved, so that a field keeps its own title.
  */
-export function drawable(schema: Schema, root: Schema = schema, depth = 0): Schema {
-  if (depth > DEEPEST) return {};
+export function simplifySchema(schema: Schema, root: Schema = schema, depth = 0): Schema {
+  if (depth > MAX_DEPTH) return {};
   const { $ref, $defs, definitions, ...rest } = schema;
   if ($ref) {
     const found = $ref
@@ -38,9 +38,9 @@ export function drawable(schema: Schema, root: Schema = schema, depth = 0): Sche
       .split("/")
       .filter(Boolean)
       .reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part.replace(/~1/g, "/").replace(/~0/g, "~")], root);
-    return drawable({ ...((found as Schema | undefined) ?? {}), ...rest }, root, depth + 1);
+    return simplifySchema({ ...((found as Schema | undefined) ?? {}), ...rest }, root, depth + 1);
   }
-  const each = (part: Schema) => drawable(part, root, depth + 1);
+  const each = (part: Schema) => simplifySchema(part, root, depth + 1);
   const choices = (rest.anyOf ?? rest.oneOf)?.filter((choice) => choice.type !== "null");
   if (choices?.length === 1) {
     const { anyOf, oneOf, default: _, ...about } = rest;
@@ -57,9 +57,9 @@ export function drawable(schema: Schema, root: Schema = schema, depth = 0): Sche
   return made;
 }
 
-/** What a form begins with: nothing that nobody wrote. */
-export function blank(schema: Schema): Json | undefined {
-  const { type, properties } = drawable(schema);
+/** The initial value of a form. Defaults are left out: only what the user entered is sent. */
+export function emptyValue(schema: Schema): Json | undefined {
+  const { type, properties } = simplifySchema(schema);
   if (type === "object" || properties) return {};
   return type === "array" ? [] : undefined;
 }
@@ -80,12 +80,12 @@ const FORMATS: Record<string, string> = {
   uri: "Enter a web address.",
   uuid: "Enter a UUID.",
 };
-const WORDS: Record<string, (limit: unknown) => string> = {
-  type: (type) => TYPES[String(Array.isArray(type) ? type[0] : type)] ?? "This is the wrong type of value.",
+const MESSAGES: Record<string, (limit: unknown) => string> = {
+  type: (type) => TYPES[String(Array.isArray(type) ? type[0] : type)] ?? "Wrong type of value.",
   enum: () => "Choose one of the options.",
-  const: (value) => `This has to be ${JSON.stringify(value)}.`,
+  const: (value) => `Must be ${JSON.stringify(value)}.`,
   format: (format) => FORMATS[String(format)] ?? `Enter a valid ${String(format)}.`,
-  pattern: (pattern) => `This has to match ${String(pattern)}.`,
+  pattern: (pattern) => `Must match ${String(pattern)}.`,
   minimum: (limit) => `Enter ${String(limit)} or more.`,
   maximum: (limit) => `Enter ${String(limit)} or less.`,
   exclusiveMinimum: (limit) => `Enter more than ${String(limit)}.`,
@@ -94,11 +94,11 @@ const WORDS: Record<string, (limit: unknown) => string> = {
   minLength: (limit) => (limit === 1 ? "Enter some text." : `Enter at least ${String(limit)} characters.`),
   maxLength: (limit) => `Enter at most ${String(limit)} characters.`,
   minItems: (limit) => (limit === 1 ? "Add at least one." : `Add at least ${String(limit)}.`),
-  maxItems: (limit) => `Keep at most ${String(limit)}.`,
-  uniqueItems: () => "Each value may appear once only.",
-  additionalProperties: () => "This field is not part of the form.",
-  anyOf: () => "This fits none of the allowed forms.",
-  oneOf: () => "This fits none of the allowed forms, or more than one.",
+  maxItems: (limit) => `Add at most ${String(limit)}.`,
+  uniqueItems: () => "Each value must be unique.",
+  additionalProperties: () => "Unknown field.",
+  anyOf: () => "This matches none of the allowed types.",
+  oneOf: () => "This must match exactly one of the allowed types.",
 };
 
 /** `#/to/0/name` as `to[0].name`. */
@@ -116,11 +116,11 @@ function limitAt(schema: Schema, location: string): unknown {
     .reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part.replace(/~1/g, "/")], schema);
 }
 
-/** What is wrong with a value, at which field, in words. */
+/** Validate a value. Returns a message per invalid field. */
 export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
-  const drawn = drawable(schema);
+  const simplified = simplifySchema(schema);
   if (value === undefined) return [{ field: "", message: "Required." }];
-  const found = new Validator(drawn as object, "2020-12", false).validate(value).errors;
+  const found = new Validator(simplified as object, "2020-12", false).validate(value).errors;
   const inside = found.filter(({ keyword }) => keyword === "anyOf" || keyword === "oneOf");
   const isInside = (error: OutputUnit) =>
     inside.some((outer) => error !== outer && error.keywordLocation.startsWith(`${outer.keywordLocation}/`));
@@ -131,40 +131,40 @@ export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
       const name = /property "(.*)"/.exec(error.error)?.[1] ?? "";
       return [{ field: field ? `${field}.${name}` : name, message: "Required." }];
     }
-    const words = WORDS[error.keyword];
-    return words ? [{ field, message: words(limitAt(drawn, error.keywordLocation)) }] : [];
+    const message = MESSAGES[error.keyword];
+    return message ? [{ field, message: message(limitAt(simplified, error.keywordLocation)) }] : [];
   });
-  return [...problems, ...inexact(value), ...unnamed(drawn, value)];
+  return [...problems, ...unsafeIntegers(value), ...unnamedEntries(simplified, value)];
 }
 
-/** Whether an entry that was added to a map still has no name: the form's library calls it this. */
+/** Whether a new map entry has no name yet: the form library calls it `newKey`. */
 export function isUnnamed(name: string): boolean {
   return /^newKey(-\d+)?$/.test(name);
 }
 
-function unnamed(schema: Schema | undefined, value: Json, path = ""): Problem[] {
-  if (Array.isArray(value)) return value.flatMap((item, index) => unnamed(schema?.items, item, `${path}[${index}]`));
+function unnamedEntries(schema: Schema | undefined, value: Json, path = ""): Problem[] {
+  if (Array.isArray(value)) return value.flatMap((item, index) => unnamedEntries(schema?.items, item, `${path}[${index}]`));
   if (value === null || typeof value !== "object") return [];
   return Object.entries(value).flatMap(([name, item]): Problem[] => {
     const field = path ? `${path}.${name}` : name;
     const own = schema?.properties?.[name];
     const more = typeof schema?.additionalProperties === "object" ? schema.additionalProperties : undefined;
     const nameless = !own && isUnnamed(name) ? [{ field, message: "Give this entry a name." }] : [];
-    return [...nameless, ...unnamed(own ?? more, item, field)];
+    return [...nameless, ...unnamedEntries(own ?? more, item, field)];
   });
 }
 
-/** Whole numbers that JavaScript cannot hold would be sent as others. */
-function inexact(value: Json, path = ""): Problem[] {
+/** JavaScript would round integers beyond the safe range and send other values. */
+function unsafeIntegers(value: Json, path = ""): Problem[] {
   if (typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value))
-    return [{ field: path, message: "This number is too large to be exact here. Edit it as JSON in the terminal." }];
-  if (Array.isArray(value)) return value.flatMap((item, index) => inexact(item, `${path}[${index}]`));
+    return [{ field: path, message: "This number is too large to edit exactly in a browser. Edit it in the terminal." }];
+  if (Array.isArray(value)) return value.flatMap((item, index) => unsafeIntegers(item, `${path}[${index}]`));
   if (value !== null && typeof value === "object")
-    return Object.entries(value).flatMap(([name, item]) => inexact(item, path ? `${path}.${name}` : name));
+    return Object.entries(value).flatMap(([name, item]) => unsafeIntegers(item, path ? `${path}.${name}` : name));
   return [];
 }
 
-/** Whether a text wants several lines. */
+/** Whether a text needs a multi-line field. */
 export function isMultiline(schema: Schema, value: Json | undefined): boolean {
   if (schema.format) return false;
   return typeof value === "string" && (value.includes("\n") || value.length > 72);
@@ -174,11 +174,11 @@ export function readJson(text: string): { value?: Json; error?: string } {
   try {
     return { value: JSON.parse(text) as Json };
   } catch (error) {
-    return { error: `Not JSON: ${(error as Error).message}` };
+    return { error: `Invalid JSON: ${(error as Error).message}` };
   }
 }
 
-/** `args.to[0].name` without its first part, as the form names its fields: `to[0].name`. */
+/** The field path without the leading `args` or `value`: `args.to[0].name` becomes `to[0].name`. */
 export function fieldPath(path: string): string {
   return path.replace(/^(args|value)\.?/, "");
 }

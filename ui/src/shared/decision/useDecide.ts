@@ -1,6 +1,6 @@
 /**
- * Sending a decision: one at a time, nothing queued. One that gets no answer is aborted, and the server
- * is asked what it recorded, so that a failure can say whether anything was.
+ * Send decisions, one at a time and without a queue. If a decision gets no response, the request is
+ * read again to find out whether the decision was recorded.
  */
 
 import { useRef, useState } from "react";
@@ -17,7 +17,7 @@ export interface Deciding {
   send: (body: Omit<DecisionBody, "seen_digest">) => Promise<void>;
 }
 
-/** What this page itself sent: an event about it is no news from someone else. */
+/** Requests decided on this page. Their events are not reported as decisions from elsewhere. */
 export const sentHere = new Set<string>();
 
 const DONE = { approve: "Approved", edit: "Approved with edits", reject: "Rejected", respond: "Answered" } as const;
@@ -67,7 +67,7 @@ export function useDecide(
   };
 }
 
-/** The request as the server has it, if it recorded this decision although its answer was lost; else the error. */
+/** Return the request if the server recorded the decision although the response was lost; else throw. */
 async function confirmed(
   problem: unknown,
   request: Request,
@@ -79,12 +79,12 @@ async function confirmed(
   if (!found) throw problem;
   const { decision, votes } = found;
   if (decision?.by === me && decision.type === body.type) return found;
-  if (found.status !== "pending") throw new ApiError(409, "Conflict", `It is ${found.status}.`, undefined, decision ?? undefined);
+  if (found.status !== "pending") throw new ApiError(409, "Conflict", `The request is no longer pending (${found.status}).`, undefined, decision ?? undefined);
   if (votes.some((vote) => vote.by === me) && !request.votes.some((vote) => vote.by === me)) return found;
   throw new ApiError(408, "TimedOut", `${problem.message.replace(" Try again.", "")} The request is still pending.`);
 }
 
 function more(request: Request): string {
   const left = Math.max(0, request.quorum - request.votes.length);
-  return left === 1 ? "1 more person has to approve." : `${left} more people have to approve.`;
+  return left === 1 ? "1 more approval is needed." : `${left} more approvals are needed.`;
 }

@@ -1,11 +1,11 @@
-/** What of a request was really on the screen: nothing folded can be approved. */
+/** Tracks which long values have been read to their end; a request cannot be approved before. */
 
 import { useCallback, useMemo, useState } from "react";
 import type { Request } from "../types";
 import { longParts } from "./values";
 
 export interface Seen {
-  /** Long parts whose end was not seen yet. */
+  /** Long values whose end has not been on the screen. */
   unseen: string[];
   isSeen: (name: string) => boolean;
   see: (name: string) => void;

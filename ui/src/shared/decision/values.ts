@@ -1,15 +1,15 @@
-/** What is known of a JSON value before it is drawn: its type in a word, and how many lines it takes. */
+/** Properties of JSON values that decide how they are shown: type, length, depth. */
 
 import type { Json, Request } from "../types";
 
-/** Longer values are folded, and nothing is approved until their end was seen. */
-export const LONG = 40;
-/** So many lines of a description are shown unasked. */
-export const FEW = 6;
+/** Values with more lines are collapsed and must be read to their end before approval. */
+export const LONG_LINES = 40;
+/** Longer descriptions are collapsed. */
+export const SHORT_DESCRIPTION = 6;
 const COLUMNS = 84;
-const FIELDS = 60;
-/** Bytes of arguments from which people are warned. */
-export const LARGE = 16_384;
+const MAX_FIELDS = 60;
+/** Arguments with more bytes than this get a warning. */
+export const LARGE_BYTES = 16_384;
 
 export function typeName(value: Json | undefined): string {
   if (value === undefined) return "absent";
@@ -21,7 +21,7 @@ export function typeName(value: Json | undefined): string {
   return "yes/no";
 }
 
-/** Lines on the screen, roughly; never recursive, since depth is the agent's choice. */
+/** The approximate number of lines on the screen. Not recursive, because agents choose the depth. */
 export function lineCount(value: Json): number {
   let lines = 0;
   const todo: Json[] = [value];
@@ -40,7 +40,7 @@ export function lineCount(value: Json): number {
   return lines;
 }
 
-/** How deep a value goes; past a point it is drawn as text, because boxes in boxes become unreadable. */
+/** Whether a value is nested too deeply to show as boxes; it is then shown as JSON text. */
 export function isDeep(value: Json, limit = 6): boolean {
   const todo: [Json, number][] = [[value, 0]];
   while (todo.length) {
@@ -52,30 +52,30 @@ export function isDeep(value: Json, limit = 6): boolean {
   return false;
 }
 
-export const ALL = "the arguments";
+export const ALL_ARGS = "the arguments";
 
-/** The names of what is too long to be seen at a glance; each has to be opened and read to its end. */
+/** The names of the arguments that must be opened and read to their end before approval. */
 export function longParts(args: Json): string[] {
-  if (args === null || typeof args !== "object" || Array.isArray(args)) return lineCount(args) > LONG ? [ALL] : [];
+  if (args === null || typeof args !== "object" || Array.isArray(args)) return lineCount(args) > LONG_LINES ? [ALL_ARGS] : [];
   const entries = Object.entries(args);
-  if (entries.length > FIELDS || isDeep(args, 40)) return [ALL];
-  return entries.filter(([, value]) => lineCount(value) > LONG).map(([name]) => name);
+  if (entries.length > MAX_FIELDS || isDeep(args, 40)) return [ALL_ARGS];
+  return entries.filter(([, value]) => lineCount(value) > LONG_LINES).map(([name]) => name);
 }
 
 const FINGERPRINT = /•••• \([\d,]+ chars?(, [^()\n]{1,40})?\)/;
 
-/** Whether a value stands in the arguments by its fingerprint only, so that an edit would destroy it. */
+/** Whether a value contains a fingerprint in place of a masked secret, so that sending it would lose the secret. */
 export function hasFingerprint(value: Json): boolean {
   return FINGERPRINT.test(JSON.stringify(value));
 }
 
-/** The name of what is asked about; a question is one, whichever tool asked it. */
+/** The tool's name to show. A question is shown as one, whichever tool asked it. */
 export function toolName(request: Request): string {
   if (request.kind === "question") return "Question";
   return request.tool ? (request.shown.tool ?? request.tool) : "Approval";
 }
 
-/** A question runs nothing, and "low risk" beside a call that may have run twice would only reassure. */
+/** A question runs nothing, and "low risk" would be misleading for a call that may run twice. */
 export function showsRisk(request: Request): boolean {
   return request.kind === "approval" || request.risk.level !== "low";
 }

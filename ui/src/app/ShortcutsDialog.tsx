@@ -1,0 +1,55 @@
+import type { ReactElement } from "react";
+import { Dialog } from "../shared/components/Dialog";
+import { setShortcutsEnabled, useShortcutsEnabled } from "../shared/shortcuts";
+import { PAGES } from "./pages";
+
+const INBOX: [string[], string][] = [
+  [["j", "k"], "Next or previous request"],
+  [["Enter"], "Open the request. Enter alone never approves"],
+  [["a"], "Approve. For high risk, confirm with Enter within 2 seconds"],
+  [["r"], "Reject with a reason"],
+  [["e"], "Edit the arguments"],
+  [["m"], "Respond without running the call, or answer a question"],
+  [["Esc"], "Close a form, or go back to the list"],
+];
+const ANYWHERE: [string[], string][] = [
+  [["/"], "Search"],
+  [["?"], "Show this list"],
+  ...PAGES.map((page): [string[], string] => [["g", page.key], `Go to ${page.name}`]),
+];
+
+function List({ title, rows }: { title: string; rows: [string[], string][] }): ReactElement {
+  return (
+    <section>
+      <h3>{title}</h3>
+      <dl className="shortcuts">
+        {rows.map(([keys, text]) => (
+          <div key={text}>
+            <dt>
+              {keys.map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
+            </dt>
+            <dd>{text}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+export function ShortcutsDialog({ onClose }: { onClose: () => void }): ReactElement {
+  const enabled = useShortcutsEnabled();
+  return (
+    <Dialog title="Keyboard shortcuts" onClose={onClose} wide>
+      <label className="check">
+        <input type="checkbox" checked={enabled} onChange={(event) => setShortcutsEnabled(event.target.checked)} />
+        Enable single-key shortcuts
+      </label>
+      <div className="shortcut-columns">
+        <List title="Inbox" rows={INBOX} />
+        <List title="Anywhere" rows={ANYWHERE} />
+      </div>
+    </Dialog>
+  );
+}

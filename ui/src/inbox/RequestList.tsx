@@ -1,0 +1,158 @@
+/** The list of requests, virtualized: only the lines on the screen are in the DOM. */
+
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
+import { Button } from "../shared/components/Button";
+import { Icon } from "../shared/components/Icon";
+import { KindBadge, RiskBadge } from "../shared/components/Badge";
+import { thousands } from "../shared/format";
+import { visible } from "../shared/visible";
+import type { RequestGroup } from "../shared/types";
+import { canDecideTogether, groupKey, MAX_UNFOLDED, type Entry } from "./order";
+import { RequestRow } from "./RequestRow";
+
+const ROW = 62;
+const HEAD = 41;
+
+/** A row to scroll to and focus. `turn` makes a repeated request for the same row a new one. */
+export interface FocusTarget {
+  id: string;
+  turn: number;
+}
+
+interface Props {
+  entries: Entry[];
+  current: string | undefined;
+  focusTarget: FocusTarget | null;
+  search: string;
+  onFold: (key: string, folded: boolean) => void;
+  onBulk: (group: RequestGroup) => void;
+  onMore: (group: RequestGroup) => void;
+  onKeyDown: (event: KeyboardEvent) => void;
+}
+
+/** Which groups are folded: as the user left them, else by size. */
+export function useFolding(): [(key: string, count: number) => boolean, Props["onFold"]] {
+  const [chosen, setChosen] = useState<Record<string, boolean>>({});
+  return [
+    (key, count) => chosen[key] ?? count > MAX_UNFOLDED,
+    (key, folded) => setChosen((old) => ({ ...old, [key]: folded })),
+  ];
+}
+
+export function RequestList({ entries, current, focusTarget, search, onFold, onBulk, onMore, onKeyDown }: Props): ReactElement {
+  const [focused, setFocused] = useState<string | undefined>(undefined);
+  const box = useRef<HTMLDivElement>(null);
+  const list = useVirtualizer({
+    count: entries.length,
+    getScrollElement: () => box.current,
+    estimateSize: (index) => (entries[index]!.type === "group" ? HEAD : ROW),
+    getItemKey: (index) => entries[index]!.key,
+    overscan: 8,
+  });
+  const ids = new Set(entries.map((entry) => entry.key));
+  const first = entries.find((entry) => entry.type === "row" || entry.type === "group");
+  const reachable = [focused, current].find((id) => id !== undefined && ids.has(id)) ?? first?.key;
+
+  useEffect(() => {
+    const index = focusTarget ? entries.findIndex((entry) => entry.key === focusTarget.id) : -1;
+    if (index < 0) return;
+    list.scrollToIndex(index, { align: "auto" });
+    let tries = 0;
+    const focus = () => {
+      const row = box.current?.querySelector<HTMLElement>(`[data-row="${CSS.escape(focusTarget!.id)}"]`);
+      if (row) row.focus({ preventScroll: true });
+      else if (tries++ < 20) frame = requestAnimationFrame(focus);
+    };
+    let frame = requestAnimationFrame(focus);
+    return () => cancelAnimationFrame(frame);
+  }, [focusTarget]);
+
+  return (
+    <div className="inbox-rows" ref={box}>
+      <ul className="rows" aria-label="Requests" style={{ height: list.getTotalSize() }} onKeyDown={onKeyDown}>
+        {list.getVirtualItems().map((item) => {
+          const entry = entries[item.index]!;
+          return (
+            <li
+              key={item.key}
+              ref={list.measureElement}
+              data-index={item.index}
+              className={`line${entry.type === "row" && entry.inside ? " line-inside" : ""}`}
+              style={{ transform: `translateY(${item.start}px)` }}
+              aria-setsize={entries.length}
+              aria-posinset={item.index + 1}
+            >
+              {entry.type === "row" ? (
+                <RequestRow
+                  request={entry.request}
+                  to={`/inbox/${entry.request.id}${search}`}
+                  current={entry.request.id === current}
+                  reachable={entry.key === reachable}
+                  onFocus={() => setFocused(entry.key)}
+                />
+              ) : entry.type === "group" ? (
+                <GroupHead
+                  group={entry.group}
+                  folded={entry.folded}
+                  reachable={entry.key === reachable}
+                  onFocus={() => setFocused(entry.key)}
+                  onFold={onFold}
+                  onBulk={onBulk}
+                />
+              ) : (
+                <LoadMore group={entry.group} onMore={onMore} />
+              )}
+            </li>
+          );
+        })}
+      </ul>
+    </div>
+  );
+}
+
+/** Placeholder for rows that are not loaded. Loads them when it is rendered, near the screen. */
+function LoadMore({ group, onMore }: { group: RequestGroup; onMore: Props["onMore"] }): ReactElement {
+  useEffect(() => onMore(group));
+  return (
+    <p className="line-more muted" role="status">
+      Loading…
+    </p>
+  );
+}
+
+function GroupHead(props: {
+  group: RequestGroup;
+  folded: boolean;
+  reachable: boolean;
+  onFocus: () => void;
+  onFold: Props["onFold"];
+  onBulk: Props["onBulk"];
+}): ReactElement {
+  const { group, folded } = props;
+  const name = group.kind === "question" ? "Questions" : group.tool ? visible(group.tool) : "Approvals";
+  return (
+    <div className="group-head" data-testid="group">
+      <button
+        type="button"
+        className="disclosure group-toggle"
+        aria-expanded={!folded}
+        tabIndex={props.reachable ? 0 : -1}
+        data-row={`group ${groupKey(group)}`}
+        onFocus={props.onFocus}
+        onClick={() => props.onFold(groupKey(group), !folded)}
+      >
+        <Icon name={folded ? "chevronRight" : "chevronDown"} size={14} />
+        <span className="group-count">×{thousands(group.count)}</span>
+        <span className={group.tool && group.kind !== "question" ? "mono row-tool" : "row-tool"}>{name}</span>
+        {group.kind === "in_doubt" && <KindBadge kind="in_doubt" />}
+        {folded && group.kind !== "question" && <RiskBadge level={group.risk} />}
+      </button>
+      {canDecideTogether(group) && (
+        <Button small tone="ghost" tabIndex={props.reachable ? 0 : -1} onClick={() => props.onBulk(group)}>
+          Decide together…
+        </Button>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,133 @@
+/** The approve button. Enter alone never approves, and higher risk needs an extra confirmation. */
+
+import { useEffect, useRef, useState, type ReactElement } from "react";
+import { Button } from "../components/Button";
+import { Dialog } from "../components/Dialog";
+import { toast } from "../components/Toasts";
+import { useShortcuts } from "../shortcuts";
+import type { Request } from "../types";
+import { visible } from "../visible";
+import { confirmationPhrase, type Confirmation } from "./approvalGuard";
+
+/** How long the confirmation of a high-risk approval stays open, in milliseconds. */
+const CONFIRM_BY_KEY = 2_000;
+const CONFIRM_BY_POINTER = 4_000;
+
+interface Props {
+  request: Request;
+  label: string;
+  confirmation: Confirmation;
+  /** Why the decision is not possible now; empty if it is. */
+  blockedReason: string;
+  warming: boolean;
+  shortcut?: string;
+  tone?: "primary" | "default";
+  onConfirm: () => void;
+}
+
+export function ApproveButton(props: Props): ReactElement {
+  const { request, label, confirmation, blockedReason, warming, shortcut, tone = "primary", onConfirm } = props;
+  const [armed, setArmed] = useState(false);
+  const [typing, setTyping] = useState(false);
+  const button = useRef<HTMLButtonElement>(null);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const disarm = () => {
+    clearTimeout(timer.current);
+    setArmed(false);
+  };
+  const arm = (ms: number) => {
+    clearTimeout(timer.current);
+    setArmed(true);
+    timer.current = setTimeout(() => setArmed(false), ms);
+  };
+  useEffect(() => disarm, [request.id, request.revision]);
+  const confirm = () => {
+    disarm();
+    onConfirm();
+  };
+  const press = (byKey: boolean) => {
+    if (warming) return;
+    if (blockedReason) toast(blockedReason, "info");
+    else if (confirmation === "type") setTyping(true);
+    else if (confirmation === "confirm") arm(byKey ? CONFIRM_BY_KEY : CONFIRM_BY_POINTER);
+    else confirm();
+  };
+  useShortcuts(shortcut ? { [shortcut.toLowerCase()]: () => press(true) } : {});
+  useShortcuts({ Enter: confirm, Escape: disarm }, armed && !blockedReason);
+  useEffect(() => {
+    if (!armed) return;
+    // Once the focus has moved, Enter is meant for something else.
+    const moved = (event: FocusEvent) => event.target !== button.current && disarm();
+    document.addEventListener("focusin", moved);
+    return () => document.removeEventListener("focusin", moved);
+  }, [armed]);
+  return (
+    <>
+      <Button
+        ref={button}
+        tone={tone}
+        icon={tone === "primary" ? "check" : undefined}
+        shortcut={armed ? "Enter" : shortcut}
+        className={armed ? "button-armed" : undefined}
+        disabled={blockedReason !== "" || warming}
+        data-warming={warming && blockedReason === "" ? "" : undefined}
+        onKeyDown={(event) => {
+          // Enter on a button is a click. Here it only counts as the confirmation.
+          if (event.key !== "Enter" || armed) return;
+          event.preventDefault();
+          if (confirmation === "type") setTyping(true);
+          else toast(`Enter alone does not approve. Press Space${shortcut ? ` or ${shortcut}` : ""}.`, "info");
+        }}
+        onClick={() => (armed ? confirm() : press(false))}
+      >
+        {armed ? `Confirm: ${label.toLowerCase()}` : label}
+      </Button>
+      <span className="sr-only" role="status">
+        {armed ? "Press Enter to confirm" : ""}
+      </span>
+      {typing && <TypeToConfirm request={request} label={label} onClose={() => setTyping(false)} onConfirm={confirm} />}
+    </>
+  );
+}
+
+function TypeToConfirm(props: { request: Request; label: string; onClose: () => void; onConfirm: () => void }): ReactElement {
+  const [text, setText] = useState("");
+  const wanted = confirmationPhrase(props.request);
+  const right = text === wanted;
+  return (
+    <Dialog title="Confirm critical request" onClose={props.onClose}>
+      <form
+        className="form"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (!right) return;
+          props.onClose();
+          props.onConfirm();
+        }}
+      >
+        <p>
+          {props.request.risk.reasons.length > 0 && `Risk: ${visible(props.request.risk.reasons.join("; "))}. `}
+          Type <code className="phrase">{wanted}</code> to confirm.
+        </p>
+        <label className="field">
+          <span className="field-label">Tool name</span>
+          <input
+            className="mono"
+            data-autofocus
+            autoComplete="off"
+            spellCheck={false}
+            value={text}
+            onChange={(event) => setText(event.target.value)}
+            onPaste={(event) => event.preventDefault()}
+          />
+        </label>
+        <div className="dialog-actions">
+          <Button onClick={props.onClose}>Cancel</Button>
+          <Button type="submit" tone="primary" disabled={!right}>
+            {props.label}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,131 @@
+/** Labels for events of the audit log: a verb phrase to follow the actor, an icon and a tone. */
+
+import type { IconName } from "./components/Icon";
+import type { Json } from "./types";
+import { visible } from "./visible";
+
+interface EventLabel {
+  text: string;
+  icon: IconName;
+  tone: "good" | "bad" | "warn" | "off";
+}
+
+type Label = [text: string, icon: IconName, tone: EventLabel["tone"]];
+
+const LABELS: Record<string, Label> = {
+  opened: ["opened the thread", "plus", "off"],
+  asked: ["asked for a decision", "question", "warn"],
+  reasked: ["asked again", "question", "warn"],
+  revised: ["changed the request", "edit", "off"],
+  voted: ["voted to approve", "check", "good"],
+  decided: ["decided", "check", "good"],
+  allowed: ["allowed the call without approval", "shield", "off"],
+  denied: ["denied the call", "cross", "bad"],
+  claimed: ["claimed the run", "user", "off"],
+  lease_released: ["released the run", "user", "off"],
+  woken: ["woke the run", "play", "off"],
+  started: ["started the call", "play", "off"],
+  released: ["was cleared to run the call itself", "play", "good"],
+  joined: ["made the same call again", "question", "off"],
+  deferred: ["was told to wait for a decision", "clock", "off"],
+  reported: ["reported the result", "check", "off"],
+  suspended: ["paused during the call", "clock", "off"],
+  recorded: ["recorded the result", "check", "good"],
+  late: ["reported a result too late", "clock", "off"],
+  in_doubt: ["marked the call as in doubt", "doubt", "warn"],
+  settled: ["looked up the outcome", "doubt", "off"],
+  retried: ["made the call ready to retry", "doubt", "off"],
+  expired: ["expired the request", "clock", "bad"],
+  cancelled: ["cancelled the request", "cross", "off"],
+  superseded: ["replaced the request with newer input", "doubt", "off"],
+  run_cancelled: ["cancelled the run", "cross", "off"],
+  finished: ["finished the run", "check", "off"],
+  granted: ["created a grant", "key", "good"],
+  revoked: ["revoked a grant", "key", "off"],
+  refused: ["was refused access", "shield", "warn"],
+  revealed: ["revealed masked values", "eye", "warn"],
+  policy_loaded: ["loaded a policy", "shield", "off"],
+  pruned: ["pruned old content", "trash", "off"],
+  webhook_dead: ["gave up on a webhook", "warning", "warn"],
+  token_created: ["signed in or created a token", "key", "off"],
+  token_revoked: ["signed out or revoked a token", "key", "off"],
+};
+
+/** Sessions and sign-in links are tokens too. The prefix of the id, if the user may see it, says which. */
+const TOKEN_TEXTS: Record<string, Record<string, string>> = {
+  token_created: { ses: "signed in", lnk: "created a sign-in link", tok: "created the token" },
+  token_revoked: { ses: "signed out", lnk: "revoked a sign-in link", tok: "revoked the token" },
+};
+
+const DECISIONS: Record<string, Label> = {
+  approve: ["approved", "check", "good"],
+  edit: ["approved with edits", "edit", "good"],
+  reject: ["rejected", "cross", "bad"],
+  respond: ["answered", "reply", "good"],
+};
+
+const IS_FAILURE: Record<string, (body?: Json) => boolean> = {
+  recorded: (body) => bodyField(body, "ok") === false,
+  finished: (body) => bodyField(body, "status") === "failed",
+};
+
+const FAILURES: Record<string, Label> = {
+  recorded: ["recorded a failure", "warning", "bad"],
+  finished: ["ended the run with a failure", "warning", "bad"],
+};
+
+function bodyField(body: Json | undefined, name: string): Json | undefined {
+  return body !== null && typeof body === "object" && !Array.isArray(body) ? body[name] : undefined;
+}
+
+export function eventLabel(type: string, body?: Json): EventLabel {
+  const decided = type === "decided" ? DECISIONS[String(bodyField(body, "decision"))] : undefined;
+  const failed = IS_FAILURE[type]?.(body) ? FAILURES[type] : undefined;
+  const [text, icon, tone] = decided ?? failed ?? LABELS[type] ?? [type.replaceAll("_", " "), "medium", "off"];
+  return { text: tokenText(type, body) || text, icon, tone };
+}
+
+function tokenText(type: string, body?: Json): string {
+  const token = String(bodyField(body, "token") ?? "");
+  const text = TOKEN_TEXTS[type]?.[token.slice(0, 3)];
+  if (!text?.endsWith("token")) return text ?? "";
+  const person = bodyField(body, "person");
+  const whose = typeof person === "string" ? ` for ${visible(person)} (${visible(String(bodyField(body, "role")))})` : "";
+  return `${text} ${visible(token)}${whose}`;
+}
+
+/** A readable name for an actor such as `agent:assistant` or `worker:host:1:ab`. */
+export function actorName(actor: string): string {
+  const [kind, name] = actor.split(/:(.*)/s);
+  const shown = visible(name ?? "");
+  switch (kind) {
+    case "agent":
+      return shown || "Agent";
+    case "worker":
+      return `Worker ${shown.split(":")[0]}`;
+    case "attempt":
+      return `Attempt ${shown}`;
+    case "engine":
+    case "clock":
+      return "Sayso";
+    case "policy":
+      return shown ? `Rule ${shown}` : "Policy";
+    default:
+      return visible(actor) || "Sayso";
+  }
+}
+
+/** Who wrote a message of a conversation. */
+export const ROLE_NAMES: Record<string, string> = {
+  user: "User",
+  assistant: "Agent",
+  tool: "Result",
+  approval: "Decision",
+  system: "Instructions",
+};
+
+/** The reason or message of an event; empty if it has none. */
+export function eventReason(body?: Json): string {
+  const found = bodyField(body, "reason") || bodyField(body, "message");
+  return typeof found === "string" ? visible(found) : "";
+}
