@@ -73,6 +73,15 @@ def parse(data: str | bytes) -> Any:
     return value
 
 
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Parse the arguments that a model wrote. Raise ``InvalidCall`` unless they are one JSON
+    object."""
+    value = parse(text)
+    if not isinstance(value, dict):
+        raise InvalidCall("the arguments must be a JSON object")
+    return value
+
+
 def loads(data: str | bytes) -> Any:
     """Parse JSON that this package stored."""
     text = data.decode() if isinstance(data, bytes) else data

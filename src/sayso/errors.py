@@ -205,9 +205,15 @@ class StoreVersion(StoreError):
 class Paused(BaseException):
     """Not an error: the run waits for a decision. To continue, enter the run ``run`` again."""
 
-    def __init__(self, run: str, requests: Sequence[Request]) -> None:
+    def __init__(self, run: str, requests: Sequence[Request] = ()) -> None:
         self.run = run
         self.requests = tuple(requests)
+        if not self.requests:  # the store knows them
+            super().__init__(
+                f"run {run!r} waits for a decision. See `sayso inbox` for its open requests, and "
+                "resume the run when they are decided"
+            )
+            return
         ids = ", ".join(request.id for request in self.requests)
         super().__init__(
             f"run {run!r} waits for a decision on {ids}. Decide it with `sayso inbox`, then make "

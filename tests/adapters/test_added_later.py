@@ -89,7 +89,7 @@ class TestLangChain:
         )
 
     async def refused(self, world: LangChain, guarded: Any, thread: str = "t") -> None:
-        with pytest.raises(sayso.SaysoError, match="send was not run: it was called past the gate"):
+        with pytest.raises(sayso.SaysoError, match="send was not run: it bypassed the gate"):
             await guarded.run("go", thread=thread)
         assert world.ran == []
 

@@ -57,7 +57,7 @@ async def test_words_beside_a_yes_are_not_dropped(world: World) -> None:
     agent, session = paying(world).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     yes, words = request.to_function_approval_response(True), Content.from_text("but hurry")
-    with pytest.raises(InvalidDecision, match="a message of its own"):
+    with pytest.raises(InvalidDecision, match="send it in its own message"):
         await agent.run(Message("user", [yes, words]), session=session)
     assert ((await world.waits()).status, world.ran) == ("pending", [])
 

@@ -163,7 +163,7 @@ class TestBuiltWhileAToolRuns:
     @pytest.mark.parametrize("sync", [False, True])
     async def test_its_tools_are_stopped(self, gate: sayso.Gate, sync: bool) -> None:
         guarded = self.guarded(gate, self.delegate(sync=sync))
-        with pytest.raises(sayso.SaysoError, match="pay was not run: it was called past the gate"):
+        with pytest.raises(sayso.SaysoError, match="pay was not run: it bypassed the gate"):
             await guarded.run("go", thread="t")
         assert self.ran == []
 
@@ -179,7 +179,7 @@ class TestBuiltWhileAToolRuns:
             with dspy.context(lm=DummyLM([{"answer": "ana"}])):
                 return str(Program(self.paying)(question=task).answer)
 
-        with pytest.raises(sayso.SaysoError, match="paying was not run: it was called past"):
+        with pytest.raises(sayso.SaysoError, match="paying was not run: it bypassed the gate"):
             await self.guarded(gate, delegate).run("go", thread="t")
         assert self.ran == []
 
@@ -192,7 +192,7 @@ class TestBuiltWhileAToolRuns:
                 program = getattr(dspy, kind)("question -> answer", **tools)
             return str(program(question=task).answer)
 
-        with pytest.raises(sayso.SaysoError, match=f"{kind} was not run: it was called past"):
+        with pytest.raises(sayso.SaysoError, match=f"{kind} was not run: it bypassed the gate"):
             await self.guarded(gate, delegate).run("go", thread="t")
 
     async def test_code_that_a_module_of_the_users_own_runs(self, gate: sayso.Gate) -> None:
@@ -205,7 +205,7 @@ class TestBuiltWhileAToolRuns:
             with warnings.catch_warnings(action="ignore"):
                 return str(Coder()(question=task))
 
-        with pytest.raises(sayso.SaysoError, match="LocalInterpreter was not run: it was called"):
+        with pytest.raises(sayso.SaysoError, match="LocalInterpreter was not run: it bypassed"):
             await self.guarded(gate, delegate).run("go", thread="t")
 
     async def test_what_the_tool_itself_calls_belongs_to_its_call(self, gate: sayso.Gate) -> None:

@@ -206,7 +206,7 @@ class TestDeepAgents:
         wanted = {"title": "Answer", "type": "object", "properties": {"a": {"type": "string"}}}
         config = {"configurable": {SUBAGENT_RESPONSE_FORMAT_CONFIG_KEY: wanted}}
         guarded = guard(self.agent(world), world.gate, RULES, config=config)
-        with pytest.raises(sayso.SaysoError, match="send was not run: it was called past the gate"):
+        with pytest.raises(sayso.SaysoError, match="send was not run: it bypassed the gate"):
             await guarded.run("go", thread="t")
         assert world.ran == []
 
@@ -245,7 +245,7 @@ class TestSubgraphs:
             return {"messages": [AIMessage(send.invoke({"to": "ana"}))]}
 
         guarded = guard(self.graph(call_tool), world.gate, RULES)
-        with pytest.raises(sayso.SaysoError, match="send was not run: it was called past the gate"):
+        with pytest.raises(sayso.SaysoError, match="send was not run: it bypassed the gate"):
             await guarded.run("go", thread="t")
         assert world.ran == []
         named = guard(self.graph(call_tool), world.gate, RULES, ungated=["send"])
@@ -273,7 +273,7 @@ class TestSubgraphs:
             return str(said["messages"][-1].text)
 
         guarded = guard(outer_agent(world, ask_inner), world.gate, RULES)
-        with pytest.raises(sayso.SaysoError, match="send was not run: it was called past the gate"):
+        with pytest.raises(sayso.SaysoError, match="send was not run: it bypassed the gate"):
             await guarded.run("go", thread="t")
         assert world.ran == []
 

@@ -124,7 +124,7 @@ async def test_always_reject_is_refused(world: World) -> None:
     paying(world, [call("pay", to="ana")])
     result = await world.guarded().run("go")
     for wrong in ({"always_reject": True}, {"message": True}):
-        with pytest.raises(sayso.InvalidDecision, match="policy a rule that denies"):
+        with pytest.raises(sayso.InvalidDecision, match="add a rule to the policy that denies"):
             result.state.reject(result.interruptions[0], **wrong)
     assert result.state.staged == []
 

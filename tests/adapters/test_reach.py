@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from sayso.adapters.reach import _possible
+from sayso.adapters.reach import _possible_attributes
 
 
 class Meta(type):
@@ -68,8 +68,8 @@ NAMES = {
 def test_no_attribute_is_left_out(value: Any) -> None:
     missing = object()
     found = {name for name in NAMES if inspect.getattr_static(value, name, missing) is not missing}
-    assert found <= _possible(value, NAMES)
+    assert found <= _possible_attributes(value, NAMES)
 
 
 def test_other_names_are_left_out() -> None:
-    assert _possible(held(), NAMES) == {"method", "own", "__class__", "__dict__"}
+    assert _possible_attributes(held(), NAMES) == {"method", "own", "__class__", "__dict__"}

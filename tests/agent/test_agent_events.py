@@ -48,7 +48,7 @@ async def test_the_events_of_a_pause_and_a_resume(world: World) -> None:
         ("nope", {}),
     ]
     assert world.happened() == [
-        *("Began", "ModelAsked", "ModelReplied", "ToolCalled", "ToolCalled", "ToolCalled"),
+        *("Started", "ModelAsked", "ModelReplied", "ToolCalled", "ToolCalled", "ToolCalled"),
         *("Requested", "ToolClosed", "ToolStarted", "ToolEnded", "Ended"),
     ]
     (request,) = result.interruptions
@@ -57,7 +57,7 @@ async def test_the_events_of_a_pause_and_a_resume(world: World) -> None:
     assert answered.request.decision is not None
     assert (answered.request.id, answered.request.decision.by) == (request.id, "bea")
     assert world.happened() == [
-        *("Began", "Answered", "ToolStarted", "ToolEnded"),
+        *("Started", "Answered", "ToolStarted", "ToolEnded"),
         *("ModelAsked", "Text", "ModelReplied", "Ended"),
     ]
 
@@ -100,7 +100,7 @@ async def test_a_run_that_raises_says_so_last(world: World) -> None:
     agent = world.agent(ModelError("no key"))
     with pytest.raises(ModelError):
         await agent.run("go", thread="t")
-    assert world.happened() == ["Began", "ModelAsked", "Broke"]
+    assert world.happened() == ["Started", "ModelAsked", "Errored"]
 
 
 async def test_interactive_channels_are_notified_again_and_others_are_not(world: World) -> None:

@@ -178,7 +178,7 @@ async def test_a_stream_tells_the_same_story(world: World) -> None:
     agent = world.agent(calls(PAY, LOOK), say("All done."))
     events = await drained(agent.stream("go", thread="t"))
     names = [type(event).__name__ for event in events]
-    assert names[:3] == ["Began", "ModelAsked", "ModelReplied"]
+    assert names[:3] == ["Started", "ModelAsked", "ModelReplied"]
     assert [e.tool for e in events if isinstance(e, ToolCalled)] == ["pay", "look"]
     assert [e.tool for e in events if isinstance(e, ToolStarted)] == ["look"]
     assert [e.content for e in events if isinstance(e, ToolEnded)] == ['{"found":"x"}']
@@ -243,7 +243,7 @@ async def test_a_stream_raises_what_the_run_raises(world: World) -> None:
     agent = world.agent(ModelError("no key"))
     with pytest.raises(ModelError, match="no key"):
         await drained(agent.stream("go", thread="t"))
-    assert world.happened()[-1] == "Broke"
+    assert world.happened()[-1] == "Errored"
 
 
 async def test_a_stream_without_a_reply_is_an_error(world: World) -> None:

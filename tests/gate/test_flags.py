@@ -112,6 +112,13 @@ def test_a_name_says_something_and_is_short(name: Any) -> None:
         assert gate.store.run("order-17") is None
 
 
+@pytest.mark.parametrize("thread", ["", "  ", 5, "@store", "x" * 201, "half a pair: \ud800"])
+def test_a_thread_has_a_name_that_can_be_stored(thread: Any) -> None:
+    agent = Agent("clerk", model=ScriptedModel([]))
+    with pytest.raises(InvalidCall, match="thread"):
+        agent.run_sync("Hello", thread=thread)
+
+
 @pytest.mark.parametrize("key", ["", "  ", 5.0, ["a"], object(), "x" * 201])
 def test_a_key_is_a_text(key: Any) -> None:
     gate = Gate(wait=0)

@@ -355,3 +355,11 @@ def test_a_store_that_is_away_is_waited_for_once(
     assert case.store.run(RUN).status == "paused"  # type: ignore[union-attr]
     case.decide(request.approve())
     assert case.enter(lambda: case.paying()("bo")) == "paid bo 3"
+
+
+def test_the_message_of_a_pause_says_how_to_continue() -> None:
+    bare = str(Paused("r-1"))
+    assert bare.startswith("run 'r-1' waits for a decision. ")
+    assert "sayso inbox" in bare
+    assert "resume the run" in bare
+    assert Paused("r-1").requests == ()

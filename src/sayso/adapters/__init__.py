@@ -20,10 +20,14 @@ _BOUND = re.compile(r"(?P<how>>=|<)\s*(?P<version>[\w.]+)")
 def check_versions(extra: str) -> None:
     """Raise ``ImportError`` if a package of an extra has a version outside of the extra's range.
 
-    Both ends of each range are tested; what is outside of it may fail in ways that nobody has
-    looked at, and an adapter must not fail open.
+    Both ends of each range are tested. Other versions may fail in unknown ways, and an adapter must
+    not fail open.
     """
-    for name, wanted in _ranges(extra):
+    for line in metadata.requires("sayso") or ():
+        requirement = _REQUIREMENT.match(line)
+        if requirement is None or requirement["extra"] != extra:
+            continue
+        name, wanted = requirement["name"], requirement["range"].strip()
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -36,12 +40,6 @@ def check_versions(extra: str) -> None:
                     f'pip install "sayso[{extra}]"',
                     name=name,
                 )
-
-
-def _ranges(extra: str) -> list[tuple[str, str]]:
-    """Return the packages of an extra and their ranges, as they were installed with Sayso."""
-    found = [_REQUIREMENT.match(line) for line in metadata.requires("sayso") or ()]
-    return [(one["name"], one["range"].strip()) for one in found if one and one["extra"] == extra]
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """What the guarded agents of all adapters share: their log, their answers, and their streams.
 
 ``LoggedAgent`` opens the log of a thread and loads stored answers in their own types.
-``StreamingAgent`` also streams the framework's own events: where an adapter lets its framework run,
-it asks ``listener()`` whether anything listens, and hands each event to it.
+``StreamingAgent`` also streams the framework's own events: where an adapter runs its framework, it
+calls ``listener()``, and passes each event to the listener if there is one.
 """
 
 from __future__ import annotations
@@ -55,6 +55,20 @@ class LoggedAgent(FrameworkAgent, Generic[L]):
         opened: L = log
         return opened
 
+    async def go_on(self, thread: str) -> Any:
+        """Return the stored answer, if only the end of the run is missing; otherwise continue the
+        turn."""
+        log = await self.open_log(thread)
+        if log.answer is not None:
+            return await self.load_output(thread, log.answer["output"])
+        return await self.continue_turn(log)
+
+    async def continue_turn(self, log: L) -> Any:
+        """Continue the framework from what the log holds. Return its output, or raise ``Paused``.
+
+        The adapter implements this, or ``go_on`` if its framework keeps the conversation itself."""
+        raise NotImplementedError
+
     def dump_output(self, output: Any) -> Json:
         return OutputTypes.dump(output)
 
@@ -77,7 +91,7 @@ _listener: contextvars.ContextVar[Listener | None] = contextvars.ContextVar(
 
 
 def listener() -> Listener | None:
-    """Return what the events of the run in progress go to; None if nothing listens."""
+    """Return the function that receives the events of the current run; None if there is none."""
     return _listener.get()
 
 
@@ -101,7 +115,7 @@ class Stream:
         end = object()
 
         async def work() -> RunResult:
-            _listener.set(events.put_nowait)  # in a task of its own, so nothing else hears it
+            _listener.set(events.put_nowait)  # only in the context of this task
             return await self._work()
 
         task = asyncio.ensure_future(work())
@@ -134,5 +148,5 @@ class StreamingAgent(LoggedAgent[L], Generic[L, S]):
         return self._stream(lambda: self.resume(where, decisions=decisions, by=by))
 
     def _stream(self, work: Callable[[], Awaitable[RunResult]]) -> S:
-        made: S = self.stream_type(work)
-        return made
+        stream: S = self.stream_type(work)
+        return stream

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,7 +15,7 @@ from sayso.gate.plan import cancel_call
 from sayso.gate.run_result import decision_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import write
-from sayso.types import Edit, Json, Request, Terms
+from sayso.types import Decision, Json, Request, Terms
 
 # -- before a call runs
 
@@ -29,13 +28,13 @@ def invalid_arguments(error: ValidationError) -> InvalidCall:
 
 
 def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:
-    """Return a call that something else makes, such as the provider: people can only approve or
-    reject it."""
+    """Return a call that the provider or another server makes: people can only approve or reject
+    it."""
 
     async def run(_: dict[str, Json]) -> bool:
         return True
 
-    tool = FrameworkTool(name=name, needs_approval=True, possible=("approve", "reject"))
+    tool = FrameworkTool(name=name, needs_approval=True, decisions=("approve", "reject"))
     return FrameworkCall(id=id, tool=tool, args=args, run=run)
 
 
@@ -47,45 +46,43 @@ async def ask_again(
     await write(calls.store, command)
 
 
-def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Edit:
+def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Decision:
     """Return an edit to these arguments, completed with the defaults of the tool. Raises
-    ``InvalidDecision``, which names the place ``at``."""
-    known = (request.schema or {}).get("properties", {})
-    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
-    whole: dict[str, Any] = {**defaults, **args}
-    decision_from({"type": "edit", "args": whole}, request, at)
-    return Edit(whole, request=request.id, seen_digest=request.digest)
+    ``InvalidDecision``; ``at`` says where the edit came from."""
+    properties = (request.schema or {}).get("properties", {})
+    defaults = {name: rules["default"] for name, rules in properties.items() if "default" in rules}
+    return decision_from({"type": "edit", "args": {**defaults, **args}}, request, at)
 
 
 # -- running it
 
 
-async def outcome_in_words(calls: FrameworkThread, call: FrameworkCall) -> Outcome:
-    """Take a call to its end. An error of the tool is an outcome too, with text for the model.
-    Raises ``Paused`` and errors of the gate."""
+async def outcome_with_errors(calls: FrameworkThread, call: FrameworkCall) -> Outcome:
+    """Complete a call. An error of the tool is an outcome too, with text for the model. Raises
+    ``Paused`` and errors of the gate."""
     try:
         return await calls.outcome(call)
     except SaysoError:
         raise
-    except Exception:  # the tool's own: it is recorded, and the row says it in words
+    except Exception:  # the tool's own: it is recorded, and the row has the text
         return await calls.outcome(call)
 
 
-# -- calls that the framework will not make any more
+# -- calls that the framework will not make
 
 
 def closing_text(row: Call | None) -> str:
-    """Return what to tell the model about a call that the framework will not make any more."""
+    """Return the text for the model about a call that the framework will not make."""
     if row is None:
-        return "Nothing is known about this call any more."
+        return "This call is no longer on record."
     if not outcomes.has_result(row):
         return outcomes.why_not(row)
     return outcomes.as_text(codec.loads(row.result or "null"))
 
 
 async def cancel_skipped(calls: FrameworkThread, keys: Iterable[str]) -> None:
-    """Cancel the calls that the framework has answered without running them: their tool is gone,
-    say, or another middleware gave a result."""
+    """Cancel calls that the framework has answered without running them, for example because their
+    tool is gone or another middleware gave a result."""
     for key in keys:
         row = await calls.find(key)
         if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):

@@ -127,39 +127,45 @@ class ConversationLog:
         self.answer = answer
 
     def _text(self, body: Body) -> str:
-        whole = {**body, "format": self.format}
-        text = codec.dumps(whole)
+        message = {**body, "format": self.format}
+        text = codec.dumps(message)
         try:
             text.encode()
         except UnicodeEncodeError:
-            # Half a surrogate pair is not text. People are shown a question mark in its place; the
+            # Half a surrogate pair is not text. People see a question mark in its place; the
             # framework gets back what its model wrote.
-            shown = codec.dumps({name: whole[name] for name in _SHOWN if name in whole})
-            text = json.dumps({**whole, **codec.loads(shown.encode(errors="replace"))})
+            shown = codec.dumps({name: message[name] for name in _SHOWN if name in message})
+            text = json.dumps({**message, **codec.loads(shown.encode(errors="replace"))})
         return text
 
-    # -- calls that the framework will not make any more
+    # -- calls that the framework will not make
 
-    async def closing_texts(self, keys: Iterable[str]) -> list[tuple[Call | None, str]]:
-        """Return, for each open call of a reply, its row and what to tell the model about it.
+    @property
+    def open_keys(self) -> list[str]:
+        """The keys of the last reply's calls without a result, in the model's order. The adapter
+        overrides it, if its framework makes several calls at a time."""
+        return []
+
+    async def closing_texts(self) -> list[tuple[Call | None, str]]:
+        """Return, for each open call of the last reply, its row and a text about it for the model.
 
         New input from the user leaves calls without a result, and providers insist on one.
         """
-        rows = [await to_thread(self.calls.row_before, key) for key in keys]
+        rows = [await to_thread(self.calls.row_in_any_run, key) for key in self.open_keys]
         return [(row, closing_text(row)) for row in rows]
 
 
 class ReplayLog(ConversationLog):
-    """The log of a framework that starts each turn again from its top.
+    """The log of a framework that restarts each turn from the beginning.
 
-    The replies of the model are stored in order, by path: the place of the agent, or of the part of
-    it, that asked for them. On the way through a turn, stored replies are handed out first.
+    The replies of the model are stored in order, by path: a name for the agent, or the part of it,
+    that asked for them. When a turn is repeated, the stored replies are returned first.
     """
 
     def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
         super().__init__(gate, thread, policy)
         self.replies: dict[str, list[Any]] = {}
-        #: How many replies were handed out in this process, by path.
+        #: How many replies this process has returned, by path.
         self.given: dict[str, int] = {}
 
     def replay(self, body: Body) -> None:
@@ -195,7 +201,7 @@ class OutputTypes:
     """
 
     def __init__(self, types: Iterable[Any]) -> None:
-        self._types = {type_name(one): one for one in types if one not in (None, str)}
+        self._types = {type_name(kind): kind for kind in types if kind not in (None, str)}
 
     def __bool__(self) -> bool:
         """Return whether any answer is more than text."""
@@ -207,11 +213,11 @@ class OutputTypes:
         return _finite(to_jsonable_python(value, by_alias=False, round_trip=True, fallback=str))
 
     def name_of(self, value: Any) -> str:
-        """Return the name of the type that an answer has; "" if it is none of these types, such as
-        the text of a tool's result."""
-        for name, one in self._types.items():
+        """Return the name of an answer's type; "" if it is none of these, such as the text of a
+        tool's result."""
+        for name, kind in self._types.items():
             try:
-                loaded = load_as(one, self.dump(value))
+                loaded = load_as(kind, self.dump(value))
             except (ValueError, PydanticUserError):  # no such value, or no type for validation
                 continue
             if type(loaded) is type(value) and loaded == value:
@@ -219,13 +225,13 @@ class OutputTypes:
         return ""
 
     def load(self, answer: dict[str, Json]) -> Any:
-        """Return a stored answer in its own type. Raises ``ValueError`` if it does not fit that
-        type any more, or there is no such type any more."""
+        """Return a stored answer in its own type. Raises ``ValueError`` if it no longer fits that
+        type, or the agent no longer has it."""
         name = cast(str, answer.get("type", ""))
         if not name:
             return answer["output"]
         if name not in self._types:
-            raise ValueError(f"the agent has no output type {name} any more")
+            raise ValueError(f"the agent no longer has the output type {name}")
         return load_as(self._types[name], answer["output"])
 
 
@@ -246,7 +252,7 @@ def _finite(plain: Any) -> Any:
     return [_finite(value) for value in plain] if isinstance(plain, list) else plain
 
 
-def type_name(one: Any) -> str:
+def type_name(kind: Any) -> str:
     """Return the name of a type, the same in every process."""
-    qualified = getattr(one, "__qualname__", "")
-    return f"{one.__module__}.{qualified}" if isinstance(one, type) and qualified else repr(one)
+    qualified = getattr(kind, "__qualname__", "")
+    return f"{kind.__module__}.{qualified}" if isinstance(kind, type) and qualified else repr(kind)

@@ -1,10 +1,10 @@
 """Find the agents that an agent's functions hold, and replace them by guarded copies.
 
-Every framework lets the function of a tool run another agent, and none of them says so anywhere.
+Every framework lets the function of a tool run another agent, and none of them records that.
 ``Walk`` looks for such agents where a function can hold one. Those in closures, default values,
 partial functions and containers are replaced in a *copy* of the function, so that the agent the
 user passed to ``guard`` is not changed. Those under a global name or in an object are shared with
-code that is not ours; they cannot be replaced, and an adapter lists them as not covered.
+the user's other code; they cannot be replaced, and an adapter lists them as not covered.
 
 A function can also build an agent while it runs. Where a framework has a hook for that, the adapter
 uses it. Where there is none, ``built_by`` looks for the agent's class in the code of the function
@@ -30,32 +30,31 @@ from sayso.gate.framework import FrameworkAgent
 #: How many objects deep to look for an agent that an object holds.
 _DEPTH = 3
 #: Where installed code is. It is not the user's own, unless the user's package is installed too.
-_INSTALLED = tuple({sysconfig.get_path(one) for one in ("stdlib", "purelib", "platlib")})
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _MISSING = object()
 _mro_of = type.__dict__["__mro__"].__get__
 
 
 #: A name in the code of a function, what it means, and the class that it was found in.
-Named: TypeAlias = tuple[str, Any, "type | None"]
+NamedValue: TypeAlias = tuple[str, Any, "type | None"]
 
 
-class Held(NamedTuple):
-    """An agent that a function can reach, but no copy of the function could do without."""
+class HeldTarget(NamedTuple):
+    """An agent that cannot be replaced in a copy of the function."""
 
-    #: The agent.
-    value: Any
-    #: The name under which it is found, and the same in words.
+    target: Any
+    #: The name under which the function finds it, and a phrase for messages.
     name: str
-    by: str
+    found_as: str
 
 
 class Walk:
-    """A walk through what functions hold, and the copies that it has made."""
+    """Search what functions hold for agents, and remember the copies made of them."""
 
-    #: What to look for. Nothing is looked for inside of these.
+    #: The types to look for. The search stops at these.
     targets: ClassVar[tuple[type, ...]] = ()
-    #: What is neither looked into nor copied, unless the walk begins with it. The same is true of
-    #: agents that are guarded already.
+    #: Types that are neither searched nor copied, unless the search begins with one. Agents that
+    #: are guarded already are treated the same.
     closed: ClassVar[tuple[type, ...]] = ()
     #: The names of the framework's methods that build a target.
     builders: ClassVar[tuple[str, ...]] = ()
@@ -66,21 +65,21 @@ class Walk:
 
     # -- the adapter's part
 
-    def guarded(self, target: Any, where: str) -> Any:
+    def guarded_copy(self, target: Any, where: str) -> Any:
         """Return a guarded copy of a target, or the target itself."""
         raise NotImplementedError
 
-    def held_by(self, value: Any) -> Iterable[Any]:
-        """Return what a value of the framework's own holds."""
+    def children(self, value: Any) -> Iterable[Any]:
+        """Return what one of the framework's own objects holds."""
         return ()
 
-    def copied(self, value: Any, where: str) -> Any:
-        """Return a copy of a value of the framework's own that holds a target."""
+    def copy_of(self, value: Any, where: str) -> Any:
+        """Return a copy of one of the framework's own objects, which holds a target."""
         return value
 
     # -- copying
 
-    def keep(self, value: Any, copied: Any) -> Any:
+    def remember(self, value: Any, copied: Any) -> Any:
         """Remember the copy of a value, and return it."""
         self._copies[id(value)] = value, copied
         return copied
@@ -92,35 +91,35 @@ class Walk:
         if known is not None and not self._is_stale(value):
             return known[1]
         if isinstance(value, self.targets):
-            return self.keep(value, self.guarded(value, where))
+            return self.remember(value, self.guarded_copy(value, where))
         if not self.reaches(value):
             return value
         if isinstance(value, types.FunctionType):
             return self._function(value, where)
         if isinstance(value, functools.partial):
             function, args, keywords = (
-                self.value(one, where) for one in (value.func, value.args, value.keywords)
+                self.value(part, where) for part in (value.func, value.args, value.keywords)
             )
             return functools.partial(function, *args, **keywords)
         if isinstance(value, Mapping):
-            return {key: self.value(one, where) for key, one in value.items()}
+            return {key: self.value(item, where) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)([self.value(one, where) for one in value])
-        return self.copied(value, where)
+            return type(value)([self.value(item, where) for item in value])
+        return self.copy_of(value, where)
 
     def _is_stale(self, value: Any) -> bool:
-        """Whether a function inside a value has got hold of a target since it was copied, in a
+        """Return whether a function in a value was given a target after it was copied, in a
         variable that it shares with its copy. Forgets these copies."""
         stale = False
-        for one in () if isinstance(value, self.targets) else list(self.inside(value)):
-            known = self._copies.get(id(one))
-            if known is not None and isinstance(one, types.FunctionType):
-                pairs = zip(cells(one), cells(known[1]), strict=True)
+        for item in () if isinstance(value, self.targets) else list(self.contents(value)):
+            known = self._copies.get(id(item))
+            if known is not None and isinstance(item, types.FunctionType):
+                pairs = zip(cells(item), cells(known[1]), strict=True)
                 stale |= any(old is new and self.reaches(held) for (old, held), (new, _) in pairs)
         if stale:
-            for one in self.inside(value):
-                if not isinstance(one, self.targets):
-                    self._copies.pop(id(one), None)
+            for item in self.contents(value):
+                if not isinstance(item, self.targets):
+                    self._copies.pop(id(item), None)
         return stale
 
     def _function(self, function: Any, where: str) -> Any:
@@ -130,18 +129,20 @@ class Walk:
         with the code around it.
         """
         held = cells(function)
-        new = [types.CellType() if self.reaches(one) else cell for cell, one in held]
+        new = [types.CellType() if self.reaches(content) else cell for cell, content in held]
         closure = None if function.__closure__ is None else tuple(new)
         copied: Any = types.FunctionType(
             function.__code__, function.__globals__, function.__name__, None, closure
         )
-        self.keep(function, copied)  # before its cells are filled: functions may hold each other
+        self.remember(
+            function, copied
+        )  # before its cells are filled: functions may hold each other
         vars(copied).update(vars(function))
         copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
         copied.__doc__, copied.__annotations__ = function.__doc__, function.__annotations__
-        for cell, (old, one) in zip(new, held, strict=True):
+        for cell, (old, content) in zip(new, held, strict=True):
             if cell is not old:
-                cell.cell_contents = self.value(one, where)
+                cell.cell_contents = self.value(content, where)
         copied.__defaults__ = self.value(function.__defaults__, where)
         copied.__kwdefaults__ = self.value(function.__kwdefaults__, where)
         return copied
@@ -149,24 +150,24 @@ class Walk:
     # -- looking
 
     def reaches(self, value: Any) -> bool:
-        """Whether a target could be replaced inside a value."""
-        return any(isinstance(one, self.targets) for one in self.inside(value))
+        """Return whether a value holds a target that a copy of it could replace."""
+        return any(isinstance(item, self.targets) for item in self.contents(value))
 
-    def inside(self, value: Any) -> Iterator[Any]:
-        """Yield a value and all that a copy of it could replace."""
+    def contents(self, value: Any) -> Iterator[Any]:
+        """Yield a value and everything in it that a copy of it could replace."""
         seen: set[int] = set()
         left = [value]
         while left:
-            one = left.pop()
-            if id(one) in seen:
+            item = left.pop()
+            if id(item) in seen:
                 continue
-            seen.add(id(one))
-            yield one
-            shut = isinstance(one, (FrameworkAgent, *self.closed)) and one is not value
-            if not shut and not isinstance(one, self.targets):
-                left += self._held_by(one)
+            seen.add(id(item))
+            yield item
+            closed = isinstance(item, (FrameworkAgent, *self.closed)) and item is not value
+            if not closed and not isinstance(item, self.targets):
+                left += self._children(item)
 
-    def _held_by(self, value: Any) -> Iterable[Any]:
+    def _children(self, value: Any) -> Iterable[Any]:
         if isinstance(value, Mapping):
             return value.values()
         if isinstance(value, list | tuple | set | frozenset):
@@ -174,68 +175,78 @@ class Walk:
         if isinstance(value, functools.partial):
             return value.func, value.args, value.keywords
         if isinstance(value, types.FunctionType):
-            closed = [one for _, one in cells(value)]
-            return *closed, value.__defaults__, value.__kwdefaults__
+            variables = [content for _, content in cells(value)]
+            return *variables, value.__defaults__, value.__kwdefaults__
         if isinstance(value, types.MethodType):
             return value.__func__, value.__self__
-        return self.held_by(value)
+        return self.children(value)
 
-    def out_of_reach(self, value: Any) -> Iterator[Held]:
-        """Yield the targets that the functions and objects inside a value find elsewhere, also
-        through the user's functions that they call."""
-        for one in self.inside(value):
-            if self._is_object(one):
-                for name, held in self._attributes(one):
-                    yield from self._found(held, name, f"{type(one).__name__}.{name}")
-        for function, _ in self._called(value, guarding=True):
+    def held(self, function: Any, name: str) -> Iterator[HeldTarget]:
+        """Yield all targets that a function can reach, for an adapter that replaces none of
+        them. ``name`` is for those in variables, where the variable's name is unknown."""
+        yield from self._targets_in(function, name, "a variable")
+        yield from self.out_of_reach(function)
+
+    def out_of_reach(self, value: Any) -> Iterator[HeldTarget]:
+        """Yield the targets that the functions and objects in a value find elsewhere, also through
+        the user's functions that they call."""
+        for item in self.contents(value):
+            if self._is_object(item):
+                for name, held in self._attributes(item):
+                    yield from self._targets_in(held, name, f"{type(item).__name__}.{name}")
+        for function, _ in self._functions_called(value, guarding=True):
             for name, held in global_names(function):
-                yield from self._found(held, name, f"the global name {name!r}")
+                yield from self._targets_in(held, name, f"the global name {name!r}")
 
     def built_by(self, function: Any) -> Iterator[str]:
         """Yield the names of the classes and methods with which a function, and the user's
         functions that it calls, can build a target while it runs."""
-        for one, named in self._called(function, guarding=False):
-            for name, value, _ in () if self._is_framework(one) else named:
+        for called, named in self._functions_called(function, guarding=False):
+            for name, value, _ in () if self._is_framework(called) else named:
                 if isinstance(value, type) and issubclass(value, self.targets):
                     yield value.__name__
                 elif name in self.builders and self._is_framework(value):
                     yield name
 
-    def _called(self, value: Any, *, guarding: bool) -> Iterator[tuple[Any, list[Named]]]:
-        """Yield the functions inside a value, and the user's functions that they call, each with
-        what the names in its code mean; those that guard agents themselves only if wanted."""
+    def _functions_called(
+        self, value: Any, *, guarding: bool
+    ) -> Iterator[tuple[Any, list[NamedValue]]]:
+        """Yield the functions in a value, and the user's functions that they call, each with what
+        the names in its code mean; with ``guarding``, also those that guard agents themselves."""
         seen: set[int] = set()
         # First in, first out: a method comes before its function, which does not know its class.
-        left = deque[tuple[Any, type | None]]((one, None) for one in self.inside(value))
+        left = deque[tuple[Any, type | None]]((item, None) for item in self.contents(value))
         while left:
-            one, owner = left.popleft()
-            if isinstance(one, types.MethodType):
-                owner, one = type(one.__self__), one.__func__
-            if not isinstance(one, types.FunctionType) or id(one) in seen:
+            function, owner = left.popleft()
+            if isinstance(function, types.MethodType):
+                owner, function = type(function.__self__), function.__func__
+            if not isinstance(function, types.FunctionType) or id(function) in seen:
                 continue
-            seen.add(id(one))
-            named = list(_named(one, owner))
+            seen.add(id(function))
+            named = list(_named(function, owner))
             if not guarding and any(_is_ours(found) for _, found, _ in named):
                 continue
-            yield one, named
-            if not self._is_framework(one):  # such as that of an agent that is a tool
-                left += [(found, holder) for _, found, holder in named if _same_code(found, one)]
+            yield function, named
+            if not self._is_framework(function):  # such as that of an agent that is a tool
+                called = [(found, holder) for _, found, holder in named]
+                left += [(f, holder) for f, holder in called if _is_user_code(f, function)]
 
     def _is_framework(self, value: Any) -> bool:
-        packages = {_package(one) for one in self.targets}
+        packages = {_package(target) for target in self.targets}
         return inspect.isroutine(value) and _package(value) in packages
 
-    def _found(self, held: Any, name: str, by: str) -> Iterator[Held]:
-        for one in self.inside(held):
-            if isinstance(one, self.targets):
-                yield Held(one, name, by)
+    def _targets_in(self, value: Any, name: str, found_as: str) -> Iterator[HeldTarget]:
+        for item in self.contents(value):
+            if isinstance(item, self.targets):
+                yield HeldTarget(item, name, found_as)
 
     def _is_object(self, value: Any) -> bool:
-        """Whether a value is an object of the user's own, whose attributes may hold agents."""
+        """Return whether a value is one of the user's own objects, whose attributes may hold
+        agents."""
         other = (functools.partial, type, types.ModuleType, FrameworkAgent)
         if isinstance(value, (*other, *self.targets, *self.closed)) or inspect.isroutine(value):
             return False
-        return hasattr(value, "__dict__") and not any(True for _ in self.held_by(value))
+        return hasattr(value, "__dict__") and not any(True for _ in self.children(value))
 
     def _attributes(self, value: Any, depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
         for name, held in list(vars(value).items()):
@@ -245,7 +256,7 @@ class Walk:
 
 
 def cells(function: Any) -> list[tuple[Any, Any]]:
-    """Return the cells of a closure, each with what it holds; None for one that is still empty."""
+    """Return the cells of a closure, each with its content; None for one that is still empty."""
     found = []
     for cell in function.__closure__ or ():
         try:
@@ -273,7 +284,7 @@ def _names(function: Any) -> set[str]:
     return names
 
 
-def _named(function: Any, owner: type | None) -> Iterator[Named]:
+def _named(function: Any, owner: type | None) -> Iterator[NamedValue]:
     """Yield what the names in the code of a function mean: globals, what the function imports and
     closes over, and their attributes. The third is the class that an attribute was found in."""
     names = _names(function)
@@ -286,29 +297,29 @@ def _named(function: Any, owner: type | None) -> Iterator[Named]:
     for name, value in held.items():
         yield name, value, None
         kind = value if isinstance(value, type) else type(value)
-        for attribute in _possible(value, names):
+        for attribute in _possible_attributes(value, names):
             found = inspect.getattr_static(value, attribute, _MISSING)
             if found is not _MISSING:
                 yield attribute, getattr(found, "__func__", found), kind
 
 
-def _possible(value: Any, names: set[str]) -> set[str]:
+def _possible_attributes(value: Any, names: set[str]) -> set[str]:
     """Return the names that may be attributes of a value, without running any of its code.
 
     ``getattr_static`` takes long to find nothing, and most names are attributes of something else.
     """
     try:
-        places = [*_mro_of(value), *_mro_of(type(value))]
+        classes = [*_mro_of(value), *_mro_of(type(value))]
     except TypeError:  # not a class
-        places = [*_mro_of(type(value))]
-        own = [vars(kind)["__dict__"] for kind in places if "__dict__" in vars(kind)]
-        if not all(isinstance(one, types.GetSetDescriptorType) for one in own):
-            return names  # a class of its own makes what is in `__dict__`
+        classes = [*_mro_of(type(value))]
+        own = [vars(kind)["__dict__"] for kind in classes if "__dict__" in vars(kind)]
+        if not all(isinstance(found, types.GetSetDescriptorType) for found in own):
+            return names  # the class computes its `__dict__`
         held = object.__getattribute__(value, "__dict__") if own else {}
         found = {name for name in names if dict.__contains__(held, name)}
     else:
         found = set()
-    return found.union(*(names & vars(kind).keys() for kind in places))
+    return found.union(*(names & vars(kind).keys() for kind in classes))
 
 
 def _package(value: Any) -> str:
@@ -316,13 +327,13 @@ def _package(value: Any) -> str:
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether a value is a part of Sayso that guards an agent."""
-    made = isinstance(value, type | types.FunctionType)
-    return made and value.__module__.startswith("sayso.adapters.")
+    """Return whether a value is a part of Sayso that guards an agent."""
+    is_code = isinstance(value, type | types.FunctionType)
+    return is_code and value.__module__.startswith("sayso.adapters.")
 
 
-def _same_code(value: Any, caller: Any) -> bool:
-    """Whether a function is the user's own code, like the one that calls it."""
+def _is_user_code(value: Any, caller: Any) -> bool:
+    """Return whether a function is the user's own code, like the one that calls it."""
     if not isinstance(value, types.FunctionType | types.MethodType):
         return False
     if _package(value) == _package(caller):

@@ -29,8 +29,14 @@ from sayso.gate import Gate
 from sayso.gate.driver import Channel
 from sayso.gate.gate import DEFAULT_LEASE, run_judging_sync
 from sayso.gate.lease import resume_outer
-from sayso.gate.options import checked_words
-from sayso.gate.run_result import RunResult, RunState, check_asked_in, decisions_from
+from sayso.gate.options import MAX_NAME, MAX_WORDS, checked_thread, checked_words
+from sayso.gate.run_result import (
+    RunResult,
+    RunState,
+    check_asked_in,
+    decisions_from,
+    write_decisions,
+)
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, Run
@@ -44,7 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("sayso.agent")
 
 _ON_CHANGE = ("resume", "ask", "refuse")
-_LONGEST_NAME = 200
 
 
 class Agent:
@@ -76,9 +81,9 @@ class Agent:
         listeners: Iterable[Emit] = (),
         lease: float = DEFAULT_LEASE,
     ) -> None:
-        if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
+        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise ValueError(
-                f"an agent needs a name of 1 to {_LONGEST_NAME} characters, for policies, grants "
+                f"an agent needs a name of 1 to {MAX_NAME} characters, for policies, grants "
                 "and the audit log"
             )
         if not isinstance(instructions, str):
@@ -95,7 +100,7 @@ class Agent:
         self.settings = dict(settings or {})
         self.on_change = on_change
         self.listeners = checked_listeners(listeners)
-        # An answer is a string without being told so.
+        # Without a declared type, an answer is a string.
         self.output = None if output_type in (None, str) else OutputType(output_type)
         self._store = store
         self._policy = policy
@@ -231,15 +236,9 @@ class Agent:
     # -- internals
 
     def _new_run(self, emit: Emit, thread: str | None, **options: Any) -> RunContext:
-        thread = "thread_" + secrets.token_hex(8) if thread is None else thread
         inner = options.get("parent_call") is not None  # its thread is named after the outer one
-        short = isinstance(thread, str) and (inner or len(thread) <= _LONGEST_NAME)
-        if not short or not thread.strip():
-            raise InvalidCall(f"a thread needs a name of 1 to {_LONGEST_NAME} characters", "thread")
-        checked_words(thread, "thread")
-        if thread.startswith("@"):
-            raise InvalidCall("thread names that begin with @ are reserved for the store", "thread")
-        checked_words(options.get("requester", ""), "requester", _LONGEST_NAME)
+        thread = checked_thread(thread, MAX_WORDS if inner else MAX_NAME)
+        checked_words(options.get("requester", ""), "requester", MAX_NAME)
         if options.get("max_turns") is not None:
             _checked_turns(options["max_turns"])
         run = RUN + secrets.token_hex(8)
@@ -298,18 +297,11 @@ class Agent:
         self, where: RunState | str, run: Run, given: Iterable[Decision], by: str | Reviewer
     ) -> None:
         """Write staged and given decisions through the inbox."""
-        staged = where.staged if isinstance(where, RunState) else []
         decisions = decisions_from(given, ())
-        if not (staged or decisions):
-            return
-        await read(self.store, check_asked_in, self.store, run.thread, decisions)
+        if decisions:
+            await read(self.store, check_asked_in, self.store, run.thread, decisions)
         inbox = Inbox(self.store, judge=partial(judge_edit, self))
-        for one in staged:
-            name = one.decision.request or ""
-            await inbox.decide(name, one.decision, by=one.by, channel="state", grant=one.grant)
-        staged.clear()
-        for decision in decisions:
-            await inbox.decide(decision.request or "", decision, by=by)
+        await write_decisions(inbox, where, decisions, by=by)
 
     def _tell(self, event: AgentEvent) -> None:
         """Call the listeners. One that raises affects neither the run nor the others."""

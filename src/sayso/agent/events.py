@@ -31,7 +31,7 @@ class AgentEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Began(AgentEvent):
+class Started(AgentEvent):
     """A process started or resumed a run."""
 
     resumed: bool = False
@@ -138,7 +138,7 @@ class Ended(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Broke(AgentEvent):
+class Errored(AgentEvent):
     """The last event if an exception was raised. The run is unchanged and can be resumed."""
 
     error: str
@@ -152,10 +152,11 @@ def checked_listeners(listeners: Iterable[Emit]) -> list[Emit]:
     if not isinstance(listeners, Iterable):
         raise TypeError(f"listeners={listeners!r:.80}: pass a list of functions")
     given = list(listeners)
-    for one in given:
-        if not callable(one) or inspect.iscoroutinefunction(one):
+    for listener in given:
+        if not callable(listener) or inspect.iscoroutinefunction(listener):
             raise TypeError(
-                f"the listener {one!r:.80} is not a sync function: pass one that takes the event"
+                f"the listener {listener!r:.80} is not a sync function: pass a function that takes "
+                "the event"
             )
     return given
 
@@ -230,7 +231,7 @@ def log_events(logger: logging.Logger | None = None, level: int = logging.INFO) 
                 "sayso_agent": event.agent,
                 "sayso_request": request,
             }
-            failed = isinstance(event, Broke)
+            failed = isinstance(event, Errored)
             of = f" {request}" if request else ""
             target.log(
                 logging.ERROR if failed else level, "%s%s: %s", event.run, of, line, extra=extra
@@ -240,9 +241,9 @@ def log_events(logger: logging.Logger | None = None, level: int = logging.INFO) 
 
 
 def _log_line(event: AgentEvent) -> tuple[str, str]:
-    """Return the text for an event and its request's id. Names from outside are made inert."""
+    """Return the text for an event and its request's id. Names from outside are escaped."""
     match event:
-        case Began(resumed=resumed):
+        case Started(resumed=resumed):
             return ("resumed" if resumed else "began"), ""
         case ModelAsked(model=model, turn=turn):
             return f"calling {text.inline(model)}, turn {turn}", ""
@@ -255,7 +256,7 @@ def _log_line(event: AgentEvent) -> tuple[str, str]:
             return f"{request.status} by {text.inline(by)}", request.id
         case Ended(result=result):
             return f"is {result.status}", ""
-        case Broke(error=error):
+        case Errored(error=error):
             return f"stopped: {text.inline(error)}", ""
         case _:
             return _tool_line(event)

@@ -11,9 +11,9 @@ from sayso import codec
 from sayso.agent.conversation import Conversation
 from sayso.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from sayso.agent.run_context import RunContext
-from sayso.agent.sub_agent import SubAgentBroke
+from sayso.agent.sub_agent import SubAgentError
 from sayso.agent.tool import Context
-from sayso.agent.turn import Slot, Turn, call_function, hosted_plan, plan_of, preview_of
+from sayso.agent.turn import CallSlot, Turn, call_function, hosted_plan, plan_of, preview_of
 from sayso.engine.commands import Reask
 from sayso.errors import Paused
 from sayso.gate.backend import Cleared
@@ -71,7 +71,7 @@ async def renew_previews(turn: Turn) -> None:
 async def settle_doubts(turn: Turn) -> None:
     """Ask ``settle=`` about the calls in doubt."""
 
-    async def settle(slot: Slot) -> None:
+    async def settle(slot: CallSlot) -> None:
         call, tool = slot.call, slot.tool
         assert call is not None
         assert tool is not None
@@ -99,7 +99,7 @@ class Execution:
         self._waits = any(slot.open and not slot.started_here for slot in turn.slots)
 
     async def run(self) -> None:
-        """Run all of them to the end. A pause or failure of one does not affect another."""
+        """Run all of them. A pause or failure of one does not affect another."""
         if len(self.slots) == 1:
             self.recorded = await self._run(self.slots[0])
         else:
@@ -108,8 +108,8 @@ class Execution:
         for error in self._errors:
             raise error
 
-    async def _run(self, slot: Slot) -> Run | None:
-        """Run one call to its end. Return the run after its record."""
+    async def _run(self, slot: CallSlot) -> Run | None:
+        """Run one call. Return the run after its record."""
         call = slot.call
         assert call is not None
         slot.started_here = False
@@ -125,21 +125,21 @@ class Execution:
         self._tell(slot, ended)
         return scope.recorded
 
-    def _tell(self, slot: Slot, ended: Ended) -> None:
+    def _tell(self, slot: CallSlot, ended: Ended) -> None:
         call = ended.call
         if ended.paused is not None:
             slot.inner_requests = tuple(r for r in ended.paused.requests if r.run != call.run)
-            slot.resting = not ended.paused.requests
+            slot.paused_without_request = not ended.paused.requests
             for request in ended.paused.requests:
                 self.ctx.tell(Requested(request))
         if slot.open:
             status = "suspended" if ended.paused is not None else "in_doubt"
             self.ctx.tell(ToolPaused(call.id, call.tool, status))
         else:
-            slot.told_ended = True
+            slot.reported_end = True
             self.ctx.tell(ToolEnded(call.id, call.tool, slot.content, str(call.status)))
 
-    def _plan(self, slot: Slot, call: Call, scope: RunScope) -> Plan:
+    def _plan(self, slot: CallSlot, call: Call, scope: RunScope) -> Plan:
         """Return the plan that runs the tool on the stored arguments, and only on those."""
         ctx, tool = self.ctx, slot.tool
         if slot.hosted is not None:
@@ -161,10 +161,10 @@ class Execution:
             except Paused:
                 self._waits = True
                 raise
-            except SubAgentBroke as broke:
+            except SubAgentError as broke:
                 self._waits = True
                 self._errors.append(broke.error)
-                raise Paused(row.run, ()) from broke
+                raise Paused(row.run) from broke
             finally:
                 # Keep the lease while others run, and for the next reply if nothing waits.
                 self._left -= 1

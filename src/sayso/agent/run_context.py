@@ -36,8 +36,8 @@ class OutputType:
             self._adapter: TypeAdapter[Any] = TypeAdapter(pydantic_annotation(wanted))
             schema = self._adapter.json_schema(by_alias=True)
         except PydanticUserError as error:
-            said = str(error).partition("\n")[0]
-            raise TypeError(f"output_type={wanted!r} has no JSON schema: {said}") from None
+            reason = str(error).partition("\n")[0]
+            raise TypeError(f"output_type={wanted!r} has no JSON schema: {reason}") from None
         # Structured answers must be objects, so any other type is wrapped in one.
         self._wrapped = "properties" not in schema
         if self._wrapped:

@@ -21,12 +21,12 @@ from sayso import codec
 from sayso.agent.conversation import Conversation, user_message
 from sayso.agent.events import (
     AgentEvent,
-    Began,
-    Broke,
     Ended,
+    Errored,
     ModelAsked,
     ModelReplied,
     Requested,
+    Started,
     Text,
 )
 from sayso.agent.execution import Execution, clear_startable, renew_previews, settle_doubts
@@ -89,12 +89,12 @@ class RunLoop:
         self, work: Callable[[], Awaitable[RunResult]], *, resumed: bool
     ) -> RunResult:
         self.ctx.gate.backend.check_usable()
-        self.ctx.tell(Began(resumed))
+        self.ctx.tell(Started(resumed))
         try:
             result = await work()
         except BaseException as error:
             self.lease.release()
-            self.ctx.tell(Broke(describe_error(error)))
+            self.ctx.tell(Errored(describe_error(error)))
             raise
         finally:
             self.lease.drop()
@@ -178,7 +178,7 @@ class RunLoop:
             self.turn.load(last)
             for slot in self.turn.slots:
                 if slot.call is not None and slot.call.id in doubted:
-                    slot.told_asked, slot.told_before = (), False
+                    slot.reported_request, slot.was_open_before = (), False
         return run
 
     # -- the loop

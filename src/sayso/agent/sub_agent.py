@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import re
+from dataclasses import replace
 from typing import Any, Unpack
 
 from sayso.agent.tool import Context, SubAgent, Tool, ToolOptions, tool
@@ -34,7 +35,7 @@ class SubAgentFailed(SaysoError):
     """The sub-agent behind a tool did not produce an answer."""
 
 
-class SubAgentBroke(BaseException):
+class SubAgentError(BaseException):
     """An exception inside a sub-agent. Its run and the outer call can both be resumed.
 
     Not an ``Exception``, because the call has not failed: it continues when the run is resumed.
@@ -64,7 +65,7 @@ def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
         **options,
         "effect": "idempotent",
     }
-    return tool(**named)(ask_agent).with_inner(agent)
+    return replace(tool(**named)(ask_agent), inner=agent)
 
 
 async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
@@ -79,7 +80,7 @@ async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
                 input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
             )
     except Exception as error:
-        raise SubAgentBroke(error) from error
+        raise SubAgentError(error) from error
 
 
 def run_of_call(store: Store, thread: str, call: str) -> Run | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, Unpack, overload
 
 from sayso import codec, rows
 from sayso.agent.models.base import ToolSpec
-from sayso.errors import InvalidCall
 from sayso.gate import Gate
 from sayso.gate.guard import tool_of
 from sayso.gate.options import (
@@ -49,8 +48,8 @@ T = TypeVar("T")
 class Context:
     """Passed to a tool whose first parameter is ``ctx: sayso.Context``. The model never sees it.
 
-    ``ask`` and ``confirm`` pause the run. When the run resumes, the tool starts again at its top:
-    earlier answers come from the store, and ``once`` keeps earlier effects from repeating.
+    ``ask`` and ``confirm`` pause the run. When the run resumes, the tool restarts from the
+    beginning: earlier answers come from the store, and ``once`` keeps effects from repeating.
     """
 
     run: str
@@ -185,14 +184,8 @@ class Tool:
 
     def read(self, arguments: str) -> str:
         """Return the model's arguments as canonical text. Raises ``InvalidCall``."""
-        values = codec.parse(arguments or "{}")
-        if not isinstance(values, dict):
-            raise InvalidCall("the arguments must be a JSON object")
+        values = codec.parse_arguments(arguments or "{}")
         return self.signature.intake_json(values, strict=self.strict).decode()
-
-    def with_inner(self, inner: SubAgent) -> Tool:
-        """Return a copy of the tool for a sub-agent."""
-        return replace(self, inner=inner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:

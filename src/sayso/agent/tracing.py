@@ -17,12 +17,12 @@ from typing import Any, TypeAlias
 from sayso.agent.events import (
     AgentEvent,
     Answered,
-    Began,
-    Broke,
     Ended,
+    Errored,
     ModelAsked,
     ModelReplied,
     Requested,
+    Started,
     ToolEnded,
     ToolPaused,
     ToolStarted,
@@ -48,7 +48,7 @@ class Tracing:
         #: Open spans by run, then by request id, ``_RUN`` or ``_MODEL``.
         self._spans: dict[str, dict[str, tuple[Span, Token[Context]]]] = {}
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
-            Began: self._began,
+            Started: self._run_started,
             ModelAsked: self._model_asked,
             ModelReplied: self._model_replied,
             ToolStarted: self._tool_started,
@@ -56,8 +56,8 @@ class Tracing:
             ToolPaused: self._tool_paused,
             Requested: self._requested,
             Answered: self._answered,
-            Ended: self._ended,
-            Broke: self._broke,
+            Ended: self._run_ended,
+            Errored: self._run_errored,
         }
 
     def __call__(self, event: AgentEvent) -> None:
@@ -86,7 +86,7 @@ class Tracing:
 
     # -- runs
 
-    def _began(self, event: Began) -> None:
+    def _run_started(self, event: Started) -> None:
         facts: Facts = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": event.agent,
@@ -95,13 +95,13 @@ class Tracing:
         }
         self._open(event, _RUN, f"invoke_agent {event.agent}", facts)
 
-    def _ended(self, event: Ended) -> None:
+    def _run_ended(self, event: Ended) -> None:
         result = event.result
         error = result.error if result.status == "failed" else ""
         self._close(event, _RUN, {"sayso.status": result.status}, error)
         self._spans.pop(event.run, None)
 
-    def _broke(self, event: Broke) -> None:
+    def _run_errored(self, event: Errored) -> None:
         for key in reversed(list(self._spans.get(event.run, {}))):
             self._close(event, key, {}, event.error)
         self._spans.pop(event.run, None)

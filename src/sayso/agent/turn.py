@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sayso import codec
@@ -28,12 +28,12 @@ from sayso.engine.commands import Cancel, NewCall
 from sayso.errors import InvalidCall, SaysoError, describe_error
 from sayso.gate.gate import policy_terms
 from sayso.gate.guard import PREVIEW_SECONDS
-from sayso.gate.options import bound_facts, question_terms, title_maker
+from sayso.gate.options import allow_only, bound_facts, question_terms, title_maker
 from sayso.gate.plan import Plan, cancel_call, judged_call
 from sayso.rows import HOSTED, OPEN, Call, CallStatus
 from sayso.stores.nested_runs import expire
 from sayso.sync import run_user_function
-from sayso.types import DECISIONS, Json, Micros, Request, Terms, ToolCall, Verdict, moment
+from sayso.types import DECISIONS, Json, Micros, Request, Terms, ToolCall, moment
 from sayso.views import content_of, stored_question
 
 # --- planning: read, judge, bind and preview a call ---
@@ -56,9 +56,7 @@ async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> New
 
 async def new_hosted_call(ctx: RunContext, key: str, made: HostedApproval) -> NewCall:
     """Return a call that the provider runs. People can only approve or reject it."""
-    args = codec.parse(made.arguments or "{}")
-    if not isinstance(args, dict):
-        raise InvalidCall("the arguments must be a JSON object")
+    args = codec.parse_arguments(made.arguments or "{}")
     return await judged_call(hosted_plan(ctx, key, made, codec.canonical(args).decode()))
 
 
@@ -69,7 +67,7 @@ def hosted_plan(ctx: RunContext, key: str, made: HostedApproval, text: str) -> P
 
     async def terms(args: dict[str, Json]) -> Terms:
         judged = await policy_terms(ctx.gate, ToolCall(name, args, made.id), own, True)
-        return _allow_only(judged, _HOSTED_DECISIONS)
+        return allow_only(judged, _HOSTED_DECISIONS)
 
     return Plan(
         key=key,
@@ -91,11 +89,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         judged = await policy_terms(
             ctx.gate, ToolCall(tool.name, args), tool.own, tool.needs_approval
         )
-        if tool.function is not None:
-            return judged
-        # Only a person can give the result, whatever the policy allows.
-        judged = _allow_only(judged, _BODILESS_DECISIONS)
-        return judged if judged.verdict is Verdict.DENY else replace(judged, verdict=Verdict.ASK)
+        return judged if tool.function is not None else allow_only(judged, _BODILESS_DECISIONS)
 
     async def preview(args: str, revision: int) -> str:
         return await preview_of(ctx, tool, args, revision)
@@ -118,12 +112,6 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         dump=tool.signature.dump_result,
         **more,
     )
-
-
-def _allow_only(terms: Terms, possible: tuple[str, ...]) -> Terms:
-    """Remove the decisions that such a call cannot take."""
-    kept = tuple(name for name in terms.allowed if name in possible)
-    return replace(terms, allowed=kept if possible[0] in kept else possible)
 
 
 def _binds(ctx: RunContext, tool: Tool) -> str:
@@ -175,8 +163,8 @@ _RAN = (CallStatus.DONE, CallStatus.FAILED)
 
 
 @dataclass(slots=True)
-class Slot:
-    """One call of a turn: the model's call, and the row or the error it led to."""
+class CallSlot:
+    """One call of a turn: the model's call, and its row, or the error if it has none."""
 
     index: int
     model: ModelCall
@@ -191,15 +179,15 @@ class Slot:
     steps: list[Call] = field(default_factory=list)
     inner_requests: tuple[Request, ...] = ()
     #: Paused here without a request. It starts again when the run is resumed.
-    resting: bool = False
+    paused_without_request: bool = False
     #: It has ended and has no open steps.
     finished: bool = False
-    # What the listeners already know:
-    told_called: bool = False
-    told_before: bool = False
-    told_asked: tuple[Any, ...] = ()
-    told_answered: bool = False
-    told_ended: bool = False
+    # What was reported to the listeners:
+    reported_call: bool = False
+    was_open_before: bool = False
+    reported_request: tuple[Any, ...] = ()
+    reported_answer: bool = False
+    reported_end: bool = False
 
     @property
     def open(self) -> bool:
@@ -217,9 +205,9 @@ class Slot:
 
     @property
     def startable(self) -> bool:
-        """Whether it is ready and waits for no answer to a question of its own."""
+        """Whether it is ready and waits for no answer to its own questions."""
         ready = self.call is not None and self.call.status is CallStatus.READY
-        return ready and not (self.steps or self.inner_requests or self.resting)
+        return ready and not (self.steps or self.inner_requests or self.paused_without_request)
 
     @property
     def needs_preview(self) -> bool:
@@ -266,13 +254,13 @@ class Turn:
         self.store = ctx.store
         self.number = number
         self.run = run or ctx.run
-        self.slots: list[Slot] = []
+        self.slots: list[CallSlot] = []
         #: Expired requests and abandoned steps, to be closed by ``close_overdue``.
         self.overdue: list[Call | Cancel] = []
         #: Calls in doubt whose ``settle=`` can be asked now.
-        self.in_doubt: list[Slot] = []
+        self.in_doubt: list[CallSlot] = []
 
-    def key(self, slot: Slot) -> str:
+    def key(self, slot: CallSlot) -> str:
         """Return the call's key. Built from its position, because providers repeat their ids."""
         return f"{self.number}.{slot.index}"
 
@@ -302,18 +290,21 @@ class Turn:
         self._read([slot for slot in self.slots if not slot.error])
         for slot in self.slots:
             ran = slot.call is not None and slot.call.status in _RAN
-            slot.told_called = True
+            slot.reported_call = True
             # A person in front of a channel is asked again when the run is resumed.
-            slot.told_before = bool(slot.request_version)
-            slot.told_asked = () if self.ctx.gate.driver.interactive else slot.request_version
-            slot.told_answered = ran
-            slot.told_ended = ran or bool(slot.error)
+            slot.was_open_before = bool(slot.request_version)
+            interactive = self.ctx.gate.driver.interactive
+            slot.reported_request = () if interactive else slot.request_version
+            slot.reported_answer = ran
+            slot.reported_end = ran or bool(slot.error)
 
     def _make_slots(self, calls: Sequence[ModelCall], hosted: Sequence[HostedApproval]) -> None:
-        self.slots = [Slot(n, call, self.ctx.tools.get(call.name)) for n, call in enumerate(calls)]
+        self.slots = [
+            CallSlot(n, call, self.ctx.tools.get(call.name)) for n, call in enumerate(calls)
+        ]
         for index, approval in enumerate(hosted, len(self.slots)):
             model = ModelCall(approval.id, approval.name, approval.arguments)
-            self.slots.append(Slot(index, model, hosted=approval))
+            self.slots.append(CallSlot(index, model, hosted=approval))
 
     @property
     def extras(self) -> dict[str, Json]:
@@ -322,7 +313,7 @@ class Turn:
         hosted = [asdict(slot.hosted) for slot in self.slots if slot.hosted is not None]
         return {**({"errors": errors} if errors else {}), **({"hosted": hosted} if hosted else {})}
 
-    def _read(self, slots: Sequence[Slot]) -> None:
+    def _read(self, slots: Sequence[CallSlot]) -> None:
         """Read the rows of these slots in one query."""
         if not slots:
             return
@@ -332,7 +323,7 @@ class Turn:
             slot.call = by_key.get(self.key(slot), slot.call)
 
     def place(self, calls: Sequence[Call], token: int | None) -> None:
-        """Put rows into their slots. Calls started under this token are ours to run."""
+        """Update the calls with these rows. Those started under this token are ours to run."""
         by_key = {call.key: call for call in calls}
         for slot in self.slots:
             call = by_key.get(self.key(slot))
@@ -418,12 +409,12 @@ class Turn:
         return not any(slot.open for slot in self.slots)
 
     @property
-    def needs_preview(self) -> list[Slot]:
+    def needs_preview(self) -> list[CallSlot]:
         """The waiting calls whose preview is from before an edit."""
         return [slot for slot in self.slots if slot.needs_preview]
 
     @property
-    def startable(self) -> list[Slot]:
+    def startable(self) -> list[CallSlot]:
         """The calls that may start now."""
         return [slot for slot in self.slots if slot.startable]
 
@@ -444,28 +435,28 @@ class Turn:
         if not (self.ctx.has_listeners or self.ctx.has_channels):
             return
         for slot in self.slots:
-            if not slot.told_called:
-                slot.told_called = True
+            if not slot.reported_call:
+                slot.reported_call = True
                 yield self._called(slot)
         for slot in self.slots:
             call, version = slot.call, slot.request_version
-            if call is not None and version and version != slot.told_asked:
-                slot.told_asked = version
-                again, slot.told_before = slot.told_before, False
+            if call is not None and version and version != slot.reported_request:
+                slot.reported_request = version
+                again, slot.was_open_before = slot.was_open_before, False
                 yield Requested(self.ctx.request(call), again)
-            if call is not None and not slot.told_answered and call.decision is not None:
+            if call is not None and not slot.reported_answer and call.decision is not None:
                 by_person = call.decision.type in DECISIONS
                 if by_person and call.status is not CallStatus.ASKED:
-                    slot.told_answered = True
+                    slot.reported_answer = True
                     yield Answered(self.ctx.request(call))
-            if not slot.told_ended and not slot.open:
-                slot.told_ended = True
+            if not slot.reported_end and not slot.open:
+                slot.reported_end = True
                 if call is None:
                     yield ToolClosed(slot.model.id, slot.model.name, slot.content, "error")
                 else:
                     yield ToolClosed(call.id, call.tool, slot.content, str(call.status))
 
-    def _called(self, slot: Slot) -> ToolCalled:
+    def _called(self, slot: CallSlot) -> ToolCalled:
         call, name, id = slot.call, slot.model.name, slot.model.id
         if call is None:
             return ToolCalled(id, name, {}, id)

@@ -3,8 +3,8 @@
 An adapter's ``guard`` walks everything that its agent can reach and adds it to a ``Coverage``: what
 it has gated, and what it cannot gate because the code or the provider behind it never comes back to
 the gate. ``check`` then refuses the agent with a list of the latter, unless the user has named each
-of them in ``ungated``. So a tool that nobody thought of is an error where the agent is built, and
-never a call that nobody was asked about.
+of them in ``ungated``. So an overlooked tool is an error where the agent is built, and never a call
+that runs without approval.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Coverage:
     def __init__(self, ungated: Iterable[str] = ()) -> None:
         if isinstance(ungated, str):
             raise TypeError(f"ungated is a list of names: ungated=[{ungated!r}]")
-        #: What the user has named as allowed to go past the gate.
+        #: What the user allows to bypass the gate, by name.
         self.ungated = tuple(dict.fromkeys(ungated))
         self._found: dict[tuple[str, str, str], Reached] = {}
 
@@ -52,8 +52,12 @@ class Coverage:
         """Add something whose calls cannot go through the gate, and say why and what to do."""
         self._add(Reached(where, kind, name, False, why))
 
-    def _add(self, one: Reached) -> None:
-        self._found.setdefault((one.where, one.kind, one.name), one)
+    def hosted(self, where: str, kind: str, name: str) -> None:
+        """Add a tool that the model's provider runs: no call of it comes back to the gate."""
+        self.missed(where, kind, name, "the provider runs it without asking first")
+
+    def _add(self, item: Reached) -> None:
+        self._found.setdefault((item.where, item.kind, item.name), item)
 
     def __iter__(self) -> Iterator[Reached]:
         return iter(self._found.values())
@@ -69,24 +73,25 @@ class Coverage:
     def check(self) -> None:
         """Raise ``InvalidCall`` with a list of what the gate cannot reach and the user has not
         named, and for a name in ``ungated`` that the gate does reach."""
-        missed = [one for one in self if not one.gated and one.name not in self.ungated]
+        missed = [item for item in self if not item.gated and item.name not in self.ungated]
         if missed:
             raise InvalidCall(_refusal(missed), "ungated")
-        past = {one.name for one in self if not one.gated}
-        for one in self:
-            if one.gated and one.name in self.ungated and one.name not in past:
+        missed_names = {item.name for item in self if not item.gated}
+        for item in self:
+            if item.gated and item.name in self.ungated and item.name not in missed_names:
                 raise InvalidCall(
-                    f"ungated names {one.name!r}, but its calls go through the gate: to let them "
-                    f"run without approval, use Rule({one.name!r}, verdict='allow') in the policy",
+                    f"ungated names {item.name!r}, but its calls go through the gate: to let them "
+                    f"run without approval, use Rule({item.name!r}, verdict='allow') in the policy",
                     "ungated",
                 )
 
     def lines(self) -> list[tuple[str, str, str, str, str]]:
         """Return the cells of the table: where, what, name, gate and note."""
         found = [
-            (one.where, one.kind, one.name, "yes" if one.gated else "NO", one.note) for one in self
+            (item.where, item.kind, item.name, "yes" if item.gated else "NO", item.note)
+            for item in self
         ]
-        known = {one.name for one in self}
+        known = {item.name for item in self}
         named = [name for name in self.ungated if name not in known]
         return found + [("", "named in ungated", name, "NO", "not found") for name in named]
 
@@ -98,22 +103,22 @@ class Coverage:
         return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
 
     def __repr__(self) -> str:
-        past = sum(not one.gated for one in self)
-        return f"<Coverage: {len(self) - past} gated, {past} ungated>"
+        ungated = sum(not item.gated for item in self)
+        return f"<Coverage: {len(self) - ungated} gated, {ungated} ungated>"
 
 
 def _refusal(missed: Sequence[Reached]) -> str:
     listed = [
-        f"- {one.kind} {inline(one.name)!r} of {inline(one.where)}: {one.note}"
-        for one in missed[:_MOST_LISTED]
+        f"- {item.kind} {inline(item.name)!r} of {inline(item.where)}: {item.note}"
+        for item in missed[:_MOST_LISTED]
     ]
     more = len(missed) - len(listed)
     if more:
         listed.append(f"- and {more} more")
-    names = list(dict.fromkeys(one.name for one in missed))
+    names = list(dict.fromkeys(item.name for item in missed))
     return (
         "guard(...) cannot put the gate in front of everything that this agent can reach:\n"
         + "\n".join(listed)
-        + "\nRemove these, change them as the lines say, or let them run without anyone being "
-        f"asked: guard(..., ungated={names!r})"
+        + "\nRemove them, change them as each line says, or allow them without approval: "
+        f"guard(..., ungated={names!r})"
     )

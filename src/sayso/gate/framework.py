@@ -1,8 +1,8 @@
 """What adapters build on: a framework's tools, calls, threads and agents at a gate.
 
 ``FrameworkTool`` describes a tool, ``FrameworkCall`` one call of it, and ``FrameworkThread`` asks
-about calls and takes them to their end. ``FrameworkAgent`` runs a framework's agent under one lease
-and resumes it.
+about calls and completes them. ``FrameworkAgent`` runs a framework's agent under one lease and
+resumes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 
 from sayso import codec
 from sayso.engine.commands import Cancel, NewCall, Note, Propose, Reopen
@@ -36,10 +36,18 @@ from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.gate import Gate, policy_terms
 from sayso.gate.guard import approved_inside, known_inside
 from sayso.gate.lease import RunLease, runs_here, supersede, working
-from sayso.gate.options import MAX_NAME, checked_words
+from sayso.gate.options import MAX_NAME, allow_only, checked_thread, checked_words
 from sayso.gate.outcomes import in_text
 from sayso.gate.plan import Plan, cancel_call, new_call, once_plan
-from sayso.gate.run_result import ResultStatus, RunResult, RunState, check_asked_in, decisions_from
+from sayso.gate.run_result import (
+    DecisionInbox,
+    ResultStatus,
+    RunResult,
+    RunState,
+    check_asked_in,
+    decisions_from,
+    write_decisions,
+)
 from sayso.gate.scope import RunScope, known, open_scopes, quoted
 from sayso.policy import Policy, Predicate
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Tool
@@ -47,7 +55,7 @@ from sayso.stores.base import NEVER, Query, Store
 from sayso.stores.nested_runs import expire
 from sayso.stores.row_checks import request_in
 from sayso.sync import read, sync_twin, to_thread, write
-from sayso.types import Decision, Declared, Json, Request, Reviewer, Terms, ToolCall, Verdict
+from sayso.types import Declared, Json, Request, Reviewer, Terms, ToolCall, Verdict
 
 #: The terms of an agent that is used as a tool: it has no effect itself, and its calls have rows.
 SUB_AGENT_TERMS = Declared(effect="idempotent", stated=frozenset({"effect"}))
@@ -66,49 +74,49 @@ class FrameworkTool:
     needs_approval: bool | Predicate = False
     own: Terms = field(default_factory=Terms)
     #: Validates and completes arguments in the framework's own way, instead of by the schema alone.
-    read: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
-    #: The only possible decisions on its calls. Without ``approve``, people are always asked.
-    possible: tuple[str, ...] | None = None
+    normalize: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
+    #: The only decisions that its calls can take. Without ``approve``, people are always asked.
+    decisions: tuple[str, ...] | None = None
 
     @cached_property
-    def rules(self) -> dict[str, Any]:
+    def schema(self) -> dict[str, Any]:
         """The schema that is shown and checked. It also allows None for an argument whose default
         is None, as in ``note: str = None``."""
-        known = self.parameters.get("properties", {})
-        nullable = {name: _or_none(known[name]) for name in self._unsaid}
-        return {**self.parameters, **({"properties": {**known, **nullable}} if nullable else {})}
+        properties = self.parameters.get("properties", {})
+        nullable = {name: _or_none(properties[name]) for name in self._null_defaults}
+        if not nullable:
+            return {**self.parameters}
+        return {**self.parameters, "properties": {**properties, **nullable}}
 
     @cached_property
-    def _unsaid(self) -> frozenset[str]:
+    def _null_defaults(self) -> frozenset[str]:
         """Arguments whose default is None, though the schema does not allow None."""
         from sayso import schema
 
-        rules = self.parameters
-        known = rules.get("properties", {})
-        shared = {"$defs": rules["$defs"]} if "$defs" in rules else {}
+        shared = {"$defs": self.parameters["$defs"]} if "$defs" in self.parameters else {}
         return frozenset(
             name
-            for name, said in known.items()
-            if isinstance(said, Mapping)
-            and said.get("default", ...) is None
-            and schema.errors({**said, **shared}, None)
+            for name, rules in self.parameters.get("properties", {}).items()
+            if isinstance(rules, Mapping)
+            and rules.get("default", ...) is None
+            and schema.errors({**rules, **shared}, None)
         )
 
-    def passed(self, args: Mapping[str, Json]) -> dict[str, Json]:
+    def framework_args(self, args: Mapping[str, Json]) -> dict[str, Json]:
         """Return the arguments for the framework, without a None that it would not accept."""
-        return {n: v for n, v in args.items() if v is not None or n not in self._unsaid}
+        return {n: v for n, v in args.items() if v is not None or n not in self._null_defaults}
 
     @cached_property
     def stored(self) -> Tool:
         """The tool row. Its digest covers name, schema, description and version."""
-        schema = {"parameters": self.rules, "returns": None}
+        schema = {"parameters": self.schema, "returns": None}
         codec.canonical(schema)  # refuse a schema that JSON cannot represent where it is declared
         return Tool.of(self.name, codec.dumps(schema), self.description, self.version)
 
     def intake(self, args: Mapping[str, Json]) -> str:
         """Return the arguments to store, show and run, with defaults; or raise ``InvalidCall``."""
         text = self._completed(codec.loads(codec.canonical(dict(args))))
-        if self.read is not None and self._completed(codec.loads(text)) != text:
+        if self.normalize is not None and self._completed(codec.loads(text)) != text:
             raise InvalidCall(
                 f"the arguments of {self.name} change when they are validated again: make its "
                 "validators return what they accept"
@@ -118,33 +126,25 @@ class FrameworkTool:
     def _completed(self, args: dict[str, Json]) -> str:
         from sayso import schema  # brings jsonschema
 
-        complete = self.read or self._with_defaults
-        unsaid = dict.fromkeys(self._unsaid)
-        text = codec.canonical({**unsaid, **complete(self.passed(args))}).decode()
-        wrong = schema.errors(self.rules, codec.loads(text))
+        given = self.framework_args(args)
+        if self.normalize is not None:
+            complete = self.normalize(given)
+        else:
+            properties = self.parameters.get("properties", {})
+            complete = {n: p["default"] for n, p in properties.items() if "default" in p} | given
+        nulls = dict.fromkeys(self._null_defaults)
+        text = codec.canonical({**nulls, **complete}).decode()
+        wrong = schema.errors(self.schema, codec.loads(text))
         if wrong:
             path, message = wrong[0]
             raise InvalidCall(f"{path}: {message}" if path else message, path)
         return text
-
-    def _with_defaults(self, args: dict[str, Json]) -> dict[str, Json]:
-        known = self.parameters.get("properties", {})
-        defaults = {n: p["default"] for n, p in known.items() if "default" in p}
-        return {**defaults, **args}
 
 
 def _or_none(rules: Mapping[str, Any]) -> dict[str, Any]:
     about = {k: v for k, v in rules.items() if k in ("title", "description", "default")}
     rest = {k: v for k, v in rules.items() if k not in about}
     return {"anyOf": [rest, {"type": "null"}], **about}
-
-
-def narrowed(terms: Terms, possible: tuple[str, ...]) -> Terms:
-    """Return the terms with only the possible decisions."""
-    kept = tuple(name for name in terms.allowed if name in possible)
-    terms = replace(terms, allowed=kept if possible[0] in kept else possible)
-    asks = "approve" not in possible and terms.verdict is Verdict.ALLOW
-    return replace(terms, verdict=Verdict.ASK) if asks else terms
 
 
 MOST_WAITING = 500
@@ -155,7 +155,7 @@ _REUSED = (
 
 
 async def _no_effect(args: dict[str, Json]) -> Any:
-    raise InvalidCall("this call has no effect of its own")
+    raise InvalidCall("this call has no effect")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,12 +211,12 @@ class FrameworkThread:
         self.thread = thread
         self.policy = policy
         keep_off_loop(gate.store)
-        around = _around(gate, thread)
-        if around is not None:
-            self.run = around.name
-        self.requester = requester if around is None else around.requester
-        self._owner = "" if around is None else around.owner
-        self._hold = around is not None and around.hold
+        driving = _driving_scope(gate, thread)
+        if driving is not None:
+            self.run = driving.name
+        self.requester = requester if driving is None else driving.requester
+        self._owner = "" if driving is None else driving.owner
+        self._hold = driving is not None and driving.hold
 
     @property
     def driven(self) -> bool:
@@ -225,7 +225,7 @@ class FrameworkThread:
 
     @cached_property
     def run(self) -> str:
-        """The id of the run. The first look at it reads the store: on an event loop, ``open``
+        """The id of the run. The first access reads the store: on an event loop, await ``open``
         first."""
         return run_of(self.store, self.gate.agent, self.thread)
 
@@ -242,7 +242,7 @@ class FrameworkThread:
         framework stops. Other calls, and invalid ones, are left to ``outcome``."""
         await self.open()
         known = await read(self.store, lambda: {c.id for c in calls if self.row(c.id) is not None})
-        planned = [await self._new(call) for call in calls if call.id not in known]
+        planned = [await self._planned(call) for call in calls if call.id not in known]
         new = [call for call in planned if call is not None]
         if new:
             by_name = {call.tool.name: call.tool.stored for call in calls}
@@ -260,7 +260,7 @@ class FrameworkThread:
             ours = {call.id for call in new}
             for row in rows:
                 if row.status is CallStatus.ASKED and row.id in ours:
-                    request = await read(self.store, self._request, row)
+                    request = await read(self.store, request_in, self.store, row)
                     await self.gate.driver.tell(request, NOTICE_SECONDS)
         await self._wait_for_people([call.id for call in calls])
         return await self.waiting([call.id for call in calls])
@@ -276,7 +276,7 @@ class FrameworkThread:
                 return
             await self.gate.backend.wait(row, left)
 
-    async def _new(self, call: FrameworkCall) -> NewCall | None:
+    async def _planned(self, call: FrameworkCall) -> NewCall | None:
         try:
             args = call.tool.intake(call.args)
         except InvalidCall:
@@ -288,14 +288,14 @@ class FrameworkThread:
     async def _terms(self, tool: FrameworkTool, args: dict[str, Json]) -> Terms:
         call = ToolCall(tool.name, args)
         terms = await policy_terms(self.gate, call, tool.own, tool.needs_approval, self.policy)
-        return terms if tool.possible is None else narrowed(terms, tool.possible)
+        return terms if tool.decisions is None else allow_only(terms, tool.decisions)
 
     # -- running
 
     async def outcome(self, call: FrameworkCall) -> Outcome:
-        """Take a call to its end. Raise ``Paused`` if it needs a decision first."""
+        """Complete a call. Raises ``Paused`` if it needs a decision first."""
         await self.open()
-        row = await read(self.store, self.row, call.id)
+        row = await self.find(call.id)
         if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
         try:
@@ -305,7 +305,7 @@ class FrameworkThread:
                 return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
             wrote = ""
         if row is not None:
-            other = await self._other(row, call, wrote)
+            other = await self._mismatch(row, call, wrote)
             if other:
                 return Outcome(ok=False, value=None, text=other, call=row)
         plan = self._plan(call, wrote if row is None else row.args)
@@ -316,18 +316,18 @@ class FrameworkThread:
             value = await self.gate.driver.result(scope, plan)
         except (Refused, InDoubt, CallFailed) as no:  # the text comes from the row
             refused = isinstance(no, Refused) and not isinstance(no, DuplicateEffect)
-            if await read(self.store, self.row, call.id) is None:
+            if await self.find(call.id) is None:
                 raise  # the run was cancelled before the call had a row
-        ended = await read(self.store, self.row, call.id)
+        ended = await self.find(call.id)
         if ended is None:  # a read that is not recorded
             text = outcomes.as_text(codec.loads(plan.dump(value)))
             return Outcome(ok=True, value=value, text=text)
         return replace(outcome_of(ended, value, wrote), refused=refused)
 
-    async def _other(self, row: Call, call: FrameworkCall, wrote: str) -> str:
+    async def _mismatch(self, row: Call, call: FrameworkCall, wrote: str) -> str:
         """Return what to tell the model if the row is not the call that the framework makes now.
 
-        Cancels the call if the tool, as it is today, does not take its arguments."""
+        Cancels the call if the current tool does not accept its arguments."""
         if row.tool != call.tool.name:
             await self._cancel(row, f"the framework makes it a call of {call.tool.name}")
             return _REUSED
@@ -335,8 +335,8 @@ class FrameworkThread:
             first = codec.loads(row.args if row.original is None else row.original)
             # Compare only what the model wrote: a newer tool may add arguments.
             now = codec.loads(wrote) if wrote else {}
-            said = {name: now.get(name, value) for name, value in call.args.items()}
-            return "" if said.items() <= first.items() else _REUSED
+            written = {name: now.get(name, value) for name, value in call.args.items()}
+            return "" if written.items() <= first.items() else _REUSED
         if row.tool_digest != call.tool.stored.digest:
             try:
                 call.tool.intake(codec.loads(row.args))
@@ -349,7 +349,7 @@ class FrameworkThread:
 
         async def run(row: Call) -> Any:
             with known_inside(row), approved_inside(row, self.gate.backend.place):
-                return await call.run(call.tool.passed(codec.loads(row.args)))
+                return await call.run(call.tool.framework_args(codec.loads(row.args)))
 
         def dump(value: Any) -> str:
             try:
@@ -374,8 +374,8 @@ class FrameworkThread:
         )
 
     async def gone(self, id: str, name: str) -> Outcome:
-        """Cancel a call whose tool the framework does not have (any more)."""
-        row = await read(self.store, self.row, id)
+        """Cancel a call whose tool the framework does not have."""
+        row = await self.find(id)
         if row is not None:
             await self._cancel(row, f"the tool {name} no longer exists")
         return Outcome(ok=False, value=None, text=f"There is no tool {name!r}; nothing was run.")
@@ -411,36 +411,38 @@ class FrameworkThread:
         )
 
     def row(self, id: str) -> Call | None:
-        """Return the row of a call, or None. It reads the store: on an event loop, ``find`` it."""
+        """Return the row of a call, or None. Reads the store: on an event loop, use ``find``."""
         return self.store.call_by_key(self.run, id)
 
     async def find(self, id: str) -> Call | None:
         """Return the row of a call, or None."""
         return await read(self.store, self.row, id)
 
-    def row_before(self, id: str) -> Call | None:
+    def row_in_any_run(self, id: str) -> Call | None:
         """Return the row of a call, also from a run of the thread that was cancelled."""
-        return self.row(id) or made_before(self.store, self.gate.agent, self.thread, id)
+        return self.row(id) or call_in_any_run(self.store, self.gate.agent, self.thread, id)
 
     async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         """Return the pending requests for these calls and inside them, in their order."""
         return await read(self.store, self._waiting, ids)
 
     def _waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
-        query = Query(status="pending", run=self.run, limit=MOST_WAITING)
-        rows = [row for _, row in self.store.page(query)]
+        rows = pending_calls(self.store, self.run)
         found = [row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")]
-        return tuple(self._request(row) for row in found)
+        return tuple(request_in(self.store, row) for row in found)
 
-    def _request(self, row: Call) -> Request:
-        return request_in(self.store, row)
+
+def pending_calls(store: Store, run: str) -> list[Call]:
+    """Return the calls of a run that wait for people."""
+    query = Query(status="pending", run=run, limit=MOST_WAITING)
+    return [call for _, call in store.page(query)]
 
 
 def keep_off_loop(store: Store) -> None:
     """Send every call to a store that does I/O to a worker thread from now on.
 
-    The event loop is the framework's. Its other tasks should not wait even for a quick commit, and
-    some servers refuse any blocking call on it (``langgraph dev``).
+    The event loop belongs to the framework. Its other tasks should not wait even for a quick
+    commit, and some servers refuse any blocking call on it (``langgraph dev``).
     """
     if store.quick_reads and not store.url.startswith("memory:"):
         store.quick_reads = False
@@ -472,14 +474,14 @@ def _is_cancelled(run: Run) -> bool:
     return run.status is RunStatus.CANCELLED or (bool(run.stop) and run.status not in LIVE)
 
 
-def made_before(store: Store, agent: str, thread: str, id: str) -> Call | None:
+def call_in_any_run(store: Store, agent: str, thread: str, id: str) -> Call | None:
     """Return the row of a call that was made on a thread, also in a run that was cancelled."""
     runs = reversed(runs_of(store, agent, thread))
     return next((row for run in runs if (row := store.call_by_key(run.id, id))), None)
 
 
-def _around(gate: Gate, thread: str) -> RunScope | None:
-    """Return the scope of this thread's run, if a ``FrameworkAgent`` around here runs it."""
+def _driving_scope(gate: Gate, thread: str) -> RunScope | None:
+    """Return the scope of this thread's run, if a ``FrameworkAgent`` is running it here."""
     for scope in reversed(open_scopes()):
         same = scope.driver.backend.place == gate.backend.place
         if scope.thread == thread and same and not scope.steps:
@@ -508,20 +510,21 @@ def outcome_of(row: Call, value: Any, wrote: str) -> Outcome:
     if not notice and wrote != row.args:
         notice = f"What ran is the call that was approved, with {row.args}."
     text = outcomes.as_text(stored)
-    told = f"{notice} Its result: {text}" if notice else text
-    return Outcome(ok=True, value=value, text=told, notice=notice, call=row)
+    if notice:
+        text = f"{notice} Its result: {text}"
+    return Outcome(ok=True, value=value, text=text, notice=notice, call=row)
 
 
 # --- agents inside a call of another agent ---
 #
-# Such an agent has no thread. Its calls belong to the run around it, under the key of that call,
-# and so do the replies of its model: when the call is made again after a pause, the agent starts
-# from the top, and what it said and did comes from the store.
+# Such an agent has no thread. Its calls belong to the outer run, under the key of that call, and so
+# do the replies of its model: when the call is made again after a pause, the agent restarts from
+# the beginning, and what it said and did comes from the store.
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """The place of an agent that runs inside a call."""
+class CallPlace:
+    """Where an agent runs that has no thread: inside a call of another agent."""
 
     run: str
     thread: str
@@ -529,43 +532,26 @@ class Within:
     key: str
 
 
-def within(gate: Gate) -> Within | None:
-    """Return the place for an agent that runs here, if this is the body of a framework's call."""
+def place_in_call(gate: Gate) -> CallPlace | None:
+    """Return the place of an agent that starts here, if this is the body of a framework's call."""
     scope = known(gate.driver)
     if scope is None or scope.alone or scope.steps or not scope.of_call:
         return None
-    return Within(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
+    return CallPlace(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
 
 
 async def kept(calls: FrameworkThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     """Return the stored answer for this key, or call ``ask`` and store its answer. Errors are not
     stored. The answer is stored as text, because a model may write values that no call may hold."""
-    row = await read(calls.store, calls.row, key)
+    row = await calls.find(key)
     if row is not None and row.result is not None:
         return json.loads(codec.loads(row.result))
-    said = json.dumps(await ask())
+    answer = json.dumps(await ask())
 
-    async def keep() -> Json:
-        return said
+    async def store() -> Json:
+        return answer
 
-    return json.loads(await calls.once(key, keep))
-
-
-T = TypeVar("T")
-
-
-class Decides(Protocol):
-    """The part of an ``Inbox`` that is needed here."""
-
-    async def decide(
-        self,
-        request_id: str,
-        decision: Decision,
-        *,
-        by: str | Reviewer,
-        channel: str = ...,
-        grant: Mapping[str, Any] | None = ...,
-    ) -> Request: ...
+    return json.loads(await calls.once(key, store))
 
 
 def check_gate(gate: object, policy: object) -> None:
@@ -593,7 +579,7 @@ class FrameworkAgent:
     result_type: type[RunResult] = RunResult
     state_type: type[RunState] = RunState
 
-    def __init__(self, gate: Gate, inbox: Decides, coverage: Coverage | None = None) -> None:
+    def __init__(self, gate: Gate, inbox: DecisionInbox, coverage: Coverage | None = None) -> None:
         keep_off_loop(gate.store)
         self.gate = gate
         self.inbox = inbox
@@ -615,27 +601,27 @@ class FrameworkAgent:
 
     async def load_output(self, thread: str, stored: Json) -> Any:
         """Return the stored output of a run in the type that the framework gave it. Raises
-        ``ValueError`` if it does not fit that type any more."""
+        ``ValueError`` if it no longer fits that type."""
         return stored
 
     def interruption(self, call: Call, request: Request) -> Request:
         """Return a pending request with the names that the framework's users know."""
         return request
 
-    def place(self) -> Within | None:
-        """Return the place inside another agent's call, if the adapter implements ``part``:
-        ``within(self.gate)``."""
+    def place(self) -> CallPlace | None:
+        """Return the place inside another agent's call: ``place_in_call(self.gate)`` in an adapter
+        that implements ``part``."""
         return None
 
-    async def part(self, input: Any, place: Within) -> Any:
+    async def part(self, input: Any, place: CallPlace) -> Any:
         """Run the framework inside a call of another agent: without a thread, and with the stored
         replies of its model. Return its output, or raise ``Paused``."""
         raise NotImplementedError
 
-    async def order(self, thread: str) -> Sequence[str]:
+    async def call_order(self, thread: str) -> Sequence[str]:
         """Return the ids of the last turn's calls in the model's order, for decisions by position.
 
-        Not needed if the framework makes one call after the other."""
+        Not needed if the framework makes calls one at a time."""
         return ()
 
     def known_tools(self) -> Iterable[FrameworkTool]:
@@ -643,8 +629,8 @@ class FrameworkAgent:
         return ()
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
-        """Return what was passed to ``resume`` as ``decisions_from`` reads it, for a framework with
-        decisions of its own."""
+        """Convert what was passed to ``resume`` to a form that ``decisions_from`` reads, for a
+        framework that has its own."""
         return decisions
 
     # -- what servers, workers and users call
@@ -677,13 +663,8 @@ class FrameworkAgent:
         if place is not None:
             output = await self.part(input, place)
             return self._result("done", place.run, place.thread, output=output)
-        thread = "thread_" + secrets.token_hex(8) if thread is None else thread
-        if not isinstance(thread, str) or not thread.strip() or thread.startswith("@"):
-            raise InvalidCall(
-                "a thread needs a name, which must not begin with @: use another name", "thread"
-            )
         # The run is named after both, and later runs of the thread have a number.
-        checked_words(thread, "thread", MAX_NAME - len(f"{self.name}:#9999"))
+        thread = checked_thread(thread, MAX_NAME - len(f"{self.name}:#9999"))
         checked_words(requester, "requester", MAX_NAME)
         lease = self._lease()
         run = await self._take_thread(lease, thread, requester)
@@ -703,20 +684,12 @@ class FrameworkAgent:
         If another process works on the run, wait for its outcome: at most ``wait`` seconds, then
         raise ``Leased``. None waits forever."""
         store = self.gate.store
-        staged = where.staged if isinstance(where, RunState) else []
         run = await read(store, self.find, where)
         decisions = await self.read_decisions(run, decisions)
-        made: list[Decision] = []
         if decisions is not None:
-            made = decisions_from(decisions, await self._waiting(run))
-            await read(store, check_asked_in, store, run.thread, made)
-        for one in staged:
-            name = one.decision.request or ""
-            await self.inbox.decide(name, one.decision, by=one.by, channel="state", grant=one.grant)
-        staged.clear()
-        for decision in made:
-            name = decision.request or ""
-            await self.inbox.decide(name, decision, by=by, channel=self.channel)
+            decisions = decisions_from(decisions, await self._open_requests(run))
+            await read(store, check_asked_in, store, run.thread, decisions)
+        await write_decisions(self.inbox, where, decisions or (), by=by, channel=self.channel)
         until = None if wait is None else time.monotonic() + wait
         lease = self._lease().on(run.thread, run.id)
         while True:
@@ -747,7 +720,7 @@ class FrameworkAgent:
     resume_sync = sync_twin(resume, own_loop=True)
     cancel_sync = sync_twin(cancel, own_loop=True)
 
-    # -- inside
+    # -- internals
 
     def find(self, where: RunState | str) -> Run:
         """Return the run of this agent with that state or id, or the last one on that thread."""
@@ -796,7 +769,7 @@ class FrameworkAgent:
                 return taken
 
     def _notes(self, thread: str, run: str) -> list[Note]:
-        """Return the event that says what may run past the gate in this run."""
+        """Return the event that records what may bypass the gate in this run."""
         names = list(self.coverage().ungated)
         if not names:
             return []
@@ -812,11 +785,7 @@ class FrameworkAgent:
         return self.find(run.id)
 
     def _open_calls(self, run: Run) -> list[Call]:
-        """Return the calls of a run that wait for people."""
-        if not (run.asked or run.in_doubt):
-            return []
-        query = Query(status="pending", run=run.id, limit=MOST_WAITING)
-        return [call for _, call in self.gate.store.page(query)]
+        return pending_calls(self.gate.store, run.id) if run.asked or run.in_doubt else []
 
     def _scope(self, lease: RunLease, run: Run) -> RunScope:
         """Return the scope for everything that asks at the gate while the run is advanced."""
@@ -829,12 +798,12 @@ class FrameworkAgent:
             hold=True,
         )
 
-    async def _drive(self, lease: RunLease, run: Run, move: Awaitable[Any]) -> RunResult:
-        """Run the framework, and again as long as decisions are made meanwhile."""
+    async def _drive(self, lease: RunLease, run: Run, step: Awaitable[Any]) -> RunResult:
+        """Run the framework, and continue it as long as decisions are made meanwhile."""
         while True:
             try:
                 with self._scope(lease, run).inside(), working(self.gate.backend.place, run.id):
-                    output = await move
+                    output = await step
             except Paused:
                 pass
             except Cancelled:
@@ -858,7 +827,7 @@ class FrameworkAgent:
             taken = await lease.take() if due else None
             if taken is None:
                 return await self._paused(parked)
-            run, move = taken, self.go_on(taken.thread)
+            run, step = taken, self.go_on(taken.thread)
 
     async def _park(self, lease: RunLease, run: Run) -> Run:
         try:
@@ -868,16 +837,16 @@ class FrameworkAgent:
         except Conflict:  # another process has taken it
             return await read(self.gate.store, self.find, run.id)
 
-    async def _waiting(self, run: Run) -> tuple[Request, ...]:
+    async def _open_requests(self, run: Run) -> tuple[Request, ...]:
         calls = await read(self.gate.store, self._open_calls, run)
-        order = await self.order(run.thread) if len(calls) > 1 else ()
-        place = {id: place for place, id in enumerate(order)}
-        calls.sort(key=lambda call: place.get(call.key.split("/")[0], len(place)))
+        order = await self.call_order(run.thread) if len(calls) > 1 else ()
+        position = {id: index for index, id in enumerate(order)}
+        calls.sort(key=lambda call: position.get(call.key.split("/")[0], len(position)))
         shown = await read(self.gate.store, lambda: list(map(self.gate.backend.shown, calls)))
         return tuple(map(self.interruption, calls, shown))
 
     async def _paused(self, run: Run) -> RunResult:
-        waiting = await self._waiting(run)
+        waiting = await self._open_requests(run)
         return self._result("paused", run.id, run.thread, interruptions=waiting)
 
     async def _ended(self, run: Run) -> RunResult:

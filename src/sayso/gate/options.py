@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast
@@ -128,6 +130,18 @@ def checked_name(given: object, name: str) -> str:
     return words
 
 
+def checked_thread(thread: str | None, longest: int = MAX_NAME) -> str:
+    """Return the name of a thread; a new one for None. Raises ``InvalidCall`` if no thread can
+    have that name."""
+    if thread is None:
+        return "thread_" + secrets.token_hex(8)
+    if not isinstance(thread, str) or not thread.strip():
+        raise InvalidCall(f"a thread needs a name of 1 to {longest} characters", "thread")
+    if thread.startswith("@"):
+        raise InvalidCall("thread names that begin with @ are reserved: use another", "thread")
+    return checked_words(thread, "thread", longest)
+
+
 def check_known(options: Mapping[str, Any], known: type) -> None:
     """Refuse a misspelt option instead of ignoring it."""
     names = set(known.__annotations__)
@@ -170,6 +184,15 @@ def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, An
     fixed = {"verdict": Verdict.ASK, "rule": kind}
     description = checked_words(options.get("description") or "", "description")
     return terms_from({**options, "allowed": allowed}, description=description, **fixed)
+
+
+def allow_only(terms: Terms, decisions: tuple[str, ...]) -> Terms:
+    """Return the terms of a call that can take only these decisions. If a person can only give its
+    result, it always asks for one."""
+    allowed = tuple(name for name in terms.allowed if name in decisions)
+    terms = replace(terms, allowed=allowed if decisions[0] in allowed else decisions)
+    asks = "approve" not in decisions and terms.verdict is Verdict.ALLOW
+    return replace(terms, verdict=Verdict.ASK) if asks else terms
 
 
 def checked_wait(wait: float | None) -> float | None:

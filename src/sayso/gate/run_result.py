@@ -10,13 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from sayso import codec
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, KeyMissing, NotFound, Tampered
 from sayso.rows import Call
 from sayso.stores.base import Store
-from sayso.types import Approve, Decision, Edit, Execution, Json, Reject, Request, Respond, Risk
+from sayso.types import (
+    Approve,
+    Decision,
+    Edit,
+    Execution,
+    Json,
+    Reject,
+    Request,
+    Respond,
+    Reviewer,
+    Risk,
+)
 from sayso.views import question_from, request_json, stored_question
 
 VERSION = 1
@@ -289,6 +300,40 @@ def decisions_from(given: object, requests: Sequence[Request]) -> list[Decision]
     return decisions
 
 
+class DecisionInbox(Protocol):
+    """The part of an ``Inbox`` that writes decisions."""
+
+    async def decide(
+        self,
+        request: str,
+        decision: Decision,
+        *,
+        by: str | Reviewer,
+        channel: str = ...,
+        grant: Mapping[str, Any] | None = ...,
+    ) -> Request: ...
+
+
+async def write_decisions(
+    inbox: DecisionInbox,
+    where: RunState | str,
+    decisions: Iterable[Decision],
+    *,
+    by: str | Reviewer,
+    channel: str = "python",
+) -> None:
+    """Write what was staged on a state, each decision once, and then these decisions."""
+    if isinstance(where, RunState):
+        for staged in where.staged:
+            decision, grant = staged.decision, staged.grant
+            await inbox.decide(
+                decision.request or "", decision, by=staged.by, channel="state", grant=grant
+            )
+        where.staged.clear()
+    for decision in decisions:
+        await inbox.decide(decision.request or "", decision, by=by, channel=channel)
+
+
 def check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> None:
     """Raise ``InvalidDecision`` for a request from another thread, sub-agents' threads excepted.
 
@@ -322,8 +367,8 @@ def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[De
             "decisions",
         )
     return [
-        decision_from(one, request, f"decisions[{n}]")
-        for n, (one, request) in enumerate(zip(listed, requests, strict=True))
+        decision_from(item, request, f"decisions[{n}]")
+        for n, (item, request) in enumerate(zip(listed, requests, strict=True))
     ]
 
 
@@ -382,10 +427,9 @@ def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
     if wrong:
         path, message = wrong[0]
         raise InvalidDecision(f"{at}.args.{path}: {message}", f"{at}.args.{path}")
-    known = (request.schema or {}).get("properties", {})
-    defaults = {name: p["default"] for name, p in known.items() if "default" in p}
-    whole = {**defaults, **args}
-    return Edit(whole, request=request.id, seen_digest=request.digest)
+    properties = (request.schema or {}).get("properties", {})
+    defaults = {name: p["default"] for name, p in properties.items() if "default" in p}
+    return Edit({**defaults, **args}, request=request.id, seen_digest=request.digest)
 
 
 def _text(value: object, at: str) -> str:

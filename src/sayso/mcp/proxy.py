@@ -100,7 +100,7 @@ class ProxyTool:
             if open_call is not None:
                 open_call.running = True
             try:
-                passed = self.gated.passed(codec.loads(row.args))
+                passed = self.gated.framework_args(codec.loads(row.args))
                 return await self.upstream.call(self.tool.name, passed, listener)
             except ConnectionLost as lost:
                 raise ServerConnectionLost(str(lost)) from lost

@@ -18,12 +18,12 @@ from sayso import codec, text
 from sayso.agent import Agent
 from sayso.agent.events import (
     AgentEvent,
-    Began,
-    Broke,
     Ended,
+    Errored,
     ModelAsked,
     ModelReplied,
     Requested,
+    Started,
     ToolClosed,
     ToolEnded,
     ToolPaused,
@@ -87,7 +87,7 @@ class Steps:
         """Turn an event of an agent into steps."""
         self._release_held(event)
         match event:
-            case Began(resumed=resumed):
+            case Started(resumed=resumed):
                 step = _step(event, "resumed" if resumed else "began")
                 if due_here(event.run) is None:
                     self.tell(step)
@@ -118,10 +118,10 @@ class Steps:
             case Ended(result=result) if due is not None and due.is_others(result.status):
                 self._held_begin.pop(event.run, None)
                 self._held_calls.pop(event.run, None)
-            case ModelAsked() | ToolStarted() | Requested() | Ended() | Broke():
+            case ModelAsked() | ToolStarted() | Requested() | Ended() | Errored():
                 self._release(self._held_begin.pop(event.run, None))
         match event:
-            case Broke():
+            case Errored():
                 self._held_calls.pop(event.run, None)
             case Ended(result=result) if result.status in LIVE:
                 self._held_calls.pop(event.run, None)

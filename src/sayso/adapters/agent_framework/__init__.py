@@ -7,8 +7,7 @@
 It uses the framework's middleware: function middleware asks before each function runs, and chat
 middleware stores each reply before its calls are made, and returns it again on a resume.
 
-Read ``guard.py`` first, then ``reach.py``, ``middleware.py``, ``messages.py``, ``workflow.py`` and
-``as_agent.py``.
+Read ``guard.py`` first, then ``reach.py``, ``middleware.py``, ``messages.py`` and ``workflow.py``.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ except ImportError as error:
         'agent-framework is not installed: pip install "sayso[agent-framework]"', name=error.name
     ) from error
 
-from sayso.adapters.agent_framework.as_agent import edited, rejected, responded
 from sayso.adapters.agent_framework.guard import Guarded, guard
+from sayso.adapters.agent_framework.messages import edited, rejected, responded
 from sayso.adapters.agent_framework.middleware import Gated
 from sayso.adapters.agent_framework.workflow import GuardedWorkflow, WorkflowResult
 from sayso.adapters.agents import resume

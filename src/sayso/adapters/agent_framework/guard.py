@@ -25,8 +25,7 @@ from agent_framework import (
     normalize_messages,
 )
 
-from sayso.adapters.agent_framework.as_agent import ApprovalAgent, Result
-from sayso.adapters.agent_framework.messages import MessageLog
+from sayso.adapters.agent_framework.messages import ApprovalAgent, MessageLog, Result
 from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
     Gated,
@@ -44,12 +43,12 @@ from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
+    CallPlace,
     FrameworkCall,
     FrameworkThread,
     FrameworkTool,
-    Within,
     check_gate,
-    within,
+    place_in_call,
 )
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import RunResult
@@ -150,7 +149,9 @@ class Guarded(LoggedAgent[MessageLog]):
         self._agent = agent
         self.options = options
         self._walk = AgentWalk(gate, policy, coverage)
-        self._walk.listed(agent, getattr(agent, "name", None) or gate.agent, options.get("tools"))
+        self._walk.list_agent(
+            agent, getattr(agent, "name", None) or gate.agent, options.get("tools")
+        )
         coverage.check()
         #: The functions that were added to a thread's agent while it ran in this process.
         self._added: dict[str, list[Any]] = {}
@@ -163,10 +164,10 @@ class Guarded(LoggedAgent[MessageLog]):
         requester: str = "",
         arguments: Mapping[str, Json] | None = None,
     ) -> RunResult:
-        """Run the agent. The result is ``paused`` if a request needs approval.
+        """Run the agent. ``status`` is ``"paused"`` if a request needs a decision first.
 
         ``arguments`` are for the functions of this run (``function_invocation_kwargs``), and are
-        kept for a resume in another process.
+        stored, so that another process can resume it.
         """
         run_input = RunInput(normalize_messages(input), dict(arguments or {}))
         return await super().run(run_input, thread=thread, requester=requester)
@@ -181,13 +182,7 @@ class Guarded(LoggedAgent[MessageLog]):
         await log.close_calls()
         given = input if isinstance(input, RunInput) else RunInput(normalize_messages(input), {})
         await log.say_messages(given.messages, given.arguments)
-        return await self._run(log)
-
-    async def go_on(self, thread: str) -> Any:
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return self.output_types.load(log.answer)
-        return await self._run(log)
+        return await self.continue_turn(log)
 
     @property
     def output_types(self) -> OutputTypes:
@@ -196,7 +191,7 @@ class Guarded(LoggedAgent[MessageLog]):
 
     @property
     def response_format(self) -> Any:
-        """The type or schema of the value that the answers have; None for plain text."""
+        """The type or schema of the answers; None for plain text."""
         own = getattr(self._agent, "default_options", None) or {}
         of_run = self.options.get("options") or {}
         return of_run.get("response_format") or own.get("response_format")
@@ -204,7 +199,7 @@ class Guarded(LoggedAgent[MessageLog]):
     def with_options(self, options: Mapping[str, Any]) -> Guarded:
         """Return this agent with other chat ``options``, for one run or resume.
 
-        Raises ``InvalidCall`` for anything else, tools above all: ``guard`` has to see those.
+        Raises ``InvalidCall`` for anything else, above all tools, which ``guard`` must see.
         """
         chat = dict(options.get("options") or {})
         wrong = [*(name for name in options if name != "options"), *({"tools"} & set(chat))]
@@ -217,19 +212,19 @@ class Guarded(LoggedAgent[MessageLog]):
         }
         return changed
 
-    def place(self) -> Within | None:
-        return within(self.gate)
+    def place(self) -> CallPlace | None:
+        return place_in_call(self.gate)
 
-    async def part(self, input: Any, place: Within) -> Any:
+    async def part(self, input: Any, place: CallPlace) -> Any:
         calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
         gated = Gated(self.gate, self.policy, walk=self._walk)
-        inside = SubAgentRun(calls, place.key, gated)
-        agent = self._walk.inside_call(self._agent)
+        sub_agent = SubAgentRun(calls, place.key, gated)
+        agent = self._walk.copy_for_call(self._agent)
         given = {**self.options, "function_invocation_kwargs": self._arguments(input.arguments)}
-        with _failures(), inside.inside(), calls.scope(f"{place.key}/").inside():
+        with _our_errors(), sub_agent.active(), calls.scope(f"{place.key}/").inside():
             response = await agent.run(input.messages, session=AgentSession(), **given)
-        if inside.waits:
-            raise Paused(place.run, ())
+        if sub_agent.waits:
+            raise Paused(place.run)
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
 
@@ -243,37 +238,39 @@ class Guarded(LoggedAgent[MessageLog]):
         tools = [*(own or ()), *served, *given]
         return [framework_tool(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
-    async def order(self, thread: str) -> list[str]:
-        log = await self.open_log(thread)
-        return [call.id or "" for call in log.open_calls]
+    async def call_order(self, thread: str) -> list[str]:
+        return (await self.open_log(thread)).open_keys
 
-    async def _run(self, log: MessageLog) -> Any:
-        with _failures():
+    async def continue_turn(self, log: MessageLog) -> Any:
+        with _our_errors():
             if isinstance(self._agent, RawAgent):
-                response, said = await self._chat(log)
+                response, messages = await self._run_chat_agent(log)
             else:
-                response, said = await self._custom(log)
+                response, messages = await self._run_custom_agent(log)
         output = _output(response)
         type_name = self.output_types.name_of(output)
-        await log.end_with(said, self.dump_output(output), type_name)
+        await log.end_with(messages, self.dump_output(output), type_name)
         return output
 
-    async def _chat(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
-        """Run an agent with a model, entering its loop at the last reply."""
+    async def _run_chat_agent(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
+        """Run an agent with a model, from its last stored reply."""
         gated = Gated(self.gate, self.policy, walk=self._walk)
         replies = LogReplies(log, self._added.get(log.thread, []), gated)
+        options = {
+            **self.options,
+            "middleware": [*(self.options.get("middleware") or ()), replies, gated],
+            "function_invocation_kwargs": self._arguments(log.arguments),
+        }
         given: list[Message] = log.history
         while True:
-            response = await self._agent.run(
-                given, session=log.session, **self._options(log, replies, gated)
-            )
+            response = await self._agent.run(given, session=log.session, **options)
             if replies.added:
                 self._added[log.thread] = replies.added
             waiting = response.user_input_requests
             _check_known(waiting)
             if gated.waits or any(not _is_hosted(content) for content in waiting):
                 await log.save_session()
-                raise Paused(log.calls.run, ())
+                raise Paused(log.calls.run)
             if not waiting:
                 self._added.pop(log.thread, None)
                 return response, replies.unsaved
@@ -282,17 +279,11 @@ class Guarded(LoggedAgent[MessageLog]):
             replies.unsaved.append(answers)
             given = [answers]
 
-    def _options(self, log: MessageLog, replies: LogReplies, gated: Gated) -> dict[str, Any]:
-        options = dict(self.options)
-        arguments = self._arguments(log.arguments)
-        middleware = [*(options.pop("middleware", None) or ()), replies, gated]
-        return {**options, "middleware": middleware, "function_invocation_kwargs": arguments}
-
     def _arguments(self, given: Mapping[str, Json]) -> dict[str, Any]:
         return {**(self.options.get("function_invocation_kwargs") or {}), **given}
 
-    async def _custom(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
-        """Run a custom agent from its top; what it asked and did comes from the store."""
+    async def _run_custom_agent(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
+        """Run a custom agent from the beginning; what it asked and did comes from the store."""
         with log.calls.scope(f"{log.turn}/").inside():
             try:
                 response = await self._agent.run(list(log.prompt), session=log.session)
@@ -308,18 +299,18 @@ def _is_hosted(content: Content) -> bool:
 
 
 def _check_known(waiting: Sequence[Content], *, hosted: bool = True) -> None:
-    """Raise ``SaysoError`` for a request of the framework that nobody could decide at a gate."""
+    """Raise ``SaysoError`` for a request of the framework that cannot be decided at a gate."""
     for content in waiting:
         ours = hosted and _is_hosted(content)
         if not ours and "sayso" not in content.additional_properties:
             raise SaysoError(
-                f"the agent asks for {content.type}, which nobody can decide at a gate: run the "
+                f"the agent asks for {content.type}, which cannot be decided at a gate: run the "
                 "agent without a gate until that is settled"
             )
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _our_errors() -> Iterator[None]:
     """Raise our own errors as themselves, not as the framework's ``MiddlewareFailure``."""
     try:
         yield
@@ -353,7 +344,7 @@ async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Messa
     those of hosted MCP servers. Raises ``Paused`` while one waits for a decision."""
     asked = [_call(request) for request in requests]
     await calls.ask(asked)
-    said: list[Content] = []
+    contents: list[Content] = []
     waits = False
     for request, call in zip(requests, asked, strict=True):
         try:
@@ -361,12 +352,12 @@ async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Messa
         except Paused:
             waits = True
             continue
-        said.append(request.to_function_approval_response(outcome.ok))
+        contents.append(request.to_function_approval_response(outcome.ok))
         if not outcome.ok:
-            said.append(Content.from_text(outcome.text))  # the response has no field for it
+            contents.append(Content.from_text(outcome.text))  # the response has no field for it
     if waits:
-        raise Paused(calls.run, ())
-    return Message("user", said)
+        raise Paused(calls.run)
+    return Message("user", contents)
 
 
 def _call(request: Content) -> FrameworkCall:

@@ -1,23 +1,45 @@
-"""The conversation of an agent of the framework, as its own messages.
+"""Conversations, requests and answers as the framework's messages and contents.
 
-A stored reply holds the tool results that led to it. Requests and decisions are not part of the
-conversation: they have rows of their own. The session's state is kept beside it, in the snapshot of
-the run, without the history that is stored here.
+``MessageLog`` is the conversation of a thread. A stored reply holds the tool results that led to
+it. Requests and decisions are not part of the conversation: they have their own rows. The
+session's state is kept beside it, in the snapshot of the run, without the history that is stored
+here.
+
+``ApprovalAgent`` is a guarded agent as an agent of the framework. A request is a
+``function_approval_request`` with the id of our request; what it asks about is in the store. Of an
+answer, only the id counts, whether it approves, and what ``edited``, ``rejected`` and ``responded``
+add.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-from agent_framework import AgentSession, ChatResponse, Content, Message
+from agent_framework import (
+    AgentResponse,
+    AgentResponseUpdate,
+    AgentSession,
+    BaseAgent,
+    ChatResponse,
+    Content,
+    Message,
+    ResponseStream,
+    normalize_messages,
+)
+from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.calls import cancel_skipped
+from sayso.adapters.calls import cancel_skipped, edit_of
 from sayso.adapters.conversation import Body, ConversationLog
+from sayso.errors import InvalidDecision
 from sayso.gate import Gate
+from sayso.gate.run_result import RunResult, decision_from
+from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.types import Json
+from sayso.types import Decision, Json, Reject, Request, Reviewer
+from sayso.views import question_json
 
 _APPROVALS = ("function_approval_request", "function_approval_response")
 
@@ -48,10 +70,10 @@ class MessageLog(ConversationLog):
         super()._load()
         run = self.store.run(self.run)
         if run is not None and run.snapshot is not None:
-            kept = codec.loads(run.snapshot)
-            self.session = AgentSession.from_dict(kept["session"])
-            self.added = kept.get("added", [])
-            self.outputs = kept["outputs"] if self.answer is None else self.outputs
+            snapshot = codec.loads(run.snapshot)
+            self.session = AgentSession.from_dict(snapshot["session"])
+            self.added = snapshot.get("added", [])
+            self.outputs = snapshot["outputs"] if self.answer is None else self.outputs
 
     def replay(self, body: Body) -> None:
         if "input" in body:
@@ -63,10 +85,10 @@ class MessageLog(ConversationLog):
             self.arguments, self.open = body["arguments"], None
             self.since = [*self.since, *self.prompt]
         if "messages" in body:
-            said = [Message.from_dict(raw) for raw in body["messages"]]
-            self.messages += [*self._reply(), *said]
+            messages = [Message.from_dict(raw) for raw in body["messages"]]
+            self.messages += [*self._reply(), *messages]
             self.open = ChatResponse.from_dict(body["reply"]) if "reply" in body else None
-            self.since = [] if "reply" in body or "answer" in body else said
+            self.since = [] if "reply" in body or "answer" in body else messages
 
     def _reply(self) -> list[Message]:
         return [] if self.open is None else list(self.open.messages)
@@ -75,6 +97,10 @@ class MessageLog(ConversationLog):
     def open_calls(self) -> list[Content]:
         """The calls of the last reply, if nothing was said after it."""
         return calls_of(self._reply())
+
+    @property
+    def open_keys(self) -> list[str]:
+        return [call.id or "" for call in self.open_calls]
 
     @property
     def history(self) -> list[Message]:
@@ -128,13 +154,13 @@ class MessageLog(ConversationLog):
 
     async def close_calls(self) -> None:
         """Store a result for every open call, so that the user can speak next."""
-        made = self.open_calls
-        if not made:
+        calls = self.open_calls
+        if not calls:
             return
-        texts = await self.closing_texts(call.id or "" for call in made)
+        texts = await self.closing_texts()
         results = [
             Content.from_function_result(call_id=call.call_id or "", id=call.id, result=text)
-            for call, (_, text) in zip(made, texts, strict=True)
+            for call, (_, text) in zip(calls, texts, strict=True)
         ]
         message = Message("tool", results)
         data = {"content": "", "messages": _dump([message])}
@@ -143,7 +169,7 @@ class MessageLog(ConversationLog):
         self.open, self.since = None, [message]
 
     async def cancel_answered(self, contents: Sequence[Content]) -> None:
-        """Cancel those of these calls that are still open: the agent has gone on without them."""
+        """Cancel those of these calls that are still open: the agent continued without them."""
         await cancel_skipped(self.calls, [content.id or "" for content in contents])
 
 
@@ -156,8 +182,8 @@ def calls_of(messages: Sequence[Message]) -> list[Content]:
 def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the results of these calls."""
     ids = {call.id for call in made}
-    said = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    for message in messages[said[-1] + 1 if said else 0 :]:
+    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    for message in messages[replies[-1] + 1 if replies else 0 :]:
         for content in message.contents:
             if content.type == "function_result" and content.id is None:
                 # The framework sets no id for a function that it does not know.
@@ -194,8 +220,8 @@ def _shown(messages: Sequence[Message]) -> dict[str, Any]:
         args = call.arguments
         text = args if isinstance(args, str) else codec.dumps(args or {})
         made.append({"id": call.call_id, "name": call.name, "arguments": text})
-    said = " ".join(m.text for m in messages if m.role == "assistant" and m.text)
-    return {"content": said, **({"calls": made} if made else {})}
+    text = " ".join(m.text for m in messages if m.role == "assistant" and m.text)
+    return {"content": text, **({"calls": made} if made else {})}
 
 
 def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
@@ -205,3 +231,216 @@ def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
         for content in message.contents
         if content.type == "function_result"
     ]
+
+
+# -- requests and answers as contents
+
+
+_ABOUT = "sayso"
+
+
+class RunnableAgent(Protocol):
+    """What is needed here of a guarded agent."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def response_format(self) -> Any: ...
+
+    def with_options(self, options: Mapping[str, Any]) -> RunnableAgent: ...
+
+    async def run(
+        self,
+        input: Any,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        arguments: Mapping[str, Json] | None = None,
+    ) -> RunResult: ...
+
+    async def resume(
+        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    ) -> RunResult: ...
+
+
+def edited(request: Content, arguments: Mapping[str, Json]) -> Content:
+    """Approve a request with other arguments."""
+    return _answer(request, True, {"arguments": dict(arguments)})
+
+
+def rejected(request: Content, reason: str) -> Content:
+    """Reject a request. The model reads the reason."""
+    return _answer(request, False, {"reason": reason})
+
+
+def responded(request: Content, value: Json) -> Content:
+    """Give the result instead of running the function, or answer a question."""
+    if request.type == "function_call":
+        return Content.from_function_result(call_id=request.call_id or "", result=value)
+    return _answer(request, False, {"value": value})
+
+
+def _answer(request: Content, approved: bool, more: dict[str, Json]) -> Content:
+    answer = request.to_function_approval_response(approved)
+    about = dict(answer.additional_properties.get(_ABOUT) or {})
+    answer.additional_properties = {_ABOUT: {**about, **more}}
+    return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(RunResult):
+    """What a guarded agent returns, with the attributes of the framework's ``AgentResponse``."""
+
+    @property
+    def text(self) -> str:
+        """What the agent said; "" while the run waits."""
+        if self.status != "done":
+            return ""
+        return self.output if isinstance(self.output, str) else codec.dumps(_plain(self.output))
+
+    @property
+    def value(self) -> Any:
+        """The answer in its ``response_format``; None for plain text."""
+        return None if isinstance(self.output, str) else self.output
+
+    @property
+    def user_input_requests(self) -> list[Content]:
+        """The pending requests as contents."""
+        return [request_content(request) for request in self.interruptions]
+
+
+class ApprovalAgent(BaseAgent):
+    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``."""
+
+    def __init__(self, guarded: RunnableAgent, *, by: str) -> None:
+        super().__init__(name=guarded.name)
+        self.guarded = guarded
+        self.by = by
+
+    def run(
+        self,
+        messages: Any = None,
+        *,
+        stream: bool = False,
+        session: AgentSession | None = None,
+        function_invocation_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Awaitable[AgentResponse[Any]] | ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
+        given = normalize_messages(messages)
+        guarded = self.guarded.with_options(kwargs) if kwargs else self.guarded
+        running = self._run(guarded, given, session, dict(function_invocation_kwargs or {}))
+        if not stream:
+            return running
+        responses: list[AgentResponse[Any]] = []
+
+        async def updates() -> AsyncIterator[AgentResponseUpdate]:
+            responses.append(await running)
+            for message in responses[0].messages:
+                yield AgentResponseUpdate(contents=message.contents, role=message.role)
+
+        return ResponseStream(updates(), finalizer=lambda _: responses[0])
+
+    async def _run(
+        self,
+        guarded: RunnableAgent,
+        given: list[Message],
+        session: AgentSession | None,
+        arguments: dict[str, Any],
+    ) -> AgentResponse[Any]:
+        thread = None if session is None else session.session_id
+        contents = [content for message in given for content in message.contents]
+        answers = [c for c in contents if c.type in ("function_approval_response", _RESULT)]
+        if not answers:
+            result = await guarded.run(given, thread=thread, arguments=arguments)
+        elif thread is None:
+            raise InvalidDecision("an answer needs the session in which the agent asked")
+        else:
+            decisions = [await self._decision(answer, thread) for answer in answers]
+            text = " ".join(content.text for content in contents if content.text)
+            decisions = _with_reason(decisions, text) if text.strip() else decisions
+            result = await guarded.resume(thread, decisions=decisions, by=self.by)
+        return _response(result, guarded.response_format)
+
+    async def _decision(self, answer: Content, thread: str) -> Decision:
+        name = answer.call_id if answer.type == _RESULT else answer.id
+        request = await self.guarded.inbox.get(name or "")
+        if request.thread != thread:
+            raise InvalidDecision(f"{request.id} was not asked in this session")
+        return decision_of(answer, request)
+
+
+_RESULT = "function_result"
+
+
+def _with_reason(decisions: Sequence[Decision], text: str) -> list[Decision]:
+    """Use text beside a plain rejection as its reason.
+
+    Raises ``InvalidDecision`` beside any other answer, where the text would be lost.
+    """
+    plain = [d for d in decisions if isinstance(d, Reject) and not d.message]
+    if not plain:
+        raise InvalidDecision(
+            "text beside this answer would be lost: send it in its own message, after the run "
+            "has continued"
+        )
+    return [replace(d, message=text) if d in plain else d for d in decisions]
+
+
+def decision_of(answer: Content, request: Request) -> Decision:
+    """Return the decision that an answer means. Raises ``InvalidDecision`` if it means none."""
+    at = f"answer to {request.id}"
+    if answer.type == _RESULT:
+        return decision_from({"type": "respond", "value": answer.result}, request, at)
+    more = answer.additional_properties.get(_ABOUT) or {}
+    if more.get("digest", request.digest) != request.digest:
+        raise InvalidDecision(f"{at}: the request has changed since; look at it again", at)
+    if "value" in more:
+        return decision_from({"type": "respond", "value": more["value"]}, request, at)
+    if answer.approved is not True:
+        return decision_from({"type": "reject", "message": more.get("reason", "")}, request, at)
+    if "arguments" not in more:
+        return decision_from({"type": "approve"}, request, at)
+    return edit_of(request, more["arguments"], at)
+
+
+def request_content(request: Request) -> Content:
+    """Return a request as content: an approval request, or a call whose result is the answer."""
+    about = {"request": request.id, "digest": request.digest, "kind": request.kind}
+    if request.kind == "question":
+        assert request.question is not None
+        asked = codec.dumps(question_json(request.question))
+        call = Content.from_function_call(
+            call_id=request.id, name="ask_user_question", arguments=asked, id=request.id
+        )
+        call.user_input_request = True
+        call.additional_properties = {_ABOUT: about}
+        return call
+    made = Content.from_function_call(
+        call_id=request.id, name=request.tool or "", arguments=dict(request.args), id=request.id
+    )
+    return Content.from_function_approval_request(
+        id=request.id, function_call=made, additional_properties={_ABOUT: about}
+    )
+
+
+def _response(result: RunResult, format: Any) -> AgentResponse[Any]:
+    if result.status == "paused":
+        contents: Sequence[Any] = [request_content(request) for request in result.interruptions]
+        return AgentResponse(messages=[Message("assistant", contents)], response_id=result.run)
+    output = result.output if result.status == "done" else result.error
+    text = output if isinstance(output, str) else codec.dumps(_plain(output))
+    return AgentResponse(
+        messages=[Message("assistant", [text])],
+        response_id=result.run,
+        value=None if isinstance(output, str) else output,
+        response_format=format if result.status == "done" else None,
+    )
+
+
+def _plain(output: Any) -> Json:
+    plain: Json = to_jsonable_python(output, by_alias=True, fallback=str)
+    return plain

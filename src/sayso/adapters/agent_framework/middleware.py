@@ -43,8 +43,12 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.agent_framework.as_agent import ApprovalAgent
-from sayso.adapters.agent_framework.messages import MessageLog, answers_to, calls_of
+from sayso.adapters.agent_framework.messages import (
+    ApprovalAgent,
+    MessageLog,
+    answers_to,
+    calls_of,
+)
 from sayso.adapters.calls import ask_again, cancel_skipped, invalid_arguments
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
@@ -111,7 +115,7 @@ class Gated(FunctionMiddleware):
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         if _asked.get() is context:
-            await call_next()  # an outer one has asked already
+            await call_next()  # an outer Gated has asked already
             return
         with context_value(_asked, context):
             await self._process(context, call_next)
@@ -124,21 +128,22 @@ class Gated(FunctionMiddleware):
                 f"{context.function.name} was not run: the gate needs to know the conversation. "
                 "Run the agent with session=agent.create_session()"
             )
-        inside = current_sub_agent(self.gate)
-        made = _Call(self, self._place(context.session.session_id, inside), context, call_next)
+        sub_agent = current_sub_agent(self.gate)
+        thread, prefix = self._thread_and_prefix(context.session.session_id, sub_agent)
+        call = _Call(self, thread, prefix, context, call_next)
         try:
-            context.result = await made.outcome_for_framework()
-            if inside is not None:
-                inside.waits |= made.waits
-            if made.waits:
+            context.result = await call.outcome_for_framework()
+            if sub_agent is not None:
+                sub_agent.waits |= call.waits
+            if call.waits:
                 self.waits = True
                 # Raised, so that no other middleware takes it for the function's result.
                 raise UserInputRequiredException([context.result], "this call needs approval")
         except CallFailed:
             raise  # the framework tells the model
         except SaysoError as error:
-            if inside is not None:
-                inside.error = inside.error or error
+            if sub_agent is not None:
+                sub_agent.error = sub_agent.error or error
             # An ordinary error would become a result for the model. This one ends the run.
             raise MiddlewareFailure(str(error)) from error
 
@@ -148,39 +153,44 @@ class Gated(FunctionMiddleware):
         """Record refusals that were given to the framework, which will not make these calls."""
         if session is None:
             return
-        thread, apart = self._place(session.session_id, current_sub_agent(self.gate))
+        sub_agent = current_sub_agent(self.gate)
+        thread, prefix = self._thread_and_prefix(session.session_id, sub_agent)
         for response in responses:
-            made = response.function_call
-            key = f"{apart}{made.id if made is not None and made.id else response.id}"
+            call = response.function_call
+            key = f"{prefix}{call.id if call is not None and call.id else response.id}"
             call_in_new_thread(partial(run_sync, record_refusal(thread, key, self.by)))
 
-    def _place(self, session: str, inside: SubAgentRun | None) -> tuple[FrameworkThread, str]:
-        """Return the thread of a call, and the prefix that its key needs there."""
-        if inside is not None:
-            thread = FrameworkThread(self.gate, inside.calls.thread, policy=self.policy)
-            return thread, f"{inside.key}/"
-        around = driven_thread(self.gate)
-        thread = FrameworkThread(self.gate, around or session, policy=self.policy)
-        return thread, "" if around in ("", session) else f"{session}/"
+    def _thread_and_prefix(
+        self, session: str, sub_agent: SubAgentRun | None
+    ) -> tuple[FrameworkThread, str]:
+        """Return the thread of a call, and the prefix of its key. The prefix separates the calls of
+        several sessions, and of agents that are tools."""
+        if sub_agent is not None:
+            thread = FrameworkThread(self.gate, sub_agent.calls.thread, policy=self.policy)
+            return thread, f"{sub_agent.key}/"
+        driven = driven_thread(self.gate)
+        thread = FrameworkThread(self.gate, driven or session, policy=self.policy)
+        return thread, "" if driven in ("", session) else f"{session}/"
 
 
 class _Call:
-    """One call on its way through the gate."""
+    """One call at the gate."""
 
     def __init__(
         self,
         gated: Gated,
-        place: tuple[FrameworkThread, str],
+        thread: FrameworkThread,
+        prefix: str,
         context: FunctionInvocationContext,
         call_next: Callable[[], Awaitable[None]],
     ) -> None:
         self.gated = gated
-        #: The prefix separates the calls of several sessions, and of agents that are tools.
-        self.thread, self._prefix = place
+        self.thread = thread
+        self._prefix = prefix
         self.context = context
         self.tool: FunctionTool = context.function
         #: The same function, with guarded copies of the agents that it runs.
-        self._runs = self.tool if gated.walk is None else gated.walk.tool(self.tool)
+        self._copy = self.tool if gated.walk is None else gated.walk.tool(self.tool)
         self._next = call_next
         #: Whether it waits for a decision.
         self.waits = False
@@ -231,9 +241,9 @@ class _Call:
 
     def _framework_tool(self, *, own: Terms | None = None) -> FrameworkTool:
         tool = framework_tool(self.tool, own=own)
-        return replace(tool, read=self._read if self.tool.input_model is not None else None)
+        return tool if self.tool.input_model is None else replace(tool, normalize=self._normalize)
 
-    def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
+    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the function reads them, with every default."""
         assert self.tool.input_model is not None
         try:
@@ -250,56 +260,56 @@ class _Call:
         if row is None or not edited or self.tool.input_model is None:
             return
         try:
-            self._read(self._framework_tool().passed(codec.loads(row.args)))
+            self._normalize(self._framework_tool().framework_args(codec.loads(row.args)))
         except InvalidCall as error:
             reason = f"the function does not accept the edit: {error}"
             await ask_again(self.thread, row, reason)
 
     async def _run_agent(self, args: dict[str, Json]) -> Any:
         gated = Gated(self.gated.gate, self.gated.policy, walk=self.gated.walk)
-        inside = SubAgentRun(self.thread, self.id, gated)
+        sub_agent = SubAgentRun(self.thread, self.id, gated)
         try:
-            with inside.inside():
+            with sub_agent.active():
                 value = await self._invoke(args)
         except Exception:
             # The framework turns a pause inside the agent into an error.
-            if not inside.waits and inside.error is None:
+            if not sub_agent.waits and sub_agent.error is None:
                 raise
-        if inside.waits or inside.error is not None:
-            self._error = inside.error
-            raise Paused(self.thread.run, ())
+        if sub_agent.waits or sub_agent.error is not None:
+            self._error = sub_agent.error
+            raise Paused(self.thread.run)
         return value
 
     async def _run(self, args: dict[str, Json]) -> Any:
-        with context_value(_sub_agent, None):  # an agent that its body runs is not the one around
+        with context_value(_sub_agent, None):  # an agent that its body runs is another one
             return await self._invoke(args)
 
     async def _invoke(self, args: dict[str, Json]) -> Any:
         try:
-            if "approval_response" in self.context.metadata or self._runs is not self.tool:
-                return await self._runs.invoke(arguments=args, context=self._fresh_context(args))
+            if "approval_response" in self.context.metadata or self._copy is not self.tool:
+                return await self._copy.invoke(arguments=args, context=self._fresh_context(args))
             self.context.arguments = args
             pin_arguments(self.context)  # inner middleware must not change what was approved
             await self._next()
         except UserInputRequiredException as wants:
             self._wants = wants
-            raise Paused(self.thread.run, ()) from None
+            raise Paused(self.thread.run) from None
         return self.context.result
 
     def _fresh_context(self, args: dict[str, Json]) -> FunctionInvocationContext:
-        """Return a context of its own.
+        """Return a new context for the call.
 
         The framework compares the original one with what *it* approved, and would ask again about
         an edit that a person made.
         """
-        around = self.context
+        given = self.context
         return FunctionInvocationContext(
             function=self.tool,
             arguments=args,
-            session=around.session,
-            kwargs=around.kwargs,
-            tools=around.tools,
-            parent_service_session_state_keys=around.parent_service_session_state_keys,
+            session=given.session,
+            kwargs=given.kwargs,
+            tools=given.tools,
+            parent_service_session_state_keys=given.parent_service_session_state_keys,
         )
 
     async def _pause(self) -> Content:
@@ -325,8 +335,8 @@ class _Call:
 def driven_thread(gate: Gate) -> str:
     """Return the thread that a gate on this store drives here; "" if there is none."""
     place = gate.backend.place
-    around = [s.thread for s in open_scopes() if s.hold and s.driver.backend.place == place]
-    return around[-1] if around else ""
+    driven = [s.thread for s in open_scopes() if s.hold and s.driver.backend.place == place]
+    return driven[-1] if driven else ""
 
 
 def _approval_request(row: Call, request: str, id: str, call_id: str) -> Content:
@@ -341,8 +351,8 @@ def _approval_request(row: Call, request: str, id: str, call_id: str) -> Content
 def _framework_result(outcome: Outcome) -> Any:
     row = outcome.call
     given_up = row is not None and row.decision is not None and row.decision.type == "reject"
-    told = given_up or outcome.refused
-    if row is not None and row.status is CallStatus.FAILED and not told:
+    refused = given_up or outcome.refused
+    if row is not None and row.status is CallStatus.FAILED and not refused:
         raise CallFailed(outcome.text)
     if not outcome.ok:
         return outcome.text
@@ -362,8 +372,8 @@ class SubAgentRun:
     """The run of an agent inside one call of it.
 
     The agent's own calls go through the same gate, under the key of that call, and its model's
-    replies are stored likewise. When the call is made again after a pause, the agent starts from
-    its top, and what it said and did comes from the store.
+    replies are stored too. When the call is made again after a pause, the agent restarts from
+    the beginning, and what it said and did comes from the store.
     """
 
     calls: FrameworkThread
@@ -373,14 +383,14 @@ class SubAgentRun:
     gated: Gated
     #: Whether something in it waits for a decision.
     waits: bool = False
-    #: An error at the gate, which has to end the whole run.
+    #: An error at the gate, which must end the whole run.
     error: SaysoError | None = None
     replies: int = 0
     #: The calls of the last reply.
-    made: list[Content] = field(default_factory=list)
+    last_calls: list[Content] = field(default_factory=list)
 
-    def inside(self) -> AbstractContextManager[None]:
-        """Run the agent in this context."""
+    def active(self) -> AbstractContextManager[None]:
+        """Make this the current sub-agent, and run it in this context."""
         return context_value(_sub_agent, self)
 
 
@@ -391,9 +401,9 @@ _sub_agent: contextvars.ContextVar[SubAgentRun | None] = contextvars.ContextVar(
 
 def current_sub_agent(gate: Gate) -> SubAgentRun | None:
     """Return the agent's call that we are in, if a gate on the same store made it."""
-    inside = _sub_agent.get()
-    same = inside is not None and inside.calls.store.incarnation == gate.store.incarnation
-    return inside if same else None
+    current = _sub_agent.get()
+    same = current is not None and current.calls.store.incarnation == gate.store.incarnation
+    return current if same else None
 
 
 def agent_of(tool: FunctionTool) -> BaseAgent | None:
@@ -425,7 +435,7 @@ def guard_sub_agent(agent: BaseAgent) -> None:
         return  # a custom agent asks at the gate itself
     check_layers(agent)
     middleware = list(agent.middleware or ())
-    if not any(isinstance(one, SubAgentGate) for one in middleware):
+    if not any(isinstance(item, SubAgentGate) for item in middleware):
         agent.middleware = [*middleware, SubAgentReplies(), SubAgentGate()]
 
 
@@ -445,11 +455,11 @@ class SubAgentGate(FunctionMiddleware):
     """Around the agent's functions, apply the gate of the code that calls the agent."""
 
     async def process(self, context: Any, call_next: Callable[[], Awaitable[None]]) -> None:
-        inside = _sub_agent.get()
-        if inside is None:
+        sub_agent = _sub_agent.get()
+        if sub_agent is None:
             await call_next()
         else:
-            await inside.gated.process(context, call_next)
+            await sub_agent.gated.process(context, call_next)
 
 
 class SubAgentReplies(ChatMiddleware):
@@ -457,41 +467,44 @@ class SubAgentReplies(ChatMiddleware):
     later."""
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        inside = _sub_agent.get()
-        if inside is None:
+        sub_agent = _sub_agent.get()
+        if sub_agent is None:
             await call_next()
             return
-        if inside.gated.walk is not None:
-            inside.gated.walk.check_offered(context.options)
+        if sub_agent.gated.walk is not None:
+            sub_agent.gated.walk.check_offered(context.options)
         make_callable(context.options)
         try:
-            await self._reply(inside, context, call_next)
+            await self._reply(sub_agent, context, call_next)
         except SaysoError as error:
-            inside.error = inside.error or error
+            sub_agent.error = sub_agent.error or error
             raise
 
     async def _reply(
-        self, inside: SubAgentRun, context: ChatContext, call_next: Callable[[], Awaitable[None]]
+        self, sub_agent: SubAgentRun, context: ChatContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
-        if inside.waits:  # other middleware took the request for a result
-            raise Paused(inside.calls.run, ())
-        results = answers_to(inside.made, context.messages)
-        answered = [f"{inside.key}/{c.id or ''}" for message in results for c in message.contents]
-        await cancel_skipped(inside.calls, answered)
+        if sub_agent.waits:  # other middleware took the request for a result
+            raise Paused(sub_agent.calls.run)
+        results = answers_to(sub_agent.last_calls, context.messages)
+        answered = [
+            f"{sub_agent.key}/{c.id or ''}" for message in results for c in message.contents
+        ]
+        await cancel_skipped(sub_agent.calls, answered)
 
         async def step() -> Json:
             await call_next()
-            said = context.result
-            reply = await said.get_final_response() if isinstance(said, ResponseStream) else said
+            reply = context.result
+            if isinstance(reply, ResponseStream):
+                reply = await reply.get_final_response()
             assert isinstance(reply, ChatResponse)
             for call in calls_of(reply.messages):
                 call.id = call.id or f"af-call-{secrets.token_hex(16)}"
             return codec.dumps(reply.to_dict())
 
-        inside.replies += 1
-        kept = await inside.calls.once(f"{inside.key}/reply/{inside.replies}", step)
-        reply: ChatResponse[Any] = ChatResponse.from_dict(codec.loads(kept))
-        inside.made = calls_of(reply.messages)
+        sub_agent.replies += 1
+        stored = await sub_agent.calls.once(f"{sub_agent.key}/reply/{sub_agent.replies}", step)
+        reply: ChatResponse[Any] = ChatResponse.from_dict(codec.loads(stored))
+        sub_agent.last_calls = calls_of(reply.messages)
         context.result = _streamed(reply) if context.stream else reply
 
 
@@ -509,8 +522,8 @@ def _streamed(reply: ChatResponse[Any]) -> ResponseStream[ChatResponseUpdate, Ch
 class LogReplies(ChatMiddleware):
     """Store each reply with calls, for one run of an agent.
 
-    A resumed run enters the framework's loop at the last reply: the model is not called for it
-    again, and every call in it finds its row.
+    A resumed run starts at the last stored reply: the model is not called for it again, and every
+    call in it finds its row.
     """
 
     def __init__(self, log: MessageLog, added: list[Any], gated: Gated) -> None:
@@ -524,7 +537,7 @@ class LogReplies(ChatMiddleware):
         self._again = log.open
         #: What was said since the last reply that was stored.
         self.unsaved: list[Message] = []
-        self._made = log.open_calls
+        self._last_calls = log.open_calls
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         self._restore_added(context.options)
@@ -537,8 +550,8 @@ class LogReplies(ChatMiddleware):
             return
         if self.gated.waits:  # other middleware took the request for a result
             await self.log.save_session()
-            raise Paused(self.log.calls.run, ())
-        results = answers_to(self._made, context.messages)
+            raise Paused(self.log.calls.run)
+        results = answers_to(self._last_calls, context.messages)
         await self.log.cancel_answered([c for message in results for c in message.contents])
         await call_next()
         reply = context.result
@@ -551,9 +564,9 @@ class LogReplies(ChatMiddleware):
         hosted = any(content.type == "function_approval_request" for content in contents)
         if calls_of(reply.messages) or hosted:
             await self.log.reply(self.unsaved, reply)
-            self.unsaved, self._made = [], calls_of(reply.messages)
+            self.unsaved, self._last_calls = [], calls_of(reply.messages)
         else:
-            self.unsaved, self._made = [*self.unsaved, *reply.messages], []
+            self.unsaved, self._last_calls = [*self.unsaved, *reply.messages], []
 
     def _restore_added(self, options: Any) -> None:
         """Add the functions again that were added before a pause, and note those that are added
@@ -569,10 +582,10 @@ class LogReplies(ChatMiddleware):
             self.log.added = [_name(tool) for tool in self.added]
 
     def _check_added(self, options: Any) -> None:
-        """Stop before the framework tells the model that a function does not exist: its requests
-        stay open."""
+        """Raise before the framework tells the model that a function does not exist, so that its
+        requests stay open."""
         have = {_name(tool) for tool in (options or {}).get("tools") or ()}
-        gone = [c.name for c in self._made if c.name in self.log.added and c.name not in have]
+        gone = [c.name for c in self._last_calls if c.name in self.log.added and c.name not in have]
         if gone:
             error = SaysoError(
                 f"{gone[0]} was added by another function while the agent ran, and this process "
@@ -605,7 +618,7 @@ def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> Framework
         parameters=tool.parameters(),
         needs_approval=bodiless or always,
         own=own or Terms(),
-        possible=NO_BODY if bodiless else None,
+        decisions=NO_BODY if bodiless else None,
     )
 
 
@@ -647,7 +660,7 @@ def _stand_in(tool: FunctionTool) -> FunctionTool:
 
 
 def _nothing() -> None:
-    raise InvalidCall("this function has no body: a person has to give its result")
+    raise InvalidCall("this function has no body: a person must give its result")
 
 
 # -- results
@@ -657,7 +670,7 @@ _KEY = "contents"
 
 
 def dump_result(value: Any) -> Json:
-    """Return a result as JSON: text as it is, other contents as the framework writes them."""
+    """Return a result as JSON: text unchanged, other contents as the framework writes them."""
     if isinstance(value, list) and value and all(isinstance(item, Content) for item in value):
         if len(value) == 1 and value[0].type == "text" and not value[0].annotations:
             return value[0].text or ""

@@ -25,7 +25,7 @@ from agent_framework import (
     WorkflowAgent,
 )
 
-from sayso.adapters.agent_framework.as_agent import ApprovalAgent
+from sayso.adapters.agent_framework.messages import ApprovalAgent
 from sayso.adapters.agent_framework.middleware import (
     Gated,
     SubAgentGate,
@@ -36,14 +36,12 @@ from sayso.adapters.agent_framework.middleware import (
     check_not_guarded,
     current_sub_agent,
 )
-from sayso.adapters.reach import Held, Walk
+from sayso.adapters.reach import HeldTarget, Walk
 from sayso.errors import Paused
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import FrameworkThread, within
+from sayso.gate.framework import FrameworkThread, place_in_call
 from sayso.policy import Policy
-
-_PROVIDED = "the provider runs it, and does not ask first"
 
 
 class AgentWalk(Walk):
@@ -63,8 +61,8 @@ class AgentWalk(Walk):
 
     # -- before a run
 
-    def listed(self, agent: Any, where: str, more: Any = None) -> None:
-        """Add what an agent has to the table. ``more`` are tools that a run brings."""
+    def list_agent(self, agent: Any, where: str, more: Any = None) -> None:
+        """Add what an agent has to the table. ``more`` are tools that are passed to its runs."""
         if not isinstance(agent, RawAgent):
             self._list_other(agent, where)
             return
@@ -78,25 +76,24 @@ class AgentWalk(Walk):
             self.coverage.gated(where, "MCP server", server.name, note)
 
     def _list_other(self, agent: Any, where: str) -> None:
-        """A custom agent is the user's own code, and may ask at the gate itself."""
+        """List an agent whose calls we do not make: the user's own code, or a remote one."""
         if type(agent).__module__.split(".")[0].startswith("agent_framework"):
             why = f"{type(agent).__name__} runs elsewhere, and its calls do not come back here"
             self.coverage.missed(where, "agent", agent.name or where, why)
             return
-        note = "your own code: what it asks at the gate is a request"
+        note = "your own code: it asks at the gate itself"
         self.coverage.gated(where, "custom agent", where, note)
         holder = type(agent).__name__
         for name, value in self._attributes(agent):
-            for held in self._found(value, name, f"{holder}.{name}"):
+            for held in self._targets_in(value, name, f"{holder}.{name}"):
                 self._list_found(held, holder, where)
-        self.listed_code(agent.run.__func__, holder, where)
+        self.list_code(agent.run.__func__, holder, where)
 
-    def listed_code(self, function: Any, holder: str, where: str) -> None:
+    def list_code(self, function: Any, holder: str, where: str) -> None:
         """Add what the user's own code runs to the table; nothing in it can be replaced."""
-        for one in self.inside(function):
-            if isinstance(one, self.targets):
-                self._list_found(Held(one, "agent", "a variable"), holder, where)
-        self._list_held(function, holder, where)
+        for held in self.held(function, "agent"):
+            self._list_found(held, holder, where)
+        self._list_built(function, holder, where)
 
     def _list_tool(self, tool: Any, where: str) -> None:
         if isinstance(tool, FunctionTool):
@@ -118,16 +115,16 @@ class AgentWalk(Walk):
             check_not_guarded(inner)
             if not isinstance(inner, RawAgent):
                 self._list_other(inner, inner.name or tool.name)
-        for one in self.inside(tool.func):
-            if isinstance(one, RawAgent):
-                self.value(one, f"{where}/{tool.name}")
-            elif isinstance(one, self.targets) and one is not inner:
-                self._list_found(Held(one, "agent", "a variable"), tool.name, where)
-        self._list_held(tool.func, tool.name, where)
+        for item in self.contents(tool.func):
+            if isinstance(item, RawAgent):
+                self.value(item, f"{where}/{tool.name}")
+            elif isinstance(item, self.targets) and item is not inner:
+                self._list_found(HeldTarget(item, "agent", "a variable"), tool.name, where)
+        for held in self.out_of_reach(tool.func):
+            self._list_found(held, tool.name, where)
+        self._list_built(tool.func, tool.name, where)
 
-    def _list_held(self, value: Any, holder: str, where: str) -> None:
-        for held in self.out_of_reach(value):
-            self._list_found(held, holder, where)
+    def _list_built(self, value: Any, holder: str, where: str) -> None:
         for name in self.built_by(value):
             why = (
                 f"{holder} builds it while it runs, where guard(...) cannot see it: build it "
@@ -135,22 +132,22 @@ class AgentWalk(Walk):
             )
             self.coverage.missed(where, "agent", f"{name} in {holder}", why)
 
-    def _list_found(self, held: Held, holder: str, where: str) -> None:
-        found = held.value
+    def _list_found(self, held: HeldTarget, holder: str, where: str) -> None:
+        found = held.target
         if _asks(found):
             return
         label = getattr(found, "name", None) or held.name
         if isinstance(found, Workflow | WorkflowAgent):
             why = (
-                f"{holder} finds it as {held.by}, and its agents would run past the gate: run "
-                "guard(workflow, gate, checkpoints='a folder') there, with a thread of its own"
+                f"{holder} finds it as {held.found_as}, and its agents would bypass the gate: run "
+                "guard(workflow, gate, checkpoints='a folder') there, with its own thread"
             )
             self.coverage.missed(where, "workflow", label, why)
         elif not isinstance(found, RawAgent):
             self._list_other(found, label)
         elif has_tools(found):
             why = (
-                f"{holder} finds it as {held.by}, where it cannot be replaced: give it "
+                f"{holder} finds it as {held.found_as}, where it cannot be replaced: give it "
                 "middleware=[Gated(gate)], or call run(...) of guard(agent, gate) there"
             )
             self.coverage.missed(where, "agent", label, why)
@@ -166,27 +163,27 @@ class AgentWalk(Walk):
             why = "the provider runs it without asking: let it require approval"
             self.coverage.missed(where, "hosted MCP server", name, why)
         else:
-            self.coverage.missed(where, "hosted tool", name, _PROVIDED)
+            self.coverage.hosted(where, "hosted tool", name)
 
     # -- during a run
 
-    def guarded(self, target: Any, where: str) -> Any:
+    def guarded_copy(self, target: Any, where: str) -> Any:
         if _asks(target) or not isinstance(target, RawAgent):
-            return target  # what is no agent with a model is listed where it is found
+            return target  # an agent without a model is listed where it is found
         check_layers(target)
-        copied = self.keep(target, copy.copy(target))
+        copied = self.remember(target, copy.copy(target))
         copied.middleware = [*(target.middleware or ()), SubAgentReplies(), SubAgentGate()]
-        copied.run = _InCall(copied.run, self)
-        self.listed(target, target.name or where)
+        copied.run = _RunInCall(copied.run, self)
+        self.list_agent(target, target.name or where)
         return copied
 
-    def inside_call(self, agent: Any) -> Any:
+    def copy_for_call(self, agent: Any) -> Any:
         """Return the guarded copy of an agent that is about to run inside a call."""
         return self.value(agent, self.gate.agent) if isinstance(agent, RawAgent) else agent
 
     def check_offered(self, options: Mapping[str, Any] | None) -> None:
-        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach, and that is
-        not named."""
+        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach and ``ungated``
+        does not name."""
         tools: Any = options.get("tools") if options else None
         for tool in tools if isinstance(tools, list) else ():
             if not isinstance(tool, FunctionTool):
@@ -194,9 +191,10 @@ class AgentWalk(Walk):
         self.coverage.check()
 
     def tool(self, tool: FunctionTool) -> FunctionTool:
-        """Return a function like this one that runs guarded copies; the function itself if it runs
-        no agents. Raises ``InvalidCall`` if it finds an agent that cannot be replaced, and that is
-        not named, also if it did not find one the last time."""
+        """Return a copy of a function that runs guarded copies of its agents; the function itself
+        if it runs no agents. Raises ``InvalidCall`` if it finds an agent that cannot be replaced
+        and ``ungated`` does not name. That is checked each time, because a function may be given an
+        agent later."""
         self._list_agents(tool, self.gate.agent)
         self.coverage.check()
         function = self.value(tool.func, tool.name)
@@ -205,13 +203,13 @@ class AgentWalk(Walk):
         if id(function) not in self._tools:
             copied = copy.copy(tool)
             copied.func = function
-            vars(copied).pop("invoke", None)  # a stand-in has that of the function it is for
+            vars(copied).pop("invoke", None)  # a stand-in has the original's
             self._tools[id(function)] = function, copied
         return self._tools[id(function)][1]
 
 
-class _InCall:
-    """``run`` of an agent inside a call of a guarded one: part of that call, and paused with it."""
+class _RunInCall:
+    """The ``run`` method of an agent inside a call of a guarded one: it pauses with that call."""
 
     def __init__(self, run: Callable[..., Any], walk: AgentWalk) -> None:
         self._run = run
@@ -220,47 +218,47 @@ class _InCall:
     def __call__(self, messages: Any = None, *, stream: bool = False, **options: Any) -> Any:
         if current_sub_agent(self._walk.gate) is not None:  # as_tool(): the call has entered it
             return self._run(messages, stream=stream, **options)
-        going = self._run_inside_call(messages, options)
+        response = self._run_in_call(messages, options)
         if not stream:
-            return going
-        return ResponseStream(_updates(going), finalizer=AgentResponse.from_updates)
+            return response
+        return ResponseStream(_updates(response), finalizer=AgentResponse.from_updates)
 
-    async def _run_inside_call(self, messages: Any, options: dict[str, Any]) -> AgentResponse[Any]:
+    async def _run_in_call(self, messages: Any, options: dict[str, Any]) -> AgentResponse[Any]:
         gate, policy = self._walk.gate, self._walk.policy
-        place = within(gate)
+        place = place_in_call(gate)
         if place is None:
-            whole: AgentResponse[Any] = await self._run(messages, **options)
-            return whole
+            response: AgentResponse[Any] = await self._run(messages, **options)
+            return response
         calls = FrameworkThread(gate, place.thread, policy=policy)
-        inside = SubAgentRun(calls, place.key, Gated(gate, policy, walk=self._walk))
+        sub_agent = SubAgentRun(calls, place.key, Gated(gate, policy, walk=self._walk))
         session = options.pop("session", None) or AgentSession()
         try:
-            with inside.inside(), calls.scope(f"{place.key}/").inside():
-                response: AgentResponse[Any] = await self._run(messages, session=session, **options)
+            with sub_agent.active(), calls.scope(f"{place.key}/").inside():
+                response = await self._run(messages, session=session, **options)
         except Exception:
             # The framework turns a pause inside the agent into an error.
-            if not inside.waits and inside.error is None:
+            if not sub_agent.waits and sub_agent.error is None:
                 raise
-        if inside.error is not None:
-            raise inside.error
-        if inside.waits:
-            raise Paused(place.run, ())
+        if sub_agent.error is not None:
+            raise sub_agent.error
+        if sub_agent.waits:
+            raise Paused(place.run)
         return response
 
 
-async def _updates(going: Awaitable[AgentResponse[Any]]) -> AsyncIterator[AgentResponseUpdate]:
-    for message in (await going).messages:
+async def _updates(response: Awaitable[AgentResponse[Any]]) -> AsyncIterator[AgentResponseUpdate]:
+    for message in (await response).messages:
         yield AgentResponseUpdate(contents=message.contents, role=message.role)
 
 
 def _asks(agent: Any) -> bool:
-    """Whether an agent asks at a gate already."""
+    """Return whether an agent asks at a gate already."""
     if isinstance(agent, ApprovalAgent):
         return True
-    given: Iterable[Any] = getattr(agent, "middleware", None) or ()
-    return any(isinstance(one, Gated | SubAgentGate) for one in given)
+    middleware: Iterable[Any] = getattr(agent, "middleware", None) or ()
+    return any(isinstance(item, Gated | SubAgentGate) for item in middleware)
 
 
 def has_tools(agent: RawAgent[Any]) -> bool:
-    """Whether an agent has anything that could have an effect."""
+    """Return whether an agent has anything that could have an effect."""
     return bool(agent.default_options.get("tools") or agent.mcp_tools or agent.context_providers)

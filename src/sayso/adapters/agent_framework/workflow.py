@@ -79,7 +79,7 @@ class Outputs(tuple[Any, ...]):
     @property
     def shown(self) -> Any:
         """The only output, or a list of them, where an agent's response is its value or text."""
-        shown = [_answer_of(one) for one in self]
+        shown = [_answer_of(item) for item in self]
         return shown[0] if len(shown) == 1 else shown
 
 
@@ -138,7 +138,7 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
     async def load_output(self, thread: str, stored: Json) -> Any:
         log = await self.open_log(thread)
         types = ValueTypes(self.build())
-        return Outputs(types.load(one) for one in log.outputs)
+        return Outputs(types.load(item) for item in log.outputs)
 
     def _result(self, status: ResultStatus, run: str, thread: str, **more: Any) -> RunResult:
         output = more.get("output")
@@ -148,10 +148,10 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
 
     def build(self) -> Workflow:
         """Return a copy of the workflow whose agents ask at the gate. Raises ``InvalidCall`` for
-        what the gate cannot reach in it, and that is not named.
+        what the gate cannot reach in it and ``ungated`` does not name.
 
-        The workflow itself and its agents are not changed. Each copy has a progress of its own, so
-        that threads can run at the same time, except for what executors of the user's own keep.
+        The workflow itself and its agents are not changed. Each copy has its own progress, so that
+        threads can run at the same time. Only the user's own executors are shared by all copies.
         """
         given = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
         copied = self._copied(given)
@@ -160,8 +160,8 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
 
     def _copied(self, workflow: Workflow) -> Workflow:
         executors = {
-            id: self._executor(one, f"{workflow.name}/{id}")
-            for id, one in workflow.executors.items()
+            id: self._executor(executor, f"{workflow.name}/{id}")
+            for id, executor in workflow.executors.items()
         }
         designated = workflow._output_designation
         explicit = designated.outputs is not None
@@ -183,13 +183,13 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
             nested.workflow = self._copied(executor.workflow)
             return nested
         if isinstance(executor, AgentExecutor):
-            self._walk.listed(executor.agent, where)
+            self._walk.list_agent(executor.agent, where)
             copied = _copied_executor(executor)
             copied._agent = self._agent(executor.agent)
             copied._session = AgentSession.from_dict(executor._session.to_dict())
             return copied
         for handler in (*executor._handlers.values(), *executor._response_handlers.values()):
-            self._walk.listed_code(handler, executor.id, where)
+            self._walk.list_code(handler, executor.id, where)
         return executor
 
     def _agent(self, agent: Any) -> Any:
@@ -221,7 +221,7 @@ def _copied_executor(executor: Any) -> Any:
 
     def own(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: own(one) for name, one in value.items()}
+            return {name: own(item) for name, item in value.items()}
         if isinstance(value, types.MethodType) and value.__self__ is executor:
             return types.MethodType(value.__func__, copied)
         return list(value) if isinstance(value, list) else value
@@ -267,11 +267,11 @@ class _WorkflowDrive:
                 f"an input of type {type_name(type(input))} could not be restored in another "
                 "process: declare the type in the handler that takes it, or pass JSON"
             )
-        await self.log.say_input(_words(input), stored)
+        await self.log.say_input(_text_of(input), stored)
         return await self._continue(await self._run(message=input))
 
     async def go_on(self) -> Outputs:
-        self.outputs = Outputs(self.types.load_or_json(one) for one in self.log.outputs)
+        self.outputs = Outputs(self.types.load_or_json(item) for item in self.log.outputs)
         if self.log.answer is not None:  # only the end of the run is missing
             return self.outputs
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
@@ -293,10 +293,10 @@ class _WorkflowDrive:
         """Return the outputs, or answer what the workflow waits for."""
         made = result.get_outputs()
         self.outputs = Outputs((*self.outputs, *made))
-        self.log.outputs += [self.types.dump(one) or {"value": as_json(one)} for one in made]
+        self.log.outputs += [self.types.dump(item) or {"value": as_json(item)} for item in made]
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         pending = {} if latest is None else latest.pending_request_info_events
-        _check_kept(result, pending)
+        _check_stored(result, pending)
         if latest is not None and pending:
             await self.log.save_session()
             return await self._answer(latest.checkpoint_id, pending)
@@ -305,10 +305,10 @@ class _WorkflowDrive:
 
     async def _answer(self, checkpoint: str, pending: Mapping[str, WorkflowEvent[Any]]) -> Outputs:
         """Pass decisions to the workflow. The rest stays pending."""
-        said = {id: await self._answer_to(id, event) for id, event in pending.items()}
-        answers = {id: answer for id, answer in said.items() if answer is not None}
+        answered = {id: await self._answer_to(id, event) for id, event in pending.items()}
+        answers = {id: answer for id, answer in answered.items() if answer is not None}
         if not answers:
-            raise Paused(self.log.run, ())
+            raise Paused(self.log.run)
         refused = [id for id, answer in answers.items() if answer is _NO_ANSWER]
         if refused:
             return await self._continue(
@@ -350,19 +350,19 @@ class _WorkflowDrive:
 
     async def _question(self, id: str, event: WorkflowEvent[Any]) -> Any:
         wanted: TypeAdapter[Any] = TypeAdapter(event.response_type)
-        question = Question(_text(event.data), schema=wanted.json_schema())
+        question = Question(_question_text(event.data), schema=wanted.json_schema())
         with self.log.calls.scope(f"{self.log.turn}/").inside():
             answer = await self.gate.ask(question, key=id, wait=0)
         return wanted.validate_python(answer)
 
 
 def _is_gated(agent: Any, gate: Gate) -> bool:
-    """Whether the calls of an agent in the workflow go through a gate on this store."""
-    gates = [one for one in getattr(agent, "middleware", None) or () if isinstance(one, Gated)]
-    return any(one.gate.store.incarnation == gate.store.incarnation for one in gates)
+    """Return whether the calls of an agent in the workflow go through a gate on this store."""
+    gates = [item for item in getattr(agent, "middleware", None) or () if isinstance(item, Gated)]
+    return any(item.gate.store.incarnation == gate.store.incarnation for item in gates)
 
 
-def _check_kept(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
+def _check_stored(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
     """Raise ``SaysoError`` if a workflow that waits has no checkpoint. The framework only logs
     that."""
     waits = result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
@@ -375,7 +375,7 @@ def _check_kept(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
         )
 
 
-def _text(data: Any) -> str:
+def _question_text(data: Any) -> str:
     """Return the question of an event as text: the data itself, or all that it holds."""
     if isinstance(data, str):
         return data
@@ -406,9 +406,9 @@ class ValueTypes:
     def __init__(self, workflow: Workflow) -> None:
         declared = list(dict.fromkeys(_declared(workflow)))
         self._types = OutputTypes(declared)
-        classes = [one for one in declared if dataclasses.is_dataclass(one)]
-        self._dataclasses: dict[str, Any] = {type_name(one): one for one in classes}
-        self._own = {type_name(one): one for one in _OWN}
+        classes = [item for item in declared if dataclasses.is_dataclass(item)]
+        self._dataclasses: dict[str, Any] = {type_name(item): item for item in classes}
+        self._own = {type_name(item): item for item in _OWN}
 
     def dump(self, value: Any) -> Stored | None:
         """Return a value to store; None if ``load`` could not restore it."""
@@ -420,13 +420,13 @@ class ValueTypes:
         if name:
             return {"type": name, "value": self._types.dump(value)}
         if type(value) is list:
-            return _in_parts("list", [self.dump(one) for one in value])
+            return _in_parts("list", [self.dump(item) for item in value])
         if type(value) is dict and all(type(key) is str for key in value):
-            return _in_parts("dict", {key: self.dump(one) for key, one in value.items()})
+            return _in_parts("dict", {key: self.dump(item) for key, item in value.items()})
         name = type_name(type(value))
-        if name in self._dataclasses and all(one.init for one in dataclasses.fields(value)):
-            fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-            return _in_parts(name, {key: self.dump(one) for key, one in fields.items()})
+        if name in self._dataclasses and all(item.init for item in dataclasses.fields(value)):
+            fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+            return _in_parts(name, {key: self.dump(item) for key, item in fields.items()})
         return None
 
     def _dump_own(self, value: Any) -> Stored | None:
@@ -449,12 +449,12 @@ class ValueTypes:
         if not stored.get("parts"):
             return self._types.load({"output": value, "type": name})
         if name == "list":
-            return [self.load(one) for one in value]
-        parts = {key: self.load(one) for key, one in value.items()}
+            return [self.load(item) for item in value]
+        parts = {key: self.load(item) for key, item in value.items()}
         if name == "dict":
             return parts
         if name not in self._dataclasses:
-            raise ValueError(f"the workflow has no type {name} any more")
+            raise ValueError(f"the workflow no longer has the type {name}")
         try:
             return self._dataclasses[name](**parts)
         except TypeError as error:
@@ -474,23 +474,23 @@ def _declared(workflow: Workflow) -> Iterator[Any]:
             yield from _declared(executor.workflow)
         agent = executor.agent if isinstance(executor, AgentExecutor) else None
         options = getattr(agent, "default_options", None) or {}
-        said = [*executor.workflow_output_types, *executor.output_types, *executor.input_types]
-        for one in (*said, options.get("response_format")):
-            yield from _within(one)
+        types = [*executor.workflow_output_types, *executor.output_types, *executor.input_types]
+        for declared in (*types, options.get("response_format")):
+            yield from _types_in(declared)
 
 
-def _within(declared: Any) -> Iterator[Any]:
+def _types_in(declared: Any) -> Iterator[Any]:
     """Yield a type and the types in it, as in ``list[A | B]``, but nothing that is not a type."""
     if declared is Any or not (isinstance(declared, type) or get_origin(declared)):
         return
     yield declared
-    for one in get_args(declared):
-        yield from _within(one)
+    for part in get_args(declared):
+        yield from _types_in(part)
 
 
 def _in_parts(name: str, parts: Any) -> Stored | None:
-    kept = parts.values() if isinstance(parts, dict) else parts
-    if any(one is None for one in kept):
+    values = parts.values() if isinstance(parts, dict) else parts
+    if any(value is None for value in values):
         return None
     return {"type": name, "value": parts, "parts": True}
 
@@ -500,8 +500,8 @@ def _stored_json(stored: Any) -> Json:
     if not stored.get("parts"):
         return value
     if isinstance(value, list):
-        return [_stored_json(one) for one in value]
-    return {key: _stored_json(one) for key, one in value.items()}
+        return [_stored_json(item) for item in value]
+    return {key: _stored_json(item) for key, item in value.items()}
 
 
 def _answer_of(output: Any) -> Any:
@@ -515,10 +515,10 @@ def _answer_of(output: Any) -> Any:
     return output.text if value is None else value
 
 
-def _words(input: Any) -> str:
+def _text_of(input: Any) -> str:
     """Return the text of an input, for people."""
     if isinstance(input, list):
-        return " ".join(filter(None, map(_words, input)))
+        return " ".join(filter(None, map(_text_of, input)))
     return input if isinstance(input, str) else str(getattr(input, "text", "") or "")
 
 
@@ -531,7 +531,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, _OWN):
         return value.to_dict()
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     return value

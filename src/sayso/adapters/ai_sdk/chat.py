@@ -1,9 +1,9 @@
 """The three functions behind a chat route: post, follow, and the whole chat for first paint.
 
-The second half reads what a browser posts, and the little of it that counts: new input, answers,
-and what it shows. Every post carries the history, which is never trusted. Only answers are read
-from the messages before the last one; only text from the last one. The client's copy of the message
-that it continues only says how to write over it.
+The second half reads what a browser posts, of which little counts: new input, answers, and what it
+shows. Every post carries the history, which is never trusted. Only answers are read from the
+messages before the last one, and only text from the last one. The client's copy of the message that
+it continues is only used to overwrite it.
 
 An answer becomes a decision that counts like one made anywhere else. If an answer does not count,
 the post still succeeds: the request stays pending, the card is sent again, and the problem is shown
@@ -69,7 +69,9 @@ def stream(
 async def _stream(body: object, agent: Agent, by: str | Reviewer, recipe: bool) -> Frames:
     request, person = read_request(body), person_of(by)
     chat = Chat(agent, request.chat, recipe)
-    await enter(agent.store, request.chat, person, chat.listener, opens=request.words is not None)
+    await check_owner(
+        agent.store, request.chat, person, chat.listener, opens=request.words is not None
+    )
     if request.words is not None:
         return (await chat.say(request, request.words, person)).frames()
     return (await chat.answer(request, person)).frames()
@@ -134,11 +136,11 @@ class Chat:
             again = await read(self.store, self._answering, words)
             if again is not None:
                 return self._response(again)
-        said = (self.id, request.message, words)
-        run_task = None if request.regenerates else self.listener.said.get(said)
+        message = (self.id, request.message, words)
+        run_task = None if request.regenerates else self.listener.posted.get(message)
         if run_task is None or not await self._has_answer(run_task):
             run_task = start_run(self.agent, words, thread=self.id, requester=by.name)
-            self.listener.opened(said, run_task)
+            self.listener.remember_posted(message, run_task)
         elif run_task.task.done():
             return self._response(self._view(run_task.run))
         run = run_task.run or await asyncio.shield(run_task.began)
@@ -148,13 +150,13 @@ class Chat:
         """Return the live run that answers this input already: regenerating must not start
         another."""
         live = self.store.live_run(self.id)
-        told = exchanges(self.store, self.id) if live is not None else []
-        if live is None or not told or (told[-1].run, told[-1].words) != (live.id, words):
+        found = exchanges(self.store, self.id) if live is not None else []
+        if live is None or not found or (found[-1].run, found[-1].words) != (live.id, words):
             return None
         return self._view(live.id)
 
     async def _has_answer(self, run_task: RunTask) -> bool:
-        """Whether a message that was posted before has, or will have, an answer."""
+        """Return whether a message that was posted before has, or will have, an answer."""
         if not run_task.task.done():
             return run_task.task.get_loop() is asyncio.get_running_loop()
         stored = await read(self.store, self.store.run, run_task.run) if run_task.run else None
@@ -181,13 +183,13 @@ class Chat:
 
     @staticmethod
     def _due(live: RunView, decided: set[str], problems: Mapping[str, str]) -> bool:
-        """Whether the run can continue. After a final decision, the run itself need not be read."""
+        """Return whether the run can continue. After a final decision, only its calls are read."""
         if decided and not problems:
             live.refresh_calls()
             if not any(call.id in decided for call in live.waiting):
                 return True
         live.refresh()
-        return not live.still
+        return not live.idle
 
     def _continued(self, request: ChatRequest) -> tuple[RunView, RunView | None]:
         """Return the run whose message the client continues, and the one that waits for
@@ -282,13 +284,13 @@ def owner_of(store: Store, chat: str) -> str | None:
     return "" if began_elsewhere is None else began_elsewhere.requester
 
 
-async def enter(
+async def check_owner(
     store: Store, chat: str, by: Reviewer, listener: AgentListener, *, opens: bool
 ) -> None:
-    """Let only the owner post. Raises ``NotFound`` for everyone else.
+    """Raise ``NotFound`` unless the caller owns the chat.
 
     The first message of an unknown chat makes its sender the owner. That is stored before anything
-    else, so that of two who post at the same moment, one is the owner.
+    else, so if two people post at the same moment, one of them is the owner.
     """
     owner = listener.owners.get(chat)
     if owner is None:
@@ -297,15 +299,14 @@ async def enter(
             await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
             owner = await read(store, owner_of, store, chat)
         if owner:
-            listener.owned(chat, owner)
+            listener.remember_owner(chat, owner)
     if owner is not None and owner != by.name:
         raise _unknown(chat)
 
 
 def is_own_chat(store: Store, chat: str, by: Reviewer) -> bool | None:
-    """Whether the chat is the caller's own; False for guests, who are reviewers of its requests.
-
-    None if there is no such chat. Raises ``NotFound`` for everyone else.
+    """Return whether the caller owns the chat: False for a reviewer of its requests, and None if
+    there is no such chat. Raises ``NotFound`` for everyone else.
     """
     owner = owner_of(store, chat)
     if owner in (None, by.name):
@@ -482,7 +483,7 @@ def _words(message: Mapping[str, Any]) -> str:
 
 def _answers(message: Mapping[str, Any]) -> Iterator[PartAnswer]:
     for part in message["parts"]:
-        # We never send a part that the provider executes, so nobody was shown one.
+        # We never send a part that the provider executes, so the user has not seen one.
         if "toolCallId" not in part or part.get("providerExecuted"):
             continue
         approval = part["approval"]
@@ -545,13 +546,13 @@ def decision_on(
 ) -> Decision | None:
     """Return the decision that an answer means, bound to what was shown; None if it means none."""
     if answer.state == "approval-responded":
-        decision = _confirmed(call, answer, request)
+        decision = _card_decision(call, answer, request)
     elif call.status is CallStatus.IN_DOUBT:
         return None  # only a card says what is in doubt
     elif call.kind == "question" or "approve" not in call.terms.allowed:
-        decision = _answered(call, answer)
+        decision = _answer_decision(call, answer)
     elif recipe and call.rev == 1 and answer.state == "output-available":
-        decision = _said(call, answer)
+        decision = _recipe_decision(call, answer)
     else:
         return None
     if decision is None:
@@ -561,7 +562,7 @@ def decision_on(
     return replace(decision, seen_digest=seen)
 
 
-def _confirmed(call: Call, answer: PartAnswer, request: ChatRequest) -> Decision | None:
+def _card_decision(call: Call, answer: PartAnswer, request: ChatRequest) -> Decision | None:
     """Return the decision of a card. Its id names the request and the revision that it showed."""
     if type(answer.approved) is not bool:
         return None
@@ -580,7 +581,7 @@ def _confirmed(call: Call, answer: PartAnswer, request: ChatRequest) -> Decision
     return Edit({**codec.loads(call.args), **edits})
 
 
-def _said(call: Call, answer: PartAnswer) -> Decision | None:
+def _recipe_decision(call: Call, answer: PartAnswer) -> Decision | None:
     """Return the decision of the recipe's Yes or No; any other output of a waiting call is
     ignored."""
     if answer.output == APPROVAL.NO:
@@ -597,7 +598,7 @@ def _check_shown(call: Call, answer: PartAnswer) -> None:
         raise Conflict(_CHANGED)
 
 
-def _answered(call: Call, answer: PartAnswer) -> Decision | None:
+def _answer_decision(call: Call, answer: PartAnswer) -> Decision | None:
     """Return the answer to a question, or the result of a tool without a body."""
     if answer.state == "output-error":
         return Reject(answer.error)

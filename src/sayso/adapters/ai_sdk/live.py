@@ -30,7 +30,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 class RunTask:
-    """A run or resume of an agent, as a task of its own."""
+    """A run or resume of an agent, in its own task."""
 
     def __init__(self, events: AsyncIterator[Any], words: str = "") -> None:
         self.words = words
@@ -60,8 +60,8 @@ class RunTask:
     def run(self) -> str:
         """The id of the run, as soon as it has one."""
         began = self.began
-        told = began.done() and not began.cancelled() and began.exception() is None
-        return began.result() if told else ""
+        known = began.done() and not began.cancelled() and began.exception() is None
+        return began.result() if known else ""
 
     @property
     def error(self) -> BaseException | None:
@@ -87,13 +87,13 @@ def resume_run(agent: Agent, run: str) -> RunTask:
 
 _MOST_REMEMBERED = 1000
 #: Events that report a new reply in the store, and calls whose status changed.
-_SAID = frozenset(("ToolCalled", "Requested"))
-_MOVED = frozenset(("ToolEnded", "ToolPaused", "ToolClosed"))
+_NEW_REPLY = frozenset(("ToolCalled", "Requested"))
+_CALL_CHANGED = frozenset(("ToolEnded", "ToolPaused", "ToolClosed"))
 #: Of the other events, only text and answers change what is shown.
-_WAKES = _SAID | _MOVED | {"Text", "Answered"}
+_WAKES = _NEW_REPLY | _CALL_CHANGED | {"Text", "Answered"}
 
 #: A message: its chat, the id that the client gave it, and its text.
-Said = tuple[str, str, str]
+PostedMessage = tuple[str, str, str]
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class AgentListener:
     def __init__(self, agent: Agent) -> None:
         self.drafts: dict[str, Draft] = {}
         #: Messages that were posted here. One that is posted twice gets one answer.
-        self.said: OrderedDict[Said, RunTask] = OrderedDict()
+        self.posted: OrderedDict[PostedMessage, RunTask] = OrderedDict()
         #: The owner of each chat, which never changes.
         self.owners: OrderedDict[str, str] = OrderedDict()
         #: The task of each chat whose input is not in the store yet.
@@ -127,21 +127,21 @@ class AgentListener:
             self.drafts[event.run] = Draft(event.turn)
         elif kind == "Text" and event.run in self.drafts:
             self.drafts[event.run].text += event.text
-        elif kind in ("Ended", "Broke"):
+        elif kind in ("Ended", "Errored"):
             self.drafts.pop(event.run, None)
         if kind in _WAKES:
             answered = event.request.id if kind == "Answered" else ""
             for signal in self._signals.get(event.thread, ()):
-                signal.notify(kind in _SAID, kind in _MOVED, answered)
+                signal.notify(kind in _NEW_REPLY, kind in _CALL_CHANGED, answered)
 
-    def opened(self, said: Said, run_task: RunTask) -> None:
+    def remember_posted(self, message: PostedMessage, run_task: RunTask) -> None:
         """Remember a posted message: as input until its run is over, and as posted up to a
         limit."""
-        chat = said[0]
+        chat = message[0]
         self.opening[chat] = run_task
-        self.said[said] = run_task
-        while len(self.said) > _MOST_REMEMBERED:
-            self.said.popitem(last=False)
+        self.posted[message] = run_task
+        while len(self.posted) > _MOST_REMEMBERED:
+            self.posted.popitem(last=False)
 
         def over(_: object) -> None:
             if self.opening.get(chat) is run_task:
@@ -149,7 +149,7 @@ class AgentListener:
 
         run_task.task.add_done_callback(over)
 
-    def owned(self, chat: str, owner: str) -> None:
+    def remember_owner(self, chat: str, owner: str) -> None:
         """Remember the owner of a chat, up to a limit."""
         self.owners[chat] = owner
         while len(self.owners) > _MOST_REMEMBERED:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sayso.adapters.ai_sdk")
 
-_BROKE = "Something went wrong. Nothing is lost: send the message again, or reload."
+_ERROR_TEXT = "Something went wrong. Nothing is lost: send the message again, or reload."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class ChatResponse:
             await read(view.store, view.refresh_calls)
 
     async def _has_more(self, signal: ChangeSignal) -> bool:
-        """Whether there is more to come. Resumes a run that is ready and that nothing advances."""
+        """Return whether there is more to come. Resumes a run that is ready and not running."""
         run_task = self.run_task
         if run_task is not None and not run_task.task.done():
             signal.watch(run_task.task)
@@ -120,7 +120,7 @@ class ChatResponse:
         if run_task is not None and not self._over:
             await self._read_all()  # the task may have ended during the last read
         run = self.view.run
-        if (run_task is not None and run_task.error is not None) or run is None or self.view.still:
+        if (run_task is not None and run_task.error is not None) or run is None or self.view.idle:
             return False
         if run_task is not None and run.wake == self.wake:
             return False  # no decision since it was last resumed
@@ -159,8 +159,8 @@ def _error_text(error: BaseException) -> str:
     logged."""
     if isinstance(error, SaysoError):
         return str(error)
-    log.error("a run broke", exc_info=error)
-    return _BROKE
+    log.error("a run failed", exc_info=error)
+    return _ERROR_TEXT
 
 
 # -- the difference to what the client shows
@@ -225,7 +225,7 @@ class StreamWriter:
         #: The rows of each call of the last step as they were last sent.
         self._rows: dict[str, tuple[Call | None, ...]] = {}
         #: The text that was sent of the last step; None if the client has it already.
-        self._said: str | None = None
+        self._sent_text: str | None = None
         self._block = 0
         self._writing = False
         self._stepping = False
@@ -280,23 +280,23 @@ class StreamWriter:
         yield {"type": "start-step"}
         self._stepping = True
         self._steps = index + 1
-        self._said, self._block = "", 0
+        self._sent_text, self._block = "", 0
         self._rows = {}
 
     def _text(self, text: str, *, whole: bool) -> Iterator[Chunk]:
-        if self._said is None:
+        if self._sent_text is None:
             return
-        if not text.startswith(self._said):
+        if not text.startswith(self._sent_text):
             # The model was called again, and text that was sent cannot be taken back.
             yield from self._end_text()
-            self._said, self._block = "", self._block + 1
-        rest = text[len(self._said) :]
+            self._sent_text, self._block = "", self._block + 1
+        rest = text[len(self._sent_text) :]
         if rest:
             if not self._writing:
                 self._writing = True
                 yield {"type": "text-start", "id": self._text_id}
             yield {"type": "text-delta", "id": self._text_id, "delta": rest}
-            self._said = text
+            self._sent_text = text
         if whole:
             yield from self._end_text()
 

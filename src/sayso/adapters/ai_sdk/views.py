@@ -97,7 +97,7 @@ _PENDING = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 
 
 @dataclass(slots=True)
-class Slot:
+class CallSlot:
     """One call of a reply: its row, or why it has none."""
 
     id: str
@@ -109,13 +109,13 @@ class Slot:
     asks: list[Call] = field(default_factory=list)
 
     @property
-    def moves(self) -> bool:
+    def may_change(self) -> bool:
         """Whether its row can still change."""
         return not self.error and (self.call is None or self.call.status in OPEN)
 
     @property
-    def over(self) -> bool:
-        """Whether nothing about it can change any more."""
+    def is_final(self) -> bool:
+        """Whether nothing about it can change."""
         return self.call is None or (self.call.status not in OPEN and not self.waiting)
 
     @property
@@ -131,7 +131,7 @@ class Reply:
 
     text: str
     turn: int
-    slots: list[Slot]
+    slots: list[CallSlot]
     #: Whether the text is a refusal of the model.
     refused: bool = False
 
@@ -166,7 +166,7 @@ def _reply(message: Mapping[str, Any]) -> Reply:
     errors = message.get("errors", {})
     calls = [(c["id"], c["name"], c["arguments"]) for c in message.get("calls", ())]
     calls += [(h["id"], h["name"], h["arguments"]) for h in message.get("hosted", ())]
-    slots = [Slot(*call, error=errors.get(str(n), "")) for n, call in enumerate(calls)]
+    slots = [CallSlot(*call, error=errors.get(str(n), "")) for n, call in enumerate(calls)]
     refusal = message.get("refusal", "")
     text = message["content"] or refusal
     return Reply(text, message.get("turn", 0), slots, refused=bool(refusal))
@@ -186,7 +186,7 @@ class RunView:
         self._seen = 0
         self._settled = 0
         #: Whether it is over, or waits only for decisions.
-        self.still = False
+        self.idle = False
 
     def refresh(self, run: Run | None = None) -> None:
         """Read the run (unless it is given), new replies, and its open calls."""
@@ -201,26 +201,26 @@ class RunView:
                 if message.get("run") == self.id and message["role"] == "assistant":
                     self.replies.append(_reply(message))
         self.refresh_calls()
-        self.still = self._is_still(self.run)
+        self.idle = self._is_idle(self.run)
 
     def refresh_calls(self) -> None:
         """Read only the calls that are still open."""
         for reply in self.replies[self._settled :]:
             self.fill(reply)
-            if all(slot.over for slot in reply.slots):
+            if all(slot.is_final for slot in reply.slots):
                 self._settled += 1
 
-    def _is_still(self, run: Run) -> bool:
+    def _is_idle(self, run: Run) -> bool:
         if run.status not in LIVE:
             return True
         if run.status is not RunStatus.PAUSED or run.ready_at is not None:
             return False
         now = self.store.now()
         overdue = any(c.expires_at is not None and c.expires_at <= now for c in self.waiting)
-        return not overdue and not self._is_due_behind()
+        return not overdue and not self._is_sub_agent_due()
 
-    def _is_due_behind(self) -> bool:
-        """Whether the run of a sub-agent is ready: it wakes only its own run."""
+    def _is_sub_agent_due(self) -> bool:
+        """Return whether the run of a sub-agent is ready: it wakes only its own run."""
         asks = [a for r in self.replies[self._settled :] for slot in r.slots for a in slot.asks]
         behind = {ask.run for ask in asks if ask.run != self.id}
         runs = [run for run in map(self.store.run, behind) if run is not None]
@@ -229,7 +229,7 @@ class RunView:
     def fill(self, reply: Reply) -> None:
         """Read the rows of a reply's calls."""
         slots = {f"{reply.turn}.{index}": slot for index, slot in enumerate(reply.slots)}
-        moving = [key for key, slot in slots.items() if slot.moves]
+        moving = [key for key, slot in slots.items() if slot.may_change]
         for call in self.store.calls_of(self.id, moving) if moving else ():
             slots[call.key].call = call
         for slot in slots.values():
@@ -247,16 +247,16 @@ def _asked_by(store: Store, call: Call) -> Iterator[Call]:
     for step in store.calls_of(call.run):
         if step.key.startswith(f"{call.key}/") and is_request(step):
             yield step
-    yield from _asked_behind(store, call)
+    yield from _asked_by_sub_agent(store, call)
 
 
-def _asked_behind(store: Store, call: Call) -> Iterator[Call]:
+def _asked_by_sub_agent(store: Store, call: Call) -> Iterator[Call]:
     """Yield the requests of the sub-agent of a call, whose thread is named after the call."""
     inner = store.last_run(f"{call.thread}/{call.id}")
     for step in [] if inner is None else store.calls_of(inner.id):
         if is_request(step):
             yield step
-        yield from _asked_behind(store, step)
+        yield from _asked_by_sub_agent(store, step)
 
 
 # -- tool parts
@@ -302,7 +302,7 @@ class ToolView:
         return self.end is not None and self.end["type"] == "tool-output-denied"
 
 
-def tool_views(slot: Slot, *, recipe: bool, guest: Reviewer | None = None) -> list[ToolView]:
+def tool_views(slot: CallSlot, *, recipe: bool, guest: Reviewer | None = None) -> list[ToolView]:
     """Return the views of a call and of what it asked while it ran.
 
     Guests do not see secrets, nor more than the name of calls for other reviewers.
@@ -359,13 +359,13 @@ def _name_only(call: Call) -> ToolView:
     return ToolView(call.id, _name(call), {}, end=end)
 
 
-def _unreadable(slot: Slot) -> ToolView:
+def _unreadable(slot: CallSlot) -> ToolView:
     """Return the view of a call that could not be made at all; the model was told why."""
     try:
         given = codec.loads(slot.arguments or "{}")
     except ValueError:
         given = slot.arguments
-    text = codec.loads(slot.error)["error"] if slot.error else "Nothing is known about it any more."
+    text = codec.loads(slot.error)["error"] if slot.error else "This call is no longer on record."
     return ToolView(slot.id, slot.name, given, end=_error(text))
 
 
@@ -488,8 +488,8 @@ def _decision(call: Call) -> Json:
     made = decision_made(call)
     if made is None:
         return None
-    said = {"type": made.type, "by": made.by, "at": made.at.isoformat(), "channel": made.channel}
-    return {**said, "message": made.message} if made.message else said
+    shown = {"type": made.type, "by": made.by, "at": made.at.isoformat(), "channel": made.channel}
+    return {**shown, "message": made.message} if made.message else shown
 
 
 # -- whole messages
@@ -518,8 +518,8 @@ def assistant_message(
     """Return the answer so far as a UIMessage. Its id is that of the run, so a stream can
     continue it."""
     words = words_of(exchange.replies, guest)
-    said = zip(exchange.replies, words, strict=True)
-    parts = [part for reply, text in said for part in _parts(reply, text, recipe, guest)]
+    replies = zip(exchange.replies, words, strict=True)
+    parts = [part for reply, text in replies for part in _parts(reply, text, recipe, guest)]
     return {"id": exchange.run, "role": "assistant", "parts": parts}
 
 

@@ -1,13 +1,13 @@
 """Run and resume Claude by its thread, with a gate in front of every tool.
 
 A turn runs in Claude Code until it ends or a call has to wait. Then Claude Code is stopped. A
-process that resumes the turn takes the decided calls to their end by itself, and only then starts
-Claude Code again, with a transcript that holds their results.
+process that resumes the turn first completes the decided calls, without Claude Code, and then
+starts Claude Code again, with a transcript that holds their results.
 
-The gate is called twice for each call that a rule lets through. The ``PreToolUse`` hook sees every
-call and decides. It never answers "allow", because other hooks, of the options or of a settings
-file, may change the arguments beside it. It answers "ask", and Claude Code then calls
-``can_use_tool`` after all hooks, which passes on the arguments that the gate has decided about.
+The gate is called twice for each call that a rule allows. The ``PreToolUse`` hook sees every call
+and decides. It never answers "allow", because other hooks, of the options or of a settings file,
+may change the arguments at the same time. It answers "ask". Claude Code then calls
+``can_use_tool`` after all hooks, and that passes on the arguments that the gate has decided about.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from typing_extensions import is_typeddict
 
 from sayso import codec
 from sayso.adapters.agents import LoggedAgent
-from sayso.adapters.calls import outcome_in_words
+from sayso.adapters.calls import outcome_with_errors
 from sayso.adapters.claude_agent.messages import (
     Block,
     MessageLog,
@@ -54,7 +54,7 @@ from sayso.adapters.claude_agent.messages import (
     dump_result,
     result_block,
 )
-from sayso.adapters.reach import Held, Walk
+from sayso.adapters.reach import Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
@@ -120,9 +120,9 @@ def _check_options(options: Any) -> None:
             "that you pass to query or ClaudeSDKClient"
         )
     ours = {
-        "can_use_tool": "the gate decides in its place",
-        "permission_prompt_tool_name": "the gate decides in its place",
-        "permission_prompt_tool": "the gate decides in its place",
+        "can_use_tool": "the gate decides instead",
+        "permission_prompt_tool_name": "the gate decides instead",
+        "permission_prompt_tool": "the gate decides instead",
         "resume": "the thread keeps the conversation",
         "continue": "the thread keeps the conversation",
         "session_id": "the thread keeps the conversation",
@@ -134,7 +134,7 @@ def _check_options(options: Any) -> None:
             raise InvalidCall(f"leave {name} out of the options: {why}", name)
     if "PermissionRequest" in (options.hooks or {}):
         raise InvalidCall(
-            "leave PermissionRequest out of the hooks: the gate decides in its place", "hooks"
+            "leave PermissionRequest out of the hooks: the gate decides instead", "hooks"
         )
     if "bare" in options.extra_args or options.env.get(_BARE):
         raise InvalidCall(
@@ -177,8 +177,8 @@ class _ClientWalk(Walk):
 def _list(
     options: ClaudeAgentOptions, tools: Sequence[SdkMcpTool[Any]], own: str, found: Coverage
 ) -> None:
-    """Add what Claude can reach to the table. The hook sees every call of it, so that only what the
-    code of our tools starts can go past the gate."""
+    """Add what Claude can reach to the table. The hook sees every call, so only what the code of
+    our tools starts can bypass the gate."""
     for tool in tools:
         found.gated(own, "tool", tool.name, "the gate runs it")
         _list_clients(tool, own, found)
@@ -199,19 +199,17 @@ def _list(
 
 
 def _list_clients(tool: SdkMcpTool[Any], own: str, found: Coverage) -> None:
-    walk, function = _ClientWalk(), tool.handler
-    inside = [Held(one, "client", "a variable") for one in walk.inside(function)]
-    for held in (*inside, *walk.out_of_reach(function)):
-        if isinstance(held.value, walk.targets):
-            why = (
-                f"{tool.name} finds it as {held.by}, and its tools would run past the gate: call "
-                "run(...) of guard(options, gate) there, with a thread of its own"
-            )
-            found.missed(own, "client", f"{held.name} in {tool.name}", why)
-    for name in walk.built_by(function):
+    walk = _ClientWalk()
+    for held in walk.held(tool.handler, "client"):
         why = (
-            f"{tool.name} starts another Claude with it, whose tools would run past the gate: call "
-            "run(...) of guard(options, gate) there, with a thread of its own"
+            f"{tool.name} finds it as {held.found_as}, and its tools would bypass the gate: call "
+            "run(...) of guard(options, gate) there, with its own thread"
+        )
+        found.missed(own, "client", f"{held.name} in {tool.name}", why)
+    for name in walk.built_by(tool.handler):
+        why = (
+            f"{tool.name} starts another Claude with it, whose tools would bypass the gate: call "
+            "run(...) of guard(options, gate) there, with its own thread"
         )
         found.missed(own, "client", f"{name} in {tool.name}", why)
 
@@ -245,24 +243,19 @@ class Guarded(LoggedAgent[MessageLog]):
     def known_tools(self) -> Iterable[FrameworkTool]:
         return self._own_tools.values()
 
-    async def order(self, thread: str) -> Sequence[str]:
-        log = await self.open_log(thread)
-        return [block["id"] for block in log.open_calls]
+    async def call_order(self, thread: str) -> Sequence[str]:
+        return (await self.open_log(thread)).open_keys
 
     async def begin(self, input: Any, thread: str) -> Any:
         log = await self.open_log(thread)
-        texts = await log.closing_texts(block["id"] for block in log.open_calls)
-        closed = zip(log.open_calls, texts, strict=True)
-        await log.add_results([result_block(call["id"], text) for call, (_, text) in closed])
+        closed = zip(log.open_keys, await log.closing_texts(), strict=True)
+        await log.add_results([result_block(id, text) for id, (_, text) in closed])
         await log.say_prompt(input)
         return await Turn(self, log).run(input)
 
-    async def go_on(self, thread: str) -> Any:
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return log.answer["output"]
+    async def continue_turn(self, log: MessageLog) -> Any:
         if not log.messages:
-            raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
+            raise InvalidCall(f"thread {log.thread!r} has no input to continue with: run it first")
         turn = Turn(self, log)
         await turn.settle()
         spoken = log.messages[-1]
@@ -279,7 +272,7 @@ class Turn:
 
     guarded: Guarded
     log: MessageLog
-    #: A call of this turn waits for a decision: some of these.
+    #: Whether a call of this turn waits for a decision: those in ``_waiting``.
     waits: bool = False
     _waiting: set[str] = field(default_factory=set)
     #: Parts of the reply that are not stored yet, and the ids of the calls that were seen.
@@ -293,29 +286,29 @@ class Turn:
     #: Claude Code calls our hooks.
     _hooked: bool = False
     _saving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: The first error at the gate, which has to end the run.
+    #: The first error at the gate, which must end the run.
     _error: BaseException | None = None
 
-    # -- with Claude Code
+    # -- running Claude Code
 
     async def run(self, prompt: Any) -> Any:
-        """Let Claude Code run until it ends. Return the output, or raise ``Paused``."""
+        """Run Claude Code until it ends. Return the output, or raise ``Paused``."""
         client = ClaudeSDKClient(await self._options(prompt))
         try:
             with warnings.catch_warnings():
-                # It says that some calls do not reach can_use_tool. All of them reach the hook.
+                # Some calls do not reach can_use_tool, which it warns about. All reach the hook.
                 warnings.simplefilter("ignore", CanUseToolShadowedWarning)
                 await client.connect(_prompt_stream(prompt))
             ended = await self._listen(client)
         except SaysoError:
-            await client.interrupt()  # at once: to disconnect is to wait for it
+            await client.interrupt()  # first: disconnect() waits for the current turn
             raise
         finally:
             await client.disconnect()
         if self._error is not None:
             raise self._error
         if self.waits:
-            raise Paused(self.log.run, ())
+            raise Paused(self.log.run)
         if ended is None or ended.is_error:
             why = "it closed the connection" if ended is None else ended.result or ended.subtype
             raise SaysoError(f"Claude Code did not finish: {why}. Resume the thread to try again")
@@ -368,7 +361,7 @@ class Turn:
             env={**given.env, _BARE: "0"},
             mcp_servers=self._servers(given.mcp_servers),
         )
-        # Claude Code says the last words itself: they are the prompt of this run.
+        # Claude Code adds the last message itself: it is the prompt of this run.
         before = copy.copy(self.log)
         before.messages = list(self.log.messages)
         last = before.messages[-1]
@@ -421,21 +414,21 @@ class Turn:
     def _id_of_call(self, name: str, args: Mapping[str, Any]) -> str:
         """Return the id of the call: Claude Code does not pass it on to the tool."""
         wanted = codec.canonical(dict(args))
-        for place, (tool, written, id) in enumerate(self._next):
+        for index, (tool, written, id) in enumerate(self._next):
             if tool == name and written == wanted.decode():
-                del self._next[place]
+                del self._next[index]
                 return id
         raise SaysoError(f"{name} was called, but no reply of the model asks for it")
 
     # -- called by Claude Code
 
     async def _before_reply(self, input: Any, id: str | None, context: Any) -> Any:
-        """Notice, before the model is called, that Claude Code calls hooks."""
+        """Note, before the model is called, that Claude Code calls hooks."""
         self._hooked = True
         return {}
 
     async def _before_call(self, input: Any, id: str | None, context: Any) -> Any:
-        """Judge a call of any tool."""
+        """Decide a call of any tool."""
         name, args = str(input["tool_name"]), dict(input["tool_input"])
         if id is None or self._error is not None:
             return _deny("Nothing was run: the call has no id, or the run has failed.")
@@ -460,15 +453,15 @@ class Turn:
         id = context.tool_use_id or ""
         if id and id not in self._cleared and not context.agent_id:
             try:
-                said = await self._decide_claudes_call(id, name, args, asks=True)
+                answer = await self._decide_claudes_call(id, name, args, asks=True)
             except (SaysoError, Paused) as error:
-                said = self._keep_error(error)
+                answer = self._keep_error(error)
             if id not in self._cleared:
-                why = said["hookSpecificOutput"]["permissionDecisionReason"]
+                why = answer["hookSpecificOutput"]["permissionDecisionReason"]
                 return PermissionResultDeny(message=why)
         if id not in self._cleared:
             return PermissionResultDeny(
-                message="A person has to approve this call, and cannot: it has no thread."
+                message="This call needs approval, but it has no thread to pause."
             )
         return PermissionResultAllow(updated_input=self._cleared.pop(id))
 
@@ -503,16 +496,15 @@ class Turn:
             while self._unsaved:
                 id = self._unsaved[0][0]
                 blocks = [block for own, block in self._unsaved if own == id]
-                self._unsaved = [one for one in self._unsaved if one[0] != id]
+                self._unsaved = [part for part in self._unsaved if part[0] != id]
                 await self.log.add_reply(id, blocks)
 
     async def _run_own_tool(self, id: str, name: str, args: Mapping[str, Any]) -> Block | None:
-        """Take a call of one of our tools to its end. Return its result; None if it waits."""
+        """Complete a call of one of our tools. Return its result; None if it waits."""
         tool, own = self.guarded.tools[name], self.guarded._own_tools[name]
-
         call = FrameworkCall(id=id, tool=own, args=args, run=tool.handler)
         try:
-            outcome = await outcome_in_words(self.log.calls, call)
+            outcome = await outcome_with_errors(self.log.calls, call)
         except Paused:
             self._mark_waiting(id)
             return None
@@ -557,18 +549,18 @@ class Turn:
         return self._clear(id, stored)
 
     def _approved_before(self, name: str, args: Mapping[str, Any]) -> Call | None:
-        """Return the approved call that the model was told to make again, if this is it."""
+        """Return the approved call that this one repeats: the model was asked to make it again."""
         written = codec.canonical(dict(args)).decode()
-        query = Query(status="approved", run=self.log.run, tool=name, limit=MOST_WAITING)
-        edited = Query(status="edited", run=self.log.run, tool=name, limit=MOST_WAITING)
-        for one in (query, edited):
-            for _, row in self.log.calls.store.page(one):
+        for status in ("approved", "edited"):
+            query = Query(status=status, run=self.log.run, tool=name, limit=MOST_WAITING)
+            for _, row in self.log.calls.store.page(query):
                 if row.status is CallStatus.READY and written in (row.original, row.args):
                     return row
         return None
 
     async def _decide_sub_agents_call(self, id: str, name: str, args: dict[str, Any]) -> Any:
-        """Judge a call inside a sub-agent, which cannot wait: what needs a decision is denied."""
+        """Decide a call inside a sub-agent, which cannot wait: a call that needs approval is
+        denied."""
         own = self.guarded.own_tool(name)
         terms = await policy_terms(
             self.guarded.gate,
@@ -580,14 +572,14 @@ class Turn:
         if own is None and terms.verdict is Verdict.ALLOW:
             return {} if terms.rule == NEEDS_APPROVAL else self._clear(id, args)
         return _deny(
-            "A sub-agent cannot use this tool: its calls go through a person or are recorded, so "
+            "A sub-agent cannot use this tool, because its calls need approval or are recorded: "
             "make the call in the main conversation."
         )
 
-    # -- without Claude Code
+    # -- completing calls without Claude Code
 
     async def settle(self) -> None:
-        """Take the open calls of the last reply to their end. Raises ``Paused`` if one waits."""
+        """Complete the open calls of the last reply. Raises ``Paused`` if one waits."""
         log = self.log
         for block in log.open_calls:
             id, name = block["id"], block["name"]
@@ -604,10 +596,10 @@ class Turn:
             if result is not None:
                 await log.add_results([result])
         if self.waits:
-            raise Paused(log.run, ())
+            raise Paused(log.run)
 
     async def _result_of_claudes_call(self, id: str) -> Block | None:
-        """Return what the model is told about a call of Claude Code's own; None if it waits."""
+        """Return what the model reads about a call of Claude Code's own; None if it waits."""
         row = await self.log.calls.find(id)
         if row is None:
             return result_block(id, "It is not known whether this call was made.", is_error=True)

@@ -78,6 +78,10 @@ class MessageLog(ConversationLog):
         """The calls of the last reply that have no stored result, in the model's order."""
         return [block for id, block in self.calls_made.items() if id not in self.results]
 
+    @property
+    def open_keys(self) -> list[str]:
+        return [block["id"] for block in self.open_calls]
+
     async def say_prompt(self, prompt: str | Sequence[Block]) -> None:
         """Store what the user said."""
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)

@@ -48,7 +48,7 @@ class HumanInputRequest:
             async with asyncio.timeout(timeout):
                 await waiting
         except TimeoutError:
-            raise Expired(f"nobody answered within {timeout:g} seconds: {self.question}") from None
+            raise Expired(f"no answer within {timeout:g} seconds: {self.question}") from None
         assert self._answer is not None
         return self._answer
 
@@ -122,7 +122,8 @@ async def console_requester(request: HumanInputRequest) -> None:
 def create_queue_requester(
     request_queue: asyncio.Queue[Any], pending_requests: MutableMapping[str, Any]
 ) -> Requester:
-    """Put questions on a queue, and keep them by id until they are answered.
+    """Return a requester that puts questions on a queue, and keeps them by id until they are
+    answered.
 
     A web app sends what is on the queue to its page, and answers with
     ``pending_requests[id]["request"].set_response(...)``, which also removes the entry. A page that

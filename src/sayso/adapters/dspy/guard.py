@@ -1,11 +1,11 @@
 """Run and resume a DSPy agent by its thread.
 
-The loop is DSPy's own, and DSPy keeps its trajectory in a local variable. So every resume runs the
-loop from its top, in a copy of the agent whose predictors return stored replies and whose tools
-return stored results: the model is not called again, and no tool runs again.
+The loop is DSPy's own, and DSPy keeps its trajectory in a local variable. So every resume restarts
+the loop from the beginning, in a copy of the agent whose predictors return stored replies and whose
+tools return stored results: the model is not called again, and no tool runs again.
 
 Code can build an agent while a tool runs. DSPy passes the callbacks of its context on to everything
-that is started there, and ``Tripwire`` is one that stops what has not passed the gate.
+that is started there, and ``Tripwire`` is a callback that stops what bypassed the gate.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.agents import LoggedAgent
-from sayso.adapters.calls import outcome_in_words
+from sayso.adapters.calls import outcome_with_errors
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as
 from sayso.adapters.dspy.asking import AskingTool
-from sayso.adapters.reach import Held, Walk
+from sayso.adapters.reach import Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
+    CallPlace,
     FrameworkCall,
     FrameworkThread,
     FrameworkTool,
     Outcome,
-    Within,
     check_gate,
     kept,
-    within,
+    place_in_call,
 )
 from sayso.policy import Policy, Predicate
 from sayso.sync import context_value, run_user_function
@@ -85,17 +85,14 @@ def _list(
     walk = _ModuleWalk()
     for name in tools:
         coverage.gated(where, "tool", name)
-        function = agent.tools[name].func
-        inside = [Held(one, "agent", "a variable") for one in walk.inside(function)]
-        for held in (*inside, *walk.out_of_reach(function)):
-            if isinstance(held.value, walk.targets):
-                why = (
-                    f"{name} finds it as {held.by}, and its tools would run past the gate: guard "
-                    "it too, and await guarded.run(...) in the tool"
-                )
-                coverage.missed(where, "agent", f"{type(held.value).__name__} in {name}", why)
+        for held in walk.held(agent.tools[name].func, "agent"):
+            why = (
+                f"{name} finds it as {held.found_as}, and its tools would bypass the gate: guard "
+                "it too, and await guarded.run(...) in the tool"
+            )
+            coverage.missed(where, "agent", f"{type(held.target).__name__} in {name}", why)
     for name in _hosted(getattr(lm, "kwargs", None)):
-        coverage.missed(where, "hosted tool", name, "the provider runs it, and does not ask first")
+        coverage.hosted(where, "hosted tool", name)
 
 
 def _hosted(options: Mapping[str, Any] | None) -> list[str]:
@@ -142,13 +139,10 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         await log.say(input if isinstance(input, str) else codec.dumps(inputs), inputs=inputs)
         return await self._turn(log, inputs)
 
-    async def go_on(self, thread: str) -> Any:
-        """Run the last turn again from its top, with everything that is stored of it."""
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return await self.load_output(thread, log.answer["output"])
+    async def continue_turn(self, log: TurnLog) -> Any:
+        """Run the last turn again from the beginning, with everything that is stored of it."""
         if log.inputs is None:
-            raise InvalidCall(f"thread {thread!r} has no input to continue with: run it first")
+            raise InvalidCall(f"thread {log.thread!r} has no input to continue with: run it first")
         return await self._turn(log, log.inputs)
 
     async def _turn(self, log: TurnLog, inputs: Mapping[str, Json]) -> Any:
@@ -163,24 +157,24 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         loaded = {n: load_as(fields[n].annotation, value) for n, value in values.items()}
         return next(iter(loaded.values())) if len(fields) == 1 else loaded
 
-    def place(self) -> Within | None:
-        return within(self.gate)
+    def place(self) -> CallPlace | None:
+        return place_in_call(self.gate)
 
-    async def part(self, input: Any, place: Within) -> Any:
-        """Run as part of a call of another agent: one turn, from its top each time."""
-        now = FrameworkThread(self.gate, place.thread, policy=self.policy)
-        return await self._run_turn(Turn(now, 1, prefix=f"{place.key}/"), self._inputs(input))
+    async def part(self, input: Any, place: CallPlace) -> Any:
+        """Run inside a call of another agent: one turn, from the beginning each time."""
+        thread = FrameworkThread(self.gate, place.thread, policy=self.policy)
+        return await self._run_turn(Turn(thread, 1, prefix=f"{place.key}/"), self._inputs(input))
 
     def known_tools(self) -> Iterable[FrameworkTool]:
         return framework_tools(self.agent).values()
 
-    async def _run_turn(self, memory: Turn, inputs: Mapping[str, Json]) -> Any:
-        given = [one for one in dspy.settings.callbacks or () if not isinstance(one, Tripwire)]
+    async def _run_turn(self, turn: Turn, inputs: Mapping[str, Json]) -> Any:
+        given = [c for c in dspy.settings.callbacks or () if not isinstance(c, Tripwire)]
         settings = {"callbacks": [*given, Tripwire(self.coverage().ungated)]}
         if self._lm is not None:
             settings["lm"] = self._lm
         try:
-            with context_value(_current, memory), dspy.context(**settings):
+            with context_value(_current, turn), dspy.context(**settings):
                 prediction = await self.agent.acall(**inputs)
         except StopSignal as stopped:
             raise stopped.cause from None
@@ -192,44 +186,47 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         inputs = {fields[0]: input} if isinstance(input, str) else input
         if not isinstance(inputs, Mapping) or not set(inputs) <= set(fields):
             raise InvalidCall(f"pass text, or a mapping of {', '.join(fields)}", "input")
-        told: dict[str, Json] = to_jsonable_python(dict(inputs), fallback=str)
-        return told
+        plain: dict[str, Json] = to_jsonable_python(dict(inputs), fallback=str)
+        return plain
 
 
 # -- the guarded copy of an agent
 
 
-Made = Callable[[Any], list[tuple[str, dict[str, Json]]]]
+#: Returns the calls of a reply: the name of each tool, and the arguments.
+CallsOf = Callable[[Any], list[tuple[str, dict[str, Json]]]]
 
 
 def guarded_copy(agent: Any, needs_approval: bool | Predicate) -> Any:
     """Return a copy of an agent that stores its replies and asks before its tools run."""
     # A CodeAct is a subclass of ReAct.
     if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
-        made, extracts, own = _react_calls, True, "finish"
+        calls_of, extracts, final_tool = _react_calls, True, "finish"
     elif isinstance(agent, dspy.ReActV2):
-        made, extracts, own = _react_v2_calls, False, "submit"
+        calls_of, extracts, final_tool = _react_v2_calls, False, "submit"
     else:
-        said = f"guard(...) takes a dspy.ReAct or a dspy.ReActV2, not {type(agent).__name__}"
+        error = f"guard(...) takes a dspy.ReAct or a dspy.ReActV2, not {type(agent).__name__}"
         if type(agent).__name__ in ("CodeAct", "RLM"):
-            said += (
+            error += (
                 ": its tools run in code that the model writes, where no gate can ask first. Use "
                 "dspy.ReAct or dspy.ReActV2 with the same tools"
             )
-        raise TypeError(said)
-    # The loop's own tool only ends it. In the other loop the name has no meaning.
+        raise TypeError(error)
+    # The final tool is the loop's own, and only ends it. The other loop has no tool of that name.
     copied = copy.copy(agent)
     guarded = {
         name: framework_tool(tool, needs_approval)
         for name, tool in agent.tools.items()
-        if name != own
+        if name != final_tool
     }
     copied.tools = {
         name: _guarded_tool(tool) if name in guarded else tool for name, tool in agent.tools.items()
     }
-    # Copies: what is put in their place later was not described to the gate.
+    # Copies, because a function that replaces one later was not described to the gate.
     run = {name: tool.model_copy() for name, tool in agent.tools.items()}
-    copied.react = LoggedPredictor("reply", agent.react, _CallReader(made, own, run, guarded))
+    copied.react = LoggedPredictor(
+        "reply", agent.react, _CallReader(calls_of, final_tool, run, guarded)
+    )
     if extracts:
         copied.extract = LoggedPredictor("extract", agent.extract)
     return copied
@@ -254,21 +251,22 @@ def framework_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> Framewo
             "additionalProperties": bool(tool.has_kwargs),
         },
         needs_approval=not isinstance(tool, AskingTool) and needs_approval,
-        read=lambda args: _read(tool, args),
+        normalize=lambda args: _normalize(tool, args),
     )
 
 
-def _read(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
+def _normalize(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
     """Return the arguments as DSPy reads them, with every default, including those of nested
     models."""
     known: Mapping[str, Any] = tool.args or {}
-    whole = {**{n: rules["default"] for n, rules in known.items() if "default" in rules}, **args}
-    given = {name: value for name, value in whole.items() if name in args or value is not None}
+    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
+    complete = {**defaults, **args}
+    given = {name: value for name, value in complete.items() if name in args or value is not None}
     try:
         read = tool._validate_and_parse_args(**given)
     except ValueError as error:
         raise InvalidCall(str(error)) from None
-    return {**whole, **to_jsonable_python(read, by_alias=True, fallback=str)}
+    return {**complete, **to_jsonable_python(read, by_alias=True, fallback=str)}
 
 
 def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
@@ -310,21 +308,21 @@ class LoggedPredictor:
 
     async def acall(self, **inputs: Any) -> dspy.Prediction:
         """Return the stored reply, or ask the predictor and store its reply."""
-        now = current_turn()
+        turn = current_turn()
 
         async def ask() -> Json:
-            said = await self._inner.acall(**inputs)
-            return {name: _dumped(said.get(name)) for name in self._fields}
+            reply = await self._inner.acall(**inputs)
+            return {name: _dumped(reply.get(name)) for name in self._fields}
 
-        kept = await now.reply(self._name, ask)
+        stored = await turn.reply(self._name, ask)
         values = {
-            name: None if kept[name] is None else load_as(field.annotation, kept[name])
+            name: None if stored[name] is None else load_as(field.annotation, stored[name])
             for name, field in self._fields.items()
-            if name in kept
+            if name in stored
         }
         prediction = dspy.Prediction(**values)
         if self.reader is not None:
-            await self.reader.expect(now, now.step(self._name), prediction)
+            await self.reader.expect(turn, turn.call_prefix(self._name), prediction)
         return prediction
 
 
@@ -339,24 +337,28 @@ class _CallReader:
     """Read from a reply which calls the loop will make."""
 
     def __init__(
-        self, made: Made, own: str, tools: Mapping[str, Any], guarded: Mapping[str, FrameworkTool]
+        self,
+        calls_of: CallsOf,
+        final_tool: str,
+        tools: Mapping[str, Any],
+        guarded: Mapping[str, FrameworkTool],
     ) -> None:
-        self._made = made
-        self._own = own
+        self._calls_of = calls_of
+        self._final_tool = final_tool
         self._tools = tools
         self.guarded = guarded
 
-    async def expect(self, now: Turn, key: str, prediction: dspy.Prediction) -> None:
+    async def expect(self, turn: Turn, key: str, prediction: dspy.Prediction) -> None:
         calls = []
-        for place, (name, args) in enumerate(self._made(prediction)):
-            call_id = f"{key} call {place}"
+        for index, (name, args) in enumerate(self._calls_of(prediction)):
+            call_id = f"{key} call {index}"
             if name in self.guarded:
                 run = _runner(self._tools[name])
                 tool = self.guarded[name]
                 calls.append(FrameworkCall(id=call_id, tool=tool, args=args, run=run))
-            elif name != self._own:
-                await now.thread.gone(call_id, name)
-        now.expect(calls)
+            elif name != self._final_tool:
+                await turn.thread.gone(call_id, name)
+        turn.expect(calls)
 
 
 def _react_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
@@ -391,10 +393,10 @@ _tool: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_dspy_tool", d
 
 
 class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
-    """Stop a tool that starts inside a guarded run and has not passed the gate.
+    """Stop a tool that starts inside a guarded run and bypassed the gate.
 
-    What the function of a tool calls directly belongs to its call. A module in between has a model
-    that chooses, and a code interpreter runs what a model wrote.
+    What the function of a tool calls directly belongs to its call. But in a module in between, a
+    model chooses the tool, and a code interpreter runs what a model wrote.
     """
 
     def __init__(self, ungated: tuple[str, ...]) -> None:
@@ -426,8 +428,8 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
             if name not in self._ungated and not _tool.get():
                 raise StopSignal(
                     SaysoError(
-                        f"the model was not called: its provider would run {name}, and does not "
-                        "ask first. Use another model, or let it run without anyone being asked: "
+                        f"the model was not called: its provider would run {name} without asking "
+                        "first. Use another model, or allow it without approval: "
                         f"guard(..., ungated=[{name!r}])"
                     )
                 )
@@ -445,13 +447,13 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
         self._stop(type(instance).__name__, _modules_inside())
 
     def _stop(self, name: str, modules: Sequence[Any]) -> None:
-        names = [name, *(f"{type(one).__name__} in {_tool.get()}" for one in modules)]
+        names = [name, *(f"{type(module).__name__} in {_tool.get()}" for module in modules)]
         if not {*names} & {*self._ungated}:
             raise StopSignal(
                 SaysoError(
-                    f"{name} was not run: it was called past the gate, by code that guard(...) "
+                    f"{name} was not run: it bypassed the gate, called by code that guard(...) "
                     "could not see. Guard an agent that is built while another one runs, and await "
-                    "guard(agent, gate).run(...) there; or let it run without anyone being asked: "
+                    "guard(agent, gate).run(...) there; or allow it without approval: "
                     f"guard(..., ungated=[{names[-1]!r}])"
                 )
             )
@@ -460,10 +462,10 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
 def _modules_inside() -> list[Any]:
     """Return the modules that were started inside the function of a guarded agent's tool."""
     found: list[Any] = []
-    for one in reversed(dspy.settings.caller_modules or []):
-        if isinstance(getattr(one, "react", None), LoggedPredictor):
+    for module in reversed(dspy.settings.caller_modules or []):
+        if isinstance(getattr(module, "react", None), LoggedPredictor):
             break
-        found.append(one)
+        found.append(module)
     return found
 
 
@@ -500,7 +502,7 @@ class Turn:
             await self.log.reply(name, reply, **_shown(reply))
         return reply
 
-    def step(self, name: str) -> str:
+    def call_prefix(self, name: str) -> str:
         """Return the prefix of the keys of the last reply's calls."""
         return self.key(f"{name} {self._asked[name] - 1}")
 
@@ -518,21 +520,21 @@ class Turn:
         reply."""
         if self._outcomes is None:
             self._outcomes = await self._settle()
-        for place, call in enumerate(self._calls):
+        for index, call in enumerate(self._calls):
             if call.tool.name == tool:
-                del self._calls[place]
+                del self._calls[index]
                 return self._outcomes[call.id]
         raise SaysoError(f"{tool} was called, but no reply of the model asks for it")
 
     async def _settle(self) -> dict[str, Outcome]:
-        """Settle all calls of a reply: ask about all of them in one commit, and let none that
-        may run wait for one that may not."""
+        """Complete all calls of a reply: ask about all of them in one commit, then run those that
+        may run, even if others wait."""
         await self.thread.ask(self._calls)
         outcomes: dict[str, Outcome] = {}
         paused: Paused | None = None
         for call in self._calls:
             try:
-                outcomes[call.id] = await outcome_in_words(self.thread, call)
+                outcomes[call.id] = await outcome_with_errors(self.thread, call)
             except Paused as pause:
                 paused = pause
         if paused is not None:
@@ -555,8 +557,8 @@ def _shown(reply: Json) -> dict[str, Any]:
 
 
 class StopSignal(BaseException):
-    """One of our errors on its way out. DSPy's loop turns every ``Exception`` into text for the
-    model."""
+    """Carries one of our errors out of DSPy's loop, which turns every ``Exception`` into text for
+    the model."""
 
     def __init__(self, cause: SaysoError) -> None:
         super().__init__(str(cause))
@@ -565,10 +567,10 @@ class StopSignal(BaseException):
 
 def current_turn() -> Turn:
     """Return the turn that is running. Raises ``SaysoError`` if the agent was called directly."""
-    found = _current.get()
-    if found is None:
+    turn = _current.get()
+    if turn is None:
         raise SaysoError(
             "call run(...) or resume(...) of a guarded agent, which know its thread: "
             "await guard(agent, gate).run('…', thread='t-1')"
         )
-    return found
+    return turn

@@ -8,8 +8,8 @@ is not changed.
 
 What a function finds by a global name or through an object cannot be replaced in a copy, and what a
 provider or another server runs never comes back to us. Those are listed as not covered. And because
-code can build an agent while it runs, ``Tripwire`` stops every tool that starts inside the guarded
-graph without having passed the gate, and every model that is offered a tool of its provider.
+code can build an agent while it runs, ``Tripwire`` stops every tool in the guarded graph that
+bypassed the gate, and every model that is offered a tool of its provider.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from sayso.adapters.langchain.tools import (
     inside_node,
     missing_results,
     numbered_id,
-    passing,
+    running_call,
 )
-from sayso.adapters.reach import Held, Walk, cells
+from sayso.adapters.reach import HeldTarget, Walk, cells
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
@@ -148,21 +148,21 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         if await self._stays_at_breakpoint(state, thread, asks=False):
             run = log.run
             await self.cancel(run, reason="a person decided not to continue")
-            raise Paused(run, ())
+            raise Paused(run)
         answers = await InterruptQuestions(self.gate, thread).answers(state.interrupts)
         return await self._advance(answers, log)
 
-    async def order(self, thread: str) -> Sequence[str]:
+    async def call_order(self, thread: str) -> Sequence[str]:
         """Return the keys of the last reply's calls: LangGraph makes them all at once."""
         values = (await self._state(thread)).values
         last = _last_reply(values)
         return [numbered_id(values, call) for call in last.tool_calls] if last is not None else ()
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        tools = self._tools
-        return (
-            () if tools is None else [tools.framework_tool(tool) for tool in tools.behind.values()]
-        )
+        gated = self._tools
+        if gated is None:
+            return ()
+        return [gated.framework_tool(tool) for tool in gated.guarded_tools.values()]
 
     async def _advance(self, input: Any, log: ConversationLog) -> Any:
         thread = log.thread
@@ -172,7 +172,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
             await InterruptQuestions(self.gate, thread).ask(state.interrupts)
         if state.next:
             await self._stays_at_breakpoint(state, thread, asks=True)
-            raise Paused(log.run, ())
+            raise Paused(log.run)
         output = _output(values if values is not None else state.values)
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)
@@ -184,11 +184,11 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         return _output(values) if values else stored
 
     async def _stays_at_breakpoint(self, state: Any, thread: str, *, asks: bool) -> bool:
-        """Whether people want the graph to stay at its breakpoint, if it is at one."""
+        """Return whether the graph is at a breakpoint, and people decided not to continue."""
         if not state.next or state.interrupts:
             return False
-        whole = await self._state(thread, subgraphs=True)
-        stop = await breakpoint_of(self.graph, whole, self._read)
+        state = await self._state(thread, subgraphs=True)
+        stop = await breakpoint_of(self.graph, state, self._read)
         return await InterruptQuestions(self.gate, thread).should_stay(stop, asks=asks)
 
     # -- the graph, sync or async as its checkpointer is
@@ -246,26 +246,26 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
 
     async def _invoke(self, input: Any, thread: str) -> Any:
         """Run the graph. Returns its values, or None if they were streamed."""
-        heard, config = listener(), self.config(thread)
-        if heard is not None:
-            return await self._streamed(input, config, heard)
+        emit, config = listener(), self.config(thread)
+        if emit is not None:
+            return await self._streamed(input, config, emit)
         if self._async:
             return await self.graph.ainvoke(input, config)
         return await run_user_function(self.graph.invoke, input, config)
 
-    async def _streamed(self, input: Any, config: Any, heard: Listener) -> None:
+    async def _streamed(self, input: Any, config: Any, emit: Listener) -> None:
         mode = _stream_mode.get()
         if self._async:
             async for chunk in self.graph.astream(input, config, stream_mode=mode):
-                heard(chunk)
+                emit(chunk)
             return
         loop = asyncio.get_running_loop()
 
-        def played() -> None:
+        def stream() -> None:
             for chunk in self.graph.stream(input, config, stream_mode=mode):
-                loop.call_soon_threadsafe(heard, chunk)
+                loop.call_soon_threadsafe(emit, chunk)
 
-        await run_user_function(played)
+        await run_user_function(stream)
 
 
 def _unanswered(values: Any) -> list[ToolMessage]:
@@ -285,8 +285,8 @@ def _last_reply(values: Any) -> AIMessage | None:
 def _output(values: Any) -> Any:
     """Return the last message's text, or the structured response; for other graphs, their
     values."""
-    whole = values if isinstance(values, dict) else {}
-    messages, structured = whole.get("messages"), whole.get("structured_response")
+    fields = values if isinstance(values, dict) else {}
+    messages, structured = fields.get("messages"), fields.get("structured_response")
     if structured is not None:
         return structured
     if messages and isinstance(messages[-1], BaseMessage):
@@ -316,7 +316,7 @@ def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
             "this graph has no ToolNode to guard: use create_agent, or a "
             "ToolNode, or @node(gate) on your own nodes"
         )
-    wire = Tripwire(coverage.ungated, frozenset(walk.lets_past))
+    wire = Tripwire(coverage.ungated, frozenset(walk.bypass_allowed))
     return graph.with_config(callbacks=[wire])
 
 
@@ -330,10 +330,10 @@ class GraphWalk(Walk):
         super().__init__()
         self.tools = tools
         self.coverage = coverage
-        #: Nodes and tools that run something which the user has named in ``ungated``.
-        self.lets_past: set[str] = set()
+        #: Nodes and tools that run something that the user has named in ``ungated``.
+        self.bypass_allowed: set[str] = set()
         self.tool_nodes = 0
-        #: About the node at hand.
+        #: About the node that is being copied.
         self._facts = NodeFacts()
 
     def graph(self, agent: Any, where: str) -> Any:
@@ -343,30 +343,30 @@ class GraphWalk(Walk):
             if name == "__start__":
                 continue
             self._list_missed(node.bound, where, name)
-            self._facts = NodeFacts(_way_back(agent, name), agent.checkpointer is False)
+            self._facts = NodeFacts(_node_after(agent, name), agent.checkpointer is False)
             bound = self.value(node.bound, f"{where}/{name}")
             if bound is not node.bound:
-                inner = [one for one in self.inside(bound) if isinstance(one, CompiledStateGraph)]
+                inner = [g for g in self.contents(bound) if isinstance(g, CompiledStateGraph)]
                 nodes[name] = node.copy({"bound": bound, **({"subgraphs": inner} if inner else {})})
         return agent.copy({"nodes": nodes})
 
-    def guarded(self, target: Any, where: str) -> Any:
+    def guarded_copy(self, target: Any, where: str) -> Any:
         if isinstance(target, ToolNode):
             return self._tool_node(target, where)
         if isinstance(target, RemoteGraph):
-            return target  # it is listed as missed
+            return target  # _list_missed has listed it
         label = where if target.name in (None, "LangGraph") else target.name
         self.coverage.gated(where, "agent", label, "its tool calls go through the gate")
         return self.graph(target, label)
 
-    def held_by(self, value: Any) -> Iterable[Any]:
+    def children(self, value: Any) -> Iterable[Any]:
         return vars(value).values() if isinstance(value, Runnable) else ()
 
-    def copied(self, value: Any, where: str) -> Any:
+    def copy_of(self, value: Any, where: str) -> Any:
         if not isinstance(value, Runnable):
-            return value  # what it holds is listed as missed
-        new = self.keep(value, copy.copy(value))
-        vars(new).update({name: self.value(one, where) for name, one in vars(value).items()})
+            return value  # _list_missed lists what it holds
+        new = self.remember(value, copy.copy(value))
+        vars(new).update({name: self.value(held, where) for name, held in vars(value).items()})
         return new
 
     def _is_object(self, value: Any) -> bool:
@@ -385,46 +385,49 @@ class GraphWalk(Walk):
             self.coverage.gated(where, "tool", name)
             self._list_missed(tool, where, name)
             # With the gate inside the agents that its own code runs.
-            held[name] = self.copied(tool, f"{where}/{name}") if self.reaches(tool) else tool
+            held[name] = self.copy_of(tool, f"{where}/{name}") if self.reaches(tool) else tool
         return _wrapped(inner, held, self.tools, facts)
 
     # -- what cannot be gated
 
     def _list_missed(self, value: Any, where: str, holder: str) -> None:
-        """List what a node or a tool runs past the gate."""
-        for one in self.inside(value):
-            if isinstance(one, types.FunctionType) and one.__module__ == _FACTORY:
-                self._list_provided(where, holder, _nonlocal(one, "default_tools"))
-            elif isinstance(one, RunnableBinding):
-                self._list_provided(where, holder, one.kwargs.get("tools"))
-            elif isinstance(one, RemoteGraph):
-                self._missed(where, holder, "remote graph", one.name or "remote", _REMOTE)
+        """List what a node or a tool runs that bypasses the gate."""
+        for item in self.contents(value):
+            if isinstance(item, types.FunctionType) and item.__module__ == _FACTORY:
+                self._list_provided(where, holder, _nonlocal(item, "default_tools"))
+            elif isinstance(item, RunnableBinding):
+                self._list_provided(where, holder, item.kwargs.get("tools"))
+            elif isinstance(item, RemoteGraph):
+                self._missed(where, holder, "remote graph", item.name or "remote", _REMOTE)
         for held in self.out_of_reach(value):
-            if not _asks_already(held.value):
+            if not _is_gated(held.target):
                 self._list_held(where, holder, held)
 
     def _list_provided(self, where: str, holder: str, tools: Any) -> None:
         for name in _provider_tools(tools):
-            why = "the provider runs it, and does not ask first"
-            self._missed(where, holder, "hosted tool", name, why)
+            self.coverage.hosted(where, "hosted tool", name)
+            self._note_bypass(holder, name)
 
-    def _list_held(self, where: str, holder: str, held: Held) -> None:
-        own = getattr(held.value, "name", None)
+    def _list_held(self, where: str, holder: str, held: HeldTarget) -> None:
+        own = getattr(held.target, "name", None)
         label = held.name if own in (None, "LangGraph", "tools") else own
-        if isinstance(held.value, RemoteGraph):
+        if isinstance(held.target, RemoteGraph):
             self._missed(where, holder, "remote graph", label, _REMOTE)
             return
-        kind = "tool node" if isinstance(held.value, ToolNode) else "agent"
+        kind = "tool node" if isinstance(held.target, ToolNode) else "agent"
         why = (
-            f"{holder} finds it as {held.by}, where it cannot be replaced: guard it where you "
-            "create it, as in guard(create_agent(...), gate).graph"
+            f"{holder} finds it as {held.found_as}, where it cannot be replaced: guard it where "
+            "you create it, as in guard(create_agent(...), gate).graph"
         )
         self._missed(where, holder, kind, label, why)
 
     def _missed(self, where: str, holder: str, kind: str, name: str, why: str) -> None:
         self.coverage.missed(where, kind, name, why)
+        self._note_bypass(holder, name)
+
+    def _note_bypass(self, holder: str, name: str) -> None:
         if name in self.coverage.ungated:
-            self.lets_past.add(holder)
+            self.bypass_allowed.add(holder)
 
 
 _REMOTE = "it runs on another server, so guard it there"
@@ -447,45 +450,45 @@ def _nonlocal(function: Any, name: str) -> Any:
     return cells(function)[names.index(name)][1] if name in names else None
 
 
-def _way_back(graph: Any, node: str) -> str | None:
+def _node_after(graph: Any, node: str) -> str | None:
     """Return the one node that a tool node may go to, beside the end; None if there are several."""
     branches = graph.builder.branches.get(node, {}).values()
     ends = {to for branch in branches for to in (branch.ends or {}).values()} - {END}
     return ends.pop() if len(ends) == 1 else None
 
 
-def _asks_already(value: Any) -> bool:
-    """Whether a graph or a tool node is one that ``guard`` or our middleware has gated."""
+def _is_gated(value: Any) -> bool:
+    """Return whether ``guard`` or our middleware has gated a graph or a tool node."""
     if isinstance(value, ToolNode):
         return hasattr(value, _GATED)
     if not isinstance(value, CompiledStateGraph):
         return False
     bound = [node.bound for node in value.nodes.values()]
-    hooks = [getattr(getattr(one, "func", None), "__self__", None) for one in bound]
+    hooks = [getattr(getattr(node, "func", None), "__self__", None) for node in bound]
     if any(getattr(hook, "gate", None) is not None for hook in hooks):
         return True  # HumanInTheLoopMiddleware(gate=...)
     callbacks: Any = (value.config or {}).get("callbacks") or ()
-    return any(isinstance(one, Tripwire) for one in callbacks)
+    return any(isinstance(callback, Tripwire) for callback in callbacks)
 
 
-# -- the last line
+# -- the last line of defence
 
 
 class Tripwire(BaseCallbackHandler):
-    """Stop a tool that starts inside a guarded graph and has not passed the gate, and a model that
-    is offered a tool which its provider runs.
+    """Stop a tool in a guarded graph that bypassed the gate, and a model that is offered a tool
+    that its provider runs.
 
     LangChain passes callbacks on to everything that a run starts, also to an agent that was built
-    while it ran. What a tool's own body starts directly belongs to its call; an agent in it has a
-    checkpoint namespace of its own.
+    while it ran. What a tool's own body starts directly belongs to its call; an agent in it has
+    its own checkpoint namespace.
     """
 
     raise_error = True
     run_inline = True
 
-    def __init__(self, ungated: tuple[str, ...], lets_past: frozenset[str]) -> None:
+    def __init__(self, ungated: tuple[str, ...], bypass_allowed: frozenset[str]) -> None:
         self._ungated = ungated
-        self._lets_past = lets_past
+        self._bypass_allowed = bypass_allowed
 
     def on_tool_start(
         self,
@@ -496,13 +499,13 @@ class Tripwire(BaseCallbackHandler):
         name: str | None = None,
         **_: Any,
     ) -> None:
-        """Raise ``SaysoError`` unless the call has passed the gate, or may go past it."""
+        """Raise ``SaysoError`` unless the call has passed the gate, or may bypass it."""
         tool = name or str((serialized or {}).get("name"))
-        if not self._may_pass(tool, metadata):
+        if not self._is_allowed(tool, metadata):
             raise SaysoError(
-                f"{tool} was not run: it was called past the gate, by code that guard(...) could "
+                f"{tool} was not run: it bypassed the gate, called by code that guard(...) could "
                 "not see. Call it from a ToolNode; guard an agent that is built while another one "
-                "runs, with guard(agent, gate).graph; or let it run without anyone being asked: "
+                "runs, with guard(agent, gate).graph; or allow it without approval: "
                 f"guard(..., ungated=[{tool!r}])"
             )
 
@@ -514,25 +517,25 @@ class Tripwire(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        """Raise ``SaysoError`` if a model is offered a tool that its provider runs, and that may
-        not go past the gate: middleware can add one to any request."""
+        """Raise ``SaysoError`` if a model is offered a tool that its provider runs and that may not
+        bypass the gate: middleware can add one to any request."""
         for tool in _provider_tools((more.get("invocation_params") or {}).get("tools")):
-            if not self._may_pass(tool, metadata):
+            if not self._is_allowed(tool, metadata):
                 raise SaysoError(
-                    f"the model was not called: its provider would run {tool}, and does not ask "
-                    "first. Take it out of the request, or let it run without anyone being asked: "
+                    f"the model was not called: its provider would run {tool} without asking "
+                    "first. Take it out of the request, or allow it without approval: "
                     f"guard(..., ungated=[{tool!r}])"
                 )
 
-    def _may_pass(self, tool: str, metadata: dict[str, Any] | None) -> bool:
-        place = str((metadata or {}).get("langgraph_checkpoint_ns") or "")
-        call = passing()
-        if tool in self._ungated or (call is not None and call.place[0] == place):
+    def _is_allowed(self, tool: str, metadata: dict[str, Any] | None) -> bool:
+        namespace = str((metadata or {}).get("langgraph_checkpoint_ns") or "")
+        call = running_call()
+        if tool in self._ungated or (call is not None and call.namespace == namespace):
             return True
-        around = {part.partition(":")[0] for part in place.split("|")}
+        holders = {part.partition(":")[0] for part in namespace.split("|")}
         if call is not None:
-            around.add(call.name)
-        return bool(around & self._lets_past)
+            holders.add(call.name)
+        return bool(holders & self._bypass_allowed)
 
 
 # -- tool nodes
@@ -554,28 +557,28 @@ def _wrapped(
             f"{type(inner).__name__} is a subclass of ToolNode, which might not ask: use "
             "ToolNode itself"
         )
-    tools.behind.update(held)
+    tools.guarded_tools.update(held)
     wrap, awrap, barrier = inner._wrap_tool_call, inner._awrap_tool_call, PauseBarrier()
 
     def gated(request: Any, execute: Any) -> Any:
         def ask(changed: Any) -> Any:
-            with _hide_pause(), inside_node(facts):
+            with _wrap_pause(), inside_node(facts):
                 return tools.wrap(changed, execute)
 
-        with _reveal_pause():
+        with _unwrap_pause():
             return ask(request) if wrap is None else wrap(request, ask)
 
     async def agated(request: Any, execute: Any) -> Any:
         async def ask(changed: Any) -> Any:
-            with _hide_pause(), inside_node(facts):
+            with _wrap_pause(), inside_node(facts):
                 return await tools.awrap(changed, execute)
 
-        async def made() -> Any:
-            with _reveal_pause():
+        async def run() -> Any:
+            with _unwrap_pause():
                 return await (ask(request) if awrap is None else awrap(request, ask))
 
-        inside = request.runtime.config.get("configurable") or {}
-        return await barrier.one((inside.get("thread_id"), inside.get("checkpoint_ns")), made())
+        config = request.runtime.config.get("configurable") or {}
+        return await barrier.run((config.get("thread_id"), config.get("checkpoint_ns")), run())
 
     node = ToolNode(
         list(held.values()),
@@ -592,7 +595,7 @@ def _wrapped(
 
 
 class _PauseSignal(BaseException):
-    """A pause on its way past other middleware, even middleware that catches every exception."""
+    """Carries a pause through other middleware, even middleware that catches every exception."""
 
     def __init__(self, cause: GraphBubbleUp) -> None:
         super().__init__()
@@ -600,7 +603,7 @@ class _PauseSignal(BaseException):
 
 
 @contextmanager
-def _hide_pause() -> Iterator[None]:
+def _wrap_pause() -> Iterator[None]:
     try:
         yield
     except GraphBubbleUp as pause:
@@ -608,7 +611,7 @@ def _hide_pause() -> Iterator[None]:
 
 
 @contextmanager
-def _reveal_pause() -> Iterator[None]:
+def _unwrap_pause() -> Iterator[None]:
     try:
         yield
     except _PauseSignal as stopping:
@@ -626,7 +629,7 @@ class PauseBarrier:
     def __init__(self) -> None:
         self._steps: dict[Any, set[Any]] = {}
 
-    async def one(self, step: Any, work: Awaitable[Any]) -> Any:
+    async def run(self, step: Any, work: Awaitable[Any]) -> Any:
         """Run a call of a step. A pause is raised once no other call of the step is running."""
         tasks, task = self._steps.setdefault(step, set()), asyncio.current_task()
         tasks.add(task)

@@ -1,12 +1,12 @@
 """Interrupts of LangGraph: requests shown in them, answers that come back, and questions of nodes.
 
 Answers may come through LangGraph itself, as ``Command(resume=...)``. LangGraph stores such a value
-before anything has checked it, and returns it again each time the node starts over, at times even
-as the answer to a later interrupt. So a value counts once: whether it was accepted or refused is
-stored, and after a wrong one the node interrupts again. A value that may be an old one must name
-the ``digest`` that was shown: where the same value came just before, where a call is asked about
-again, and where it is in doubt. When people decide in the inbox, no value comes at all, and the row
-decides.
+before anything has checked it, and returns it again each time the node restarts, at times even as
+the answer to a later interrupt. So a value counts once: whether it was accepted or refused is
+stored, and after a wrong one the node interrupts again. A value that may belong to an earlier
+interrupt must name the ``digest`` that was shown: if the same value came just before, if a call is
+asked about again, or if it is in doubt. When people decide in the inbox, no value comes at all, and
+the row decides.
 
 A graph's own ``interrupt(value)`` becomes a question in the inbox. Three shapes say what they
 accept: LangChain's middleware (``action_requests``), the agent inbox (``action_request`` with
@@ -29,12 +29,11 @@ from langgraph.types import Interrupt, StateSnapshot
 from sayso import codec, schema
 from sayso.errors import InvalidCall, InvalidDecision, Paused, Refused, Rejected, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import MOST_WAITING, FrameworkThread
+from sayso.gate.framework import FrameworkThread, pending_calls
 from sayso.gate.plan import cancel_call
 from sayso.gate.run_result import decision_from, decisions_from
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import Query
 from sayso.sync import read, write
 from sayso.types import Decision, Json, Option, Question, Request
 
@@ -59,9 +58,9 @@ class InterruptAnswers:
         error = ""
         while True:
             name = f"{self.key}/answer {self._count}"
-            heard = await self.thread.find(name) is not None
+            answered = await self.thread.find(name) is not None
             asked = await waiting()
-            if not asked and not heard:
+            if not asked and not answered:
                 return
             try:
                 value = call_interrupt(
@@ -73,10 +72,10 @@ class InterruptAnswers:
                 return  # answered in another branch of the thread's history, and settled since
             self._count += 1
             again, self._last = value in self._last, [value]
-            take = read if _certain(value, asked, again) else _refuse
-            error = await self.thread.once(name, partial(self._taken, value, asked, take))
+            take = read if _answers_this(value, asked, again) else _refuse
+            error = await self.thread.once(name, partial(self._record, value, asked, take))
 
-    async def _taken(self, value: Any, asked: Sequence[Request], read: Read) -> str:
+    async def _record(self, value: Any, asked: Sequence[Request], read: Read) -> str:
         """Record the decisions. What is wrong with them is shown in the next interrupt."""
         inbox = Inbox(self.thread.store)
         try:
@@ -88,8 +87,8 @@ class InterruptAnswers:
         return ""
 
 
-def _certain(value: Any, asked: Sequence[Request], again: bool) -> bool:
-    """Whether a value can only be the answer to what is shown now."""
+def _answers_this(value: Any, asked: Sequence[Request], again: bool) -> bool:
+    """Return whether a value can only be the answer to what is shown now."""
     first = all(r.kind != "in_doubt" and r.revision == 1 for r in asked)
     if first and not again:
         return True
@@ -104,7 +103,7 @@ def _refuse(value: Any, asked: Sequence[Request]) -> list[Decision]:
     )
 
 
-def shown(call_id: str, requests: Sequence[Request], error: str) -> dict[str, Any]:
+def interrupt_value(call_id: str, requests: Sequence[Request], error: str) -> dict[str, Any]:
     """Return the value of an interrupt about one call: LangChain's form, with the request's id
     and digest."""
     request = requests[0]
@@ -130,49 +129,53 @@ def _expected(requests: Sequence[Request]) -> dict[str, Any] | None:
         return None
     request = requests[0]
     args = {k: v for k, v in (request.schema or {}).items() if k != "$defs"}
-    one_of = forms(request.tool or "", args, request.allowed)
+    one_of = decision_schemas(request.tool or "", args, request.allowed)
     return {"oneOf": one_of, "$defs": (request.schema or {}).get("$defs", {})}
 
 
-def forms(tool: str, args: dict[str, Any], allowed: Sequence[str]) -> list[dict[str, Any]]:
+def decision_schemas(
+    tool: str, args: dict[str, Any], allowed: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return schemas of the allowed decisions, in LangChain's form. An edit cannot change the
     tool."""
     forms: dict[str, dict[str, Any]] = {
         "approve": {},
-        "edit": {"edited_action": object_of(name={"const": tool}, args=args)},
+        "edit": {"edited_action": object_schema(name={"const": tool}, args=args)},
         "reject": {"message": {"type": "string"}},
         "respond": {"message": {}},
     }
-    one_of = [object_of(type={"const": name}, **forms[name]) for name in allowed if name in forms]
+    one_of = [
+        object_schema(type={"const": name}, **forms[name]) for name in allowed if name in forms
+    ]
     for form in one_of:
         if form["properties"]["type"]["const"] == "reject":
             form["required"].remove("message")
     return one_of
 
 
-def object_of(**properties: Any) -> dict[str, Any]:
+def object_schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def read_turn(value: Any, requests: Sequence[Request]) -> list[Decision]:
+def read_turn_answer(value: Any, requests: Sequence[Request]) -> list[Decision]:
     """Read the answer to all calls of a turn."""
-    replies = _of_inbox(value, requests)
+    replies = _agent_inbox_decisions(value, requests)
     return decisions_from(value if replies is None else {"decisions": replies}, requests)
 
 
-def read_one(value: Any, requests: Sequence[Request]) -> list[Decision]:
-    """Read the answer to ``shown``: a decision, or the bare answer to a question."""
+def read_single_answer(value: Any, requests: Sequence[Request]) -> list[Decision]:
+    """Read the answer to ``interrupt_value``: a decision, or the bare answer to a question."""
     request = requests[0]
     if request.kind == "question" and not (isinstance(value, Mapping) and "type" in value):
         return [request.respond(value)]
-    replies = _of_inbox(value, requests)
+    replies = _agent_inbox_decisions(value, requests)
     return [decision_from(replies[0] if replies and len(replies) == 1 else value, request)]
 
 
 _INBOX = {"accept": "approve", "edit": "edit", "response": "respond", "ignore": "reject"}
 
 
-def _of_inbox(value: Any, requests: Sequence[Request]) -> list[dict[str, Any]] | None:
+def _agent_inbox_decisions(value: Any, requests: Sequence[Request]) -> list[dict[str, Any]] | None:
     """Read a list of replies in the agent inbox's form; None if it is something else."""
     listed = value if isinstance(value, list) else []
     if not listed or not all(isinstance(r, Mapping) and "args" in r for r in listed):
@@ -181,16 +184,16 @@ def _of_inbox(value: Any, requests: Sequence[Request]) -> list[dict[str, Any]] |
         return None
     shown = [*(dict(request.args) for request in requests), *[None] * len(listed)]
     return [
-        _of_reply(_INBOX[reply["type"]], reply["args"], was)
+        _agent_inbox_decision(_INBOX[reply["type"]], reply["args"], was)
         for reply, was in zip(listed, shown, strict=False)
     ]
 
 
-def _of_reply(type: str, args: Any, shown: Any) -> dict[str, Any]:
+def _agent_inbox_decision(type: str, args: Any, shown: Any) -> dict[str, Any]:
     if type == "approve" and args is not None:
         # The agent inbox sends along what it showed. Anything else is not what people approved.
-        said = args.get("args", args) if isinstance(args, Mapping) else args
-        return {"type": type} if said == shown else {"type": type, "args": said}
+        sent = args.get("args", args) if isinstance(args, Mapping) else args
+        return {"type": type} if sent == shown else {"type": type, "args": sent}
     if type == "edit":
         named = isinstance(args, Mapping) and {"action", "args"} == set(args)
         return {"type": type, "edited_action": {**args, "name": args["action"]} if named else args}
@@ -240,16 +243,16 @@ class InterruptQuestions:
         return Command(resume=found) if found else None
 
     async def should_stay(self, stop: Breakpoint, *, asks: bool) -> bool:
-        """Whether people want a graph to stay where it stopped. Raises ``Paused`` until they have
-        decided.
+        """Return whether people decided that a graph stays where it stopped. Raises ``Paused``
+        until they have decided.
 
-        ``asks`` is for a graph that has just stopped: it asks again even at the same place. Any
-        other was asked about before, or its process died on the way there, or it was cut short and
-        simply continues.
+        ``asks`` is for a graph that has just stopped: it asks again even at the same checkpoint.
+        Otherwise the graph was asked about before, its process died before it asked, or it was
+        interrupted and simply continues.
         """
         await self.thread.open()
         key, last = await read(self.thread.store, self._next_key, stop)
-        if not (asks or last or stop.meant):
+        if not (asks or last or stop.configured):
             return False
         text = f"The graph has stopped before {', '.join(stop.names)}. Continue?"
         with self.thread.scope().inside():
@@ -263,10 +266,10 @@ class InterruptQuestions:
 
     def _next_key(self, stop: Breakpoint) -> tuple[str, str]:
         """Return the key of the next question about a breakpoint, and that of the last one."""
-        key, last, times = f"breakpoint:{stop.place}", "", 1
+        key, last, count = f"breakpoint:{stop.checkpoint}", "", 1
         while self._row("confirm", key) is not None:
-            last, times = key, times + 1
-            key = f"breakpoint:{stop.place}#{times}"
+            last, count = key, count + 1
+            key = f"breakpoint:{stop.checkpoint}#{count}"
         return key, last
 
     async def cancel_answered(self, interrupts: Iterable[Interrupt]) -> None:
@@ -277,8 +280,7 @@ class InterruptQuestions:
         waits = {key_of("ask", f"{_KEY}{interrupt.id}") for interrupt in interrupts}
         ours = key_of("ask", _KEY)
         store = self.thread.store
-        query = Query(status="pending", run=self.thread.run, limit=MOST_WAITING)
-        for _, row in await read(store, store.page, query):
+        for row in await read(store, pending_calls, store, self.thread.run):
             if row.key.startswith(ours) and row.key.partition("#")[0] not in waits:
                 await write(store, cancel_call(row, "the graph has continued without it"))
 
@@ -289,7 +291,7 @@ class InterruptQuestions:
     def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
         """Return the last question about an interrupt: its key and its row.
 
-        An interrupt that accepts no refusal is asked about again if nobody answered, because the
+        An interrupt that accepts no refusal is asked about again if there is no answer, because the
         graph could not continue.
         """
         key = base = f"{_KEY}{interrupt.id}"
@@ -306,11 +308,11 @@ class InterruptQuestions:
 def _why(row: Call) -> str:
     if row.decision is not None:
         return row.decision.message
-    return f"nobody answered: the question was {row.status}"
+    return f"no answer: the question was {row.status}"
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether the interrupt is one of ours, whose request is in the inbox already."""
+    """Return whether the interrupt is one of ours, whose request is in the inbox already."""
     return isinstance(value, Mapping) and ("request_id" in value or "request_ids" in value)
 
 
@@ -334,60 +336,62 @@ def question_of(interrupt: Interrupt) -> Question:
     text = _text(value)
     rules = interrupt.response_schema
     try:
-        takes = {"schema": rules} if isinstance(rules, dict) else _taken(value)
-        schema.check_schema(takes.get("schema", {}))
-        return Question(text, **takes)
+        accepts = {"schema": rules} if isinstance(rules, dict) else _accepted(value)
+        schema.check_schema(accepts.get("schema", {}))
+        return Question(text, **accepts)
     except InvalidCall:  # the value means something else
         return Question(text, **_ANYTHING)
 
 
 def refusal(value: Any, message: str) -> Any:
-    """Return the answer that means nobody will answer; None if the interrupt accepts no refusal."""
+    """Return the answer that declines to answer; None if the interrupt accepts no refusal."""
     no = {"type": "reject", "message": message}
-    turn, inbox = _turn(value), _inbox(value)
+    turn, inbox = _middleware_actions(value), _agent_inbox_actions(value)
     if turn is not None:
         refused = all("reject" in allowed for _, allowed in turn)
         return {"decisions": [no] * len(turn)} if refused else None
     if inbox is None:
         return no
-    said = [_ignored(config, message) for _, config in inbox]
-    return None if None in said else said
+    replies = [_ignored(config, message) for _, config in inbox]
+    return None if None in replies else replies
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str) and value.strip():
         return value
     first = value[0] if isinstance(value, list) and value else value
-    words = first if isinstance(first, Mapping) else {}
-    said = [words[name] for name in _TEXTS if isinstance(words.get(name), str)]
+    fields = first if isinstance(first, Mapping) else {}
+    texts = [fields[name] for name in _TEXTS if isinstance(fields.get(name), str)]
     try:
-        whole = codec.canonical(value).decode()
+        complete = codec.canonical(value).decode()
     except InvalidCall:
-        whole = repr(value)
-    return "\n\n".join([*said[:1], whole])
+        complete = repr(value)
+    return "\n\n".join([*texts[:1], complete])
 
 
-def _taken(value: Any) -> dict[str, Any]:
+def _accepted(value: Any) -> dict[str, Any]:
     """Return what a question about this value accepts."""
-    turn, inbox = _turn(value), _inbox(value)
+    turn, inbox = _middleware_actions(value), _agent_inbox_actions(value)
     if turn is not None:
-        each = [{"oneOf": forms(name, {"type": "object"}, allowed)} for name, allowed in turn]
-        return {"schema": object_of(decisions=_list_of(each))}
+        each = [
+            {"oneOf": decision_schemas(name, {"type": "object"}, allowed)} for name, allowed in turn
+        ]
+        return {"schema": object_schema(decisions=_array_schema(each))}
     if inbox is not None:
         return {"schema": _replies(value, inbox)}
-    return _asked(value) if isinstance(value, Mapping) else _ANYTHING
+    return _accepted_by_question(value) if isinstance(value, Mapping) else _ANYTHING
 
 
 # LangChain's own middleware: a wrong answer would leave it stuck for good.
 
 
-def _turn(value: Any) -> list[tuple[str, Sequence[str]]] | None:
+def _middleware_actions(value: Any) -> list[tuple[str, Sequence[str]]] | None:
     """Return the tools that LangChain's own middleware asks about, and the decisions that it
     allows."""
     try:
         allowed = {c["action_name"]: c["allowed_decisions"] for c in value["review_configs"]}
         asked = [(made["name"], allowed[made["name"]]) for made in value["action_requests"]]
-        can = all(forms(name, {}, decisions) for name, decisions in asked)
+        can = all(decision_schemas(name, {}, decisions) for name, decisions in asked)
     except (TypeError, KeyError, IndexError):
         return None
     return asked if asked and can else None
@@ -396,11 +400,11 @@ def _turn(value: Any) -> list[tuple[str, Sequence[str]]] | None:
 # The agent inbox: one reply for each request, in a list.
 
 
-def _inbox(value: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
+def _agent_inbox_actions(value: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
     """Return the actions that an agent inbox value shows, and the replies that it allows."""
     listed = value if isinstance(value, list) else [value]
     try:
-        asked = [(str(one["action_request"]["action"]), one["config"]) for one in listed]
+        asked = [(str(item["action_request"]["action"]), item["config"]) for item in listed]
         can = all(any(config.get(name) for name in _REPLIES) for _, config in asked)
     except (TypeError, KeyError, IndexError, AttributeError):
         return None
@@ -418,32 +422,32 @@ _REPLIES = {
 def _replies(value: Any, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     each = [{"oneOf": _reply(action, config)} for action, config in asked]
     # A single request may also be answered without a list.
-    listed = _list_of(each)
+    listed = _array_schema(each)
     return listed if isinstance(value, list) else {"anyOf": [*each, listed]}
 
 
 def _reply(action: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    edited = object_of(action={"const": action}, args={"type": "object"})
+    edited = object_schema(action={"const": action}, args={"type": "object"})
     args: dict[str, dict[str, Any]] = {"edit": {"args": edited}, "response": {"args": {}}}
     can = [reply for name, reply in _REPLIES.items() if config.get(name)]
-    return [object_of(type={"const": reply}, **args.get(reply, {})) for reply in can]
+    return [object_schema(type={"const": reply}, **args.get(reply, {})) for reply in can]
 
 
 def _ignored(config: Mapping[str, Any], message: str) -> dict[str, Json] | None:
     if config.get("allow_ignore"):
         return {"type": "ignore", "args": None}
-    said = message or "Nobody will answer this."
-    return {"type": "response", "args": said} if config.get("allow_respond") else None
+    text = message or "Nobody will answer this."
+    return {"type": "response", "args": text} if config.get("allow_respond") else None
 
 
-def _list_of(each: list[dict[str, Any]]) -> dict[str, Any]:
+def _array_schema(each: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "array", "prefixItems": each, "minItems": len(each), "maxItems": len(each)}
 
 
 # Questions of other nodes.
 
 
-def _asked(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _accepted_by_question(value: Mapping[Any, Any]) -> dict[str, Any]:
     for name in _SCHEMAS:
         rules = value.get(name)
         if isinstance(rules, dict) and set(rules) & _SAYS:
@@ -455,21 +459,23 @@ def _asked(value: Mapping[Any, Any]) -> dict[str, Any]:
     if not isinstance(options, list | tuple) or len(options) < 2:
         return _ANYTHING
     return {
-        "options": [_option(one) for one in options],
+        "options": [_option(option) for option in options],
         "multiple": any(value.get(name) is True for name in _SEVERAL),
         "free_text": any(value.get(name) is True for name in _OTHERS),
     }
 
 
-def _option(one: Any) -> Option:
-    if not isinstance(one, Mapping):
-        return Option(one) if isinstance(one, str) else Option(codec.canonical(one).decode(), one)
-    names = [one[name] for name in ("label", "title", "name", "text") if name in one]
-    answers = [one[name] for name in ("value", "id") if name in one]
+def _option(given: Any) -> Option:
+    if isinstance(given, str):
+        return Option(given)
+    if not isinstance(given, Mapping):
+        return Option(codec.canonical(given).decode(), given)
+    names = [given[name] for name in ("label", "title", "name", "text") if name in given]
+    answers = [given[name] for name in ("value", "id") if name in given]
     if not names and not answers:
         raise InvalidCall("neither a label nor a value", "options")
     label, answer = str([*names, *answers][0]), [*answers, None][0]
-    return Option(label, answer, str(one.get("description") or ""))
+    return Option(label, answer, str(given.get("description") or ""))
 
 
 def _fields(given: Any) -> dict[str, Any] | None:
@@ -481,13 +487,14 @@ def _fields(given: Any) -> dict[str, Any] | None:
         ]
     if not isinstance(given, list) or not given:
         return None
-    if not all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in given):
+    if not all(isinstance(spec, Mapping) and isinstance(spec.get("name"), str) for spec in given):
         return None
-    rules = {one["name"]: _field(one) for one in given}
+    rules = {spec["name"]: _field(spec) for spec in given}
     if not all(rules.values()):
         return None
-    free = {one["name"] for one in given if one.get("required") is False or "default" in one}
-    return {"type": "object", "properties": rules, "required": [n for n in rules if n not in free]}
+    optional = {s["name"] for s in given if s.get("required") is False or "default" in s}
+    required = [name for name in rules if name not in optional]
+    return {"type": "object", "properties": rules, "required": required}
 
 
 def _field(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -497,12 +504,12 @@ def _field(spec: Mapping[str, Any]) -> dict[str, Any]:
     rules: dict[str, Any] = {"type": named} if named in _KNOWN else {}
     options = spec.get("options", spec.get("choices", spec.get("enum")))
     if isinstance(options, list) and options:
-        rules["enum"] = [_option(one).answer for one in options]
+        rules["enum"] = [_option(option).answer for option in options]
     if "default" in spec and rules:
         rules["default"] = spec["default"]
-    said = spec.get("description", spec.get("label"))
-    if isinstance(said, str) and rules:
-        rules["description"] = said
+    description = spec.get("description", spec.get("label"))
+    if isinstance(description, str) and rules:
+        rules["description"] = description
     return rules
 
 
@@ -514,45 +521,46 @@ ReadState = Callable[[Any], Awaitable[StateSnapshot]]
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """A place where a graph has stopped without an interrupt."""
+    """Where a graph has stopped without an interrupt."""
 
     #: The checkpoint ids of the innermost graphs that have stopped.
-    place: str
+    checkpoint: str
     #: The nodes that come next.
     names: tuple[str, ...]
-    #: Whether the graph has a breakpoint there; if not, it was cut short.
-    meant: bool
+    #: Whether the graph has a breakpoint there. If not, an error or a kill stopped it.
+    configured: bool
 
 
 async def breakpoint_of(
-    graph: Any, state: StateSnapshot, read: ReadState, within: str = ""
+    graph: Any, state: StateSnapshot, read: ReadState, prefix: str = ""
 ) -> Breakpoint:
     """Return where a graph has stopped, from its state and the states of its subgraphs.
 
-    ``update_state`` while it waits does not make it another place.
+    ``update_state`` while it waits does not make it another breakpoint.
     """
     graphs = dict(graph.get_subgraphs())
     inner = [
-        await breakpoint_of(graphs[task.name], task.state, read, f"{within}{task.name}.")
+        await breakpoint_of(graphs[task.name], task.state, read, f"{prefix}{task.name}.")
         for task in state.tasks
         if isinstance(task.state, StateSnapshot) and task.state.next
     ]
     if inner:
         names = tuple(name for stop in inner for name in stop.names)
-        return Breakpoint(" ".join(s.place for s in inner), names, any(s.meant for s in inner))
+        checkpoint = " ".join(s.checkpoint for s in inner)
+        return Breakpoint(checkpoint, names, any(s.configured for s in inner))
     names = tuple(state.next)
     while (state.metadata or {}).get("source") == "update" and state.parent_config is not None:
         state = await read(state.parent_config)
-    meant = _among(names, graph.interrupt_before_nodes)
-    if not meant and graph.interrupt_after_nodes and state.parent_config is not None:
+    configured = _among(names, graph.interrupt_before_nodes)
+    if not configured and graph.interrupt_after_nodes and state.parent_config is not None:
         before = await read(state.parent_config)
-        meant = _among(before.next, graph.interrupt_after_nodes)
-    place = state.config.get("configurable", {}).get("checkpoint_id")
-    return Breakpoint(str(place), tuple(f"{within}{name}" for name in names), meant)
+        configured = _among(before.next, graph.interrupt_after_nodes)
+    checkpoint_id = state.config.get("configurable", {}).get("checkpoint_id")
+    return Breakpoint(str(checkpoint_id), tuple(f"{prefix}{name}" for name in names), configured)
 
 
 def _among(names: Sequence[str], breakpoints: Any) -> bool:
-    """Whether a graph has a breakpoint at one of these nodes; its entry does not count."""
+    """Return whether a graph has a breakpoint at one of these nodes; its entry does not count."""
     nodes = [name for name in names if not name.startswith("__")]
     return bool(nodes) if breakpoints == "*" else any(name in breakpoints for name in nodes)
 
@@ -572,6 +580,6 @@ def call_interrupt(value: Any, **options: Any) -> Any:
 
 
 def running_config() -> Any:
-    """Return the config of the running node, looked up likewise. LangChain before 1.3.8 does not
-    import that function."""
+    """Return the config of the running node, also looked up when called. LangChain before 1.3.8
+    does not import that function."""
     return getattr(theirs, "get_config", get_config)()

@@ -18,15 +18,15 @@ from langgraph.runtime import get_runtime
 from sayso.adapters.langchain.interrupts import (
     InterruptAnswers,
     call_interrupt,
-    read_one,
-    read_turn,
+    interrupt_value,
+    read_single_answer,
+    read_turn_answer,
     running_config,
-    shown,
 )
 from sayso.adapters.langchain.tools import (
     Result,
     ToolGate,
-    check_alone,
+    check_no_other_agent,
     framework_tool,
     graph_of,
     is_over,
@@ -115,7 +115,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
             policy=self.policy,
             describe=self._describe,
             notice=getattr(self, "edit_notice", ""),  # LangChain 1.4.2 and later
-            back="model",
+            refusal_node="model",
         )
         self._known: dict[str, Any] = {}
 
@@ -140,7 +140,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         thread = await self._tools.thread(config).open()
         run = await read(self.gate.store, self.gate.store.run, thread.run)
         if run is not None:
-            await check_alone(thread, config, ())
+            await check_no_other_agent(thread, config, ())
             # The model is called although calls are open: there is new input.
             over = partial(is_over, config)
             await to_thread(partial(supersede, keys=over), self.gate.store, run, "user")
@@ -179,7 +179,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         thread = await self._tools.thread(config).open()
         made = [call for call in last.tool_calls if call["id"]]
         keys = [key_of(config, state, call) for call in made]
-        await check_alone(thread, config, keys)
+        await check_no_other_agent(thread, config, keys)
         asked = {key for key in keys if await thread.find(key) is not None}
         # A process that has not called the model does not know its tools. Calls without a row are
         # then asked about where they would run.
@@ -196,14 +196,14 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         try:
             await thread.ask(calls)
         except Conflict:
-            await check_alone(thread, config, ())
+            await check_no_other_agent(thread, config, ())
             raise
 
         async def waiting() -> tuple[Request, ...]:
             return await thread.waiting(keys)
 
         answers = InterruptAnswers(thread, f"turn {','.join(keys)}"[:150], reviewer_of(config))
-        await answers.settle(waiting, _batch, read_turn)
+        await answers.settle(waiting, _turn_interrupt_value, read_turn_answer)
         return None
 
     # -- around each call
@@ -249,21 +249,21 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
     def _when(
         self, call: Any, config: Any, state: Any, runtime: Any, request: ToolCallRequest | None
     ) -> Callable[[dict[str, Any]], bool]:
-        def says(args: dict[str, Any]) -> bool:
-            looked_at: Any = {**call, "args": args}
+        def needs_approval(args: dict[str, Any]) -> bool:
+            with_args: Any = {**call, "args": args}
             if request is not None:
-                said: bool = config["when"](request.override(tool_call=looked_at))
+                needed: bool = config["when"](request.override(tool_call=with_args))
             else:
-                said = self._should_interrupt(looked_at, config, state, runtime)
-            return said  # anything but a boolean is an error, and asks
+                needed = self._should_interrupt(with_args, config, state, runtime)
+            return needed  # anything but a boolean is an error, and asks
 
-        return says
+        return needs_approval
 
 
 _GatedMiddleware.__name__ = _GatedMiddleware.__qualname__ = "HumanInTheLoopMiddleware"
 
 
-def _batch(requests: Sequence[Request], error: str) -> dict[str, Any]:
+def _turn_interrupt_value(requests: Sequence[Request], error: str) -> dict[str, Any]:
     """Return the interrupt of a turn in LangChain's form, with the requests' ids and digests."""
     value: dict[str, Any] = {
         "action_requests": [
@@ -281,12 +281,12 @@ def _batch(requests: Sequence[Request], error: str) -> dict[str, Any]:
 def _answered(messages: Sequence[BaseMessage]) -> list[Any]:
     """Return the conversation with a result after every call: new input may have left some
     without."""
-    whole: list[Any] = []
-    for place, message in enumerate(messages):
-        whole.append(message)
+    answered: list[Any] = []
+    for index, message in enumerate(messages):
+        answered.append(message)
         if isinstance(message, AIMessage):
-            whole += missing_results(message, messages[place + 1 :])
-    return whole
+            answered += missing_results(message, messages[index + 1 :])
+    return answered
 
 
 # -- nodes
@@ -298,30 +298,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 def node(gate: Gate) -> Callable[[F], F]:
     """Make ``gate.ask``, ``gate.confirm`` and ``gate.once`` durable inside a node's function.
 
-    The graph is interrupted where a person is needed. LangGraph then starts the node again from its
-    top, and what was answered or done before comes from the store.
+    The graph is interrupted where a person is needed. LangGraph then restarts the node from the
+    beginning, and what was answered or done before comes from the store.
     """
 
     def decorate(function: F) -> F:
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def entered(*args: Any, **kwargs: Any) -> Any:
-                return await _entered(gate, lambda: function(*args, **kwargs))
+            async def wrapped(*args: Any, **kwargs: Any) -> Any:
+                return await _run_node(gate, lambda: function(*args, **kwargs))
 
         else:
 
             @functools.wraps(function)
-            def entered(*args: Any, **kwargs: Any) -> Any:
-                return run_blocking(lambda: _entered(gate, lambda: function(*args, **kwargs)))
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                return run_blocking(lambda: _run_node(gate, lambda: function(*args, **kwargs)))
 
-        guarded: Any = entered
+        guarded: Any = wrapped
         return guarded  # type: ignore[no-any-return]
 
     return decorate
 
 
-async def _entered(gate: Gate, body: Callable[[], Any]) -> Any:
+async def _run_node(gate: Gate, body: Callable[[], Any]) -> Any:
     config = running_config()
     # The task's name is the same each time the node starts over, and different in each turn.
     task = str(config["configurable"]["checkpoint_ns"])
@@ -332,7 +332,7 @@ async def _entered(gate: Gate, body: Callable[[], Any]) -> Any:
         return await thread.waiting([task])
 
     while True:
-        await answers.settle(waiting, functools.partial(shown, task), read_one)
+        await answers.settle(waiting, functools.partial(interrupt_value, task), read_single_answer)
         try:
             with thread.scope(f"{task}/").inside():
                 value = body()

@@ -27,7 +27,11 @@ from pydantic import BaseModel, ValidationError
 
 from sayso import codec
 from sayso.adapters.calls import invalid_arguments
-from sayso.adapters.langchain.interrupts import InterruptAnswers, read_one, shown
+from sayso.adapters.langchain.interrupts import (
+    InterruptAnswers,
+    interrupt_value,
+    read_single_answer,
+)
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
@@ -41,12 +45,13 @@ from sayso.types import Json, Request, Terms
 T = TypeVar("T")
 
 
-class Passing(NamedTuple):
+class RunningCall(NamedTuple):
     """A call that has passed the gate and is running."""
 
-    #: Its checkpoint namespace and its id. An agent inside a tool shares the outer agent's thread,
-    #: and its model may repeat an id, but its graph has a checkpoint namespace of its own.
-    place: tuple[str, str]
+    #: The checkpoint namespace of its graph. An agent inside a tool shares the outer agent's
+    #: thread, and its model may repeat an id, but its graph has its own namespace.
+    namespace: str
+    id: str
     #: The name of the tool.
     name: str
 
@@ -55,7 +60,7 @@ class NodeFacts(NamedTuple):
     """What ``guard`` knows about the tool node that makes a call."""
 
     #: The node to go to after a refusal, where a result would end the run.
-    back: str | None = None
+    refusal_node: str | None = None
     #: Whether its graph starts over after a pause, because it has no checkpoints.
     starts_over: bool = False
 
@@ -69,12 +74,12 @@ def inside_node(facts: NodeFacts) -> AbstractContextManager[None]:
     return context_value(_node, facts)
 
 
-_passing: ContextVar[Passing | None] = ContextVar("sayso_langchain", default=None)
+_running_call: ContextVar[RunningCall | None] = ContextVar("sayso_langchain", default=None)
 
 
-def passing() -> Passing | None:
+def running_call() -> RunningCall | None:
     """Return the innermost call that is running here and has passed the gate."""
-    return _passing.get()
+    return _running_call.get()
 
 
 class Describe(Protocol):
@@ -84,10 +89,10 @@ class Describe(Protocol):
 
 
 class InterruptSignal(Paused):
-    """LangGraph's own interrupt on its way through a call, which is put back instead of failing."""
+    """Carries LangGraph's own interrupt out of a call, which then pauses instead of failing."""
 
     def __init__(self, run: str, cause: GraphBubbleUp) -> None:
-        super().__init__(run, ())
+        super().__init__(run)
         self.cause = cause
 
 
@@ -101,16 +106,16 @@ class ToolGate:
         policy: Policy | None = None,
         describe: Describe | None = None,
         notice: str | None = "",
-        back: str | None = None,
+        refusal_node: str | None = None,
     ) -> None:
         self.gate = gate
-        #: The node to go to after a refusal, where a result would end the run.
-        self.back = back
+        #: See ``NodeFacts``.
+        self.refusal_node = refusal_node
         self.policy = policy
         self.notice = notice
         self._describe = describe
         #: The guarded tools by name.
-        self.behind: dict[str, BaseTool] = {}
+        self.guarded_tools: dict[str, BaseTool] = {}
         self._described: dict[str, tuple[Any, FrameworkTool]] = {}
 
     def framework_tool(self, tool: BaseTool) -> FrameworkTool:
@@ -131,25 +136,20 @@ class ToolGate:
         async def run(changed: ToolCallRequest) -> Any:
             return handler(changed)
 
-        return run_blocking(lambda: self._with_config(request, run))
+        return run_blocking(lambda: self.awrap(request, run))
 
     async def awrap(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         """Guard a call; the ``awrap_tool_call`` of a tool node."""
-        return await self._with_config(request, handler)
+        # Inside a sequence, LangChain does not set the config for later steps.
+        config = var_child_runnable_config.get() or request.runtime.config
+        with context_value(var_child_runnable_config, config):
+            return await self._run_gated(request, handler)
 
     def thread(self, config: Mapping[str, Any]) -> FrameworkThread:
         """Return the thread that a config names."""
         return FrameworkThread(self.gate, thread_id(config), policy=self.policy)
-
-    async def _with_config(
-        self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Result:
-        known = var_child_runnable_config.get()
-        # Inside a sequence, LangChain does not set the config for later steps.
-        with context_value(var_child_runnable_config, known or request.runtime.config):
-            return await self._run_gated(request, run)
 
     async def _run_gated(
         self, request: ToolCallRequest, run: Callable[[ToolCallRequest], Awaitable[Any]]
@@ -168,7 +168,9 @@ class ToolGate:
             result: Result = await run(request)
             return result
         turn = calls_beside(request.state, made)
-        await check_alone(thread, config, [key_of(config, request.state, one) for one in turn])
+        await check_no_other_agent(
+            thread, config, [key_of(config, request.state, call) for call in turn]
+        )
         call = self._framework_call(request, run, thread)
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
 
@@ -176,34 +178,36 @@ class ToolGate:
             return await thread.waiting([call.id])
 
         while True:
-            await answers.settle(waiting, partial(shown, str(made["id"])), read_one)
+            await answers.settle(
+                waiting, partial(interrupt_value, str(made["id"])), read_single_answer
+            )
             try:
                 outcome = await thread.outcome(call)
-                if isinstance(outcome.value, Handover):
+                if isinstance(outcome.value, ParentCommandResult):
                     raise outcome.value.cause
                 return self._result(request, outcome)
             except InterruptSignal as bubble:
                 raise bubble.cause from None
             except Conflict:
-                await check_alone(thread, config, ())
+                await check_no_other_agent(thread, config, ())
                 raise
             except Paused:
                 continue  # asked just now, or in doubt: interrupt on the next pass
 
     def _result(self, request: ToolCallRequest, outcome: Outcome) -> Result:
-        """Return the result of a call. The model is told of a refusal, even where LangChain would
+        """Return the result of a call. A refusal goes back to the model, even where LangChain would
         make the tool's result the output (``return_direct``)."""
         result = result_for(outcome, request.tool_call, self.notice)
         direct = request.tool is not None and request.tool.return_direct
-        back = _node.get().back or self.back
-        if outcome.ok or not direct or back is None:
+        node = _node.get().refusal_node or self.refusal_node
+        if outcome.ok or not direct or node is None:
             return result
-        return Command(update={"messages": [result]}, goto=back)
+        return Command(update={"messages": [result]}, goto=node)
 
     async def _has_passed(self, request: ToolCallRequest, thread: FrameworkThread) -> bool:
-        """Whether an outer gate on the same store has asked about this call already."""
-        around = passing()
-        if around is None or around.place != _place(request):
+        """Return whether an outer gate on the same store has asked about this call already."""
+        outer = running_call()
+        if outer is None or (outer.namespace, outer.id) != _location(request):
             return False
         key = key_of(request.runtime.config, request.state, request.tool_call)
         row = await thread.find(key)
@@ -219,12 +223,12 @@ class ToolGate:
         assert tool is not None
 
         async def effect(args: dict[str, Json]) -> Any:
-            passing = context_value(_passing, Passing(_place(request), made["name"]))
+            running = context_value(_running_call, RunningCall(*_location(request), made["name"]))
             try:
-                with passing, inside_node(NodeFacts()):  # an agent inside has nodes of its own
+                with running, inside_node(NodeFacts()):  # an agent inside has its own nodes
                     return await run(request.override(tool_call={**made, "args": args}))
             except ParentCommand as cause:
-                return Handover(cause)
+                return ParentCommandResult(cause)
             except GraphBubbleUp as cause:
                 raise InterruptSignal(thread.run, cause) from cause
 
@@ -239,9 +243,9 @@ class ToolGate:
         )
 
 
-def _place(request: ToolCallRequest) -> tuple[str, str]:
-    inside = request.runtime.config.get("configurable") or {}
-    return str(inside.get("checkpoint_ns") or ""), str(request.tool_call["id"])
+def _location(request: ToolCallRequest) -> tuple[str, str]:
+    config = request.runtime.config.get("configurable") or {}
+    return str(config.get("checkpoint_ns") or ""), str(request.tool_call["id"])
 
 
 _WAITS = (CallStatus.ASKED, CallStatus.READY)
@@ -258,13 +262,18 @@ def key_of(config: Mapping[str, Any], state: Any, call: Mapping[str, Any]) -> st
 
 def graph_of(config: Mapping[str, Any]) -> str:
     """Return the prefix of the keys of a subgraph's calls; "" for the outermost graph."""
-    inside = config.get("configurable") or {}
-    graph = str(inside.get("checkpoint_ns") or "").rpartition("|")[0]
+    graph = _namespace_of_graph(config)
     return f"{_step_of(config)}{codec.sha256(graph.encode())[:16]}/" if graph else ""
 
 
+def _namespace_of_graph(config: Mapping[str, Any]) -> str:
+    namespace = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
+    return namespace.rpartition("|")[0]
+
+
 def is_over(config: Mapping[str, Any], key: str) -> bool:
-    """Whether a call was made by this graph's model, or in an earlier step of the outermost graph.
+    """Return whether a call was made by this graph's model, or in an earlier step of the outermost
+    graph.
 
     When the outermost graph takes its next step, nothing of the last one can continue.
     """
@@ -273,25 +282,25 @@ def is_over(config: Mapping[str, Any], key: str) -> bool:
     return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
 
 
-async def check_alone(
+async def check_no_other_agent(
     thread: FrameworkThread, config: Mapping[str, Any], keys: Sequence[str]
 ) -> None:
     """Raise ``SaysoError`` if an agent has open calls beside ``keys``, the calls of its turn.
 
-    LangGraph keeps one state for all agents with ``checkpointer=True`` that a node calls: side by
-    side, one takes the turn of the other for its own.
+    LangGraph keeps one state for all agents with ``checkpointer=True`` that a node calls. Run side
+    by side, they would continue each other's turns.
     """
-    graph = str((config.get("configurable") or {}).get("checkpoint_ns") or "").rpartition("|")[0]
+    graph = _namespace_of_graph(config)
     if not graph or all(":" in name for name in graph.split("|")):
-        return  # each call has a state of its own
+        return  # each call has its own state
     for call in await read(thread.store, thread.store.calls_of, thread.run):
         made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
         if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
             raise SaysoError(
                 f"{call.id} is waiting in another agent with checkpointer=True that was called by "
                 f"{graph!r} at the same time, and LangGraph has one state for both: leave out "
-                "checkpointer=True, or put each of these agents into a graph of its own, without "
-                "checkpointer, as a node with a name of its own"
+                "checkpointer=True, or put each of these agents into its own graph, without "
+                "checkpointer, as a node with its own name"
             )
 
 
@@ -318,7 +327,7 @@ def reviewer_of(config: Mapping[str, Any]) -> str:
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end, in a worker thread if an event loop runs here."""
+    """Run a coroutine and return its result, in a worker thread if an event loop runs here."""
     if on_loop():
         return call_in_new_thread(lambda: run_sync(make()))
     return run_sync(make())
@@ -339,13 +348,16 @@ def framework_tool(
 ) -> FrameworkTool:
     """Describe a tool by what its model sees. Injected arguments are left out."""
     schema: Any = tool.tool_call_schema
-    read = None
+    normalize = None
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         model = schema
         schema = model.model_json_schema()
 
-        def read(args: dict[str, Json]) -> Mapping[str, Json]:
-            return _validated(model, args)
+        def normalize(args: dict[str, Json]) -> Mapping[str, Json]:
+            try:
+                return model.model_validate(args).model_dump(mode="json", by_alias=True)
+            except ValidationError as error:
+                raise invalid_arguments(error) from None
 
     return FrameworkTool(
         name=tool.name,
@@ -354,19 +366,12 @@ def framework_tool(
         version=str((tool.metadata or {}).get("version", "")),
         needs_approval=needs_approval,
         own=own or Terms(),
-        read=read,
+        normalize=normalize,
     )
 
 
-def _validated(model: type[BaseModel], args: dict[str, Json]) -> Mapping[str, Json]:
-    try:
-        return model.model_validate(args).model_dump(mode="json", by_alias=True)
-    except ValidationError as error:
-        raise invalid_arguments(error) from None
-
-
 def text_beside(state: Any, call_id: str) -> str:
-    """Return what the model wrote beside a call, for people to read with due doubt."""
+    """Return what the model wrote beside a call, unverified."""
     message = _reply_with(state, call_id)
     text = "" if message is None else message.text
     return text[:MAX_WORDS].encode(errors="replace").decode()
@@ -381,22 +386,22 @@ def calls_beside(state: Any, call: Mapping[str, Any]) -> list[Any]:
 def numbered_id(state: Any, call: Mapping[str, Any]) -> str:
     """Return a call's id, made unique in the thread.
 
-    Some providers count the calls of each reply anew, and summarising cuts earlier replies off the
-    history. So the id of the reply, which LangGraph keeps unique, is part of it. Only a reply that
-    has none, or that a graph without checkpoints will not remember, is told apart by counting.
+    Some providers restart their ids at every reply, and summarizing removes earlier replies from
+    the history. So the id of the reply, which LangGraph keeps unique, is part of it. Calls are
+    counted only if the reply has no id, or its graph has no checkpoints to remember it.
     """
     messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
     replies = [message for message in messages if isinstance(message, AIMessage)]
     with_it = [reply for reply in replies if any(c["id"] == call["id"] for c in reply.tool_calls)]
     made = [[c for c in reply.tool_calls if c["id"] == call["id"]] for reply in with_it]
     *before, last = made or [[]]
-    what = call["name"], call["args"]
-    place = next((n for n, one in enumerate(last) if (one["name"], one["args"]) == what), 0)
+    wanted = call["name"], call["args"]
+    index = next((n for n, c in enumerate(last) if (c["name"], c["args"]) == wanted), 0)
     if with_it and with_it[-1].id and not _node.get().starts_over:
         reply = codec.sha256(with_it[-1].id.encode())[:8]
-        return f"{call['id']}@{reply}" + (f"#{place + 1}" if place else "")
-    time = sum(map(len, before)) + place + 1
-    return f"{call['id']}" if time == 1 else f"{call['id']}#{time}"
+        return f"{call['id']}@{reply}" + (f"#{index + 1}" if index else "")
+    number = sum(map(len, before)) + index + 1
+    return f"{call['id']}" if number == 1 else f"{call['id']}#{number}"
 
 
 def _reply_with(state: Any, call_id: str) -> AIMessage | None:
@@ -410,15 +415,15 @@ def _reply_with(state: Any, call_id: str) -> AIMessage | None:
 # -- results
 
 
-class Handover(NamedTuple):
-    """The result of a tool that sent the outer graph elsewhere."""
+class ParentCommandResult(NamedTuple):
+    """The result of a tool that sent the outer graph to another node."""
 
     cause: ParentCommand
 
 
-def dump_result(result: Result | Handover) -> Json:
+def dump_result(result: Result | ParentCommandResult) -> Json:
     """Return a result as JSON. Plain text stays plain text, because people read it too."""
-    if isinstance(result, Handover):
+    if isinstance(result, ParentCommandResult):
         return "handed over to another agent"
     if isinstance(result, ToolMessage):
         plain = isinstance(result.content, str) and result.artifact is None
@@ -449,8 +454,8 @@ def missing_results(reply: AIMessage, after: Sequence[BaseMessage]) -> list[Tool
 
     Providers reject a conversation with unanswered calls.
     """
-    until = takewhile(lambda said: not isinstance(said, AIMessage), after)
-    answered = {said.tool_call_id for said in until if isinstance(said, ToolMessage)}
+    results = takewhile(lambda message: not isinstance(message, AIMessage), after)
+    answered = {result.tool_call_id for result in results if isinstance(result, ToolMessage)}
     return [
         tool_message(_SUPERSEDED, c, ok=False) for c in reply.tool_calls if c["id"] not in answered
     ]
@@ -466,23 +471,25 @@ def result_for(outcome: Outcome, tool_call: Mapping[str, Any], notice: str | Non
     result: Result = outcome.value
     if not outcome.notice or notice is None:
         return result
-    return _noted(result, f"{notice} {outcome.notice}".strip(), tool_call["id"])
+    return _with_notice(result, f"{notice} {outcome.notice}".strip(), tool_call["id"])
 
 
-def _noted(result: Result, notice: str, id: str) -> Result:
+def _with_notice(result: Result, notice: str, id: str) -> Result:
     if isinstance(result, ToolMessage):
-        return _message_noted(result, notice)
+        return _message_with_notice(result, notice)
     update = result.update
     if not isinstance(update, dict) or not isinstance(update.get("messages"), list):
         return result
-    said = [
-        _message_noted(m, notice) if isinstance(m, ToolMessage) and m.tool_call_id == id else m
+    messages = [
+        _message_with_notice(m, notice)
+        if isinstance(m, ToolMessage) and m.tool_call_id == id
+        else m
         for m in update["messages"]
     ]
-    return replace(result, update={**update, "messages": said})
+    return replace(result, update={**update, "messages": messages})
 
 
-def _message_noted(message: ToolMessage, notice: str) -> ToolMessage:
+def _message_with_notice(message: ToolMessage, notice: str) -> ToolMessage:
     content = message.content
     if isinstance(content, str):
         text = f"{notice}\n\nTool response:\n{content}" if content else notice
@@ -497,5 +504,5 @@ def _text_of(result: Result) -> str:
     if isinstance(result, ToolMessage):
         return result.text
     update = result.update if isinstance(result.update, dict) else {}
-    said = update.get("messages") or []
-    return "\n".join(m.text for m in said if isinstance(m, ToolMessage))
+    messages = update.get("messages") or []
+    return "\n".join(m.text for m in messages if isinstance(m, ToolMessage))

@@ -1,9 +1,9 @@
 """Run and resume an agent of the SDK by its thread.
 
-``Wiring`` puts the gate into a copy of an agent and of every agent that it can reach. ``Guarded``
-then lets the SDK's ``Runner`` make every step. While a run waits, the SDK's ``RunState`` is stored
-with it. The state is only a shortcut: the log alone leads to the same place. So a state that this
-version of the SDK cannot read, or whose tool is gone, is ignored.
+``GuardedAgents`` copies an agent and every agent that it can reach, and puts the gate into the
+copies. ``Guarded`` then lets the SDK's ``Runner`` make every step. While a run waits, the SDK's
+``RunState`` is stored with it. The state is only a shortcut: a run can be resumed from the log
+alone. So a state that this version of the SDK cannot read, or whose tool is gone, is ignored.
 
 Code that was written for the SDK reads ``result.interruptions``, ``item.name``, ``item.arguments``
 and ``result.final_output``, decides with ``result.to_state()`` and ``state.approve(item)``, and
@@ -40,7 +40,7 @@ from sayso.adapters.agents import Stream as EventStream
 from sayso.adapters.agents import StreamingAgent, listener
 from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
-from sayso.adapters.openai_agents.reach import Wiring, check_guarded
+from sayso.adapters.openai_agents.reach import GuardedAgents, check_guarded
 from sayso.adapters.openai_agents.tools import (
     ALWAYS,
     CHANNEL,
@@ -52,11 +52,11 @@ from sayso.errors import InvalidCall, InvalidDecision, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
+    CallPlace,
     FrameworkThread,
     FrameworkTool,
-    Within,
     check_gate,
-    within,
+    place_in_call,
 )
 from sayso.gate.options import check_known
 from sayso.gate.run_result import RunResult, RunState
@@ -66,17 +66,17 @@ from sayso.sync import read
 from sayso.types import Request, Reviewer
 
 
-class Named(str):
-    """A name that can also be read as ``.name``, like that of the SDK's object."""
+class NamedString(str):
+    """A string that also has ``.name``, like the object that the SDK has there."""
 
     __slots__ = ("description",)
 
     description: str
 
-    def __new__(cls, name: str, description: str = "") -> Named:
-        made = super().__new__(cls, name)
-        made.description = description
-        return made
+    def __new__(cls, name: str, description: str = "") -> NamedString:
+        string = super().__new__(cls, name)
+        string.description = description
+        return string
 
     @property
     def name(self) -> str:
@@ -96,11 +96,11 @@ class Interruption(Request):
     @classmethod
     def of(cls, call: Call, request: Request) -> Interruption:
         """Return a request as an interruption."""
-        known = {one.name: getattr(request, one.name) for one in fields(request)}
-        known["agent"] = Named(request.agent)
+        values = {field.name: getattr(request, field.name) for field in fields(request)}
+        values["agent"] = NamedString(request.agent)
         if request.tool is not None:
-            known["tool"] = Named(request.tool, request.description)
-        return cls(**known, call_id=call.key)
+            values["tool"] = NamedString(request.tool, request.description)
+        return cls(**values, call_id=call.key)
 
     @property
     def tool_name(self) -> str | None:
@@ -139,8 +139,8 @@ class State(RunState):
         """Stage a rejection with its reason. Raises ``InvalidDecision`` for ``always_reject``."""
         if always_reject or not isinstance(message, str):
             raise InvalidDecision(
-                "nobody can reject calls that were not made yet: reject this one, and give the "
-                "policy a rule that denies the tool",
+                "calls that were not made yet cannot be rejected: reject this one, and add a rule "
+                "to the policy that denies the tool",
                 "always_reject",
             )
         super().reject(request, rejection_message or message, by=by)
@@ -162,13 +162,14 @@ class Result(RunResult):
         return self.output
 
     def final_output_as(self, cls: Any, raise_if_incorrect_type: bool = False) -> Any:
-        """Return the output; raise ``TypeError`` if that is wanted and it has another type."""
+        """Return the output. Raises ``TypeError`` if it has another type and
+        ``raise_if_incorrect_type`` is set."""
         if raise_if_incorrect_type and not isinstance(self.output, cls):
             raise TypeError(f"Final output is not of type {cls.__name__}")
         return self.output
 
     def to_state(self) -> RunState:
-        """Return the state, on which decisions are staged."""
+        """Return the state, to stage decisions on."""
         return self.state
 
 
@@ -178,8 +179,8 @@ class Result(RunResult):
 class Stream(EventStream):
     """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the result.
 
-    Code that was written for the SDK's stream reads the same from ``stream_events()``,
-    ``interruptions``, ``final_output`` and ``to_state()``.
+    ``stream_events()``, ``interruptions``, ``final_output`` and ``to_state()`` work as in the SDK's
+    own stream.
     """
 
     def stream_events(self) -> AsyncIterator[Any]:
@@ -219,8 +220,8 @@ def guard(
     ungated: Iterable[str] = (),
     **options: Unpack[Options],
 ) -> Guarded:
-    """Make an agent, and every agent that it hands off to, has as a tool or runs in a tool, ask
-    through the gate.
+    """Make an agent ask through the gate, with every agent that it hands off to, has as a tool or
+    runs in a tool.
 
     ``agent`` itself is not changed; ``.agent`` is the guarded copy. The SDK's runner gets
     ``options`` (``context``, ``max_turns``, ``hooks``, ``run_config``, ``error_handlers``) on every
@@ -251,54 +252,51 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         **options: Unpack[Options],
     ) -> None:
         check_known(options, Options)
-        self._wiring = Wiring(Coverage(ungated))
-        super().__init__(gate, policy, self._wiring.coverage)
-        self.agent = self._wiring.root(agent)
-        self._agents = self._wiring.agents
-        self._types = OutputTypes(output_type(one) for one in self._agents)
+        self._copies = GuardedAgents(Coverage(ungated))
+        super().__init__(gate, policy, self._copies.coverage)
+        self.agent = self._copies.checked_copy(agent)
+        self._agents = self._copies.agents
+        self._types = OutputTypes(output_type(copied) for copied in self._agents)
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()
         self._options: dict[str, Any] = {
             **options,
-            # If a tool is gone, the model gets an error. Each agent has its own LoggedModel.
+            # The model is each agent's own LoggedModel. If a tool is gone, it gets an error.
             "run_config": replace(
                 self._config, model=None, tool_not_found_behavior="return_error_to_model"
             ),
         }
 
-    # -- driven by us
+    # -- run by FrameworkAgent
 
     async def begin(self, input: Any, thread: str) -> Any:
-        active, log = await self._open_run(thread)
+        log = await self.open_log(thread)
         await log.say_input(input)
-        return await self._run_turn(active, log)
+        return await self._run_turn(log)
 
-    async def go_on(self, thread: str) -> Any:
-        active, log = await self._open_run(thread)
-        if log.answer is not None:
-            return self.output_types.load(log.answer)
+    async def continue_turn(self, log: ItemLog) -> Any:
         if log.input is None:
-            raise Paused(active.calls.run, ())  # driven by hand: we cannot continue it
-        return await self._run_turn(active, log)
+            raise Paused(log.run)  # it was run by hand: we cannot continue it
+        return await self._run_turn(log)
 
-    def place(self) -> Within | None:
+    def place(self) -> CallPlace | None:
         """Return a place only inside a tool of another agent of the SDK, whose log can hold the
         replies."""
-        around = current_run()
-        if around is None or around.manual:
+        outer = current_run()
+        if outer is None or outer.manual:
             return None
-        place = within(self.gate)
-        return place if place is not None and place.thread == around.calls.thread else None
+        place = place_in_call(self.gate)
+        return place if place is not None and place.thread == outer.calls.thread else None
 
-    async def part(self, input: Any, place: Within) -> Any:
-        around = current_run()
-        assert around is not None
+    async def part(self, input: Any, place: CallPlace) -> Any:
+        outer = current_run()
+        assert outer is not None
         calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
-        active = ActiveRun(calls, around.log, self._config)
-        with active.open(), active.inside(place.key):
+        active = ActiveRun(calls, outer.log, self._config)
+        with active.open(), active.in_call(place.key):
             result = await self._run_sdk(input, resumed=False)
         if active.stopped or result.interruptions:
-            raise Paused(place.run, ())
+            raise Paused(place.run)
         return result.final_output
 
     @property
@@ -311,11 +309,8 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
     def known_tools(self) -> Iterable[FrameworkTool]:
         return [tool for agent in self._agents for tool in framework_tools(agent)]
 
-    async def _open_run(self, thread: str) -> tuple[ActiveRun, ItemLog]:
-        log = await self.open_log(thread)
-        return ActiveRun(log.calls, log, self._config), log
-
-    async def _run_turn(self, active: ActiveRun, log: ItemLog) -> Any:
+    async def _run_turn(self, log: ItemLog) -> Any:
+        active = ActiveRun(log.calls, log, self._config)
         with active.open():
             state = await restored_state(active, log, self.agent, self._context)
             result = await self._run(active, log, state)
@@ -331,39 +326,39 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         while True:
             result = await self._run_sdk(start, resumed=start is state)
             if active.stopped:
-                raise Paused(active.calls.run, ())
+                raise Paused(active.calls.run)
             if not result.interruptions:
                 return result
             ready = await read(self.gate.store, settled_items, active, result.interruptions)
             if not ready:
                 await save_state(active, log, result)
-                raise Paused(active.calls.run, ())
+                raise Paused(active.calls.run)
             start = state = result.to_state()
             await approve_settled(active, ready, state.approve, state.reject)
 
     async def _run_sdk(self, start: Any, *, resumed: bool) -> SdkRunResult | RunResultStreaming:
         options = self._options if resumed else {**self._options, "context": self._context}
-        heard = listener()
+        emit = listener()
         try:
-            with self._wiring.active():
-                if heard is None:
+            with self._copies.active():
+                if emit is None:
                     return await SdkRunner.run(self.agent, start, **options)
                 streamed = SdkRunner.run_streamed(self.agent, start, **options)
                 async for event in streamed.stream_events():
-                    heard(event)
+                    emit(event)
                 return streamed
         except UserError as error:
             if isinstance(error.__cause__, SaysoError):
                 raise error.__cause__ from None
             raise
 
-    # -- driven by hand
+    # -- run by hand
 
     @asynccontextmanager
     async def thread(
         self, name: str, *, by: str | Reviewer = "user", requester: str = ""
     ) -> AsyncIterator[Agent[Any]]:
-        """Drive the SDK by hand inside this context: ``Runner.run(guarded.agent, …)``,
+        """Run the SDK by hand in this context: ``Runner.run(guarded.agent, …)``,
         ``result.to_state()``, ``state.approve(item)``.
 
         Calls are in the inbox under this thread. Decisions on a state are recorded as made by
@@ -371,7 +366,7 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         """
         calls = FrameworkThread(self.gate, name, requester=requester, policy=self.policy)
         await calls.open()
-        with ActiveRun(calls, None, self._config, by).open(), self._wiring.active():
+        with ActiveRun(calls, None, self._config, by).open(), self._copies.active():
             yield self.agent
         await self.gate.backend.finish(calls.scope(), "done")
 
@@ -386,7 +381,7 @@ def output_type(agent: Agent[Any]) -> Any:
 class Runner:
     """The SDK's ``Runner`` for guarded agents: import this one instead.
 
-    A run has a thread of its own, which the state names. Use ``guarded.run`` to choose its name.
+    Each run has its own thread, named in its state. Use ``guarded.run`` to choose the name.
     """
 
     @staticmethod
@@ -454,25 +449,27 @@ async def restored_state(
     run = await read(log.store, log.store.run, log.run)
     if run is None or not run.snapshot:
         return None
-    kept = codec.loads(run.snapshot)
-    if kept.get("turn") != log.turn:
+    stored = codec.loads(run.snapshot)
+    if stored.get("turn") != log.turn:
         return None  # of an earlier turn
     # With a wrapper of our own, the cost of a decision does not grow with their number.
     wrapper: RunContextWrapper[Any] = RunContextWrapper(context=context)
     try:
-        state = await SdkRunState.from_json(agent, kept["state"], context_override=wrapper)
+        state = await SdkRunState.from_json(agent, stored["state"], context_override=wrapper)
         items = state.get_interruptions()
-        if not await _all_there(items, wrapper):
+        if not await _has_all_tools(items, wrapper):
             return None
     except AgentsException:
         return None
     ready = await read(log.store, settled_items, active, items)
     await approve_settled(active, ready, wrapper.approve_tool, wrapper.reject_tool)
-    log.given = dict(kept["given"])
+    log.given = dict(stored["given"])
     return state
 
 
-async def _all_there(items: Sequence[ToolApprovalItem], wrapper: RunContextWrapper[Any]) -> bool:
+async def _has_all_tools(
+    items: Sequence[ToolApprovalItem], wrapper: RunContextWrapper[Any]
+) -> bool:
     for agent in {id(item.agent): item.agent for item in items}.values():
         names = {tool.name for tool in await agent.get_all_tools(wrapper)}
         if any(
@@ -496,8 +493,8 @@ async def approve_settled(
 ) -> None:
     """Let the SDK continue with these calls.
 
-    The SDK is told that each of our calls is approved: the tool reports the outcome when it is
-    invoked. Only for calls that the provider runs does the SDK's own approval count.
+    Each of our calls counts as approved for the SDK: the tool returns the outcome when it is
+    invoked. The SDK's own approval only counts for calls that the provider runs.
     """
     for item in items:
         check_guarded(item.agent)

@@ -27,7 +27,7 @@ from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
-from sayso.rows import Call, CallStatus
+from sayso.rows import CallStatus
 from sayso.sync import context_value, to_thread
 from sayso.types import Json, Reviewer
 
@@ -42,7 +42,7 @@ _path: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_openai_path",
 
 @dataclass
 class ActiveRun:
-    """One thread while it is driven, by ``Guarded`` or by hand."""
+    """One thread while it runs, driven by ``Guarded`` or by hand."""
 
     calls: FrameworkThread
     #: None if the SDK is driven by hand: then its ``RunState`` is all that is stored.
@@ -50,7 +50,7 @@ class ActiveRun:
     run_config: RunConfig = field(default_factory=RunConfig)
     #: Who decides if the SDK is driven by hand.
     by: str | Reviewer = "user"
-    #: A call paused in its body or timed out. The SDK has no word for that, so the model must not
+    #: A call paused in its body or timed out. The SDK cannot express that, so the model must not
     #: see this turn.
     stopped: bool = False
     #: The paths of agents that tools run in their bodies and that wait for a decision.
@@ -85,15 +85,15 @@ class ActiveRun:
         with context_value(_active, self), context_value(_path, ""):
             yield self
 
-    def inside(self, key: str) -> AbstractContextManager[None]:
+    def in_call(self, key: str) -> AbstractContextManager[None]:
         """Enter the run of an agent that is a tool, under the key of its call."""
         return context_value(_path, f"{key}/")
 
     @contextmanager
-    def reports_errors(self) -> Iterator[None]:
+    def remember_errors(self) -> Iterator[None]:
         """Remember an error at the gate inside an agent that is a tool.
 
-        The SDK would show it to the outer model, but it has to end the whole run.
+        The SDK would show it to the outer model, but it must end the whole run.
         """
         try:
             yield
@@ -102,21 +102,21 @@ class ActiveRun:
                 self.error = self.error or error
             raise
 
-    def check(self) -> None:
-        """Raise the remembered error again, on the way out."""
+    def raise_error(self) -> None:
+        """Raise the remembered error, if there is one."""
         error = self.error
         if error is not None:
             self.error = error if self.path else None
             raise error
 
-    def place_of(self, agent: str) -> str:
-        """Return the place of an agent that a tool starts in its body: each run has its own."""
+    def new_path(self, agent: str) -> str:
+        """Return the path of an agent that a tool starts in its body: each run has its own."""
         base = f"{self.path}{agent}"
         self.started[base] += 1
         return base if self.started[base] == 1 else f"{base}#{self.started[base]}"
 
     def waits_below(self, key: str) -> bool:
-        """Whether an agent in the body of a call waits for a decision."""
+        """Return whether an agent in the body of a call waits for a decision."""
         return any(path.startswith(f"{key}/") for path in self.waits_in)
 
     def key(self, agent: Agent[object], id: str) -> str:
@@ -124,17 +124,18 @@ class ActiveRun:
         key = self._keys[agent.name, id] = _path.get() + id
         return key
 
-    def new(self, key: str) -> None:
+    def note_new_call(self, key: str) -> None:
         """Note that the model has just made a call."""
         self._made_in.setdefault(key, self.contexts.get(_path.get()))
 
     def was_shown(self, key: str) -> bool:
-        """Whether the SDK has stopped since a call was made, so that people could see it."""
+        """Return whether the SDK has stopped since a call was made, so that people could see it."""
         now = self.contexts.get(_path.get())
         return now is None or self._made_in.get(key) is not now
 
-    def is_always(self, tool: str) -> bool:
-        """Whether a person said ``always_approve`` on a state: the SDK would let any call pass."""
+    def is_always_approved(self, tool: str) -> bool:
+        """Return whether a person used ``always_approve`` on a state: the SDK would let any call
+        of the tool pass."""
         context = self.contexts.get(_path.get())
         return context is not None and context.is_tool_approved(tool, "any later call") is True
 
@@ -143,13 +144,9 @@ class ActiveRun:
         id = item.call_id or ""
         return self._keys.get((item.agent.name, id), id)
 
-    def row(self, key: str) -> Call | None:
-        """Return the row of a call."""
-        return self.calls.row(key)
-
     def waits(self, key: str) -> bool:
-        """Whether a call waits for a decision."""
-        row = self.row(key)
+        """Return whether a call waits for a decision."""
+        row = self.calls.row(key)
         return row is not None and row.status in _WAITS
 
 
@@ -202,7 +199,7 @@ class ItemLog(ReplayLog):
     def conversation(self, *, closed: bool = False) -> Items:
         """Return all items up to the user's last input.
 
-        ``closed`` adds the replies that a newer input cut short, with a result for each call.
+        ``closed`` adds the replies that a newer input interrupted, with a result for each call.
         """
         items = [*self.history, *(self.input or ())]
         for reply in self.replies.get("", ()) if closed else ():
@@ -212,7 +209,7 @@ class ItemLog(ReplayLog):
         return items
 
     def _closed(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        row = self.calls.row_before(item.get("call_id") or item["id"])
+        row = self.calls.row_in_any_run(item.get("call_id") or item["id"])
         if item["type"] == "mcp_approval_request":
             return {
                 "type": "mcp_approval_response",

@@ -1,9 +1,9 @@
 """Walk every agent that an agent can reach, and put the gate into copies of them.
 
-Agents are reached by handoffs and as tools; ``Wiring`` copies all of these when ``guard`` is
+Agents are reached by handoffs and as tools; ``GuardedAgents`` copies all of these when ``guard`` is
 called. Any other agent starts with the SDK's ``Runner``, most often in the body of a tool. The SDK
-lets one object stand in for its runner, and ours starts the guarded copy of such an agent while a
-guarded run is active. So it does not matter how the code that starts it came by the agent.
+lets us replace its default runner, and ours starts the guarded copy of such an agent while a
+guarded run is active. So it does not matter where the code that starts an agent got it from.
 
 Each copy has a ``LoggedModel``, which stores every reply before its calls are made.
 
@@ -61,7 +61,7 @@ from sayso.adapters.openai_agents.tools import (
     guarded_tool_of,
     record_refusals,
     requested_call,
-    unless_refused,
+    stop_unless_refused,
 )
 from sayso.errors import InvalidCall, Paused
 from sayso.gate.coverage import Coverage
@@ -72,19 +72,19 @@ from sayso.sync import context_value, read
 _BY_PROVIDER = (WebSearchTool, FileSearchTool, CodeInterpreterTool, ImageGenerationTool)
 _WITHOUT_HOOK = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
 
-_wiring: contextvars.ContextVar[Wiring | None] = contextvars.ContextVar(
-    "sayso_openai_wiring", default=None
+_guarded_agents: contextvars.ContextVar[GuardedAgents | None] = contextvars.ContextVar(
+    "sayso_openai_guarded_agents", default=None
 )
 
 
-class Wiring:
+class GuardedAgents:
     """The guarded copies of one agent and of all agents that it can reach."""
 
     def __init__(self, coverage: Coverage) -> None:
         self.coverage = coverage
         # By the id of the original, which is kept alive beside its copy.
         self._copies: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
-        #: The agents that are tools: the key of their call is their place.
+        #: The agents that are tools: the key of their call is their path.
         self._as_tools: set[int] = set()
 
     @property
@@ -92,20 +92,20 @@ class Wiring:
         """The guarded copies."""
         return [copied for _, copied in self._copies.values()]
 
-    def root(self, agent: Agent[Any]) -> Agent[Any]:
+    def checked_copy(self, agent: Agent[Any]) -> Agent[Any]:
         """Return the guarded copy of an agent. Raises ``InvalidCall`` if it cannot be guarded, with
         a list of what the gate does not reach."""
-        copied = self.agent(agent)
+        copied = self.guarded_copy(agent)
         self.coverage.check()
         return copied
 
-    def agent(self, agent: Any) -> Agent[Any]:
+    def guarded_copy(self, agent: Any) -> Agent[Any]:
         """Return the guarded copy of an agent, made with all that the agent can reach."""
         known = self._copies.get(id(agent))
         if known is not None:
             return known[1]
         _check(agent)
-        if any(one.name == agent.name for one in self.agents):
+        if any(other.name == agent.name for other in self.agents):
             raise InvalidCall(
                 f"two agents are named {agent.name!r}: a stored state could not tell them apart, "
                 "so give each its own name",
@@ -115,10 +115,10 @@ class Wiring:
         self._copies[id(agent)] = agent, copied
         self._list(agent, self.coverage)
         copied.tools = [self._tool(tool, copied) for tool in agent.tools]
-        copied.handoffs = [self._handoff(one) for one in agent.handoffs]
+        copied.handoffs = [self._handoff(handoff) for handoff in agent.handoffs]
         copied.mcp_servers = list(agent.mcp_servers)
         copied.model = LoggedModel(copied, agent.model, self.check)
-        copied.tool_use_behavior = unless_refused(agent.tool_use_behavior)
+        copied.tool_use_behavior = stop_unless_refused(agent.tool_use_behavior)
         self._guard_listing(copied)
         return copied
 
@@ -128,17 +128,17 @@ class Wiring:
         guarded = guard_tool(tool, agent)
         if tool._agent_instance is not None:
             self._as_tools.add(id(tool._agent_instance))
-            guarded._agent_instance = self.agent(tool._agent_instance)
+            guarded._agent_instance = self.guarded_copy(tool._agent_instance)
         return guarded
 
     def _handoff(self, handoff: Any) -> Any:
         if isinstance(handoff, Agent):
-            return self.agent(handoff)
-        to = self.agent(_target(handoff))
+            return self.guarded_copy(handoff)
+        to = self.guarded_copy(_target(handoff))
 
         async def invoked(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
             # It may choose an agent that guard(...) has not seen.
-            return self.root(await handoff.on_invoke_handoff(context, arguments))
+            return self.checked_copy(await handoff.on_invoke_handoff(context, arguments))
 
         copied = copy.copy(handoff)
         copied.on_invoke_handoff = invoked
@@ -199,25 +199,25 @@ class Wiring:
         """Guard every agent that is started in this context."""
         if not isinstance(get_default_agent_runner(), GuardingRunner):
             set_default_agent_runner(GuardingRunner(get_default_agent_runner()))
-        with context_value(_wiring, self):
+        with context_value(_guarded_agents, self):
             yield
 
-    def started(self, agent: Any) -> tuple[Any, Any]:
+    def copy_to_start(self, agent: Any) -> tuple[Any, Any]:
         """Return the guarded copy of an agent that is started now, and the context to run it in."""
         run = current_run()
         if run is None or is_guarded(agent):
             return agent, nullcontext()
         if not run.path:
-            self._check_harmless(agent)
+            self._check_no_tools(agent)
             return agent, nullcontext()
-        copied = self.root(agent)
+        copied = self.checked_copy(agent)
         if id(agent) in self._as_tools:
             return copied, nullcontext()
-        return copied, run.inside(run.place_of(copied.name))
+        return copied, run.in_call(run.new_path(copied.name))
 
-    def _check_harmless(self, agent: Any) -> None:
-        """Raise ``InvalidCall`` for an agent that is started beside the model, by a guardrail or a
-        hook, and has tools: nothing could pause there."""
+    def _check_no_tools(self, agent: Any) -> None:
+        """Raise ``InvalidCall`` for an agent with tools that a guardrail or a hook starts: the gate
+        cannot pause it there."""
         if agent.name in self.coverage.ungated:
             return
         if agent.tools or agent.handoffs or agent.mcp_servers or agent.prompt is not None:
@@ -237,30 +237,30 @@ class GuardingRunner(AgentRunner):
         self._inner = inner
 
     async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        agent, around = _started(starting_agent)
-        with around:
+        agent, context = _copy_to_start(starting_agent)
+        with context:
             return await self._inner.run(agent, input, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        agent, around = _started(starting_agent)
-        with around:
+        agent, context = _copy_to_start(starting_agent)
+        with context:
             return self._inner.run_sync(agent, input, **options)
 
     def run_streamed(
         self, starting_agent: Agent[Any], input: Any, **options: Any
     ) -> RunResultStreaming:
-        agent, around = _started(starting_agent)
-        with around:
+        agent, context = _copy_to_start(starting_agent)
+        with context:
             return self._inner.run_streamed(agent, input, **options)
 
 
-def _started(agent: Any) -> tuple[Any, Any]:
-    wiring = _wiring.get()
-    return (agent, nullcontext()) if wiring is None else wiring.started(agent)
+def _copy_to_start(agent: Any) -> tuple[Any, Any]:
+    guarded = _guarded_agents.get()
+    return (agent, nullcontext()) if guarded is None else guarded.copy_to_start(agent)
 
 
 def is_guarded(agent: Any) -> bool:
-    """Whether an agent is a guarded copy."""
+    """Return whether an agent is a guarded copy."""
     return isinstance(getattr(agent, "model", None), LoggedModel)
 
 
@@ -313,8 +313,7 @@ def _list_tool(tool: Tool, where: str, coverage: Coverage) -> None:
         )
         coverage.missed(where, "tool", tool.name, why)
     elif isinstance(tool, _BY_PROVIDER):
-        why = "the provider runs it, and does not ask first"
-        coverage.missed(where, "hosted tool", tool.name, why)
+        coverage.hosted(where, "hosted tool", tool.name)
     elif type(tool).__name__ in ("ToolSearchTool", "ProgrammaticToolCallingTool"):
         note = "it has no effect: the calls that it leads to are gated"
         coverage.gated(where, "hosted tool", tool.name, note)
@@ -418,8 +417,8 @@ class LoggedModel(Model):
                 done.append(event.item)
             if event.type == "response.completed":
                 reply = await ids.of_all(_reply(event.response, done))
-                whole = event.response.model_copy(update={"output": reply.output})
-                event = event.model_copy(update={"response": whole})
+                response = event.response.model_copy(update={"output": reply.output})
+                event = event.model_copy(update={"response": response})
                 await self._store_reply(active, reply)
                 await self._ask(active, reply.output, tools, handoffs)
             yield event
@@ -435,7 +434,7 @@ class LoggedModel(Model):
         if self._used is not None:
             await self._used._cleanup_on_run_end(owner)
 
-    # -- inside
+    # -- internals
 
     def _real_model(self, config: RunConfig) -> Model:
         """Return the real model, found as the runner finds it."""
@@ -448,14 +447,14 @@ class LoggedModel(Model):
     async def _stored_reply(self, active: ActiveRun, input: Any) -> ModelResponse | None:
         """Return the stored reply, if there is one."""
         if active.stopped:
-            raise Paused(active.calls.run, ())
-        with active.reports_errors():
+            raise Paused(active.calls.run)
+        with active.remember_errors():
             await close_answered(active, input)
         return None if active.log is None else active.log.next_response(active.path)
 
     async def _store_reply(self, active: ActiveRun, reply: ModelResponse) -> None:
         if active.log is not None:
-            with active.reports_errors():
+            with active.remember_errors():
                 await active.log.add_response(active.path, reply)
 
     async def _ask(
@@ -467,7 +466,7 @@ class LoggedModel(Model):
     ) -> None:
         """Ask about the calls of a reply in one commit, before the runner makes them."""
         active.notes[active.path] = _text_of(output)
-        with active.reports_errors():
+        with active.remember_errors():
             self._check(tools, handoffs)
             made_by = {tool.name: guarded_tool_of(tool) for tool in tools}
             elsewhere = {handoff.tool_name for handoff in handoffs}
@@ -484,7 +483,7 @@ class LoggedModel(Model):
                         asked.append(made.unconditional_call(active, key, item.arguments))
             calls = [call for call in asked if call is not None]
             for call in calls:
-                active.new(call.id)
+                active.note_new_call(call.id)
             await active.calls.ask(calls)
 
 
@@ -534,15 +533,15 @@ def _completed(reply: ModelResponse) -> ResponseCompletedEvent:
 class CallIds:
     """Make the ids of the calls in a reply unique in the thread.
 
-    Some providers count the calls of each reply anew. To the SDK and to the gate an id means one
-    call, so a repeated one gets a number before the reply is used.
+    Some providers restart their ids at every reply. To the SDK and to the gate an id means one
+    call, so a repeated id gets a number before the reply is used.
     """
 
     def __init__(self, active: ActiveRun, input: Any) -> None:
         self._active = active
         self._path = active.path
-        said = input if isinstance(input, list) else ()
-        self._known_ids = {item.get("call_id") for item in said if isinstance(item, Mapping)}
+        items = input if isinstance(input, list) else ()
+        self._known_ids = {item.get("call_id") for item in items if isinstance(item, Mapping)}
         self._names: dict[str, str] = {}
 
     async def of(self, item: Any) -> Any:
@@ -564,7 +563,7 @@ class CallIds:
         return next(name for name in chain([id], numbered) if not self._is_used(name))
 
     def _is_used(self, id: str) -> bool:
-        """By hand, the same input may be run again, so only the conversation shows that an id is
-        taken."""
-        known = not self._active.manual and self._active.row(self._path + id) is not None
-        return known or id in self._known_ids
+        """Return whether the thread has a call with this id. By hand, the same input may be run
+        again, so only the conversation counts."""
+        stored = not self._active.manual and self._active.calls.row(self._path + id) is not None
+        return stored or id in self._known_ids

@@ -21,7 +21,6 @@ from agents import (
     FunctionToolResult,
     HostedMCPTool,
     RunContextWrapper,
-    StopAtTools,
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
     ToolInputGuardrailData,
@@ -43,16 +42,15 @@ from sayso.adapters.openai_agents.messages import ActiveRun, current_run, requir
 from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
 from sayso.gate.framework import (
-    MOST_WAITING,
     SUB_AGENT_TERMS,
     FrameworkCall,
     FrameworkTool,
     Outcome,
+    pending_calls,
 )
 from sayso.gate.plan import cancel_call
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import Query
 from sayso.stores.row_checks import request_in
 from sayso.sync import read, to_thread, write
 from sayso.types import Json, Option, Question, Terms
@@ -89,7 +87,7 @@ class GuardedTool:
         self.tool = tool
         self.agent = agent
         self.needs_approval = tool.needs_approval
-        #: Set if the tool is an agent: it has no effect of its own, and its calls have rows.
+        #: Set if the tool is an agent: it has no effect itself, and its calls have rows.
         self.inner: Agent[Any] | None = tool._agent_instance if tool._is_agent_tool else None
         self._run = run
         self._model = _arguments(tool)
@@ -117,10 +115,10 @@ class GuardedTool:
             parameters=_with_defaults(tool.params_json_schema, self._model),
             needs_approval=needed,
             own=Terms() if self.inner is None else SUB_AGENT_TERMS,
-            read=None if self._model is None else self._read,
+            normalize=None if self._model is None else self._normalize,
         )
 
-    def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
+    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the SDK reads them, with every default."""
         assert self._model is not None
         try:
@@ -136,9 +134,8 @@ class GuardedTool:
         if not isinstance(self.needs_approval, bool):
             return None
         try:
-            return self._call(
-                active, key, self._descriptions[self.needs_approval], parse_arguments(arguments)
-            )
+            args = codec.parse_arguments(arguments or "")
+            return self._call(active, key, self._descriptions[self.needs_approval], args)
         except InvalidCall:
             return None  # invoke() tells the model
 
@@ -158,12 +155,12 @@ class GuardedTool:
         needed = self.needs_approval
         if not isinstance(needed, bool):
             try:
-                whole = codec.loads(self._descriptions[True].intake(args))
-                said: Any = needed(context, whole, id)
-                said = await said if inspect.isawaitable(said) else said
+                complete = codec.loads(self._descriptions[True].intake(args))
+                needs: Any = needed(context, complete, id)
+                needs = await needs if inspect.isawaitable(needs) else needs
             except Exception:
-                said = True  # a predicate that fails asks
-            needed = said is not False  # and so does one that does not return a boolean
+                needs = True  # a predicate that fails asks
+            needed = needs is not False  # and so does one that does not return a boolean
         return self._descriptions[needed]
 
     # -- called by the SDK
@@ -172,7 +169,7 @@ class GuardedTool:
         """Ask about a call, and return whether it waits; the SDK calls it as ``needs_approval``."""
         active = require_run(self.tool.name)
         key = active.key(self.agent, id)
-        with active.reports_errors():
+        with active.remember_errors():
             await self._ensure_asked(active, key, context, args, id)
             waits = await read(active.calls.store, active.waits, key)
         if waits:
@@ -188,7 +185,7 @@ class GuardedTool:
         id: str,
     ) -> None:
         if key not in active.judged and await active.calls.find(key) is None:
-            active.new(key)
+            active.note_new_call(key)
             described = await self._description_for(context, id, args)
             await active.calls.ask([self._call(active, key, described, args)])
 
@@ -197,15 +194,15 @@ class GuardedTool:
         ``on_invoke_tool``."""
         active = require_run(self.tool.name)
         try:
-            args = parse_arguments(arguments)
+            args = codec.parse_arguments(arguments or "")
         except InvalidCall as error:
             return f"The call cannot be read: {error}"
         key = active.key(self.agent, context.tool_call_id)
         try:
-            with active.reports_errors():
+            with active.remember_errors():
                 outcome = await self._outcome(active, key, context, args)
         except Paused:
-            active.check()
+            active.raise_error()
             if self.inner is None or active.stopped:
                 if active.manual:
                     raise
@@ -240,15 +237,15 @@ class GuardedTool:
         try:
             return await active.calls.outcome(call)
         except Exception as error:
-            # The error is recorded. The tool decides what the model is told about it.
+            # The error is recorded. The tool decides what the model reads about it.
             if error not in raised:
                 raise
-            told = await text_of_failure(function_tool=self.tool, context=context, error=error)
-            if told is None:  # its ``failure_error_function`` is None: the error ends the run
+            text = await text_of_failure(function_tool=self.tool, context=context, error=error)
+            if text is None:  # its ``failure_error_function`` is None: the error ends the run
                 raise
             row = await active.calls.find(key)
             notice = "" if row is None or row.original is None else outcomes.what_ran(row)
-            return Outcome(ok=False, value=None, text=f"{notice} {told}".strip(), call=row)
+            return Outcome(ok=False, value=None, text=f"{notice} {text}".strip(), call=row)
 
     async def _effect(
         self,
@@ -261,20 +258,20 @@ class GuardedTool:
         text = json.dumps(args)
         if self.inner is None:
             try:
-                with active.inside(key):  # an agent that the tool runs has a path of its own
+                with active.in_call(key):  # an agent that the tool runs has its own path
                     value = await self._run(with_arguments(context, text), text)
             except Exception as error:
                 if error is active.error:
-                    active.error = None  # the model is told, as about any error of a tool
+                    active.error = None  # the model reads it, like any error of a tool
                 raised.append(error)
                 raise
             if active.waits_below(key) and not active.manual:
-                raise Paused(active.calls.run, ())
+                raise Paused(active.calls.run)
             return value
-        with active.inside(key):
+        with active.in_call(key):
             value = await self._run(context, text)
         if active.error is not None or _waits_inside(context):
-            raise Paused(active.calls.run, ())
+            raise Paused(active.calls.run)
         return value
 
     def _dump(self, value: Any) -> Any:
@@ -302,18 +299,18 @@ def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
 
 def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> Mapping[str, Any]:
     """Add the defaults that are None, which a strict schema leaves out."""
-    known = rules.get("properties", {})
+    properties = rules.get("properties", {})
     fields = {} if model is None else model.model_fields
-    unsaid = {
-        name: {**known[name], "default": None}
+    nulls = {
+        name: {**properties[name], "default": None}
         for name, field in fields.items()
-        if field.default is None and name in known and "default" not in known[name]
+        if field.default is None and name in properties and "default" not in properties[name]
     }
-    return {**rules, "properties": {**known, **unsaid}} if unsaid else rules
+    return {**rules, "properties": {**properties, **nulls}} if nulls else rules
 
 
 def _waits_inside(context: ToolContext[Any]) -> bool:
-    """Whether an agent that is a tool has stopped for approval; the SDK looks at the same place."""
+    """Return whether an agent that is a tool has stopped for approval, as the SDK finds out."""
     scope = get_agent_tool_state_scope(context)
     assert context.tool_call is not None
     result = peek_agent_tool_run_result(context.tool_call, scope_id=scope)
@@ -325,15 +322,6 @@ def _waits_inside(context: ToolContext[Any]) -> bool:
 
 _SHAPES = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)
 _TYPES = ("text", "image", "file")
-
-
-def parse_arguments(arguments: str | None) -> dict[str, Json]:
-    """Parse the arguments that a model wrote. Raises ``InvalidCall`` unless they are one JSON
-    object."""
-    args = codec.parse(arguments or "")
-    if not isinstance(args, dict):
-        raise InvalidCall("the arguments must be a JSON object")
-    return args
 
 
 def dump_result(value: Any) -> Json:
@@ -376,7 +364,11 @@ def guardrails_on_stored(tool: FunctionTool) -> list[ToolInputGuardrail[Any]] | 
     The SDK shows them what the model wrote.
     """
     guardrails = tool.tool_input_guardrails
-    return None if guardrails is None else [_guardrail_on_stored(one) for one in guardrails]
+    return (
+        None
+        if guardrails is None
+        else [_guardrail_on_stored(guardrail) for guardrail in guardrails]
+    )
 
 
 def _guardrail_on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
@@ -424,14 +416,13 @@ async def record_refusals(context: RunContextWrapper[Any]) -> None:
         return
     active.contexts[active.path] = context
     store = active.calls.store
-    query = Query(status="pending", run=active.calls.run, limit=MOST_WAITING)
-    for _, row in await read(store, store.page, query):
+    for row in await read(store, pending_calls, store, active.calls.run):
         id = row.key.removeprefix(active.path)
         names = (row.tool, row.tool.partition(".")[2])  # the SDK knows a hosted one by the second
         for name in names if id else ():
             if name and context.is_tool_approved(name, id) is False:
                 why = context.get_rejection_message(name, id) or ""
-                with active.reports_errors():
+                with active.remember_errors():
                     await _decide(active, row, yes=False, why=why)
                 break
 
@@ -449,7 +440,7 @@ async def close_answered(active: ActiveRun, conversation: Any) -> None:
         if active.manual:
             await _decide(active, row, yes=yes, why=why)
             if yes and await read(active.calls.store, active.waits, active.path + key):
-                raise Paused(active.calls.run, ())  # or the provider would make the call
+                raise Paused(active.calls.run)  # or the provider would make the call
         else:
             reason = f"the agent continued without it: {why}"
             await write(active.calls.store, cancel_call(row, reason))
@@ -469,15 +460,15 @@ def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
 async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> None:
     """Record a decision that was made by hand, unless the request is decided already.
 
-    ``always_approve`` is a grant. A call that it does not cover has to wait for people: nobody has
-    seen it, although the SDK would let it pass.
+    ``always_approve`` is a grant. A call that it does not cover waits for people, although the SDK
+    would let it pass: no person has seen it.
     """
     if row.status is not CallStatus.ASKED or (yes and not active.was_shown(row.key)):
         return
     store = active.calls.store
     request = await to_thread(request_in, store, row)
     decision = request.approve() if yes else request.reject(why)
-    grant = ALWAYS if yes and active.is_always(row.tool) else None
+    grant = ALWAYS if yes and active.is_always_approved(row.tool) else None
     await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL, grant=grant)
 
 
@@ -499,7 +490,7 @@ def check_hosted(tool: HostedMCPTool) -> None:
 def requested_call(key: str, request: Any) -> FrameworkCall:
     """Return the call that the provider asks about. Raises ``InvalidCall`` if its arguments cannot
     be read."""
-    args = parse_arguments(request.arguments or "{}")
+    args = codec.parse_arguments(request.arguments or "{}")
     return hosted_call(key, f"{request.server_label}.{request.name}", args)
 
 
@@ -522,44 +513,36 @@ _REFUSED = (
 )
 
 
-def unless_refused(behavior: Any) -> Any:
-    """Keep a built-in ``tool_use_behavior`` from ending the run with a refusal.
+def stop_unless_refused(behavior: Any) -> Any:
+    """Return a ``tool_use_behavior`` that does not end the run with a refusal.
 
-    A tool's result may be the agent's output, but of a refusal the model is always told. Custom
-    behaviours are left alone.
+    A tool's result may be the agent's output, but a refusal always goes to the model. Custom
+    behaviours are returned as they are.
     """
-    stops = behavior == "stop_on_first_tool" or isinstance(behavior, dict)
-    return UnlessRefused(behavior) if stops else behavior
+    if behavior != "stop_on_first_tool" and not isinstance(behavior, dict):
+        return behavior
 
-
-@dataclass(frozen=True)
-class UnlessRefused:
-    """End the run with the first result, or with that of the named tools, unless the call was
-    refused."""
-
-    behavior: str | StopAtTools
-
-    async def __call__(
-        self, context: RunContextWrapper[Any], results: Sequence[FunctionToolResult]
+    async def final_output(
+        context: RunContextWrapper[Any], results: Sequence[FunctionToolResult]
     ) -> ToolsToFinalOutputResult:
-        last = self._last(results)
-        if last is None or await self._refused(last):
+        last: FunctionToolResult | None = results[0]
+        if isinstance(behavior, dict):
+            names = behavior.get("stop_at_tool_names", [])
+            named = (r for r in results if r.tool.name in names or r.tool.qualified_name in names)
+            last = next(named, None)
+        if last is None or await _was_refused(last):
             return ToolsToFinalOutputResult(is_final_output=False, final_output=None)
         return ToolsToFinalOutputResult(is_final_output=True, final_output=last.output)
 
-    def _last(self, results: Sequence[FunctionToolResult]) -> FunctionToolResult | None:
-        if not isinstance(self.behavior, dict):
-            return results[0]
-        names = self.behavior.get("stop_at_tool_names", [])
-        named = [r for r in results if r.tool.name in names or r.tool.qualified_name in names]
-        return named[0] if named else None
+    return final_output
 
-    async def _refused(self, result: FunctionToolResult) -> bool:
-        raw: Any = None if result.run_item is None else result.run_item.raw_item
-        id = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
-        active = require_run(result.tool.name)
-        row = await active.calls.find(f"{active.path}{id}")
-        return row is not None and row.status in _REFUSED
+
+async def _was_refused(result: FunctionToolResult) -> bool:
+    raw: Any = None if result.run_item is None else result.run_item.raw_item
+    id = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
+    active = require_run(result.tool.name)
+    row = await active.calls.find(f"{active.path}{id}")
+    return row is not None and row.status in _REFUSED
 
 
 # -- ask_user

@@ -23,8 +23,8 @@ from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.adapters.pydantic_ai.tools import (
+    CatchStopSignal,
     DelegateGated,
-    Outermost,
     SubAgentGated,
     ThreadGated,
     dump_result,
@@ -33,7 +33,7 @@ from sayso.adapters.pydantic_ai.tools import (
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import FrameworkTool, Within, check_gate, within
+from sayso.gate.framework import CallPlace, FrameworkTool, check_gate, place_in_call
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import decision_from
 from sayso.policy import Policy
@@ -92,12 +92,12 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
             return DelegateGated(gate, policy, walk=self._walk)
 
         self._walk = DelegateWalk(coverage, gated)
-        self._walk.listed(agent, agent.name or gate.agent, options)
+        self._walk.list_agent(agent, agent.name or gate.agent, options)
         coverage.check()
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
-        """Return ``DeferredToolResults`` for all or some of the calls as decisions; anything else
-        is what the other adapters take."""
+        """Convert ``DeferredToolResults`` for all or some of the calls to decisions. Anything else
+        is returned unchanged."""
         if not isinstance(decisions, DeferredToolResults):
             return decisions
         log = await self.open_log(run.thread)
@@ -111,50 +111,46 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
 
     async def begin(self, input: Any, thread: str) -> Any:
         log = await self.open_log(thread)
-        history = await log.closed()
+        history = await log.closed_messages()
         await log.say_prompt(input)
         return await self._run(log, input, history)
 
-    async def go_on(self, thread: str) -> Any:
-        log = await self.open_log(thread)
-        if log.answer is not None:
-            return self.output_types.load(log.answer)
+    async def continue_turn(self, log: MessageLog) -> Any:
         # The framework makes unanswered calls again, and each finds its row.
-        history = await log.closed() if log.prompt is not None else log.messages
+        history = await log.closed_messages() if log.prompt is not None else log.messages
         return await self._run(log, log.prompt, history)
 
-    def place(self) -> Within | None:
-        return within(self.gate)
+    def place(self) -> CallPlace | None:
+        return place_in_call(self.gate)
 
-    async def part(self, input: Any, place: Within) -> Any:
-        part: SubAgentGated[Any] = SubAgentGated(
+    async def part(self, input: Any, place: CallPlace) -> Any:
+        gated: SubAgentGated[Any] = SubAgentGated(
             self.gate, self.policy, place, stop_signals=True, walk=self._walk
         )
-        around = [*(self.options.get("capabilities") or ()), Outermost(), part]
-        result = await self._agent.run(input, **{**self.options, "capabilities": around})
+        capabilities = [*(self.options.get("capabilities") or ()), CatchStopSignal(), gated]
+        result = await self._agent.run(input, **{**self.options, "capabilities": capabilities})
         return result.output
 
     def known_tools(self) -> Iterable[FrameworkTool]:
         return known_tools([*self._agent.toolsets, *(self.options.get("toolsets") or ())])
 
-    async def order(self, thread: str) -> list[str]:
-        log = await self.open_log(thread)
-        return [log.key(call.tool_call_id) for call in log.open_calls]
+    async def call_order(self, thread: str) -> list[str]:
+        return (await self.open_log(thread)).open_keys
 
-    async def _run(self, log: MessageLog, words: Any, history: Any) -> Any:
+    async def _run(self, log: MessageLog, prompt: Any, history: Any) -> Any:
         result: AgentRunResult[Any] = await self._agent.run(
-            words,
+            prompt,
             message_history=history or None,
             conversation_id=log.thread,
             **{
                 **self.options,
                 "output_type": self._output_type(),
-                "capabilities": self._around(log),
+                "capabilities": self._capabilities(log),
                 "event_stream_handler": self._handler(),
             },
         )
         if isinstance(result.output, DeferredToolRequests):
-            raise Paused(log.calls.run, ())
+            raise Paused(log.calls.run)
         output = result.output
         await cancel_answered(log.calls, result.all_messages(), log.key)
         type_name = self.output_types.name_of(output)
@@ -162,23 +158,23 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         return output
 
     def _handler(self) -> Any:
-        """Return what the framework passes its events to: the stream, and the user's own."""
-        heard = listener()
+        """Return the handler of the framework's events: for the stream, and the user's own."""
+        emit = listener()
         own = self.options.get("event_stream_handler")
-        if heard is None:
+        if emit is None:
             return own
 
         async def handler(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
-            async def passed() -> AsyncIterator[Any]:
+            async def emitted() -> AsyncIterator[Any]:
                 async for event in events:
-                    heard(event)
+                    emit(event)
                     yield event
 
             given = own or self._agent.event_stream_handler
             if given is not None:
-                await given(ctx, passed())
+                await given(ctx, emitted())
             else:
-                async for _ in passed():
+                async for _ in emitted():
                     pass
 
         return handler
@@ -191,7 +187,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
     def output_types(self) -> OutputTypes:
         return OutputTypes(_leaves(self._output_type()))
 
-    def _around(self, log: MessageLog) -> list[Any]:
+    def _capabilities(self, log: MessageLog) -> list[Any]:
         given = self.options.get("capabilities") or ()
         return [
             *given,
@@ -223,7 +219,7 @@ def _leaves(wanted: Any) -> Iterator[Any]:
 
 
 @dataclass
-class _LogReplies(Outermost[Any]):
+class _LogReplies(CatchStopSignal[Any]):
     """Store each reply that makes calls, before the calls are made."""
 
     log: MessageLog
@@ -244,20 +240,23 @@ class _LogReplies(Outermost[Any]):
 #: Returns the request of a call by the framework's id.
 Find = Callable[[str], Request | None]
 
-_UNSAID = ToolDenied().message
+_DEFAULT_DENIAL = ToolDenied().message
 
 
 def decisions_of(given: DeferredToolResults, find: Find) -> list[Decision]:
     """Return the decisions that ``DeferredToolResults`` holds.
 
-    Each is checked against its request first: if one is invalid, ``InvalidDecision`` is raised and
-    none of them counts.
+    Raises ``InvalidDecision`` if one of them does not fit its request; then none of them counts.
     """
-    approvals = [_approval(_found(id, find), answer, id) for id, answer in given.approvals.items()]
-    return approvals + [_result(_found(id, find), value, id) for id, value in given.calls.items()]
+    approvals = [
+        _approval(_request_of(id, find), answer, id) for id, answer in given.approvals.items()
+    ]
+    return approvals + [
+        _result(_request_of(id, find), value, id) for id, value in given.calls.items()
+    ]
 
 
-def _found(id: str, find: Find) -> Request:
+def _request_of(id: str, find: Find) -> Request:
     request = find(id)
     if request is None:
         raise InvalidDecision(f"no call {id!r:.60} is waiting in this conversation", "approvals")
@@ -271,15 +270,15 @@ def _approval(request: Request, answer: Any, id: str) -> Decision:
     if isinstance(answer, ToolApproved):
         return edit_of(request, answer.override_args or {}, at)
     if answer is False or isinstance(answer, ToolDenied):
-        said = answer.message if isinstance(answer, ToolDenied) else _UNSAID
-        return _no(request, "" if said == _UNSAID else said, at)
+        message = answer.message if isinstance(answer, ToolDenied) else _DEFAULT_DENIAL
+        return _rejection(request, "" if message == _DEFAULT_DENIAL else message, at)
     raise InvalidDecision(f"{at}: pass True, False, ToolApproved or ToolDenied", at)
 
 
 def _result(request: Request, value: Any, id: str) -> Decision:
     at = f"calls[{id}]"
     if isinstance(value, ToolFailed | ModelRetry):
-        return _no(request, value.message, at)
+        return _rejection(request, value.message, at)
     given = value.return_value if isinstance(value, ToolReturn) else value
     try:
         stored = dump_result(given)
@@ -288,5 +287,5 @@ def _result(request: Request, value: Any, id: str) -> Decision:
     return decision_from({"type": "respond", "value": stored}, request, at)
 
 
-def _no(request: Request, message: str, at: str) -> Decision:
+def _rejection(request: Request, message: str, at: str) -> Decision:
     return decision_from({"type": "reject", "message": message}, request, at)

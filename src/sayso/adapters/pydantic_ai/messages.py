@@ -39,8 +39,8 @@ class MessageLog(ConversationLog):
         #: What the user said, while there is no reply to it.
         self.prompt: Any = None
         self._raw: list[Json] = []
-        #: How many replies have a call with this id, including replies that were cut off since.
-        self._times: Counter[str] = Counter()
+        #: How many replies have a call with this id, including replies that were removed since.
+        self._replies_with: Counter[str] = Counter()
 
     def _load(self) -> None:
         super()._load()
@@ -56,7 +56,7 @@ class MessageLog(ConversationLog):
             self.prompt = body["prompt"]
         if "messages" in body:
             self._raw = [*(() if body.get("anew") else self._raw), *body["messages"]]
-            self._times.update({call["id"] for call in body.get("calls", ())})
+            self._replies_with.update({call["id"] for call in body.get("calls", ())})
             self.prompt = None
 
     async def say_prompt(self, prompt: Any) -> None:
@@ -67,19 +67,19 @@ class MessageLog(ConversationLog):
 
     async def reply(self, messages: Sequence[ModelMessage], response: ModelResponse) -> None:
         """Store a reply that makes calls, and everything that led to it."""
-        whole = [*messages, response]
-        results, data = self._new(whole)
+        conversation = [*messages, response]
+        results, data = self._unsaved(conversation)
         await self.append(*results, {"role": "assistant", **_shown(response), **data})
-        self.messages = whole
-        self._times.update({call.tool_call_id for call in response.tool_calls})
+        self.messages = conversation
+        self._replies_with.update({call.tool_call_id for call in response.tool_calls})
 
     async def end_with(self, messages: Sequence[ModelMessage], output: Json, type: str) -> None:
         """Store the last reply, and the output that the framework made of it."""
-        results, data = self._new(messages)
+        results, data = self._unsaved(messages)
         await self.end(output, *results, type=type, **{**_shown(messages[-1]), **data})
         self.messages = list(messages)
 
-    def _new(self, messages: Sequence[ModelMessage]) -> tuple[list[Body], Body]:
+    def _unsaved(self, messages: Sequence[ModelMessage]) -> tuple[list[Body], Body]:
         """Return the tool results for people to read, and the messages that are not stored yet."""
         known = len(self.messages)
         grown = len(messages) > known and (not known or messages[known - 1] is self.messages[-1])
@@ -100,7 +100,7 @@ class MessageLog(ConversationLog):
 
     def key(self, id: str) -> str:
         """Return the key of a call in the last reply."""
-        return _numbered(id, self._times[id])
+        return _numbered(id, self._replies_with[id])
 
     @property
     def open_calls(self) -> list[ToolCallPart]:
@@ -108,12 +108,16 @@ class MessageLog(ConversationLog):
         last = self.messages[-1] if self.messages else None
         return list(last.tool_calls) if isinstance(last, ModelResponse) else []
 
-    async def closed(self) -> list[ModelMessage]:
+    @property
+    def open_keys(self) -> list[str]:
+        return [self.key(call.tool_call_id) for call in self.open_calls]
+
+    async def closed_messages(self) -> list[ModelMessage]:
         """Return the messages with a result for every call, so that the user can speak next."""
         calls = self.open_calls
         if not calls:
             return list(self.messages)
-        texts = await self.closing_texts(self.key(call.tool_call_id) for call in calls)
+        texts = await self.closing_texts()
         parts = [
             ToolReturnPart(
                 tool_name=call.tool_name,
@@ -129,13 +133,12 @@ class MessageLog(ConversationLog):
 def key_in(messages: Sequence[ModelMessage], id: str) -> str:
     """Return the key of a call in the last reply, counted in the messages alone."""
     replies = [message for message in messages if isinstance(message, ModelResponse)]
-    time = sum(any(call.tool_call_id == id for call in reply.tool_calls) for reply in replies)
-    return _numbered(id, time)
+    return _numbered(id, sum(any(c.tool_call_id == id for c in r.tool_calls) for r in replies))
 
 
-def _numbered(id: str, time: int) -> str:
-    """Number an id that earlier replies have too: some providers count each reply's calls anew."""
-    return id if time < 2 else f"{id}#{time}"
+def _numbered(id: str, count: int) -> str:
+    """Number an id that earlier replies have too: some providers restart at every reply."""
+    return id if count < 2 else f"{id}#{count}"
 
 
 async def cancel_answered(

@@ -1,9 +1,9 @@
 """Walk what an agent can reach: its tools, the agents that they delegate to, and native tools.
 
 Every toolset goes through the gate, whichever capability brings it. Two things do not. An agent
-that the function of a tool runs has tools of its own: ``DelegateWalk`` replaces it in a copy of
-the function by one that asks at the same gate. And native tools are run by the provider, which does
-not ask; they are refused unless the user has named them.
+that the function of a tool runs has its own tools: ``DelegateWalk`` replaces it in a copy of the
+function by one that asks at the same gate. And native tools are run by the provider, which does not
+ask; they are refused unless the user has named them.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class DelegateWalk(Walk):
 
     # -- before a run
 
-    def listed(self, agent: Any, where: str, options: Any) -> None:
+    def list_agent(self, agent: Any, where: str, options: Any) -> None:
         """Add what an agent has to the table."""
         self.coverage.gated(where, "agent", where)
         for toolset in (*agent.toolsets, *(options.get("toolsets") or ())):
             self._list_toolset(toolset, where)
-        given = [one for one in options.get("capabilities") or () if hasattr(one, "apply")]
-        self._list_native(_native_of(agent), where)
-        for capability in given:
-            self._list_native(capability.get_native_tools(), where)
+        self._list_native(_native_tools_of(agent), where)
+        for capability in options.get("capabilities") or ():
+            if hasattr(capability, "apply"):
+                self._list_native(capability.get_native_tools(), where)
 
     def _list_toolset(self, toolset: Any, where: str) -> None:
         if isinstance(toolset, FunctionToolset):
@@ -66,8 +66,8 @@ class DelegateWalk(Walk):
             for definition in toolset.tool_defs:
                 self.coverage.gated(where, "tool", definition.name, "its result comes from outside")
         elif isinstance(toolset, CombinedToolset):
-            for one in toolset.toolsets:
-                self._list_toolset(one, where)
+            for inner in toolset.toolsets:
+                self._list_toolset(inner, where)
         elif isinstance(toolset, WrapperToolset):
             self._list_toolset(toolset.wrapped, where)
         else:
@@ -75,16 +75,16 @@ class DelegateWalk(Walk):
             self.coverage.gated(where, type(toolset).__name__, toolset.id or toolset.label, note)
 
     def _list_delegates(self, function: Any, tool: str, where: str) -> None:
-        for one in self.inside(function):
-            if isinstance(one, AbstractAgent) and id(one) not in self._copies:
-                self.value(one, f"{where}/{tool}")
+        for item in self.contents(function):
+            if isinstance(item, AbstractAgent) and id(item) not in self._copies:
+                self.value(item, f"{where}/{tool}")
         for held in self.out_of_reach(function):
-            if not _asks(held.value) and has_tools(held.value):
+            if not _asks(held.target) and has_tools(held.target):
                 why = (
-                    f"{tool} finds it as {held.by}, where it cannot be replaced: give it "
+                    f"{tool} finds it as {held.found_as}, where it cannot be replaced: give it "
                     "capabilities=[Gated(gate)]"
                 )
-                self.coverage.missed(where, "agent", held.value.name or held.name, why)
+                self.coverage.missed(where, "agent", held.target.name or held.name, why)
         for name in self.built_by(function):
             why = (
                 f"{tool} builds it while it runs, where guard(...) cannot see it: build it before, "
@@ -96,23 +96,22 @@ class DelegateWalk(Walk):
         for tool in tools:
             if isinstance(tool, AbstractNativeTool) and tool.kind not in _HARMLESS:
                 name = str(getattr(tool, "id", None) or tool.kind)
-                why = "the provider runs it, and does not ask first"
-                self.coverage.missed(where, "native tool", name, why)
+                self.coverage.hosted(where, "native tool", name)
 
     # -- during a run
 
-    def guarded(self, target: Any, where: str) -> Any:
+    def guarded_copy(self, target: Any, where: str) -> Any:
         if _asks(target) or not has_tools(target):
             return target
         name = target.name or where
-        copied = self.keep(target, Delegate(target, self._gated))
-        self.listed(target, name, {})
+        copied = self.remember(target, Delegate(target, self._gated))
+        self.list_agent(target, name, {})
         return copied
 
     def tool(self, tool: ToolsetTool[Any], where: str) -> ToolsetTool[Any]:
         """Return a tool whose function delegates to guarded agents. Raises ``InvalidCall`` if it
-        runs one that the gate cannot reach, and that is not named, also if it did not the last
-        time."""
+        runs an agent that the gate cannot reach and ``ungated`` does not name. That is checked each
+        time, because a function may be given an agent later."""
         inner = getattr(tool, "source_tool", None)
         if inner is not None:  # of a combined toolset
             copied = self.tool(inner, where)
@@ -130,8 +129,8 @@ class DelegateWalk(Walk):
         return replace(tool, call_func=replace(schema, function=guarded).call)
 
     def check_native(self, tools: Iterable[Any], where: str) -> None:
-        """Raise ``InvalidCall`` for a native tool that a request would offer to the model, and that
-        is not named."""
+        """Raise ``InvalidCall`` for a native tool that a request would offer to the model and
+        ``ungated`` does not name."""
         self._list_native(tools, where)
         self.coverage.check()
 
@@ -147,27 +146,27 @@ class Delegate(WrapperAgent[Any, Any]):
     async def iter(
         self, *args: Any, capabilities: Any = None, **options: Any
     ) -> AsyncIterator[AgentRun[Any, Any]]:
-        around = [*(capabilities or ()), self._gated()]
-        async with super().iter(*args, capabilities=around, **options) as run:
+        capabilities = [*(capabilities or ()), self._gated()]
+        async with super().iter(*args, capabilities=capabilities, **options) as run:
             yield run
 
 
 def _asks(agent: Any) -> bool:
-    """Whether an agent asks at a gate already."""
+    """Return whether an agent asks at a gate already."""
     if isinstance(agent, Delegate):
         return True
     root = getattr(agent, "root_capability", None)
-    held = getattr(root, "capabilities", ()) or ()
-    return any(getattr(one, "gate", None) is not None for one in held)
+    capabilities = getattr(root, "capabilities", ()) or ()
+    return any(getattr(item, "gate", None) is not None for item in capabilities)
 
 
 def has_tools(agent: Any) -> bool:
-    """Whether an agent has anything that could have an effect."""
-    sets = [one for one in agent.toolsets if not isinstance(one, FunctionToolset) or one.tools]
-    native = [one for one in _native_of(agent) if getattr(one, "kind", "") not in _HARMLESS]
-    return bool(sets or native)
+    """Return whether an agent has anything that could have an effect."""
+    toolsets = [t for t in agent.toolsets if not isinstance(t, FunctionToolset) or t.tools]
+    native = [t for t in _native_tools_of(agent) if getattr(t, "kind", "") not in _HARMLESS]
+    return bool(toolsets or native)
 
 
-def _native_of(agent: Any) -> list[Any]:
+def _native_tools_of(agent: Any) -> list[Any]:
     root = getattr(agent, "root_capability", None)
     return [] if root is None else list(root.get_native_tools())

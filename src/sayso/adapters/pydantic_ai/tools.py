@@ -2,7 +2,7 @@
 says.
 
 ``Gated`` and the other capabilities put every tool of an agent behind a gate, whichever toolset
-brings it. They wrap it in a ``GatedToolset``, and ``_Call`` takes each call to its end.
+brings it. They wrap it in a ``GatedToolset``, and ``_Call`` completes each call.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate
 from sayso.gate.framework import (
+    CallPlace,
     FrameworkCall,
     FrameworkThread,
     FrameworkTool,
     Outcome,
-    Within,
     kept,
-    within,
+    place_in_call,
 )
 from sayso.policy import Policy
 from sayso.policy.policy import NEEDS_APPROVAL
@@ -76,7 +76,8 @@ class Gated(AbstractCapability[D], Generic[D]):
     give it a result, it does not run and its request is closed.
 
     An agent that runs inside a tool of a guarded one, without ``DeferredToolRequests`` among its
-    output types, pauses the call of that tool, and starts from its top when the call is made again.
+    output types, pauses the call of that tool. When the call is made again, the agent restarts from
+    the beginning.
     """
 
     gate: Gate
@@ -100,7 +101,7 @@ class Gated(AbstractCapability[D], Generic[D]):
 
     async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
         """Inside a call, and without a way to defer, make the agent's run part of that call."""
-        place = None if _can_defer(ctx) else within(self.gate)
+        place = None if _can_defer(ctx) else place_in_call(self.gate)
         return self if place is None else SubAgentGated(self.gate, self.policy, place)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
@@ -108,9 +109,9 @@ class Gated(AbstractCapability[D], Generic[D]):
 
 
 @dataclass
-class Outermost(AbstractCapability[D], Generic[D]):
-    """Convert ``StopSignal`` back outside all other capabilities, so that none handles a pause as
-    an error."""
+class CatchStopSignal(AbstractCapability[D], Generic[D]):
+    """Turn a ``StopSignal`` back into its cause, outside all other capabilities, so that none of
+    them handles a pause as an error."""
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
@@ -130,8 +131,8 @@ class Outermost(AbstractCapability[D], Generic[D]):
 
 @dataclass
 class ThreadGated(Gated[D], Generic[D]):
-    """The gate of an agent that ``guard`` runs: keys come from the log, and ``Outermost`` is
-    outside."""
+    """The gate of an agent that ``guard`` runs: keys come from the log, and ``CatchStopSignal``
+    catches pauses."""
 
     log: MessageLog = field(kw_only=True)
     walk: DelegateWalk = field(kw_only=True)
@@ -159,7 +160,7 @@ class DelegateGated(Gated[D], Generic[D]):
     walk: DelegateWalk = field(kw_only=True)
 
     async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
-        place = within(self.gate)
+        place = place_in_call(self.gate)
         if place is None:
             return self
         return SubAgentGated(self.gate, self.policy, place, walk=self.walk)
@@ -172,8 +173,8 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
 
     gate: Gate
     policy: Policy | None
-    place: Within
-    #: Raise pauses as ``StopSignal``, because ``Outermost`` is there to catch it.
+    place: CallPlace
+    #: Raise pauses as ``StopSignal``, because ``CatchStopSignal`` is there to catch it.
     stop_signals: bool = False
     #: Guards the agents that its tools delegate to, if the agent around it is guarded.
     walk: DelegateWalk | None = None
@@ -212,7 +213,7 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
 
     async def handle_deferred_tool_calls(self, ctx: RunContext[D], *, requests: Any) -> None:
         """Pause the outer call, once everything else in the reply has run."""
-        raise Paused(self.place.run, ())
+        raise Paused(self.place.run)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
         return GatedToolset(
@@ -243,21 +244,21 @@ _BODILESS = ("respond", "reject")
 
 
 #: The calls that have passed the gate. The run's id is part of the key because an agent inside a
-#: tool has a run of its own, and its model may repeat the id of the outer call.
+#: tool has its own run, and its model may repeat the id of the outer call.
 _running: ContextVar[frozenset[tuple[str | None, str | None]]] = ContextVar(
     "sayso_pydantic_ai", default=frozenset()
 )
 
 
 class _TimedOut(BaseException):
-    """The framework stopped a tool that took too long, so nobody knows what the tool did."""
+    """The framework stopped a tool that took too long, so what the tool did is unknown."""
 
 
 class StopSignal(BaseException):
     """A pause or a refusal that must pass other capabilities, even those that catch every
     exception.
 
-    ``Outermost`` turns it back into the framework's own exception.
+    ``CatchStopSignal`` turns it back into the framework's own exception.
     """
 
     def __init__(self, cause: Exception) -> None:
@@ -273,7 +274,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     policy: Policy | None = None
     #: Returns the thread and the key of a call by its id. By default the conversation says both.
     locate: Callable[[str], tuple[str, str]] | None = None
-    #: Raise pauses as ``StopSignal``, because ``Outermost`` is there to catch it.
+    #: Raise pauses as ``StopSignal``, because ``CatchStopSignal`` is there to catch it.
     stop_signals: bool = False
     #: Guards the agents that tools delegate to.
     walk: DelegateWalk | None = None
@@ -297,10 +298,10 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
             tool = self.walk.tool(tool, self.gate.agent)
         id = ctx.tool_call_id or ""
         if self.locate is None:
-            where, key = thread_of(ctx), key_in(ctx.messages, id)
+            name_of_thread, key = thread_of(ctx), key_in(ctx.messages, id)
         else:
-            where, key = self.locate(id)
-        thread = await FrameworkThread(self.gate, where, policy=self.policy).open()
+            name_of_thread, key = self.locate(id)
+        thread = await FrameworkThread(self.gate, name_of_thread, policy=self.policy).open()
         call = _Call(self, thread, key, name, ctx, tool)
         try:
             return _framework_result(await call.outcome(tool_args))
@@ -313,7 +314,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
 
 @dataclass
 class _Call(Generic[D]):
-    """One call on its way through the gate."""
+    """One call at the gate."""
 
     toolset: GatedToolset[D]
     thread: FrameworkThread
@@ -344,9 +345,9 @@ class _Call(Generic[D]):
 
     def _framework_tool(self) -> FrameworkTool:
         kind = self.toolset.deferred.get(self.name, "")
-        return replace(framework_tool(self.tool.tool_def, kind), read=self._read)
+        return replace(framework_tool(self.tool.tool_def, kind), normalize=self._normalize)
 
-    def _read(self, args: dict[str, Json]) -> Mapping[str, Json]:
+    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the tool reads them, with every default."""
         return self._shown(self._validated(codec.dumps(args)))
 
@@ -375,14 +376,14 @@ class _Call(Generic[D]):
             return
         try:
             values = self._validated(
-                codec.dumps(self._framework_tool().passed(codec.loads(row.args)))
+                codec.dumps(self._framework_tool().framework_args(codec.loads(row.args)))
             )
             checks = self.tool.args_validator_func
             checked = checks(self.ctx, **values) if checks is not None else None
             if inspect.isawaitable(checked):
                 await checked
         except (InvalidCall, ModelRetry, ToolFailed) as error:
-            await ask_again(self.thread, row, f"the tool does not take the edit: {error}")
+            await ask_again(self.thread, row, f"the tool does not accept the edit: {error}")
 
     async def _run(self, args: dict[str, Json]) -> Any:
         row = await self.thread.find(self.id)
@@ -396,7 +397,7 @@ class _Call(Generic[D]):
                 )
         except (ApprovalRequired, CallDeferred) as wants:
             self.wants = wants
-            raise Paused(row.run, ()) from None
+            raise Paused(row.run) from None
         except ModelRetry as error:
             if isinstance(error.__context__, TimeoutError) and "Timed out" in error.message:
                 raise _TimedOut(error.message) from None
@@ -426,7 +427,7 @@ def framework_tool(tool: ToolDefinition, kind: str) -> FrameworkTool:
         description=tool.description or "",
         parameters=tool.parameters_json_schema,
         needs_approval=kind in _DEFERRED,
-        possible=_BODILESS if kind == "external" else None,
+        decisions=_BODILESS if kind == "external" else None,
     )
 
 
@@ -462,7 +463,7 @@ def _framework_result(outcome: Outcome) -> Any:
     """Return what the framework gets for a call. Refusals are raised, because other hooks expect
     results."""
     if outcome.ok:
-        return told_result(outcome.value, outcome.text) if outcome.notice else outcome.value
+        return with_text(outcome.value, outcome.text) if outcome.notice else outcome.value
     if outcome.call is None or outcome.call.status is CallStatus.FAILED:
         raise ToolFailed(outcome.text)
     raise SkipToolExecution(ToolDenied(outcome.text))
@@ -504,7 +505,7 @@ def _renamed(tool: FrameworkTool, by: WrapperToolset[Any]) -> FrameworkTool:
 # -- results
 
 
-_whole: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
+_tool_return: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
 
 
 def dump_result(value: Any) -> Json:
@@ -513,21 +514,21 @@ def dump_result(value: Any) -> Json:
     What is more than JSON (a file, a ``ToolReturn``) is stored with its kind, and the framework's
     own type adapter reads it back. Only files that the tool really returned count as files.
     """
-    whole = value if isinstance(value, ToolReturn) else ToolReturn(value)
-    stored: dict[str, Json] = _whole.dump_python(whole, mode="json", by_alias=True)
+    wrapped = value if isinstance(value, ToolReturn) else ToolReturn(value)
+    stored: dict[str, Json] = _tool_return.dump_python(wrapped, mode="json", by_alias=True)
     plain = stored["return_value"]
-    if whole is value or _is_whole(plain):
+    if wrapped is value or _is_tool_return(plain):
         return stored
-    again = _whole.validate_python({"return_value": plain, "kind": "tool-return"})
+    again = _tool_return.validate_python({"return_value": plain, "kind": "tool-return"})
     return plain if again.return_value == plain and not stored.get(_FILES) else stored
 
 
 def load_result(stored: Json) -> Any:
     """Return a stored result as the framework expects it."""
-    return _whole.validate_python(stored) if _is_whole(stored) else stored
+    return _tool_return.validate_python(stored) if _is_tool_return(stored) else stored
 
 
-def told_result(value: Any, text: str) -> Any:
+def with_text(value: Any, text: str) -> Any:
     """Replace the text that the model reads, and keep everything else of a result."""
     if not isinstance(value, ToolReturn):
         return text
@@ -537,6 +538,6 @@ def told_result(value: Any, text: str) -> Any:
 _FILES = "content_file_digests"
 
 
-def _is_whole(stored: Json) -> bool:
+def _is_tool_return(stored: Json) -> bool:
     is_object = isinstance(stored, dict) and stored.get("kind") == "tool-return"
     return is_object and "return_value" in stored

@@ -65,7 +65,7 @@ class ApprovalActivities:
         self.gate = gate
         self.store = gate.store
         self._guards = [_guard_of(tool, gate) for tool in tools]
-        self._at_work: set[asyncio.Task[ActivityOutput]] = set()
+        self._running: set[asyncio.Task[ActivityOutput]] = set()
 
     def activities(self) -> list[Activity]:
         """Return the activities to register."""
@@ -74,8 +74,8 @@ class ApprovalActivities:
 
     async def drained(self) -> None:
         """Wait for tools that outlived their activity, so that their results are recorded."""
-        while self._at_work:
-            await asyncio.wait(self._at_work)
+        while self._running:
+            await asyncio.wait(self._running)
 
     # -- asking
 
@@ -97,16 +97,16 @@ class ApprovalActivities:
         return await self._advance(wanted, asked)
 
     async def _advance(
-        self, wanted: ActivityInput, move: Callable[[], Awaitable[Any]]
+        self, wanted: ActivityInput, step: Callable[[], Awaitable[Any]]
     ) -> ActivityOutput:
-        """Advance a request as far as it goes now.
+        """Advance a request as far as possible now.
 
         Only a failing store fails the activity; all other errors are returned to the workflow.
         """
         run = wanted["run"]
         try:
             async with self.gate.run(run, requester=wanted.get("requester", "")):
-                return {"value": await move()}
+                return {"value": await step()}
         except Paused:
             return {"ends_in": await to_thread(self._ends_in, run)}
         except Leased:  # an earlier attempt still runs, or its worker died
@@ -135,11 +135,11 @@ class ApprovalActivities:
 
         @activity.defn(name=activity_of(guard.tool.name))
         async def run(wanted: ActivityInput) -> ActivityOutput:
-            return await self._with_heartbeats(self._ran(wanted, call))
+            return await self._with_heartbeats(self._run_tool(wanted, call))
 
         return run
 
-    async def _ran(
+    async def _run_tool(
         self, wanted: ActivityInput, call: Callable[[ActivityInput], Awaitable[Any]]
     ) -> ActivityOutput:
         try:
@@ -153,7 +153,7 @@ class ApprovalActivities:
         """Wait with heartbeats. If Temporal cancels the activity, the tool continues, and its
         result is recorded."""
         task = asyncio.create_task(work)
-        self._at_work.add(task)
+        self._running.add(task)
         task.add_done_callback(self._tool_ended)
         while not task.done():
             activity.heartbeat()
@@ -165,7 +165,7 @@ class ApprovalActivities:
         return task.result()
 
     def _tool_ended(self, task: asyncio.Task[ActivityOutput]) -> None:
-        self._at_work.discard(task)
+        self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a tool ended with %s: %s", type(error).__name__, error)
 
@@ -173,13 +173,15 @@ class ApprovalActivities:
 
     @activity.defn(name=SETTLE)
     async def _settle(self, wanted: ActivityInput) -> None:
-        """Mark what has started as in doubt, because Temporal gave up on the attempt."""
-        await to_thread(self._doubt, wanted["run"], wanted["reason"])
+        """Mark running calls as in doubt, because Temporal gave up on the attempt."""
 
-    def _doubt(self, run: str, reason: str) -> None:
-        for call in self.store.calls_of(run):
-            if call.status is CallStatus.RUNNING:
-                self.store.transact(self.gate.backend.mark_in_doubt(call, reason))
+        def mark_in_doubt() -> None:
+            for call in self.store.calls_of(wanted["run"]):
+                if call.status is CallStatus.RUNNING:
+                    command = self.gate.backend.mark_in_doubt(call, wanted["reason"])
+                    self.store.transact(command)
+
+        await to_thread(mark_in_doubt)
 
     @activity.defn(name=CALL_OFF)
     async def _call_off(self, wanted: ActivityInput) -> None:
@@ -197,7 +199,7 @@ def _options(wanted: ActivityInput) -> Any:
         if isinstance(risk := options.get("risk"), dict):
             options["risk"] = Risk(risk.get("level", ""), tuple(risk.get("reasons") or ()))
         terms_from(options)
-    except (TypeError, ValueError) as error:  # Temporal would retry the activity for ever
+    except (TypeError, ValueError) as error:  # Temporal would retry the activity forever
         raise InvalidCall(str(error)) from None
     return options
 
@@ -277,11 +279,11 @@ class SaysoPlugin(SimplePlugin):
             except RPCError as error:
                 if error.status not in _HOPELESS:
                     raise
-                log.info("no workflow waits for %s any more: %s", run, error)
+                log.info("no workflow is waiting for %s: %s", run, error)
 
 
 def _concerns_workflow(event: Event) -> bool:
-    """Whether an event is a reason for a waiting workflow to check."""
+    """Return whether an event is a reason for a waiting workflow to check."""
     if workflow_of(event.run) is None:
         return False
     if event.type == "recorded":  # by an attempt that was given up: it settles a call in doubt

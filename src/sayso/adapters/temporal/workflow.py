@@ -67,7 +67,7 @@ def workflow_of(run: str) -> str | None:
 
 
 def raised(answer: ActivityOutput) -> SaysoError:
-    """Return the error that an output stands for."""
+    """Return the error that an output contains."""
     kind = getattr(errors, answer["error"], SaysoError)
     message = answer.get("message", "")
     error: SaysoError = kind(message)
@@ -99,8 +99,8 @@ async def ask(
         question = Question(question)
     if not isinstance(question, Question):
         raise InvalidCall(f"ask() takes text or a Question, not {type(question).__name__}")
-    wanted = _wanted(requester, question_json(question), options)
-    return await _until_settled(wanted, lambda: _short(ASK, wanted))
+    wanted = _activity_input(requester, question_json(question), options)
+    return await _until_settled(wanted, lambda: _run_short_activity(ASK, wanted))
 
 
 async def confirm(
@@ -112,8 +112,8 @@ async def confirm(
 ) -> bool:
     """Ask a person to confirm a text and its details, in a workflow. Return whether they did."""
     content = {"text": text, "details": _mapping(details, "details")}
-    wanted = _wanted(requester, content, options)
-    return bool(await _until_settled(wanted, lambda: _short(CONFIRM, wanted)))
+    wanted = _activity_input(requester, content, options)
+    return bool(await _until_settled(wanted, lambda: _run_short_activity(CONFIRM, wanted)))
 
 
 async def run_once(
@@ -131,12 +131,12 @@ async def run_once(
     """
     guard = getattr(tool, "guard", None)
     name = tool if isinstance(tool, str) else tool.__name__ if guard is None else guard.tool.name
-    length = _length(timeout)
-    wanted = _wanted(requester, _mapping(args, "args"), {})
+    length = _duration(timeout)
+    wanted = _activity_input(requester, _mapping(args, "args"), {})
     return await _until_settled(wanted, _Attempts(name, wanted, length).once)
 
 
-async def _short(activity: str, wanted: ActivityInput) -> ActivityOutput | None:
+async def _run_short_activity(activity: str, wanted: ActivityInput) -> ActivityOutput | None:
     """Run an activity that may be retried as often as necessary."""
     answer: ActivityOutput | None = await workflow.execute_activity(
         activity, wanted, start_to_close_timeout=_SHORT
@@ -145,7 +145,7 @@ async def _short(activity: str, wanted: ActivityInput) -> ActivityOutput | None:
 
 
 class _Attempts:
-    """Attempts to run one tool, each an activity of its own."""
+    """Attempts to run one tool, each in its own activity."""
 
     def __init__(self, tool: str, wanted: ActivityInput, timeout: timedelta) -> None:
         self._tool = tool
@@ -170,7 +170,9 @@ class _Attempts:
             if is_cancelled_exception(error):
                 raise
             cause = error.cause or error
-        await _short(SETTLE, {"run": self._wanted["run"], "reason": f"Temporal: {cause}"})
+        await _run_short_activity(
+            SETTLE, {"run": self._wanted["run"], "reason": f"Temporal: {cause}"}
+        )
         self._count(cause)
         return None
 
@@ -192,15 +194,15 @@ class _Attempts:
 
 
 async def _until_settled(
-    wanted: ActivityInput, look: Callable[[], Awaitable[ActivityOutput | None]]
+    wanted: ActivityInput, check: Callable[[], Awaitable[ActivityOutput | None]]
 ) -> Any:
-    """Check again and again: when there is a signal, when something expires, and now and then."""
+    """Check until there is an answer: on each signal, when a request expires, and on a timer."""
     run, signals = wanted["run"], _signals()
     patience, again = _FIRST_LOOK, _FIRST_TRY
     try:
         while True:
-            heard = signals.heard[run]
-            answer = await look()
+            count = signals.heard[run]
+            answer = await check()
             if answer is None:
                 seconds, again = again, min(again * 2, _LAST_TRY)
             elif "error" in answer:
@@ -211,17 +213,19 @@ async def _until_settled(
                 ends_in = answer.get("ends_in")
                 seconds = patience if ends_in is None else min(patience, max(ends_in, 0.1))
                 patience, again = min(patience * 2, _LAST_LOOK), _FIRST_TRY
-            await signals.listen(run, heard, seconds)
+            await signals.wait(run, count, seconds)
     except BaseException as error:
         if is_cancelled_exception(error):
-            await _short(CALL_OFF, {"run": run, "reason": "the workflow was cancelled"})
+            await _run_short_activity(
+                CALL_OFF, {"run": run, "reason": "the workflow was cancelled"}
+            )
         raise
     finally:
         del signals.heard[run]
 
 
 class _Signals:
-    """The requests and signals of one workflow. It lives, and is replayed, with the workflow."""
+    """The requests and signals of one workflow. Replayed together with the workflow."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -231,10 +235,10 @@ class _Signals:
     def _hear(self, run: str) -> None:
         self.heard[run] += 1
 
-    async def listen(self, run: str, heard: int, seconds: float) -> None:
-        """Wait for a new signal about a run, at most ``seconds``."""
+    async def wait(self, run: str, count: int, seconds: float) -> None:
+        """Wait for a signal about a run after the first ``count``, at most ``seconds``."""
         try:
-            await workflow.wait_condition(lambda: self.heard[run] > heard, timeout=seconds)
+            await workflow.wait_condition(lambda: self.heard[run] > count, timeout=seconds)
         except TimeoutError:
             return
 
@@ -242,14 +246,14 @@ class _Signals:
 def _signals() -> _Signals:
     """Return the signals of this workflow, kept on its own object, so that workflows share
     nothing."""
-    kept = vars(workflow.instance())
-    if "__sayso" not in kept:
-        kept["__sayso"] = _Signals()
-    signals: _Signals = kept["__sayso"]
+    attributes = vars(workflow.instance())
+    if "__sayso" not in attributes:
+        attributes["__sayso"] = _Signals()
+    signals: _Signals = attributes["__sayso"]
     return signals
 
 
-def _wanted(requester: str, content: dict[str, Any], options: AskOptions) -> ActivityInput:
+def _activity_input(requester: str, content: dict[str, Any], options: AskOptions) -> ActivityInput:
     check_known(options, AskOptions)
     for name in ("wait", "key"):
         if name in options:
@@ -269,7 +273,7 @@ def _wanted(requester: str, content: dict[str, Any], options: AskOptions) -> Act
     return {"run": run, "requester": requester, "content": content, "options": plain}
 
 
-def _length(timeout: timedelta | float | str) -> timedelta:
+def _duration(timeout: timedelta | float | str) -> timedelta:
     try:
         length = parse_duration(timeout, "timeout")
     except InvalidPolicy as error:

@@ -61,14 +61,14 @@ class OpenAIChat(OpenAIModel):
         body = {"stream_options": {"include_usage": True}, **self._body(request)}
         if body["stream_options"] is None:  # set to None for servers that reject it
             del body["stream_options"]
-        whole = ChatStream()
+        completed = ChatStream()
         async with self._client.stream(self.name, _PATH, body) as chunks:
             async for chunk in chunks:
-                if text := whole.add(chunk):
+                if text := completed.add(chunk):
                     yield TextDelta(text)
-        if not whole.finished:
+        if not completed.finished:
             raise ModelError(f"{self.name} stopped in the middle of its answer; run it again")
-        yield self._read(whole.completion(), request)
+        yield self._read(completed.completion(), request)
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         settings = {**self._settings, **request.settings}
@@ -105,8 +105,8 @@ class OpenAIChat(OpenAIModel):
         choices = data.get("choices") or [{}]
         error = data.get("error") or choices[0].get("error")
         if error:  # some servers send errors with status 200
-            said = error.get("message") if isinstance(error, Mapping) else error
-            raise ModelError(f"{self.name} failed: {said}")
+            message = error.get("message") if isinstance(error, Mapping) else error
+            raise ModelError(f"{self.name} failed: {message}")
         if not choices[0]:
             raise ModelError(f"{self.name} sent no answer; check base_url=")
         choice: dict[str, Any] = choices[0]
@@ -233,7 +233,7 @@ class _PartialCall:
     def text(self) -> str:
         return "".join(p if isinstance(p, str) else arguments_text(p) for p in self.arguments)
 
-    def whole(self) -> dict[str, Any]:
+    def complete(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": self.text()}
         return {**self.extra, "id": self.id, "function": function}
 
@@ -271,10 +271,10 @@ class ChatStream:
         message: dict[str, Any] = {
             "content": "".join(self._text),
             "refusal": "".join(self._refusal),
-            "tool_calls": [call.whole() for call in calls],
+            "tool_calls": [call.complete() for call in calls],
         }
         if self._old_call.name:
-            message["function_call"] = self._old_call.whole()["function"]
+            message["function_call"] = self._old_call.complete()["function"]
         return {**self._head, "choices": [{"message": message, "finish_reason": self._finish}]}
 
     def _add_choice(self, choice: Mapping[str, Any]) -> str:

@@ -151,9 +151,9 @@ def _as_model_errors(name: str) -> Iterator[None]:
 
 def _message_of(error: Exception) -> str:
     body = getattr(error, "body", None)
-    said = body.get("message") if isinstance(body, dict) else None
+    message = body.get("message") if isinstance(body, dict) else None
     reason = error.__cause__ if error.__cause__ is not None else ""
-    return str(said or f"{error} {reason}").strip()
+    return str(message or f"{error} {reason}").strip()
 
 
 def _as_dict(name: str, answer: Any) -> dict[str, Any]:

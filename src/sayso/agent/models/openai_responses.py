@@ -119,7 +119,7 @@ class OpenAIResponses(OpenAIModel):
             finish=finish,
             refusal=refusal,
             approvals=tuple(asked) if finish == "calls" else (),
-            items=tuple(kept(output, calls, text, whole=finish in ("stop", "calls"))),
+            items=tuple(items_to_store(output, calls, text, complete=finish in ("stop", "calls"))),
             usage=token_counts(data.get("usage")),
             response_id=data.get("id") or "",
         )
@@ -132,8 +132,8 @@ class OpenAIResponses(OpenAIModel):
             reason = (data.get("incomplete_details") or {}).get("reason")
             return "filter" if reason == "content_filter" else "length"
         error = data.get("error") or {}
-        said = error.get("message") or f"the response is {status} and has no answer"
-        raise ModelError(f"{self.name} failed: {said}", code=error.get("code") or "")
+        message = error.get("message") or f"the response is {status} and has no answer"
+        raise ModelError(f"{self.name} failed: {message}", code=error.get("code") or "")
 
 
 # --- requests ---
@@ -143,7 +143,7 @@ def _input(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
     for message in messages:
         match message["role"]:
             case "assistant":
-                yield from filled(message)
+                yield from input_items(message)
             case "tool":
                 yield {
                     "type": "function_call_output",
@@ -196,32 +196,32 @@ def output_text(output: Iterable[Item]) -> tuple[str, str]:
     return text, refusal
 
 
-def kept(
-    output: Sequence[Item], calls: Sequence[ModelCall], text: str, *, whole: bool
+def items_to_store(
+    output: Sequence[Item], calls: Sequence[ModelCall], text: str, *, complete: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the items that a stored message must keep besides its text and calls.
 
     Yields nothing if text and calls cover the output. Otherwise yields all items in order; items
     whose content is in the message are reduced to position markers.
     """
-    if not whole:
+    if not complete:
         output = _without_open_ends(output)
     if _is_plain(output):
         return
     ids = iter(call.id for call in calls)
-    one = sum(map(_is_message, output)) == 1
+    one_message = sum(map(_is_message, output)) == 1
     for item in output:
         present = {key: value for key, value in item.items() if value is not None}
         if item.get("type") == "function_call":
             mark = {key: value for key, value in present.items() if key not in _IN_MESSAGE}
             yield mark | {"call_id": next(ids)}
-        elif one and _is_message(item) and item.get("content") == _content(text, item):
+        elif one_message and _is_message(item) and item.get("content") == _content(text, item):
             yield {key: value for key, value in present.items() if key != "content"}
         else:
             yield present
 
 
-def filled(message: Message) -> Iterator[dict[str, Any]]:
+def input_items(message: Message) -> Iterator[dict[str, Any]]:
     """Yield the input items for a stored assistant message."""
     items = [i for i in message.get("items", ()) if not i["type"].startswith(_CHAT_ITEM)]
     calls = {call["id"]: call for call in message.get("calls") or ()}

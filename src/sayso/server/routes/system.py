@@ -160,8 +160,8 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
         always = tool.asks is not None or tool.function is None  # people give its result
         allowed = tool.own.allowed
     else:
-        always = tool.possible is not None
-        allowed = tool.possible or tool.own.allowed
+        always = tool.decisions is not None
+        allowed = tool.decisions or tool.own.allowed
     needs = policy.how_often_asks(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
     return {
         "name": tool.name,
