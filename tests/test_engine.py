@@ -348,7 +348,7 @@ def test_settle(
     run = a_run(stop=stop, owner=owner, ready_at=lease, ready=ready, running=active, **waiting)
     work = a_work(run=run)
     refresh_run(work, hold=hold)
-    after = work.the_run()
+    after = work.require_run()
     got = (after.status, after.owner, after.ready_at)
     if active or (hold and owner):
         assert got == ("running", owner, lease), "who works keeps the lease"
@@ -367,14 +367,14 @@ def test_settle(
 def test_a_run_that_is_over_is_not_settled_again(status: RunStatus) -> None:
     work = a_work(run=a_run(status=status, in_doubt=1))
     refresh_run(work)
-    assert work.the_run() == a_run(status=status, in_doubt=1)
+    assert work.require_run() == a_run(status=status, in_doubt=1)
 
 
 @pytest.mark.parametrize(("seen", "due"), [(None, None), (3, None), (2, NOW)])
 def test_a_wake_that_was_not_seen_leaves_the_run_due(seen: int | None, due: int | None) -> None:
     work = a_work(run=a_run(wake=3, asked=1))
     refresh_run(work, wake_seen=seen)
-    assert work.the_run().ready_at == due
+    assert work.require_run().ready_at == due
 
 
 @pytest.mark.parametrize(
@@ -392,8 +392,8 @@ def test_a_wake_that_was_not_seen_leaves_the_run_due(seen: int | None, due: int 
 def test_waking(run: dict[str, Any], due: int | None) -> None:
     work = a_work(run=a_run(**run))
     wake(work)
-    assert work.the_run().ready_at == due
-    assert work.the_run().wake == 1
+    assert work.require_run().ready_at == due
+    assert work.require_run().wake == 1
 
 
 def test_an_illegal_move_is_ours_to_explain() -> None:

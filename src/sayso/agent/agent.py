@@ -29,7 +29,7 @@ from sayso.gate import Gate
 from sayso.gate.driver import Channel
 from sayso.gate.gate import DEFAULT_LEASE, run_judging_sync
 from sayso.gate.lease import resume_outer
-from sayso.gate.options import MAX_NAME, MAX_WORDS, checked_thread, checked_words
+from sayso.gate.options import MAX_NAME, MAX_WORDS, checked_string, checked_thread
 from sayso.gate.run_result import (
     RunResult,
     RunState,
@@ -40,7 +40,7 @@ from sayso.gate.run_result import (
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, Run
-from sayso.stores.nested_runs import call_off
+from sayso.stores.nested_runs import cancel_with_nested
 from sayso.sync import read, stream_twin, sync_twin, to_thread
 from sayso.types import Decision, Json, Reviewer, Terms, ToolCall, moment
 
@@ -220,7 +220,7 @@ class Agent:
         self, where: RunState | str, *, by: str = "user", reason: str = "called off"
     ) -> None:
         """Cancel a run. Calls that are running finish and are recorded."""
-        await to_thread(lambda: call_off(self.store, self._find(where), by, reason))
+        await to_thread(lambda: cancel_with_nested(self.store, self._find(where), by, reason))
 
     def close(self) -> None:
         """Close the store."""
@@ -238,7 +238,7 @@ class Agent:
     def _new_run(self, emit: Emit, thread: str | None, **options: Any) -> RunContext:
         inner = options.get("parent_call") is not None  # its thread is named after the outer one
         thread = checked_thread(thread, MAX_WORDS if inner else MAX_NAME)
-        checked_words(options.get("requester", ""), "requester", MAX_NAME)
+        checked_string(options.get("requester", ""), "requester", MAX_NAME)
         if options.get("max_turns") is not None:
             _checked_turns(options["max_turns"])
         run = RUN + secrets.token_hex(8)

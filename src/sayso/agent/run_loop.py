@@ -106,7 +106,7 @@ class RunLoop:
     async def _start_run(self, text: str) -> RunResult:
         while True:
             if not await read(self.store, self._open_thread, text):
-                await self.lease.make_room(self.ctx.thread, self.ctx.requester or "user")
+                await self.lease.end_live_run(self.ctx.thread, self.ctx.requester or "user")
                 continue
             try:
                 return await self._advance()
@@ -154,7 +154,7 @@ class RunLoop:
                 return self._ended(run)
         doubted: set[str] = set()
         if run.status in LIVE and run.lapsed(self.store.now()):
-            doubted = {call.id for call in await self.lease.free_lapsed()}
+            doubted = {call.id for call in await self.lease.release_lapsed_run()}
         run = await read(self.store, self._load, run.token, doubted)
         return None if run.status in LIVE else self._ended(run)
 
@@ -278,7 +278,7 @@ class RunLoop:
             commands.append(backend.start(ready, ctx.owner))
         began = time.monotonic()
         claimed, *started, run = await write_start(
-            self.store, self._undo_start, *commands, self.lease.seen()
+            self.store, self._undo_start, *commands, self.lease.read_run_command()
         )
         if claimed is None:
             raise Conflict(f"another process works on run {ctx.run}")
@@ -295,8 +295,8 @@ class RunLoop:
         if claimed is None:
             return []
         ours = {call.id for call in started[0] if call.token == claimed.token} if started else set()
-        back = self.ctx.gate.backend.taken_back(ours, started[0] if started else (), alone=False)
-        return back or self.lease.given_back(claimed)
+        back = self.ctx.gate.backend.undo_starts(ours, started[0] if started else (), alone=False)
+        return back or self.lease.undo_claim(claimed)
 
     async def _tell(self, news: list[AgentEvent]) -> None:
         """Send events to the listeners and new requests to the channels."""
@@ -304,7 +304,7 @@ class RunLoop:
             self.ctx.tell(event)
             if isinstance(event, Requested) and self.ctx.gate.channels:
                 driver = self.ctx.gate.driver
-                await driver.tell(event.request, NOTICE_SECONDS, again=event.again)
+                await driver.notify(event.request, NOTICE_SECONDS, again=event.again)
 
     # -- the model
 
@@ -399,10 +399,10 @@ class RunLoop:
         ids = {new.id for new in planned}
         calls, *_, run = await write_start(
             self.store,
-            lambda results: ctx.gate.backend.taken_back(ids, results[0], alone=False),
+            lambda results: ctx.gate.backend.undo_starts(ids, results[0], alone=False),
             command,
             *claim,
-            self.lease.seen(),
+            self.lease.read_run_command(),
         )
         self.conversation.committed()
         self.token = run.token

@@ -17,7 +17,7 @@ from sayso.errors import Conflict, InvalidCall, NotFound, Paused, SaysoError
 from sayso.gate.run_result import RunResult
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
-from sayso.stores.nested_runs import call_off, inner_thread, wake_outer
+from sayso.stores.nested_runs import cancel_with_nested, inner_thread, wake_outer
 from sayso.sync import context_value, read, to_thread
 
 #: Prefix of the ids of agent runs.
@@ -128,5 +128,5 @@ def find_run(store: Store, name: str, agent: str) -> Run:
             )
         run = outer
     if run is not named and run.status not in LIVE and named.status in LIVE:
-        call_off(store, named, "engine", f"the outer run {run.id} is over")
+        cancel_with_nested(store, named, "engine", f"the outer run {run.id} is over")
     return run

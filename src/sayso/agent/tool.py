@@ -21,8 +21,8 @@ from sayso.gate.options import (
     checked_effect_key,
     checked_functions,
     checked_needs,
+    checked_string,
     checked_title,
-    checked_words,
     own_terms,
     question_terms,
 )
@@ -230,7 +230,7 @@ def _make_tool(function: Callable[..., Any], options: ToolOptions) -> Tool:
     needs = checked_needs(options.get("needs_approval", False))
     checked_functions(options)
     if options.get("description") is not None:
-        checked_words(options["description"], "description")
+        checked_string(options["description"], "description")
     strict = options.get("strict", True)
     if type(strict) is not bool:
         raise TypeError(f"strict={strict!r}: use True or False")

@@ -107,7 +107,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         settle=tool.settle,
         title=title_maker(tool.title, tool.signature.parameters),
         preview=None if tool.preview is None else preview,
-        reads=None if tool.asks is not None else tool.read,
+        normalize_args=None if tool.asks is not None else tool.read,
         retry=False,  # the model sees the failure and may call again
         dump=tool.signature.dump_result,
         **more,

@@ -25,7 +25,7 @@ import httpx
 from sayso import codec, errors
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, SaysoError, TooMany
 from sayso.forking import renew_in_child
-from sayso.gate.options import AskOptions, TermOptions, check_known, checked_words, terms_from
+from sayso.gate.options import AskOptions, TermOptions, check_known, checked_string, terms_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import on_loop, sync_twin
 from sayso.types import (
@@ -346,7 +346,7 @@ def body_of(options: Mapping[str, Any]) -> dict[str, Json]:
         body["risk"] = {"level": terms.risk.level, "reasons": list(terms.risk.reasons)}
     for name in ("title", "note", "description"):
         if options.get(name):
-            body[name] = checked_words(options[name], name)
+            body[name] = checked_string(options[name], name)
     body |= {name: options[name] for name in _UNCHECKED if options.get(name)}
     return body
 

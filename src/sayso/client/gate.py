@@ -27,7 +27,7 @@ from sayso.client.client import (
     sleep,
 )
 from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, Rejected, SaysoError
-from sayso.gate.backend import RunEntry, Step, moved
+from sayso.gate.backend import RunEntry, Step, has_changed
 from sayso.gate.driver import Driver
 from sayso.gate.lease import refuse_own_run
 from sayso.gate.options import (
@@ -39,15 +39,15 @@ from sayso.gate.options import (
     checked_lease,
     checked_name,
     checked_raises,
+    checked_string,
     checked_title,
     checked_wait,
-    checked_words,
     fixed_title,
     terms_from,
     title_maker,
 )
 from sayso.gate.plan import Plan, Settler
-from sayso.gate.scope import RunScope, carry, current, root_context
+from sayso.gate.scope import RunScope, carry, current_scope, root_context
 from sayso.policy.template import checked_key, escaped
 from sayso.rows import Call, CallStatus
 from sayso.sync import sync_twin
@@ -161,7 +161,7 @@ class RemoteGate:
             title=title_maker(checked_title(options.get("title"), signature), signature.parameters),
             binds=options.get("binds"),
             preview=options.get("preview"),
-            note=checked_words(options.get("note") or "", "note"),
+            note=checked_string(options.get("note") or "", "note"),
             key=key,
             wait=self._wait_of(options),
             effect_key=_key_maker(options, signature.parameters["properties"]),
@@ -198,7 +198,7 @@ class RemoteGate:
         self, subject: str, kind: str, content: dict[str, Json], options: AskOptions
     ) -> Any:
         check_known(options, AskOptions)
-        scope = current(self.driver)
+        scope = current_scope(self.driver)
         data = codec.canonical(content)
         key = options.get("key")
         plan = Plan(
@@ -210,7 +210,7 @@ class RemoteGate:
             agent=self.agent,
             terms=_judged_by_server,
             title=fixed_title(options.get("title")),
-            note=checked_words(options.get("note") or "", "note"),
+            note=checked_string(options.get("note") or "", "note"),
             wait=self._wait_of(options),
             options=_sent_options(options),
         )
@@ -278,7 +278,7 @@ class HttpBackend:
         self._claims: dict[str, Claim] = {}
 
     @property
-    def place(self) -> str:
+    def store_id(self) -> str:
         """The server's URL."""
         return self._client.url
 
@@ -321,7 +321,7 @@ class HttpBackend:
 
     # -- looking and waiting
 
-    async def look(self, call: Call) -> Call:
+    async def reload(self, call: Call) -> Call:
         return row_of(await self.request(call))
 
     async def wait(self, call: Call, timeout: float | None) -> Call:
@@ -333,7 +333,7 @@ class HttpBackend:
             began = time.monotonic()
             now = row_of(await self._client.wait(call.id, poll))
             over = ends is not None and time.monotonic() >= ends
-            if moved(now, call) or over:
+            if has_changed(now, call) or over:
                 return now
             if time.monotonic() - began < poll / 2:
                 # Do not poll a server in a tight loop if it does not wait.
@@ -345,7 +345,7 @@ class HttpBackend:
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
         claim = await self._claimed(entry, plan, call)
         if claim is None:
-            return Step(await self.look(call))
+            return Step(await self.reload(call))
         self._claims[call.id] = claim
         args = codec.canonical(dict(claim.args)).decode()
         running = call._replace(
@@ -357,7 +357,7 @@ class HttpBackend:
         claim = await self._claimed(entry, plan, call)
         if claim is not None:
             return row_of(await self._client.result(claim, True))
-        return await self.look(call)
+        return await self.reload(call)
 
     async def release(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         return row_of(await self._client.release(call.id, plan.caller))
@@ -382,7 +382,7 @@ class HttpBackend:
         except DuplicateEffect:
             return None  # the row names the request that has the effect
         except Conflict as error:
-            refuse_own_run(self.place, entry.name)
+            refuse_own_run(self.store_id, entry.name)
             log.info("%s: not claimed: %s", call.id, error)
             await sleep(_FIRST_PAUSE)
             return None
@@ -419,7 +419,7 @@ class HttpBackend:
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
         return row_of(await self._client.report(self._claims.pop(call.id), "paused"))
 
-    async def doubt(self, call: Call, reason: str) -> Call:
+    async def record_doubt(self, call: Call, reason: str) -> Call:
         claim = self._claims.pop(call.id)
         try:
             return row_of(await self._client.report(claim, "in_doubt", reason))

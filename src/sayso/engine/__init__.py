@@ -39,7 +39,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Renew: running.renew,
     commands.Finish: running.finish,
     commands.Wake: running.wake_run,
-    commands.Look: running.read_run,
+    commands.ReadRun: running.read_run,
     commands.Expire: deciding.expire,
     commands.Cancel: deciding.cancel,
     commands.Recover: deciding.recover,

@@ -595,7 +595,7 @@ class Wake(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look(Command):
+class ReadRun(Command):
     """Return the run as this transaction leaves it, which saves a read. Not a commit boundary."""
 
     run: str

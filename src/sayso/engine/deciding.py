@@ -30,9 +30,9 @@ _DOUBT_ANSWERS = ("approve", "respond", "reject")
 
 def decide(work: UnitOfWork, command: Decide) -> Call:
     """Record one person's decision, or raise why it is refused."""
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     if call.status not in (CallStatus.ASKED, CallStatus.IN_DOUBT):
-        return _echo(work, call, command)
+        return _repeat_or_conflict(work, call, command)
     if overdue(work, call):
         raise Expired(f"request {call.id} expired at {_when(call.expires_at)}; nothing will run")
     in_doubt = call.status is CallStatus.IN_DOUBT
@@ -59,7 +59,7 @@ def _when(at: int | None) -> str:
     return "?" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _echo(work: UnitOfWork, call: Call, command: Decide) -> Call:
+def _repeat_or_conflict(work: UnitOfWork, call: Call, command: Decide) -> Call:
     """Return the call if the same person repeats the same decision; otherwise raise."""
     won = call.decision
     if command.type == "approve" and any(
@@ -103,7 +103,7 @@ def _check_allowed(call: Call, command: Decide, allowed: tuple[str, ...]) -> Non
 
 
 def _check_runs(work: UnitOfWork, call: Call) -> None:
-    run = work.the_run()
+    run = work.require_run()
     if run.stop:
         raise Cancelled(
             f"{call.id} cannot run again, because its run was cancelled ({run.stop}): "
@@ -303,7 +303,7 @@ def overdue(work: UnitOfWork, call: Call) -> bool:
 
 def expire(work: UnitOfWork, command: Expire) -> Call:
     """Close an expired request. Its rule says whether the run continues or is cancelled."""
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     if not overdue(work, call):
         return call
     call = work.move(call, CallStatus.EXPIRED)
@@ -319,24 +319,24 @@ def cancel(work: UnitOfWork, command: Cancel) -> Run:
     """Cancel one request, or the whole run with all of them."""
     to = CallStatus.SUPERSEDED if command.superseded else CallStatus.CANCELLED
     if command.call is not None:
-        call = work.the_call(command.call)
+        call = work.require_call(command.call)
         if call.status in _CLOSABLE:
             _close_unstarted(work, call, to, command.by, command.reason)
             wake(work)
-        return work.the_run()
-    if work.the_run().status in LIVE:
+        return work.require_run()
+    if work.require_run().status in LIVE:
         stop_run(work, command.reason or str(to), to, command.by)
-    return work.the_run()
+    return work.require_run()
 
 
 def stop_run(work: UnitOfWork, reason: str, to: CallStatus, by: str) -> None:
     """Close the calls that have not started, and stop the run. Others finish and are recorded."""
-    work.put_run(work.the_run()._replace(stop=reason))
+    work.put_run(work.require_run()._replace(stop=reason))
     for call in list(work.calls.values()):
         if call.status in _CLOSABLE:
             _close_unstarted(work, call, to, by, reason)
     refresh_run(work)
-    if work.the_run().status in LIVE:
+    if work.require_run().status in LIVE:
         work.emit("stopping", actor=by, reason=reason)
 
 
@@ -358,6 +358,6 @@ def recover(work: UnitOfWork, command: Recover) -> tuple[Call, ...]:
             reason = "the store was restored from a backup"
             take_key(work, call)  # its effect may have happened since
             doubted.append(doubt_call(work, call, reason, retry=False))
-    work.put_run(work.the_run()._replace(owner=None, ready_at=None))
+    work.put_run(work.require_run()._replace(owner=None, ready_at=None))
     refresh_run(work)
     return tuple(doubted)

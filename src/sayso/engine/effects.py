@@ -85,7 +85,7 @@ def free_key(work: UnitOfWork, call: Call) -> None:
 
 def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
     """Close a call whose effect belongs to another one, with that one's result if allowed."""
-    found = work.calls.get(first.call) or work.firsts.get(first.call)
+    found = work.calls.get(first.call) or work.effect_owners.get(first.call)
     known = found is not None and found.status is CallStatus.DONE and found.result is not None
     same = (first.agent, first.requester) == (call.agent, call.requester)
     wants = call.terms.on_duplicate == "result"

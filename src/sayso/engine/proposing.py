@@ -45,11 +45,11 @@ def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
     if command.after is not None and work.thread.messages != command.after:
         raise Conflict(f"thread {command.thread} has new messages: read it again")
     if command.snapshot is not None:
-        work.put_run(work.the_run()._replace(snapshot=command.snapshot))
+        work.put_run(work.require_run()._replace(snapshot=command.snapshot))
     for message in command.messages:
-        work.say(message)
+        work.add_message(message)
     work.tools.extend(command.tools)
-    calls = tuple(_take_in(work, command, new) for new in command.calls)
+    calls = tuple(_add_or_find(work, command, new) for new in command.calls)
     reads = any(reads_under_lease(work, call) for call in calls)
     refresh_run(work, hold=command.hold or reads, wake_seen=command.wake_seen)
     return calls
@@ -60,7 +60,7 @@ def _known_calls(work: UnitOfWork, command: Propose, run: Run) -> tuple[Call, ..
     known = [work.by_key(new.key) for new in command.calls]
     if command.messages or not known or None in known:
         raise Conflict(f"run {run.id} is {run.status}: reopen it, or start another run")
-    return tuple(_take_in(work, command, new) for new in command.calls)
+    return tuple(_add_or_find(work, command, new) for new in command.calls)
 
 
 def _open_run(work: UnitOfWork, command: Propose) -> Run:
@@ -68,7 +68,7 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
         raise InvalidCall("names that begin with @ are reserved: use another name", "thread")
     work.new_run = True
     if not work.thread.owner:
-        work.own(command.requester)
+        work.set_owner(command.requester)
     return work.put_run(
         Run(
             id=command.run,
@@ -83,7 +83,7 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
     )
 
 
-def _take_in(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
+def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     known = work.by_key(new.key)
     if known is None and new.caller:
         joined = _join(work, new)
@@ -152,7 +152,7 @@ def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
         nonce=new.nonce,
         terms=new.terms,
         created=work.now,
-        requester=work.the_run().requester,
+        requester=work.require_run().requester,
         binds=new.binds,
         title=new.title,
         note=new.note,
@@ -261,7 +261,7 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
     A pending request becomes a new revision, and keeps its expiry. That is also so if only its
     preview or title changed, because people would be shown something else.
     """
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     if call.status is CallStatus.ASKED and not command.reason:
         preview = call.preview if command.preview is None else command.preview
         title = call.title if command.title is None else command.title

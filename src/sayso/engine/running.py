@@ -15,9 +15,9 @@ from sayso.engine.commands import (
     Complete,
     Defer,
     Finish,
-    Look,
     MarkInDoubt,
     Park,
+    ReadRun,
     Record,
     Release,
     ReleaseLapsed,
@@ -39,7 +39,7 @@ from sayso.types import Micros
 
 def lease_run(work: UnitOfWork, owner: str, lease: Micros) -> bool:
     """Take or renew the run's lease. Return False if another owner holds it or left a call."""
-    run = work.the_run()
+    run = work.require_run()
     if run.owner != owner and (run.leased(work.now) or run.running):
         return False
     token = run.token if run.owner == owner and run.leased(work.now) else run.token + 1
@@ -56,7 +56,7 @@ def refresh_run(
     ``wake``), so the process that releases it compares ``wake`` and leaves the run due. With
     ``waits``, the ready calls have paused to ask, and do not make the run due.
     """
-    run = work.the_run()
+    run = work.require_run()
     if run.status not in LIVE:
         return
     if run.running or (hold and run.leased(work.now)):
@@ -80,27 +80,27 @@ def _settle_at(work: UnitOfWork) -> Micros | None:
 
 def wake(work: UnitOfWork) -> None:
     """Make the run due after a decision, without shortening a lease."""
-    run = work.the_run()
+    run = work.require_run()
     asleep = run.status in LIVE and not run.leased(work.now)
     work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
 
 
 def wake_run(work: UnitOfWork, command: Wake) -> None:
     """Make a run due without a decision. A run that has ended stays as it is."""
-    if work.the_run().status in LIVE:
+    if work.require_run().status in LIVE:
         wake(work)
         work.emit("woken", actor="engine")
 
 
-def read_run(work: UnitOfWork, command: Look) -> Run:
+def read_run(work: UnitOfWork, command: ReadRun) -> Run:
     """Return the run after the commands before this one."""
-    return work.the_run()
+    return work.require_run()
 
 
 def wake_or_end(work: UnitOfWork) -> None:
     """Make the run due after a decision or a late result, or end it if it was cancelled."""
     wake(work)
-    if work.the_run().stop:
+    if work.require_run().stop:
         refresh_run(work)
 
 
@@ -124,12 +124,12 @@ def reopen(work: UnitOfWork, command: Reopen) -> Run | None:
 
 def park(work: UnitOfWork, command: Park) -> Run:
     """Release the lease. The run stays due if a decision was made meanwhile."""
-    run = work.the_run()
+    run = work.require_run()
     check_token(run, command.token)
     refresh_run(work, wake_seen=command.wake_seen, waits=True)
-    if work.the_run().status is RunStatus.PAUSED:
-        work.put_run(work.the_run()._replace(ready_at=command.due_at))
-    return work.the_run()
+    if work.require_run().status is RunStatus.PAUSED:
+        work.put_run(work.require_run()._replace(ready_at=command.due_at))
+    return work.require_run()
 
 
 def claim(work: UnitOfWork, command: Claim) -> Run | None:
@@ -138,7 +138,7 @@ def claim(work: UnitOfWork, command: Claim) -> Run | None:
     The process that holds the run gets it again, with the same token. If it were refused, a
     ``Start`` in the same transaction would start calls that no process runs.
     """
-    run = work.the_run()
+    run = work.require_run()
     if run.status in LIVE and run.owner == command.owner and run.leased(work.now):
         ends = max(run.ready_at or 0, work.now + command.lease)
         return work.put_run(run._replace(ready_at=ends))
@@ -150,7 +150,7 @@ def claim(work: UnitOfWork, command: Claim) -> Run | None:
     run = work.set_run(
         RunStatus.RUNNING,
         owner=command.owner,
-        token=work.the_run().token + 1,
+        token=work.require_run().token + 1,
         ready_at=work.now + command.lease,
     )
     work.emit("claimed", actor=f"worker:{command.owner}", token=run.token)
@@ -159,9 +159,9 @@ def claim(work: UnitOfWork, command: Claim) -> Run | None:
 
 def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
     """Start the calls that are ready. Those that may no longer run are asked about again."""
-    calls = [work.the_call(call_id) for call_id in command.calls]
+    calls = [work.require_call(call_id) for call_id in command.calls]
     ready = [call for call in calls if call.status is CallStatus.READY]
-    _check_not_stopped(work.the_run())
+    _check_not_stopped(work.require_run())
     _check_seen(calls, command.seen)
     if command.exactly and len(ready) < len(calls):
         raise Conflict(f"a call of run {command.run} is not ready any more: read it again")
@@ -189,13 +189,13 @@ def _check_seen(calls: Sequence[Call], seen: Sequence[str]) -> None:
 
 def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
     """Start a ready call, or ask about it again if its approval is no longer valid."""
-    not_now = _use_rights(work, call)
+    not_now = _consume_approval(work, call)
     if not_now is not None:
         return not_now
     return start_read(work, call, owner) if call.is_read else start_call(work, call)
 
 
-def _use_rights(work: UnitOfWork, call: Call) -> Call | None:
+def _consume_approval(work: UnitOfWork, call: Call) -> Call | None:
     """Use the approval, the grant and the effect key of a call that is about to run.
 
     If one of them is missing, ask about the call again or close it, and return the row after that.
@@ -235,7 +235,7 @@ def _use_approval(work: UnitOfWork, call: Call) -> str:
 
 def start_call(work: UnitOfWork, call: Call) -> Call:
     """Mark one call as started under the run's token."""
-    run = work.the_run()
+    run = work.require_run()
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
     work.emit(
         "started",
@@ -258,7 +258,7 @@ def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
 
     Its token is that of the run's lease if its process holds it, and otherwise 0.
     """
-    run = work.the_run()
+    run = work.require_run()
     token = run.token if run.owner == owner and run.leased(work.now) else 0
     call = work.put_call(call._replace(attempt=call.attempt + 1, token=token))
     work.emit(
@@ -275,7 +275,7 @@ def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
 
 def reads_under_lease(work: UnitOfWork, call: Call) -> bool:
     """Return whether the process that holds the run started this read."""
-    run = work.the_run()
+    run = work.require_run()
     ours = call.token != 0 and call.token == run.token and run.leased(work.now)
     return call.is_read and call.status is CallStatus.READY and ours
 
@@ -289,7 +289,7 @@ def record_read(work: UnitOfWork, call: Call, command: Record) -> Call:
     ours = reads_under_lease(work, call) and call.token == command.token
     call = close_read(work, call, command.attempt, command.ok, command.result)
     for message in command.messages:
-        work.say(message)
+        work.add_message(message)
     refresh_run(work, hold=command.hold or not ours)  # never ends the lease of another process
     return call
 
@@ -310,7 +310,7 @@ def _stop_read(work: UnitOfWork, call: Call, attempt: int, error: str | None) ->
 
 def record(work: UnitOfWork, command: Record) -> Call:
     """Record an outcome under the attempt's own token. A late one closes a doubt that is open."""
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     if call.is_read:
         return record_read(work, call, command)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -324,7 +324,7 @@ def record(work: UnitOfWork, command: Record) -> Call:
         )
         return call
     for message in command.messages:
-        work.say(message)
+        work.add_message(message)
     return _record(work, call, command.ok, command.result, why=command.why, hold=command.hold)
 
 
@@ -355,8 +355,8 @@ def _record(
 
 def complete(work: UnitOfWork, command: Complete) -> Call:
     """Start a ready call and record its outcome in one step."""
-    call = work.the_call(command.call)
-    _check_not_stopped(work.the_run())
+    call = work.require_call(command.call)
+    _check_not_stopped(work.require_run())
     _check_seen([call], [command.seen])
     if call.status is not CallStatus.READY or not lease_run(work, command.owner, command.lease):
         return call
@@ -376,12 +376,12 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
 
 def release(work: UnitOfWork, command: Release) -> Call:
     """Release a ready call to its agent. Leases of the run stay as they are."""
-    call = work.the_call(command.call)
-    _check_not_stopped(work.the_run())
+    call = work.require_call(command.call)
+    _check_not_stopped(work.require_run())
     _check_seen([call], [command.seen])
     if call.status is not CallStatus.READY:
         return call
-    not_now = _use_rights(work, call)
+    not_now = _consume_approval(work, call)
     if not_now is None:
         again = {"attempt": call.attempt + 1, "caller": command.caller}
         call = work.move(call, CallStatus.RELEASED, **again)
@@ -400,7 +400,7 @@ def release(work: UnitOfWork, command: Release) -> Call:
 
 def defer(work: UnitOfWork, command: Defer) -> Call:
     """Let the same call, made again, find this request. A call that was decided stays as it is."""
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     waits = call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT)
     if waits and call.caller and call.caller == command.caller:
         call = work.put_call(call._replace(caller=LATER))
@@ -410,7 +410,7 @@ def defer(work: UnitOfWork, command: Defer) -> Call:
 
 def report(work: UnitOfWork, command: ReportResult) -> Call:
     """Store the result of a released call, once. It moves neither the call nor its run."""
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     if call.status is CallStatus.RELEASED and call.result is None:
         call = work.put_call(call._replace(result=command.result))
         actor = f"agent:{call.agent}"
@@ -420,12 +420,12 @@ def report(work: UnitOfWork, command: ReportResult) -> Call:
 
 def suspend(work: UnitOfWork, command: Suspend) -> Call:
     """Make a started call ready again: it paused to ask, so nothing is in doubt."""
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     reads = call.is_read and call.status is CallStatus.READY
     if ours and (reads or call.status is CallStatus.RUNNING):
         if reads:
-            held = work.the_run().leased(work.now) and not reads_under_lease(work, call)
+            held = work.require_run().leased(work.now) and not reads_under_lease(work, call)
             call = _stop_read(work, call, command.attempt, call.result)
             if held:
                 return call  # another process works on the run, and will release it
@@ -433,7 +433,7 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
             free_key(work, call)
             call = work.move(call, CallStatus.READY)
             work.emit("suspended", actor=f"attempt:{command.attempt}", call=call)
-        run = work.the_run()
+        run = work.require_run()
         if run.stop:
             call = work.move(call, CallStatus.CANCELLED)
             work.emit("cancelled", actor="engine", call=call, reason=run.stop)
@@ -448,7 +448,7 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
 
 def mark_in_doubt(work: UnitOfWork, command: MarkInDoubt) -> Call:
     """Mark a running attempt as in doubt. An attempt that has ended stays as it is."""
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if call.status is CallStatus.RUNNING and ours:
         call = doubt_call(work, call, command.reason)
@@ -463,7 +463,7 @@ def settle_doubt(work: UnitOfWork, command: Settle) -> Call:
     decides, and starts nothing. If two processes asked at the same time, the first answer counts,
     unless it was "unknown".
     """
-    call = work.the_call(command.call)
+    call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     doubt = call.doubt
     if call.status is not CallStatus.IN_DOUBT or not ours or doubt is None:
@@ -482,15 +482,15 @@ def settle_doubt(work: UnitOfWork, command: Settle) -> Call:
 
 def release_lapsed(work: UnitOfWork, command: ReleaseLapsed) -> tuple[Call, ...]:
     """Release a run whose lease has expired, and mark its running calls as in doubt."""
-    run = work.the_run()
+    run = work.require_run()
     if run.status not in LIVE or not run.lapsed(work.now):
         return ()
     doubted = _doubt_running(work, "its process died")
-    work.put_run(work.the_run()._replace(owner=None, ready_at=None))
+    work.put_run(work.require_run()._replace(owner=None, ready_at=None))
     refresh_run(work)
-    if work.the_run().status is RunStatus.RUNNING:
+    if work.require_run().status is RunStatus.RUNNING:
         # It does not wait for people, so any process may resume it.
-        work.put_run(work.the_run()._replace(ready_at=work.now))
+        work.put_run(work.require_run()._replace(ready_at=work.now))
     return doubted
 
 
@@ -501,12 +501,12 @@ def _doubt_running(work: UnitOfWork, reason: str) -> tuple[Call, ...]:
 
 def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True) -> Call:
     """Mark a call whose outcome is unknown as in doubt. An idempotent one becomes ready again."""
-    retry = retry and call.terms.effect == "idempotent" and not work.the_run().stop
+    retry = retry and call.terms.effect == "idempotent" and not work.require_run().stop
     shown = call.asked or not retry
     # Its expiry no longer applies, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()
     # Until its lease ends, the interrupted process may still be running it.
-    run, more = work.the_run(), dict[str, object]()
+    run, more = work.require_run(), dict[str, object]()
     ask_at = (run.ready_at or work.now) if run.leased(work.now) else work.now
     call = work.move(call, CallStatus.IN_DOUBT, votes=votes, asked=shown)
     if not retry:
@@ -520,7 +520,7 @@ def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True)
 
 def renew(work: UnitOfWork, command: Renew) -> bool:
     """Extend a lease, or release it. Return False if it is not ours any more."""
-    run = work.the_run()
+    run = work.require_run()
     if run.token != command.token or run.owner is None:
         return False
     work.put_run(run._replace(ready_at=work.now + command.lease))
@@ -531,7 +531,7 @@ def renew(work: UnitOfWork, command: Renew) -> bool:
 
 def finish(work: UnitOfWork, command: Finish) -> Run:
     """End the run, unless some of its calls are still open."""
-    run = work.the_run()
+    run = work.require_run()
     if command.token is not None:
         check_token(run, command.token)
     elif not work.touched_calls:
@@ -539,13 +539,13 @@ def finish(work: UnitOfWork, command: Finish) -> Run:
     if run.status not in LIVE:
         return run
     for message in command.messages:
-        work.say(message)
+        work.add_message(message)
     if command.status == "done":
         _close_reads(work)
-        run = work.the_run()
+        run = work.require_run()
     if run.asked or run.ready or run.running or run.in_doubt:
         refresh_run(work, wake_seen=command.wake_seen)
-        return work.the_run()
+        return work.require_run()
     run = work.set_run(RunStatus(command.status), owner=None, ready_at=None, output=command.output)
     work.emit("finished", actor=f"agent:{run.agent}", status=command.status)
     return run

@@ -61,7 +61,7 @@ class EngineDeps:
     salt: Callable[[], str]
 
 
-class Fact(NamedTuple):
+class PendingEvent(NamedTuple):
     """An event before it is chained: its content is complete only at the end of a transaction."""
 
     type: str
@@ -87,7 +87,7 @@ class UnitOfWork:
     #: The taken effect keys among those of the calls that may start; and the calls of other runs
     #: that have them.
     effects: dict[str, EffectKey] = field(default_factory=dict)
-    firsts: dict[str, Call] = field(default_factory=dict)
+    effect_owners: dict[str, Call] = field(default_factory=dict)
     principal: Principal | None = None
     system: Thread | None = None
     # What the store has to write:
@@ -102,10 +102,10 @@ class UnitOfWork:
     principals: list[Principal] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
     messages: list[StoredMessage] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    #: Changes of rows without events of their own, for the chain (``_tell_of_rows``).
+    pending_events: list[PendingEvent] = field(default_factory=list)
+    #: Changes of rows without events of their own, for the chain (``_add_row_changes``).
     writes: dict[str, Any] = field(default_factory=dict)
-    #: The facts as they are written, once the work is closed.
+    #: The events as they are written, once the work is closed.
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -113,13 +113,13 @@ class UnitOfWork:
         """Whether the thread's row has to be written."""
         return bool(self.events or self.messages or self.new_run)
 
-    def the_run(self) -> Run:
+    def require_run(self) -> Run:
         """Return the run of the command. Raise ``NotFound`` if there is none."""
         if self.run is None:
             raise NotFound("no such run in this store")
         return self.run
 
-    def the_call(self, call_id: str) -> Call:
+    def require_call(self, call_id: str) -> Call:
         """Return a loaded call. Raise ``NotFound`` if there is none."""
         try:
             return self.calls[call_id]
@@ -144,7 +144,7 @@ class UnitOfWork:
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
         """Move the run and change it."""
-        return self.put_run(run_moved(self.the_run(), status, **changes))
+        return self.put_run(run_moved(self.require_run(), status, **changes))
 
     def put_call(self, call: Call) -> Call:
         """Change a call without moving it."""
@@ -164,7 +164,7 @@ class UnitOfWork:
         return self.put_call(moved(call, to, **changes))
 
     def _count(self, status: CallStatus, step: int, to: CallStatus | None = None) -> None:
-        run = self.the_run()
+        run = self.require_run()
         changes: dict[str, Any] = {}
         for state, by in ((status, step), (to, +1)):
             name = COUNTERS.get(state) if state is not None else None
@@ -173,7 +173,7 @@ class UnitOfWork:
         if changes:
             self.put_run(run._replace(**changes))
 
-    def say(self, message: Message) -> None:
+    def add_message(self, message: Message) -> None:
         """Append a message to the conversation."""
         count = self.thread.messages + 1
         self.thread = self.thread._replace(messages=count)
@@ -187,22 +187,24 @@ class UnitOfWork:
         if call is not None:
             self.touched_calls.setdefault(call.id, call)
         run = call.run if call is not None else (self.run.id if self.run is not None else "")
-        self.facts.append(Fact(type, actor, run, call.id if call is not None else "", body))
+        self.pending_events.append(
+            PendingEvent(type, actor, run, call.id if call is not None else "", body)
+        )
 
     def emit_system(self, type: str, *, actor: str, **body: Any) -> None:
         """Add a fact that belongs to no conversation."""
         if self.thread.id == SYSTEM_THREAD:
             self.emit(type, actor=actor, **body)
         else:
-            self.facts.append(Fact(type, actor, "", "", body, system=True))
+            self.pending_events.append(PendingEvent(type, actor, "", "", body, system=True))
 
-    def own(self, owner: str) -> None:
+    def set_owner(self, owner: str) -> None:
         """Give the thread to a person, for good."""
         self.thread = self.thread._replace(owner=owner)
         if owner:
             self.writes["owner"] = owner
 
-    def _tell_of_rows(self) -> None:
+    def _add_row_changes(self) -> None:
         """Put messages, runs and owners into the chain: they change without events of their own.
 
         They are added to the first fact of the transaction, or to a new one if there is none.
@@ -215,15 +217,15 @@ class UnitOfWork:
             self.writes["messages"] = [first, last, messages_hash(self.messages)]
         if not self.writes:
             return
-        place = next((n for n, fact in enumerate(self.facts) if not fact.system), None)
+        place = next((n for n, fact in enumerate(self.pending_events) if not fact.system), None)
         if place is None:
             type = "began" if self.new_run else "said" if self.messages else "saved"
             self.emit(type, actor=f"agent:{run.agent}" if run is not None else "engine")
-            place = len(self.facts) - 1
-        fact = self.facts[place]
-        self.facts[place] = fact._replace(body={**fact.body, "writes": self.writes})
+            place = len(self.pending_events) - 1
+        fact = self.pending_events[place]
+        self.pending_events[place] = fact._replace(body={**fact.body, "writes": self.writes})
 
-    def _chain(self, thread: Thread, fact: Fact) -> Thread:
+    def _chain(self, thread: Thread, fact: PendingEvent) -> Thread:
         seq = thread.seq + 1
         # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
         text = _body({**fact.body, "salt": self.deps.salt()})
@@ -237,13 +239,13 @@ class UnitOfWork:
         return thread._replace(seq=seq, head=link, moved=1)
 
     def close(self) -> None:
-        """Chain the facts and authenticate every row to be written. Call this once, at the end.
+        """Chain the events and authenticate every row to be written. Call this once, at the end.
 
         Each row contains the number of the chain's last event, which is known only here.
         """
-        self._tell_of_rows()
-        self._check_told()
-        for fact in self.facts:
+        self._add_row_changes()
+        self._check_changes_have_events()
+        for fact in self.pending_events:
             if fact.system:
                 self.system = self._chain(self.system or Thread(id=SYSTEM_THREAD), fact)
             else:
@@ -266,9 +268,9 @@ class UnitOfWork:
         self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
         self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
 
-    def _check_told(self) -> None:
+    def _check_changes_have_events(self) -> None:
         """Check that every change of a call has an event; otherwise old rows go undetected."""
-        silent = self.touched_calls.keys() - {fact.call for fact in self.facts}
+        silent = self.touched_calls.keys() - {fact.call for fact in self.pending_events}
         if silent:
             raise IllegalMove(f"call {min(silent)} changed without an event: report this bug")
 

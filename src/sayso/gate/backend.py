@@ -22,10 +22,10 @@ from sayso.engine.commands import (
     Complete,
     Defer,
     Finish,
-    Look,
     MarkInDoubt,
     NewCall,
     Propose,
+    ReadRun,
     Reask,
     Record,
     Release,
@@ -49,7 +49,7 @@ from sayso.types import Json, Micros, Request
 log = logging.getLogger("sayso.gate")
 
 #: How many seconds to rely on the store's notifications before looking again.
-_LOOK_AGAIN = 30.0
+_POLL_SECONDS = 30.0
 _LONGEST_NAP = 5.0
 
 
@@ -73,7 +73,7 @@ class RunEntry(Protocol):
         """The name of this process in the run's lease."""
         ...
 
-    def opens(self) -> bool:
+    def takes_first_call(self) -> bool:
         """Return whether this is the first new call of an entry, which may reopen a run."""
         ...
 
@@ -81,7 +81,7 @@ class RunEntry(Protocol):
         """Make everything that is asked inside ``with`` belong to this call."""
         ...
 
-    def still_waits(self, key: str) -> None:
+    def note_paused(self, key: str) -> None:
         """Note that a call has paused: the same call made again means this one."""
         ...
 
@@ -113,8 +113,8 @@ class Backend(Protocol):
     """What the driver needs from a store or a server."""
 
     @property
-    def place(self) -> str:
-        """Identifies the store or server. Backends with the same place share their runs."""
+    def store_id(self) -> str:
+        """Identifies the store or server. Backends with the same id share their runs."""
         ...
 
     def check_usable(self) -> None:
@@ -129,7 +129,7 @@ class Backend(Protocol):
         """Evaluate the policy and write the row. An allowed call may start in the same commit."""
         ...
 
-    async def look(self, call: Call) -> Call:
+    async def reload(self, call: Call) -> Call:
         """Return the row as it is now, after closing what is overdue."""
         ...
 
@@ -170,7 +170,7 @@ class Backend(Protocol):
         """Make an attempt ready again that paused to ask people."""
         ...
 
-    async def doubt(self, call: Call, reason: str) -> Call:
+    async def record_doubt(self, call: Call, reason: str) -> Call:
         """Mark an interrupted attempt as in doubt."""
         ...
 
@@ -232,7 +232,7 @@ def _unwritten(new: NewCall, entry: RunEntry, agent: str, now: Micros) -> Call:
     )
 
 
-def moved(one: Call, other: Call) -> bool:
+def has_changed(one: Call, other: Call) -> bool:
     """Return whether a row changed in a way that concerns a waiting caller."""
     return (one.status, one.rev, one.attempt) != (other.status, other.rev, other.attempt)
 
@@ -244,7 +244,7 @@ class StoreBackend:
         self.store = store
         self.lease_length = lease
         #: The store's own id, the same for every address of it.
-        self.place = store.incarnation
+        self.store_id = store.incarnation
 
     def check_usable(self) -> None:
         if self.store.restored():
@@ -277,17 +277,17 @@ class StoreBackend:
         """Mark an attempt whose outcome is unknown."""
         return MarkInDoubt(**_attempt(call), reason=reason)
 
-    def put_back(self, call: Call, *, elsewhere: bool = False) -> Suspend:
+    def suspend_command(self, call: Call, *, elsewhere: bool = False) -> Suspend:
         """Make a started call ready again, because it paused or its effect has not begun."""
         return Suspend(**_attempt(call), elsewhere=elsewhere)
 
-    def taken_back(self, ids: set[str], calls: Sequence[Call], *, alone: bool) -> list[Command]:
+    def undo_starts(self, ids: set[str], calls: Sequence[Call], *, alone: bool) -> list[Command]:
         """Return the commands that undo starts whose caller was cancelled.
 
         A run that was made for one call ends with it: no caller can enter it again.
         """
         begun = [c for c in calls if c.id in ids and c.status is CallStatus.RUNNING]
-        back: list[Command] = [self.put_back(call) for call in begun]
+        back: list[Command] = [self.suspend_command(call) for call in begun]
         if alone:
             why = "stopped before it began"
             back += [Cancel(thread=c.thread, run=c.run, by="code", reason=why) for c in begun]
@@ -303,10 +303,10 @@ class StoreBackend:
         if call is not None and plan.named and (call.kind, call.tool, call.args) != meant:
             return None  # proposing it raises, and says what the key was used for before
         if call is not None and call.status is CallStatus.ASKED and call.agent == plan.agent:
-            return await self._raised(plan, call)
+            return await self._apply_stricter_terms(plan, call)
         return call
 
-    async def _raised(self, plan: Plan, call: Call) -> Call:
+    async def _apply_stricter_terms(self, plan: Plan, call: Call) -> Call:
         """Apply stricter terms to a pending request at once, not only when it starts."""
         terms = raised_terms(call, await plan.terms(codec.loads(call.args)))
         if terms is None:
@@ -343,7 +343,7 @@ class StoreBackend:
             lease=round(self.lease_length * 1_000_000),
             hold=entry.hold,
         )
-        reopen = [Reopen(thread=entry.thread, run=entry.name)] if entry.opens() else []
+        reopen = [Reopen(thread=entry.thread, run=entry.name)] if entry.takes_first_call() else []
         return [*reopen, command]
 
     async def _read_first(self, entry: RunEntry, plan: Plan, new: NewCall) -> Step:
@@ -362,7 +362,7 @@ class StoreBackend:
 
     # -- looking and waiting
 
-    async def look(self, call: Call) -> Call:
+    async def reload(self, call: Call) -> Call:
         found = await read(self.store, self.store.call, call.id)
         if found is None:
             raise InvalidCall(
@@ -390,15 +390,15 @@ class StoreBackend:
         ends = None if timeout is None else time.monotonic() + timeout
         with closing(CommitWaiter(self.store, call.thread)) as commits:
             while True:
-                now = await self.look(call)
-                left = _LOOK_AGAIN if ends is None else ends - time.monotonic()
-                if moved(now, call) or left <= 0:
+                now = await self.reload(call)
+                left = _POLL_SECONDS if ends is None else ends - time.monotonic()
+                if has_changed(now, call) or left <= 0:
                     return now
                 await commits.wait(self._nap(now, left))
 
     def _nap(self, call: Call, left: float) -> float:
         """Return how long to wait for a commit: until the clock itself may change something."""
-        naps = [_LOOK_AGAIN, left]
+        naps = [_POLL_SECONDS, left]
         if call.status is CallStatus.ASKED and call.expires_at is not None:
             naps.append((call.expires_at - self.store.now()) / 1_000_000 + 0.001)
         if call.status is CallStatus.RUNNING:
@@ -435,22 +435,22 @@ class StoreBackend:
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
         cleared = await self.clear(plan, call)
         if not isinstance(cleared, Cleared):
-            return Step(self._asked_again(cleared))
+            return Step(self._refuse_if_cancelled(cleared))
         try:
             started = await self.start_cleared(entry, cleared)
         except Conflict:
-            return Step(await self.look(call))  # another process was faster
+            return Step(await self.reload(call))  # another process was faster
         if begun(started, call):
             return Step(started, True)
         if started.status is CallStatus.READY:
             await self._wait_for_turn(entry, started)
-            started = await self.look(started)
+            started = await self.reload(started)
         return Step(started)
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         cleared = await self.clear(plan, call)
         if not isinstance(cleared, Cleared):
-            return self._asked_again(cleared)
+            return self._refuse_if_cancelled(cleared)
         return await self.complete(entry, cleared)
 
     async def complete(self, entry: RunEntry, cleared: Cleared) -> Call:
@@ -468,7 +468,7 @@ class StoreBackend:
         completed: Call = (await write(self.store, command, *self._ends(entry, "done")))[0]
         if completed.status is CallStatus.READY:
             await self._wait_for_turn(entry, completed)
-            return await self.look(completed)
+            return await self.reload(completed)
         return completed
 
     async def release(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
@@ -490,7 +490,7 @@ class StoreBackend:
         try:
             row, _ = await write(self.store, command, ends)
         except Conflict:
-            return await self.look(call)  # another process was faster
+            return await self.reload(call)  # another process was faster
         return cast(Call, row)
 
     async def defer(self, call: Call, caller: str) -> Call:
@@ -515,7 +515,7 @@ class StoreBackend:
         command = ReportResult(thread=call.thread, run=call.run, call=call.id, ok=ok, result=text)
         return cast(Call, (await write(self.store, command))[0])
 
-    def _asked_again(self, call: Call) -> Call:
+    def _refuse_if_cancelled(self, call: Call) -> Call:
         if call.status is CallStatus.CANCELLED:
             raise Denied(not_run(call, call.result or "it was cancelled"), self.shown(call))
         return call
@@ -524,7 +524,7 @@ class StoreBackend:
         """Commit commands that may start calls, and undo the starts if we are cancelled."""
 
         def undo(results: list[Any]) -> list[Command]:
-            return self.taken_back(ids, results[-1], alone=entry.fresh)
+            return self.undo_starts(ids, results[-1], alone=entry.fresh)
 
         return await write_start(self.store, undo, *commands)
 
@@ -534,7 +534,7 @@ class StoreBackend:
             run = await read(self.store, self.store.run, call.run)
             if run is None or run.owner in (None, entry.owner):
                 return
-            refuse_own_run(self.place, run.id)
+            refuse_own_run(self.store_id, run.id)
             if run.lapsed(self.store.now()):
                 await to_thread(release_lapsed, self.store, call.thread, call.run)
                 return
@@ -554,8 +554,8 @@ class StoreBackend:
     ) -> Call:
         record = self.record(call, ok, result, why=why, hold=entry.hold, retry=retry)
         ends = self._ends(entry, "done" if ok else "failed")
-        look = Look(thread=call.thread, run=call.run)
-        recorded, *_, entry.recorded = await write_shielded(self.store, record, *ends, look)
+        read_run = ReadRun(thread=call.thread, run=call.run)
+        recorded, *_, entry.recorded = await write_shielded(self.store, record, *ends, read_run)
         return cast(Call, recorded)
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
@@ -565,10 +565,11 @@ class StoreBackend:
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
         return cast(
-            Call, (await write_shielded(self.store, self.put_back(call, elsewhere=elsewhere)))[0]
+            Call,
+            (await write_shielded(self.store, self.suspend_command(call, elsewhere=elsewhere)))[0],
         )
 
-    async def doubt(self, call: Call, reason: str) -> Call:
+    async def record_doubt(self, call: Call, reason: str) -> Call:
         return cast(Call, (await write_shielded(self.store, self.mark_in_doubt(call, reason)))[0])
 
     async def settle(self, call: Call, ask: Settler) -> Call:

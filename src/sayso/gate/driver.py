@@ -34,7 +34,7 @@ from sayso.errors import (
     describe_error,
 )
 from sayso.forking import generation, renew_in_child
-from sayso.gate.backend import Backend, Lease, RunEntry, moved
+from sayso.gate.backend import Backend, Lease, RunEntry, has_changed
 from sayso.gate.lease import refuse_own_call, working
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, refuse_in_settle
@@ -47,10 +47,10 @@ log = logging.getLogger("sayso.gate")
 #: How long a caller with ``wait=0`` waits for the channels.
 NOTICE_SECONDS = 10.0
 #: How long a caller with ``wait=0`` waits for a call that another process runs.
-_MOMENT = 0.5
+_RUNNING_GRACE = 0.5
 
 #: How long a caller waits before it checks whether ``settle=`` can be called about a doubt.
-_UNSETTLED = 5.0
+_SETTLE_POLL = 5.0
 
 _WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 
@@ -65,7 +65,7 @@ class Ended:
     paused: Paused | None = None
 
 
-class _Course:
+class _CallProgress:
     """One caller's progress with one call."""
 
     def __init__(self, plan: Plan) -> None:
@@ -73,7 +73,7 @@ class _Course:
         #: When the last commit that may have started the call was sent.
         self.began = time.monotonic()
         #: The row for which people were last notified, and the request that they got.
-        self.told: Call | None = None
+        self.notified: Call | None = None
         self.request: Request | None = None
         self._deadline = None if plan.wait is None else self.began + plan.wait
 
@@ -118,70 +118,74 @@ class Driver:
         """
         refuse_in_settle()
         self.backend.check_usable()
-        course = _Course(plan)
+        progress = _CallProgress(plan)
         try:
-            return await self._result(entry, course)
+            return await self._result(entry, progress)
         except Paused:
-            entry.still_waits(plan.key)
+            entry.note_paused(plan.key)
             raise
         except (Refused, InDoubt):
             if entry.alone:
                 await self.backend.finish(entry, "failed")
             raise
 
-    async def _result(self, entry: RunEntry, course: _Course) -> Any:
-        plan, found = course.plan, await self.backend.find(entry, course.plan)
+    async def _result(self, entry: RunEntry, progress: _CallProgress) -> Any:
+        plan, found = progress.plan, await self.backend.find(entry, progress.plan)
         if found is None:
             call, started, write = await self.backend.propose(entry, plan)
             if write is not None:
                 return await self._read(entry, plan, call, write)
             if call.status is CallStatus.ASKED:
-                call = await self._tell(entry, course, call)
+                call = await self._notify(entry, progress, call)
         else:
             call, started = found, False
         while True:
             if started:
-                return await self._run(entry, course, call)
+                return await self._run(entry, progress, call)
             if call.status is CallStatus.READY:
-                call, started = await self._start(entry, course, call)
+                call, started = await self._start(entry, progress, call)
             elif call.status in _WAITS:
-                call = await self._await(entry, course, call)
+                call = await self._await(entry, progress, call)
             else:
                 return await self._ended(plan, call)
 
-    async def _start(self, entry: RunEntry, course: _Course, call: Call) -> tuple[Call, bool]:
+    async def _start(
+        self, entry: RunEntry, progress: _CallProgress, call: Call
+    ) -> tuple[Call, bool]:
         """Start an approved call. Return the row, and whether it started."""
-        plan, course.began, started = course.plan, time.monotonic(), False
+        plan, progress.began, started = progress.plan, time.monotonic(), False
         if plan.run is None:
             row = await self.backend.confirm(entry, plan, call)
         else:
             row, started, _ = await self.backend.begin(entry, plan, call)
         if row.status is CallStatus.ASKED:
-            row = await self._tell(entry, course, row)
+            row = await self._notify(entry, progress, row)
         return row, started
 
-    async def _await(self, entry: RunEntry, course: _Course, call: Call) -> Call:
+    async def _await(self, entry: RunEntry, progress: _CallProgress, call: Call) -> Call:
         """Wait until the row changes. Raise if the caller's wait is over."""
         # A request that was just made is unchanged, unless a channel had it decided.
-        now = call if call is course.told else await self.backend.look(call)
+        now = call if call is progress.notified else await self.backend.reload(call)
         if now.status is CallStatus.IN_DOUBT:
-            now = await self.settle(course.plan, now)
+            now = await self.settle(progress.plan, now)
         if now.status is CallStatus.RUNNING:
             refuse_own_call(now.id)
-        elif not moved(now, call) and (course.told is None or moved(now, course.told)):
-            now = await self._tell(entry, course, now, again=now.status is CallStatus.ASKED)
-        if moved(now, call):
+        elif not has_changed(now, call) and (
+            progress.notified is None or has_changed(now, progress.notified)
+        ):
+            now = await self._notify(entry, progress, now, again=now.status is CallStatus.ASKED)
+        if has_changed(now, call):
             return now
-        running, left = now.status is CallStatus.RUNNING, course.left()
+        running, left = now.status is CallStatus.RUNNING, progress.left()
         if left is not None:
-            left = max(left, _MOMENT) if running else left
+            left = max(left, _RUNNING_GRACE) if running else left
             if left <= 0:
-                told = course.request if now is course.told else None
+                told = progress.request if now is progress.notified else None
                 raise Paused(entry.name, [told or await self.backend.request(now)])
-        if course.plan.settle is not None and now.unsettled:
-            left = _UNSETTLED if left is None else min(left, _UNSETTLED)
+        if progress.plan.settle is not None and now.unsettled:
+            left = _SETTLE_POLL if left is None else min(left, _SETTLE_POLL)
         later = await self.backend.wait(now, left)
-        if running and left is not None and not moved(later, now):
+        if running and left is not None and not has_changed(later, now):
             raise await self.backend.leased(now)
         return later
 
@@ -189,20 +193,20 @@ class Driver:
         """Call ``settle=`` for a call in doubt, if it can be called now. Return the row."""
         return call if plan.settle is None else await self.backend.settle(call, plan.settle)
 
-    async def _run(self, entry: RunEntry, course: _Course, call: Call) -> Any:
-        with self.backend.lease(entry, call, course.began) as lease:
-            ended = await self.execute(entry, course.plan, call, lease)
+    async def _run(self, entry: RunEntry, progress: _CallProgress, call: Call) -> Any:
+        with self.backend.lease(entry, call, progress.began) as lease:
+            ended = await self.execute(entry, progress.plan, call, lease)
         if ended.paused is not None:
             if type(ended.paused) is Paused:  # an adapter's own subclass carries more
                 raise Paused(entry.name, ended.paused.requests)
             raise ended.paused
         if ended.error is not None:
             if ended.call.status is CallStatus.READY:  # a read: the same call retries it
-                entry.still_waits(course.plan.key)
+                entry.note_paused(progress.plan.key)
             raise ended.error
         if ended.call.status is CallStatus.DONE:
             return ended.value
-        return await self.result(entry, course.plan)  # the lease had expired: it is in doubt
+        return await self.result(entry, progress.plan)  # the lease had expired: it is in doubt
 
     async def _read(
         self,
@@ -218,10 +222,10 @@ class Driver:
         effect = plan.run
         assert effect is not None
         try:
-            with entry.inside(call), working(self.backend.place, call.run, call.id):
+            with entry.inside(call), working(self.backend.store_id, call.run, call.id):
                 value = await effect(call)
         except Exception:
-            entry.still_waits(plan.key)
+            entry.note_paused(plan.key)
             raise
         if call.terms.record == "asked":
             return value
@@ -253,15 +257,15 @@ class Driver:
         same call made again finds it.
         """
         self.backend.check_usable()
-        course, (call, *_) = _Course(plan), await self.backend.propose(entry, plan)
+        progress, (call, *_) = _CallProgress(plan), await self.backend.propose(entry, plan)
         while True:
             if call.status is CallStatus.READY:
                 call = await self.backend.release(entry, plan, call)
             elif call.status not in _WAITS:
                 return call
-            elif moved(call, course.told or call) or course.told is None:
-                call = await self._tell(entry, course, call)
-            elif (left := course.left()) is not None and left <= 0:
+            elif has_changed(call, progress.notified or call) or progress.notified is None:
+                call = await self._notify(entry, progress, call)
+            elif (left := progress.left()) is not None and left <= 0:
                 call = await self.backend.defer(call, plan.caller)
                 if call.status in _WAITS:
                     return call
@@ -282,10 +286,10 @@ class Driver:
         if lease.lapsed:
             # The start took longer than the lease: another process may hold the run by now.
             reason = "the lease expired before the effect began"
-            return Ended(call=await self.backend.doubt(call, reason))
+            return Ended(call=await self.backend.record_doubt(call, reason))
         begun_in = generation()
         try:
-            with entry.inside(call), working(self.backend.place, call.run, call.id):
+            with entry.inside(call), working(self.backend.store_id, call.run, call.id):
                 value = await effect(call)
         except BaseException as error:
             if isinstance(error, GeneratorExit):
@@ -300,7 +304,7 @@ class Driver:
                 retry = plan.retry and not entry.alone
                 row = await self.backend.end(entry, call, False, describe_error(error), retry=retry)
                 return Ended(call=row, error=error)
-            await self.backend.doubt(call, f"interrupted by {type(error).__name__}")
+            await self.backend.record_doubt(call, f"interrupted by {type(error).__name__}")
             raise
         if begun_in != generation():
             raise Conflict(
@@ -318,21 +322,21 @@ class Driver:
 
     # -- notifying people
 
-    async def _tell(
-        self, entry: RunEntry, course: _Course, call: Call, *, again: bool = False
+    async def _notify(
+        self, entry: RunEntry, progress: _CallProgress, call: Call, *, again: bool = False
     ) -> Call:
         """Notify people of a request. A caller with ``wait=0`` waits for the channels instead."""
-        course.told = call
-        patience = NOTICE_SECONDS if course.plan.wait == 0 else 0.0
-        request = course.request = await self.backend.request(call)
-        if not await self.tell(request, patience, again=again):
+        progress.notified = call
+        patience = NOTICE_SECONDS if progress.plan.wait == 0 else 0.0
+        request = progress.request = await self.backend.request(call)
+        if not await self.notify(request, patience, again=again):
             return call
-        seen = await self.backend.look(call)
-        if self.interactive and not moved(seen, call):
+        seen = await self.backend.reload(call)
+        if self.interactive and not has_changed(seen, call):
             raise Paused(entry.name, [request])  # the person saw it, and left it for later
         return seen
 
-    async def tell(self, request: Request, patience: float, *, again: bool = False) -> bool:
+    async def notify(self, request: Request, patience: float, *, again: bool = False) -> bool:
         """Pass a request to the channels and wait up to ``patience`` seconds for them.
 
         Returns whether there were any. A channel with ``interactive = True`` has a person in front

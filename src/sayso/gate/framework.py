@@ -34,9 +34,9 @@ from sayso.gate import outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.gate import Gate, policy_terms
-from sayso.gate.guard import approved_inside, known_inside
+from sayso.gate.guard import as_approved_call, as_this_call
 from sayso.gate.lease import RunLease, runs_here, supersede, working
-from sayso.gate.options import MAX_NAME, allow_only, checked_thread, checked_words
+from sayso.gate.options import MAX_NAME, allow_only, checked_string, checked_thread
 from sayso.gate.outcomes import in_text
 from sayso.gate.plan import Plan, cancel_call, new_call, once_plan
 from sayso.gate.run_result import (
@@ -48,7 +48,7 @@ from sayso.gate.run_result import (
     decisions_from,
     write_decisions,
 )
-from sayso.gate.scope import RunScope, known, open_scopes, quoted
+from sayso.gate.scope import RunScope, open_scope, open_scopes, quoted
 from sayso.policy import Policy, Predicate
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Tool
 from sayso.stores.base import NEVER, Query, Store
@@ -261,7 +261,7 @@ class FrameworkThread:
             for row in rows:
                 if row.status is CallStatus.ASKED and row.id in ours:
                     request = await read(self.store, request_in, self.store, row)
-                    await self.gate.driver.tell(request, NOTICE_SECONDS)
+                    await self.gate.driver.notify(request, NOTICE_SECONDS)
         await self._wait_for_people([call.id for call in calls])
         return await self.waiting([call.id for call in calls])
 
@@ -348,7 +348,7 @@ class FrameworkThread:
         from pydantic_core import to_json
 
         async def run(row: Call) -> Any:
-            with known_inside(row), approved_inside(row, self.gate.backend.place):
+            with as_this_call(row), as_approved_call(row, self.gate.backend.store_id):
                 return await call.run(call.tool.framework_args(codec.loads(row.args)))
 
         def dump(value: Any) -> str:
@@ -366,7 +366,7 @@ class FrameworkThread:
             tool=call.tool.stored,
             tool_name=call.tool.name,
             note=in_text(call.note),
-            reads=lambda text: call.tool.intake(codec.loads(text)),
+            normalize_args=lambda text: call.tool.intake(codec.loads(text)),
             run=run,
             dump=dump,
             load=lambda text: call.load(codec.loads(text)),
@@ -483,7 +483,7 @@ def call_in_any_run(store: Store, agent: str, thread: str, id: str) -> Call | No
 def _driving_scope(gate: Gate, thread: str) -> RunScope | None:
     """Return the scope of this thread's run, if a ``FrameworkAgent`` is running it here."""
     for scope in reversed(open_scopes()):
-        same = scope.driver.backend.place == gate.backend.place
+        same = scope.driver.backend.store_id == gate.backend.store_id
         if scope.thread == thread and same and not scope.steps:
             return scope
     return None
@@ -534,7 +534,7 @@ class CallPlace:
 
 def place_in_call(gate: Gate) -> CallPlace | None:
     """Return the place of an agent that starts here, if this is the body of a framework's call."""
-    scope = known(gate.driver)
+    scope = open_scope(gate.driver)
     if scope is None or scope.alone or scope.steps or not scope.of_call:
         return None
     return CallPlace(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
@@ -665,7 +665,7 @@ class FrameworkAgent:
             return self._result("done", place.run, place.thread, output=output)
         # The run is named after both, and later runs of the thread have a number.
         thread = checked_thread(thread, MAX_NAME - len(f"{self.name}:#9999"))
-        checked_words(requester, "requester", MAX_NAME)
+        checked_string(requester, "requester", MAX_NAME)
         lease = self._lease()
         run = await self._take_thread(lease, thread, requester)
         return await self._drive(lease, run, self.begin(input, thread))
@@ -802,7 +802,7 @@ class FrameworkAgent:
         """Run the framework, and continue it as long as decisions are made meanwhile."""
         while True:
             try:
-                with self._scope(lease, run).inside(), working(self.gate.backend.place, run.id):
+                with self._scope(lease, run).inside(), working(self.gate.backend.store_id, run.id):
                     output = await step
             except Paused:
                 pass

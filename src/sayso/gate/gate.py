@@ -37,22 +37,22 @@ from sayso.gate.options import (
     checked_name,
     checked_needs,
     checked_raises,
+    checked_string,
     checked_title,
     checked_wait,
-    checked_words,
     fixed_title,
     own_terms,
     question_terms,
     title_maker,
 )
 from sayso.gate.plan import Plan, check_step, checked_settle, once_plan, settler
-from sayso.gate.scope import RunScope, carry, current, root_context
+from sayso.gate.scope import RunScope, carry, current_scope, root_context
 from sayso.policy import Judging, Policy, Predicate
 from sayso.policy.loaders import PRESETS
 from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.base import Store
-from sayso.stores.nested_runs import call_off
+from sayso.stores.nested_runs import cancel_with_nested
 from sayso.sync import (
     awaited,
     call_in_new_thread,
@@ -107,7 +107,7 @@ class Gate:
         #: The module of each guarded function, by the name of its tool.
         self._defined: dict[str, str] = {}
         self._has_policy = policy is not None
-        self._policy = PolicyInForce(policy, self.store)
+        self._policy = PolicySource(policy, self.store)
         default = None if _in_terminal() else 0.0
         self._wait = default if wait is UNSET else checked_wait(wait)
         #: How long a framework's call waits for a decision: only if the user set ``wait``.
@@ -168,7 +168,7 @@ class Gate:
 
         description = options.get("description")
         if description is not None:
-            checked_words(description, "description")
+            checked_string(description, "description")
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
         arguments = signature.parameters["properties"]
@@ -191,7 +191,7 @@ class Gate:
             title=title_maker(title, signature.parameters),
             binds=options.get("binds"),
             preview=options.get("preview"),
-            note=checked_words(options.get("note") or "", "note"),
+            note=checked_string(options.get("note") or "", "note"),
             key=_key_function(options.get("key")),
             wait=self._wait_of(options.get("wait", UNSET)),
             effect_key=checked_effect_key(options, arguments),
@@ -223,7 +223,7 @@ class Gate:
 
             schema.check_schema(question.schema)
         content = stored_question(question)
-        return await self._put("ask", "question", content, ("respond", "reject"), options)
+        return await self._ask_people("ask", "question", content, ("respond", "reject"), options)
 
     async def confirm(
         self,
@@ -238,12 +238,12 @@ class Gate:
             raise InvalidCall("pass details as a mapping of names to values", "details")
         content = {"text": text, "details": dict(details or {})}
         try:
-            await self._put("confirm", "approval", content, ("approve", "reject"), options)
+            await self._ask_people("confirm", "approval", content, ("approve", "reject"), options)
         except Rejected:
             return False
         return True
 
-    async def _put(
+    async def _ask_people(
         self,
         subject: str,
         kind: str,
@@ -253,7 +253,7 @@ class Gate:
     ) -> Any:
         check_known(options, AskOptions)
         own = question_terms(kind, allowed, options)
-        scope = current(self.driver)
+        scope = current_scope(self.driver)
         data = codec.canonical(content)
         key = options.get("key")
 
@@ -269,7 +269,7 @@ class Gate:
             agent=self.agent,
             terms=terms,
             title=fixed_title(options.get("title")),
-            note=checked_words(options.get("note") or "", "note"),
+            note=checked_string(options.get("note") or "", "note"),
             wait=self._wait_of(options.get("wait", UNSET)),
             named=key is not None,
         )
@@ -287,7 +287,7 @@ class Gate:
         ``key`` alone identifies the step: the stored result is returned even if you pass another
         function next time.
         """
-        scope = current(self.driver)
+        scope = current_scope(self.driver)
         if scope.fresh:
             raise InvalidCall(
                 "call once() inside a named run: with gate.run('order-17'): ...", "run"
@@ -318,7 +318,7 @@ class Gate:
         run = self.store.run(name)
         if run is None:
             raise NotFound(f"no run {name!r}")
-        call_off(self.store, run, by, reason, superseded=superseded)
+        cancel_with_nested(self.store, run, by, reason, superseded=superseded)
 
     # -- twins
 
@@ -487,7 +487,7 @@ def _predicate_result(predicate: Predicate, args: dict[str, Any]) -> object:
         return error
 
 
-class PolicyInForce:
+class PolicySource:
     """Reads a policy file again when it changes; a bad file keeps the old policy."""
 
     def __init__(self, policy: Policy | str | Path | None, store: Store) -> None:
@@ -501,18 +501,18 @@ class PolicyInForce:
             kind = type(policy).__name__
             raise InvalidPolicy(f"pass a sayso.Policy or the path of a policy file, not {kind}")
         self._path = Path(policy)
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
         self._policy = read_policy(self._path)
-        self._tell()
+        self._record_load()
 
-    def _look(self) -> tuple[int, int] | None:
+    def _read_stamp(self) -> tuple[int, int] | None:
         try:
             found = (self._path or Path()).stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size
 
-    def _tell(self) -> None:
+    def _record_load(self) -> None:
         body = {"file": str(self._path), "digest": self._policy.digest}
         self._store.transact(Note(type="policy_loaded", actor="gate", body=body))
 
@@ -520,7 +520,7 @@ class PolicyInForce:
         """Return the policy, after reading a file that has changed."""
         if self._path is None:
             return self._policy
-        stamp = self._look()
+        stamp = self._read_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
             try:
@@ -528,7 +528,7 @@ class PolicyInForce:
             except InvalidPolicy as error:
                 log.error("%s (the previous policy stays in force)", error)
             else:
-                self._tell()
+                self._record_load()
         return self._policy
 
 

@@ -15,7 +15,7 @@ from sayso.errors import SaysoError, describe_error
 from sayso.gate.driver import Driver
 from sayso.gate.options import Title, bound_facts, checked_name
 from sayso.gate.plan import Plan, Settler
-from sayso.gate.scope import RunScope, current
+from sayso.gate.scope import RunScope, current_scope
 from sayso.policy.policy import is_stricter
 from sayso.rows import Call, Tool
 from sayso.sync import awaited, call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
@@ -52,7 +52,7 @@ class ApprovedCall:
 
     call: Call
     #: The store that it is in.
-    place: str
+    store_id: str
     #: Whether a guarded function has run under it.
     used: bool = False
 
@@ -117,7 +117,7 @@ class Guard:
         return guarded
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        scope = current(self.driver)
+        scope = current_scope(self.driver)
         values = self.signature.bind(args, kwargs)
         plan, approved = self._plan(scope, values), _approved.get()
         if approved is not None and await self._is_covered(approved, plan):
@@ -133,7 +133,7 @@ class Guard:
         as strict as the function's own.
         """
         call, given = approved.call, codec.loads(plan.args)
-        same = call.tool == self.tool.name and approved.place == self.driver.backend.place
+        same = call.tool == self.tool.name and approved.store_id == self.driver.backend.store_id
         if approved.used or not same or given != codec.loads(call.args):
             return False
         terms = await self.terms(given)
@@ -169,7 +169,7 @@ class Guard:
             title=self.title,
             note=self.note,
             preview=None if self.preview is None else self._preview,
-            reads=self._reads,
+            normalize_args=self._normalize_args,
             run=self._effect,
             dump=self.signature.dump_result,
             load=self.signature.load_result,
@@ -188,13 +188,13 @@ class Guard:
             return None
         return checked_name(str(named) if isinstance(named, int) else named, "key")
 
-    def _reads(self, args: str) -> str:
+    def _normalize_args(self, args: str) -> str:
         return self.signature.intake_json(codec.loads(args)).decode()
 
     async def _effect(self, call: Call) -> Any:
         """Run the function with arguments made from the stored bytes alone."""
         args, kwargs = self.signature.load(call.args.encode())
-        with known_inside(call):
+        with as_this_call(call):
             value = self.function(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await run_user_coroutine(functools.partial(awaited, value))
@@ -216,7 +216,7 @@ class Guard:
 
 
 @contextmanager
-def known_inside(call: Call) -> Iterator[None]:
+def as_this_call(call: Call) -> Iterator[None]:
     """Make ``this_call()`` return this call inside ``with``."""
     original = None if call.original is None else codec.loads(call.original)
     seen = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
@@ -228,10 +228,10 @@ def known_inside(call: Call) -> Iterator[None]:
 
 
 @contextmanager
-def approved_inside(call: Call, place: str) -> Iterator[None]:
+def as_approved_call(call: Call, store_id: str) -> Iterator[None]:
     """Let a guarded function that is the tool of this call run without asking again."""
     decided = call.decision is not None and call.decision.type in ("approve", "edit", "grant")
-    token = _approved.set(ApprovedCall(call, place) if decided else None)
+    token = _approved.set(ApprovedCall(call, store_id) if decided else None)
     try:
         yield
     finally:

@@ -19,12 +19,12 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, cast
 
 from sayso.engine import Command
-from sayso.engine.commands import Cancel, Claim, Finish, Look, Note, Park, Propose, Renew, Reopen
+from sayso.engine.commands import Cancel, Claim, Finish, Note, Park, Propose, ReadRun, Renew, Reopen
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
 from sayso.forking import generation, renew_in_child
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
-from sayso.stores.nested_runs import call_off, release_lapsed
+from sayso.stores.nested_runs import cancel_with_nested, release_lapsed
 from sayso.sync import CommitWaiter, read, to_thread, write
 from sayso.types import Micros, moment
 
@@ -88,7 +88,7 @@ class RunLease:
         """
         run = await read(self.store, self.current)
         while run.status in LIVE and self.elsewhere(run):
-            if due_here(run.id):
+            if due_run_here(run.id):
                 return run
             refuse_own_run(self.store.incarnation, run.id)
             with closing(CommitWaiter(self.store, run.thread)) as commits:
@@ -98,7 +98,7 @@ class RunLease:
             run = await read(self.store, self.current)
         return run
 
-    async def make_room(self, thread: str, by: str) -> None:
+    async def end_live_run(self, thread: str, by: str) -> None:
         """Wait until the thread has no live run: new input supersedes a paused one."""
         with closing(CommitWaiter(self.store, thread)) as commits:
             while (live := await read(self.store, self.store.live_run, thread)) is not None:
@@ -106,7 +106,9 @@ class RunLease:
                 if live.leased(self.store.now()):
                     await commits.wait(nap(self.store, live))
                 else:
-                    await to_thread(call_off, self.store, live, by, NEW_INPUT, superseded=True)
+                    await to_thread(
+                        cancel_with_nested, self.store, live, by, NEW_INPUT, superseded=True
+                    )
 
     # -- taking
 
@@ -143,8 +145,8 @@ class RunLease:
         self.drop()
         self.token, self._ends, self._kept = token, began + self.length, True
         self._kept_in = generation()
-        took(self.run)
-        KEEPER.keep(self)
+        note_taken(self.run)
+        RENEWER.keep(self)
 
     def renew(self) -> None:
         """Extend the lease, if it is still ours in the store."""
@@ -167,13 +169,13 @@ class RunLease:
         """Stop renewing. The last commit may have released the row already."""
         if self._kept:
             self._kept = False
-            KEEPER.drop(self)
+            RENEWER.drop(self)
 
-    async def free_lapsed(self) -> tuple[Call, ...]:
+    async def release_lapsed_run(self) -> tuple[Call, ...]:
         """Release the run of a process that died. Return the calls that are in doubt now."""
         doubted = await to_thread(release_lapsed, self.store, self.thread, self.run)
         if doubted:
-            took(self.run)
+            note_taken(self.run)
         return doubted
 
     async def park(self, run: Run, due_at: Micros | None = None) -> Run:
@@ -192,7 +194,7 @@ class RunLease:
         fence = {"token": seen.token, "wake_seen": run.wake}
         command = Park(thread=run.thread, run=run.id, **fence, due_at=due_at)
         (row,) = await write(self.store, command)
-        took(run.id)
+        note_taken(run.id)
         return cast(Run, row)
 
     def stop(self) -> Run:
@@ -232,14 +234,14 @@ class RunLease:
         except StoreError:
             return  # then it expires
 
-    def given_back(self, claimed: Run) -> list[Command]:
+    def undo_claim(self, claimed: Run) -> list[Command]:
         """Return the commands that undo a claim whose caller was cancelled."""
         renew = Renew(thread=claimed.thread, run=claimed.id, token=claimed.token, lease=0)
         return [renew]
 
-    def seen(self) -> Look:
+    def read_run_command(self) -> ReadRun:
         """Return the command that reads the run at the end of a transaction."""
-        return Look(thread=self.thread, run=self.run)
+        return ReadRun(thread=self.thread, run=self.run)
 
 
 def nap(store: Store, run: Run, until: float | None = None) -> float:
@@ -286,7 +288,7 @@ def supersede(
             )
 
 
-class Keeper:
+class LeaseRenewer:
     """Renews leases after a third of their length, until they are dropped.
 
     Its OS thread wakes often enough for a lease of usual length, so that a call that ends at once
@@ -335,7 +337,7 @@ class Keeper:
                 lease.renew()
 
 
-KEEPER = Keeper()
+RENEWER = LeaseRenewer()
 
 
 def _is_parked(run: Run, due_at: Micros | None) -> bool:
@@ -351,10 +353,10 @@ def _is_parked(run: Run, due_at: Micros | None) -> bool:
 class _Work:
     """A call that runs, or a run that is advanced."""
 
-    __slots__ = ("call", "over", "place", "run")
+    __slots__ = ("call", "over", "run", "store_id")
 
-    def __init__(self, place: str, run: str, call: str) -> None:
-        self.place = place
+    def __init__(self, store_id: str, run: str, call: str) -> None:
+        self.store_id = store_id
         self.run = run
         self.call = call
         self.over = False
@@ -366,9 +368,9 @@ _around: contextvars.ContextVar[tuple[_Work, ...]] = contextvars.ContextVar(
 
 
 @contextmanager
-def working(place: str, run: str, call: str = "") -> Iterator[None]:
-    """Note that this call or run is in progress inside ``with``; ``place`` is its store."""
-    work = _Work(place, run, call)
+def working(store_id: str, run: str, call: str = "") -> Iterator[None]:
+    """Note that this call or run is in progress inside ``with``; ``store_id`` is its store."""
+    work = _Work(store_id, run, call)
     token = _around.set((*_around.get(), work))
     try:
         yield
@@ -391,17 +393,17 @@ def refuse_own_call(call: str) -> None:
         )
 
 
-def refuse_own_run(place: str, run: str) -> None:
+def refuse_own_run(store_id: str, run: str) -> None:
     """Raise instead of waiting for a run that this code is part of."""
     around = (work for work in _around.get() if not work.over)
-    if any(work.run == run and work.place == place for work in around):
+    if any(work.run == run and work.store_id == store_id for work in around):
         raise Conflict(
             f"run {run} would wait for itself, because this code is part of it: use another "
             "thread, or do this after the run"
         )
 
 
-class Due:
+class DueRun:
     """A run to resume here, unless another process does."""
 
     __slots__ = ("run", "taken")
@@ -411,19 +413,19 @@ class Due:
         #: Whether we have worked on it.
         self.taken = False
 
-    def is_others(self, status: str) -> bool:
+    def belongs_to_other_process(self, status: str) -> bool:
         """Return whether another process has brought it to this status, or is about to."""
         return not self.taken and status in _SET_BY_HOLDER
 
 
 _SET_BY_HOLDER = (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.DONE, RunStatus.FAILED)
-_due: contextvars.ContextVar[Due | None] = contextvars.ContextVar("sayso_due", default=None)
+_due: contextvars.ContextVar[DueRun | None] = contextvars.ContextVar("sayso_due", default=None)
 
 
 @contextmanager
-def unless_taken(run: str) -> Iterator[Due]:
+def leave_if_taken(run: str) -> Iterator[DueRun]:
     """Inside ``with``, leave this run to a process that already works on it; do not wait."""
-    due = Due(run)
+    due = DueRun(run)
     token = _due.set(due)
     try:
         yield due
@@ -431,7 +433,7 @@ def unless_taken(run: str) -> Iterator[Due]:
         _due.reset(token)
 
 
-def due_here(run: str) -> Due | None:
+def due_run_here(run: str) -> DueRun | None:
     """Return the run, if it is to be left to another process that works on it."""
     due = _due.get()
     return due if due is not None and due.run == run else None
@@ -439,11 +441,11 @@ def due_here(run: str) -> Due | None:
 
 def resume_outer(run: str, *, named: str) -> None:
     """Note that this run is resumed in place of ``named``, which is part of it."""
-    if named != run and (due := due_here(named)) is not None:
+    if named != run and (due := due_run_here(named)) is not None:
         due.run = run
 
 
-def took(run: str) -> None:
+def note_taken(run: str) -> None:
     """Note that we have taken or changed a run."""
     due = _due.get()
     if due is not None and due.run == run:

@@ -107,7 +107,7 @@ MAX_NAME = 200
 MAX_WORDS = 20_000
 
 
-def checked_words(words: object, name: str, most: int = MAX_WORDS) -> str:
+def checked_string(words: object, name: str, most: int = MAX_WORDS) -> str:
     """Return a caller's text if it can be stored and shown in full, or raise ``InvalidCall``."""
     if not isinstance(words, str):
         raise InvalidCall(f"{name}: pass a string, not {type(words).__name__}", name)
@@ -124,7 +124,7 @@ def checked_words(words: object, name: str, most: int = MAX_WORDS) -> str:
 
 def checked_name(given: object, name: str) -> str:
     """Return a name that is short and not blank, or raise ``InvalidCall``."""
-    words = checked_words(given, name, MAX_NAME)
+    words = checked_string(given, name, MAX_NAME)
     if not words.strip():
         raise InvalidCall(f"{name}: pass 1 to {MAX_NAME} characters, not only spaces", name)
     return words
@@ -139,7 +139,7 @@ def checked_thread(thread: str | None, longest: int = MAX_NAME) -> str:
         raise InvalidCall(f"a thread needs a name of 1 to {longest} characters", "thread")
     if thread.startswith("@"):
         raise InvalidCall("thread names that begin with @ are reserved: use another", "thread")
-    return checked_words(thread, "thread", longest)
+    return checked_string(thread, "thread", longest)
 
 
 def check_known(options: Mapping[str, Any], known: type) -> None:
@@ -182,7 +182,7 @@ def own_terms(options: Mapping[str, Any]) -> Declared:
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:
     """Return the terms of a question or a confirmation."""
     fixed = {"verdict": Verdict.ASK, "rule": kind}
-    description = checked_words(options.get("description") or "", "description")
+    description = checked_string(options.get("description") or "", "description")
     return terms_from({**options, "allowed": allowed}, description=description, **fixed)
 
 
@@ -264,7 +264,7 @@ def checked_effect_key(
 
 def fixed_title(title: object) -> Callable[[str], str] | None:
     """Return a function that returns the title of a question or a confirmation."""
-    words = checked_words(title or "", "title", MAX_TITLE)
+    words = checked_string(title or "", "title", MAX_TITLE)
     return (lambda _: clean_title(words)) if words else None
 
 
@@ -273,7 +273,7 @@ def checked_title(title: object, signature: Signature) -> Title | None:
     if title is None:
         return None
     if isinstance(title, str):
-        checked_words(title, "title", MAX_TITLE)
+        checked_string(title, "title", MAX_TITLE)
         names = set(signature.parameters.get("properties", ()))
         for name in title_fields(title):
             if name not in names:

@@ -66,7 +66,7 @@ class Plan:
     #: Makes the preview, as JSON text, from the arguments and the revision of the request.
     preview: Callable[[str, int], Awaitable[str]] | None = None
     #: Returns the arguments as the tool reads them, with defaults; or raises ``InvalidCall``.
-    reads: Callable[[str], str] | None = None
+    normalize_args: Callable[[str], str] | None = None
     #: Runs the effect with the stored arguments. None if the approval itself is all there is.
     run: Callable[[Call], Awaitable[Any]] | None = None
     #: Converts a result to JSON text, and back.
@@ -255,9 +255,9 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
         reason, changes["binds"] = "the facts of binds= changed since the approval", binds
     args = call.args
     edited = call.original is not None
-    if plan.reads is not None and (changed or edited):
+    if plan.normalize_args is not None and (changed or edited):
         try:
-            args = plan.reads(call.args)
+            args = plan.normalize_args(call.args)
         except InvalidCall as error:
             why = f"the tool {call.tool} changed, and takes other arguments"
             why = why if changed else "the tool does not take the edited arguments"

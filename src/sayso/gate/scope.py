@@ -32,7 +32,7 @@ from typing import Any, ParamSpec, TypeVar
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_error
 from sayso.forking import call_in_child, generation
 from sayso.gate.driver import Driver
-from sayso.gate.options import MAX_NAME, checked_words
+from sayso.gate.options import MAX_NAME, checked_string
 from sayso.rows import Call, Run
 from sayso.sync import on_loop, run_sync
 
@@ -45,7 +45,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Whether this context would have an open run if it had been started inside one.
-_rooted: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_rooted", default=False)
+_context_is_traceable: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "sayso_rooted", default=False
+)
 
 _MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
 
@@ -75,12 +77,12 @@ class RunScope:
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
-        checked_words(name, "run")
+        checked_string(name, "run")
         if name.startswith("@"):
             raise InvalidCall("names that begin with @ are reserved: use another name", "run")
         self.driver = driver
         self.name = name
-        self.requester = checked_words(requester, "requester", MAX_NAME)
+        self.requester = checked_string(requester, "requester", MAX_NAME)
         #: Made for one call, which also ends it.
         self.alone = alone or (not prefix and bool(_MADE_FOR_ONE.fullmatch(name)))
         #: Just made, so that nothing of it is in the store yet.
@@ -107,7 +109,7 @@ class RunScope:
         #: The run as the last record left it.
         self.recorded: Run | None = None
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
-        self._open: _Open | None = None
+        self._open: _OpenRun | None = None
         #: The process that entered it.
         self._entered_in = generation()
 
@@ -137,7 +139,7 @@ class RunScope:
         """
         return f"{self._named}{subject}={quoted(name)}"
 
-    def still_waits(self, key: str) -> None:
+    def note_paused(self, key: str) -> None:
         """Note that a call has paused: the same call in this entry means that one."""
         counted = self._counted.pop(key, None)
         if counted is not None:
@@ -171,10 +173,10 @@ class RunScope:
             raise SaysoError(f"run {self.name!r} is entered already: call gate.run(...) again")
         self._token = _scopes.set((*_scopes.get(), self))
         self._entered_in = generation()
-        self._open = _Open(self)
+        self._open = _OpenRun(self)
         return self
 
-    def opens(self) -> bool:
+    def takes_first_call(self) -> bool:
         """Return whether this is the first new call of the entry, which may reopen a run."""
         first = next(self._opened) == 0
         return first and not (self.fresh or self.hold or self.steps)
@@ -194,7 +196,7 @@ class RunScope:
         scope = self if call is None else self._of_body(call)
         token = _scopes.set((*_scopes.get(), scope))
         # Calls that were made without a run are independent, in any number of OS threads.
-        here = None if self.alone else _Open(self)
+        here = None if self.alone else _OpenRun(self)
         try:
             yield
         except BaseExceptionGroup as group:
@@ -219,8 +221,8 @@ class RunScope:
             return
         if self._entered_in != generation():  # a forked child, whose parent is still inside
             return
-        place = self.driver.backend.place
-        if any((one.place, one.run) == (place, self.name) for one in _all_open()):
+        store_id = self.driver.backend.store_id
+        if any((one.store_id, one.run) == (store_id, self.name) for one in _all_open()):
             return  # entered more than once here: the last exit finishes the run
         status, output = "done", None
         if error is not None:
@@ -249,13 +251,13 @@ def quoted(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F")
 
 
-class _Open:
+class _OpenRun:
     """A run that is entered somewhere in this process, and by which OS thread."""
 
-    __slots__ = ("__weakref__", "place", "run", "thread")
+    __slots__ = ("__weakref__", "run", "store_id", "thread")
 
     def __init__(self, scope: RunScope) -> None:
-        self.place = scope.driver.backend.place
+        self.store_id = scope.driver.backend.store_id
         self.run = scope.name
         self.thread = threading.get_ident()
         _entries[id(self)] = weakref.ref(self)
@@ -267,10 +269,10 @@ class _Open:
 
 #: Weak, so that an entry whose code was dropped before its end does not stay open; and without a
 #: lock, because a finalizer may leave a run while another one is entered.
-_entries: dict[int, weakref.ref[_Open]] = {}
+_entries: dict[int, weakref.ref[_OpenRun]] = {}
 
 
-def _all_open() -> list[_Open]:
+def _all_open() -> list[_OpenRun]:
     found = [entry() for entry in _entries.copy().values()]
     return [one for one in found if one is not None]
 
@@ -291,36 +293,36 @@ def root_context() -> None:
     Not that of a worker thread: it outlives its jobs, and the next one may belong to a run.
     """
     if threading.current_thread() is threading.main_thread() or on_loop():
-        _rooted.set(True)
+        _context_is_traceable.set(True)
 
 
 root_context()
 
 
-def known(driver: Driver) -> RunScope | None:
+def open_scope(driver: Driver) -> RunScope | None:
     """Return the innermost open run of this context on the driver's store, or None."""
     for scope in reversed(_scopes.get()):
-        if scope.driver.backend.place == driver.backend.place:
+        if scope.driver.backend.store_id == driver.backend.store_id:
             return scope
     return None
 
 
-def current(driver: Driver) -> RunScope:
+def current_scope(driver: Driver) -> RunScope:
     """Return the innermost open run on the driver's store, or a new one for one call.
 
     Raises ``InvalidCall`` if a run is open and this OS thread may or may not be part of it.
     """
-    found = known(driver)
+    found = open_scope(driver)
     if found is not None:
         return found
-    if not _rooted.get():
-        _refuse_lost(driver)
+    if not _context_is_traceable.get():
+        _refuse_unknown_thread(driver)
     return RunScope(driver, "run_" + secrets.token_hex(8), "", alone=True)
 
 
-def _refuse_lost(driver: Driver) -> None:
-    here, place = threading.get_ident(), driver.backend.place
-    others = sorted(o.run for o in _all_open() if o.thread != here and o.place == place)
+def _refuse_unknown_thread(driver: Driver) -> None:
+    here, store_id = threading.get_ident(), driver.backend.store_id
+    others = sorted(o.run for o in _all_open() if o.thread != here and o.store_id == store_id)
     if others:
         name = threading.current_thread().name
         raise InvalidCall(
@@ -335,7 +337,7 @@ def _refuse_lost(driver: Driver) -> None:
 
 def carry(driver: Driver, function: Callable[P, T]) -> Callable[P, T]:
     """Bind a function to the run that is open here, for OS threads, pools and executors."""
-    if known(driver) is None:
+    if open_scope(driver) is None:
         raise InvalidCall(
             "carry() needs an open run: call it inside `with gate.run('order-17'):`", "run"
         )

@@ -33,7 +33,7 @@ from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, RequestGroup, Store, Viewer
-from sayso.stores.nested_runs import call_off, close_overdue, expire, finish_after
+from sayso.stores.nested_runs import cancel_with_nested, close_overdue, expire, finish_after
 from sayso.stores.row_checks import if_readable, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
 from sayso.types import (
@@ -557,7 +557,7 @@ class Inbox:
             check_cancelled(self.store.call(call.id) or call)
             finish_after(self.store, call)
         elif run is not None:
-            call_off(self.store, run, name, reason, superseded=superseded)
+            cancel_with_nested(self.store, run, name, reason, superseded=superseded)
 
     # -- grants
 

@@ -21,7 +21,7 @@ from sayso.client import RemoteGate
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import Outcome
-from sayso.gate.options import checked_words, question_terms
+from sayso.gate.options import checked_string, question_terms
 from sayso.gate.plan import Plan
 from sayso.mcp.calls import Calls, OpenCall
 from sayso.mcp.config import DEFAULT_HOLD, VERSION, OnAbandon
@@ -250,7 +250,7 @@ class AdvisoryServer:
             if name == "cancel_request" and not call.task.done():
                 await calls.cancel(call, "the agent withdrew it")
             return await self._wait(calls, call, caller)
-        note = checked_words(args.get("reason") or "", "reason")
+        note = checked_string(args.get("reason") or "", "reason")
         meta: Mapping[str, Any] = ctx.meta or {}
         id = meta.get(TOOL_USE_ID)
         opened = await calls.open(AskTarget(name, note), args, id if isinstance(id, str) else None)

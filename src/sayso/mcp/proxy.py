@@ -128,7 +128,7 @@ class ProxyTool:
             terms=terms,
             tool=self.gated.stored,
             tool_name=self.name,
-            reads=lambda text: self.gated.intake(codec.loads(text)),
+            normalize_args=lambda text: self.gated.intake(codec.loads(text)),
             preview=preview if self.changes else None,
             run=run,
             dump=codec.dumps,

@@ -23,7 +23,7 @@ from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFo
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
 from sayso.gate.gate import run_judging, run_judging_sync
-from sayso.gate.options import MAX_NAME, checked_words, fixed_title, terms_from
+from sayso.gate.options import MAX_NAME, checked_string, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
@@ -105,7 +105,7 @@ async def open_call(
             tool_name=body.tool or "",
             binds=lambda: bound,
             title=fixed_title(body.title),
-            note=checked_words(body.note, "note"),
+            note=checked_string(body.note, "note"),
             caller=body.caller or "",
         )
         shown = "" if body.preview is None else codec.canonical(body.preview).decode()
@@ -232,11 +232,11 @@ def _question(body: QuestionBody) -> Question:
 
 def _tool_spec(body: OpenBody) -> Tool:
     """Return the tool as the agent describes it. Without a schema it accepts any object."""
-    name = checked_words(body.tool, "tool", 200)
+    name = checked_string(body.tool, "tool", 200)
     if not name.strip():
         raise InvalidCall("a tool needs a name", "tool")
     parameters = body.schema_ or {"type": "object"}
-    description = checked_words(body.description, "description")
+    description = checked_string(body.description, "description")
     return schema.remote_tool(name, parameters, body.returns, description)
 
 
@@ -254,7 +254,7 @@ async def _terms(
         # Approving a text runs nothing here, so a crash leaves no doubt: claim it again.
         base = Terms(rule="agent", allowed=possible, effect=body.effect or "idempotent")
         terms = tighten_by_agent(base, _sent_terms(given))
-        return replace(terms, description=checked_words(body.description, "description"))
+        return replace(terms, description=checked_string(body.description, "description"))
     sent = _sent_terms(given)
     said = await run_judging(
         service.gate.policy.judge(
@@ -435,7 +435,7 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
     if body.outcome == "paused":
         return await backend.suspend(call)
     if body.outcome == "in_doubt":
-        return await backend.doubt(call, said)
+        return await backend.record_doubt(call, said)
     ok, why = body.ok or body.outcome == "not_kept", ""
     result: str | None = codec.canonical(body.result).decode() if ok else said
     if body.outcome == "not_kept":

@@ -132,7 +132,7 @@ class MemoryStore:
         with self._lock, no_fork():
             self._boundary_name = "+".join(command.name for command in commands if command.name)
             results, work = run_commands(self, commands)
-            if self._schedule.wants_look(len(self._events), self.now()):
+            if self._schedule.may_be_due(len(self._events), self.now()):
                 self.seal_if_due()
         self._hub.publish({event.thread for event in work.events})
         return results
@@ -164,8 +164,8 @@ class MemoryStore:
         if needs.spends:
             keys |= {call.effect_key for call in work.calls.values() if call.effect_key}
         work.effects = {key: self._effects[key] for key in keys if key in self._effects}
-        firsts = [self._calls.get(effect.call) for effect in work.effects.values()]
-        work.firsts = {call.id: call for call in firsts if call is not None}
+        effect_owners = [self._calls.get(effect.call) for effect in work.effects.values()]
+        work.effect_owners = {call.id: call for call in effect_owners if call is not None}
         if needs.person is not None:
             people = self._principals.values()
             work.people = tuple(p for p in people if p.person == needs.person)
@@ -251,7 +251,7 @@ class MemoryStore:
         """Make a seal if one is due."""
         with self._lock, no_fork():
             now, seal, unsealed = self.now(), None, self._unsealed()
-            if unsealed.demand_seal(now):
+            if unsealed.is_due(now):
                 seal, unsealed = self.seal(), self._unsealed()
             self._schedule.looked(unsealed, now)
             return seal

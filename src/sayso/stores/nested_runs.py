@@ -17,7 +17,9 @@ from sayso.stores.base import Due, Store
 log = logging.getLogger("sayso.stores")
 
 
-def call_off(store: Store, run: Run, by: str, reason: str, *, superseded: bool = False) -> None:
+def cancel_with_nested(
+    store: Store, run: Run, by: str, reason: str, *, superseded: bool = False
+) -> None:
     """Cancel a run after the runs nested in it, and wake the run that it is nested in."""
     _stop(store, run, by, reason, superseded)
     if run.parent_call is not None:

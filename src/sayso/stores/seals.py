@@ -74,7 +74,7 @@ class Unsealed(NamedTuple):
     oldest: Micros | None
     pos: int
 
-    def demand_seal(self, now: Micros) -> bool:
+    def is_due(self, now: Micros) -> bool:
         """Return whether a seal is due."""
         late = self.oldest is not None and now - self.oldest >= round(SEAL_SECONDS * 1_000_000)
         return late or self.events >= SEAL_EVENTS
@@ -92,13 +92,13 @@ class SealSchedule:
         self._pos = 0
         self._at: Micros = 0
 
-    def wants_look(self, pos: int, now: Micros) -> bool:
+    def may_be_due(self, pos: int, now: Micros) -> bool:
         """Return whether a seal may be due after a commit that reached ``pos``."""
         return pos >= self._pos or now >= self._at
 
     def looked(self, unsealed: Unsealed, now: Micros) -> None:
         """Plan the next look from what this one found; call it after sealing, too."""
-        if unsealed.demand_seal(now):  # it was just tried
+        if unsealed.is_due(now):  # it was just tried
             self._pos = unsealed.pos + _RETRY_EVENTS
             self._at = now + round(_RETRY_SECONDS * 1_000_000)
             return

@@ -29,7 +29,7 @@ from sayso.agent.events import (
     ToolPaused,
     ToolStarted,
 )
-from sayso.gate.lease import due_here
+from sayso.gate.lease import due_run_here
 from sayso.rows import LIVE, Call, CallStatus, Event, Run
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable
@@ -50,13 +50,13 @@ class Step(NamedTuple):
     seconds: float | None = None
 
 
-Hear = Callable[[Step], None]
+OnStep = Callable[[Step], None]
 
 
 class Steps:
     """Sends each step to the log and to ``on_step``."""
 
-    def __init__(self, hear: Hear | None = None) -> None:
+    def __init__(self, hear: OnStep | None = None) -> None:
         self._hear = hear
         self._began: dict[str, float] = {}
         #: "began" or "resumed" steps held back until it is clear that this worker has the run.
@@ -89,7 +89,7 @@ class Steps:
         match event:
             case Started(resumed=resumed):
                 step = _step(event, "resumed" if resumed else "began")
-                if due_here(event.run) is None:
+                if due_run_here(event.run) is None:
                     self.tell(step)
                 else:
                     self._held_begin[event.run] = step
@@ -113,9 +113,11 @@ class Steps:
         "began" waits until this worker is known to have the run. Calls that will not run wait
         until the model was told of the whole turn, since each resume meets them again until then.
         """
-        due = due_here(event.run)
+        due = due_run_here(event.run)
         match event:
-            case Ended(result=result) if due is not None and due.is_others(result.status):
+            case Ended(result=result) if due is not None and due.belongs_to_other_process(
+                result.status
+            ):
                 self._held_begin.pop(event.run, None)
                 self._held_calls.pop(event.run, None)
             case ModelAsked() | ToolStarted() | Requested() | Ended() | Errored():

@@ -27,14 +27,14 @@ from sayso.agent.agent import nested_stores, store_mismatch
 from sayso.agent.events import Ended
 from sayso.engine.commands import Note
 from sayso.errors import SaysoError
-from sayso.gate.lease import Due, unless_taken
+from sayso.gate.lease import DueRun, leave_if_taken
 from sayso.rows import LIVE, Event, Run
 from sayso.stores.base import Query, Store
 from sayso.stores.event_follower import EventFollower
 from sayso.stores.nested_runs import close_overdue, wake_outer
 from sayso.sync import read, to_thread
 from sayso.types import Micros
-from sayso.worker.steps import Hear, Step, Steps, listen, recorded
+from sayso.worker.steps import OnStep, Step, Steps, listen, recorded
 
 log = logging.getLogger("sayso.worker")
 
@@ -65,7 +65,7 @@ class Worker:
         store: Store,
         *,
         concurrency: int = 8,
-        on_step: Hear | None = None,
+        on_step: OnStep | None = None,
         streams: bool = False,
     ) -> None:
         if type(concurrency) is not int or concurrency < 0:
@@ -266,9 +266,9 @@ class Worker:
         status = "broke"
         self.steps.tell(Step("taken", run.agent, run.id))
         try:
-            with self.steps.during(), unless_taken(run.id) as due:
+            with self.steps.during(), leave_if_taken(run.id) as due:
                 status = await self._watched(run, due)
-            if due.is_others(status):
+            if due.belongs_to_other_process(status):
                 status = "left"  # another worker was faster
             self._backoff.forget(run.id)
         except asyncio.CancelledError:
@@ -295,7 +295,7 @@ class Worker:
         except SaysoError as error:
             log.warning("the failures of run %s could not be recorded: %s", run.id, error)
 
-    async def _watched(self, run: Run, due: Due) -> str:
+    async def _watched(self, run: Run, due: DueRun) -> str:
         """Resume a run. If its agent sends no events, report its steps from the record."""
         agent = self._agents[run.agent]
         if run.agent in self._reporting:
@@ -421,7 +421,7 @@ class Relay:
         # Workers with the same agents share a cursor; workers with others need their own.
         agents = codec.sha256(codec.dumps(sorted(worker.names)).encode())[:16]
         self._follower = EventFollower(
-            self._store, f"dispatch:{agents}", _may_need_look, self._hand_on
+            self._store, f"dispatch:{agents}", _may_need_look, self._dispatch
         )
 
     async def run(self) -> None:
@@ -429,7 +429,7 @@ class Relay:
         nested = [follower.run() for follower in self._worker.nested_followers()]
         await asyncio.gather(self._follower.run(), self._scan_store(), *nested)
 
-    async def _hand_on(self, events: Sequence[Event]) -> None:
+    async def _dispatch(self, events: Sequence[Event]) -> None:
         for name in dict.fromkeys(event.run for event in events):
             run = await to_thread(self._store.run, name)
             if run is None or run.agent not in self._worker.names:

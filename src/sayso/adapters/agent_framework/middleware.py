@@ -334,8 +334,8 @@ class _Call:
 
 def driven_thread(gate: Gate) -> str:
     """Return the thread that a gate on this store drives here; "" if there is none."""
-    place = gate.backend.place
-    driven = [s.thread for s in open_scopes() if s.hold and s.driver.backend.place == place]
+    store_id = gate.backend.store_id
+    driven = [s.thread for s in open_scopes() if s.hold and s.driver.backend.store_id == store_id]
     return driven[-1] if driven else ""
 
 

@@ -414,7 +414,7 @@ def _check_starts(work: UnitOfWork) -> None:
     """Raise ``StoreError`` if a call with an effect starts here: after a rollback it would start
     again."""
     begin = ("started", "released")
-    started = [work.the_call(event.call) for event in work.events if event.type in begin]
+    started = [work.require_call(event.call) for event in work.events if event.type in begin]
     # An approved text starts no tool.
     if wrong := [call.tool for call in started if call.tool and call.terms.effect == "once"]:
         raise StoreError(
@@ -831,7 +831,7 @@ class PostgresStore(SqlReads):
 
     def make_due_seal(self, now: Micros) -> None:
         """Make a seal if one is due."""
-        if self.keys.can_sign and self._schedule.wants_look(self._pos, now):
+        if self.keys.can_sign and self._schedule.may_be_due(self._pos, now):
             self._try_to_seal(self.seal_if_due)
 
     def _try_to_seal(self, seal: Callable[[], object]) -> None:
@@ -859,7 +859,7 @@ class PostgresStore(SqlReads):
         if not self.keys.can_sign:
             return None
         now, seal, unsealed = self.now(), None, find_unsealed(self._rows)
-        if unsealed.demand_seal(now):
+        if unsealed.is_due(now):
             seal = self._write("seal", self._seal_if_free)
             unsealed = find_unsealed(self._rows)
         self._schedule.looked(unsealed, now)

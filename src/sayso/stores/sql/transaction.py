@@ -238,9 +238,11 @@ class SqlTransaction:
         taken = self._decode.each(effect_from, [row for row in rows if row[1]])
         work.effects = {effect.key: effect for effect in taken}
         others = [effect.call for effect in taken if effect.call not in work.calls]
-        firsts = [self._execute(sql.LOAD_CALL, (call,)) for call in others]
-        for call in (c for reply in firsts for c in self._decode.each(call_from, reply.fetchall())):
-            work.firsts[call.id] = call
+        effect_owners = [self._execute(sql.LOAD_CALL, (call,)) for call in others]
+        for call in (
+            c for reply in effect_owners for c in self._decode.each(call_from, reply.fetchall())
+        ):
+            work.effect_owners[call.id] = call
 
     def _save_effects(self, work: UnitOfWork) -> None:
         for key, call in sorted(work.freed_effects.items()):

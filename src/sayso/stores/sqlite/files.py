@@ -484,7 +484,7 @@ class Sidecar:
             return locked
         return False
 
-    def lets_in(self, own: threading.Lock, seconds: float) -> bool:
+    def wait_until_writable(self, own: threading.Lock, seconds: float) -> bool:
         """Return whether this process could write within this time. ``own`` is its write lock."""
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0 and own.acquire(timeout=left):

@@ -444,7 +444,7 @@ class SqliteStore(SqlReads):
         self.incarnation = incarnation
         self._seen = self._pos = last_pos(connection)
         unsealed = find_unsealed(lambda *query: connection.execute(*query).fetchall())
-        if not unsealed.demand_seal(self._clock()):
+        if not unsealed.is_due(self._clock()):
             self._schedule.looked(unsealed, self._clock())
         self._sidecar.adopt(self.incarnation, self._seen)
 
@@ -551,7 +551,7 @@ class SqliteStore(SqlReads):
         writer = self._writer or self._open()
         if self._batch:  # its commit was interrupted
             with no_fork():
-                self._mend(writer)
+                self._settle_batch(writer)
         batch = [operation for operation in list(self._queue) if not operation.done]
         moved: set[str] = set()
         try:
@@ -567,14 +567,14 @@ class SqliteStore(SqlReads):
                     raise
                 finally:
                     moved = self._threads_moved
-                    self._mend(writer)
+                    self._settle_batch(writer)
         except (sqlite3.Error, OSError) as error:
             self._fail(batch, StoreError(f"{self.path} could not be written: {error}"))
         except StoreError as error:
             self._fail(batch, error)
         return moved
 
-    def _mend(self, writer: Connection) -> None:
+    def _settle_batch(self, writer: Connection) -> None:
         """Settle a batch that was interrupted: it is committed, or rolled back.
 
         Once ``_committing`` is set, only the COMMIT ends the transaction. Operations that were
@@ -675,14 +675,14 @@ class SqliteStore(SqlReads):
     # -- sealing and pruning
 
     def _wants_look(self, pos: int) -> bool:
-        return self._can_seal and self._schedule.wants_look(pos, self._clock())
+        return self._can_seal and self._schedule.may_be_due(pos, self._clock())
 
     def _seal_when_due(self, writer: Connection) -> Seal | None:
         def rows(statement: str, values: Sequence[Any]) -> list[Any]:
             return writer.execute(statement, values).fetchall()
 
         now, seal, unsealed = self._clock(), None, find_unsealed(rows)
-        if unsealed.demand_seal(now):
+        if unsealed.is_due(now):
             seal = self._seal(writer)
             unsealed = find_unsealed(rows)
         self._schedule.looked(unsealed, now)
@@ -704,7 +704,7 @@ class SqliteStore(SqlReads):
 
     def seal_if_due(self) -> Seal | None:
         """Make a seal if one is due."""
-        if not (self._can_seal and find_unsealed(self._rows).demand_seal(self.now())):
+        if not (self._can_seal and find_unsealed(self._rows).is_due(self.now())):
             return None
         look = Operation(["seal"], lambda _: self._seal_when_due(self._ready()))
         seal: Seal | None = self._submit_one(look)
@@ -883,7 +883,7 @@ class SqliteStore(SqlReads):
         if self._closed:
             return
         try:
-            if self._has_written and self._sidecar.lets_in(self._writer_lock, PATIENCE):
+            if self._has_written and self._sidecar.wait_until_writable(self._writer_lock, PATIENCE):
                 self.seal()
         except StoreError as error:
             log.warning("not sealed yet; the next seal covers it: %s", error)

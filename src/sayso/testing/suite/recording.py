@@ -19,9 +19,9 @@ from sayso.engine.commands import (
     Decide,
     Expire,
     Finish,
-    Look,
     Note,
     Propose,
+    ReadRun,
     Record,
     RevokePrincipal,
     Start,
@@ -62,7 +62,7 @@ class AtomicityTests:
         world.store.boundary = lambda name, when: crossed.append(name)
         (call,), run = world.transact(
             Propose(thread="t", run="r", agent="agent", calls=(world.new(),)),
-            Look(thread="t", run="r"),
+            ReadRun(thread="t", run="r"),
         )
         assert run == world.run()
         assert (run.status, run.asked) == (RunStatus.PAUSED, 1)
