@@ -117,8 +117,8 @@ async def test_ids_that_a_provider_gives_twice(world: World) -> None:
     same = [call("pay", "c1", to="ana")], [call("pay", "c1", to="bob")]
     guarded = paying(world, *same, "Done.")
     for to in ("ana", "bob"):
-        stands = await (guarded.run("go", thread="t") if to == "ana" else guarded.resume("t"))
-        assert stands.status == "paused"
+        result = await (guarded.run("go", thread="t") if to == "ana" else guarded.resume("t"))
+        assert result.status == "paused"
         assert (await world.waits()).args["to"] == to
         await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).status == "done"
@@ -141,8 +141,8 @@ async def test_an_edit_that_only_the_function_can_judge_goes_back_to_people(worl
     agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
     await guard(agent, world.gate, ASK).run("go", thread="t")
     await world.decide(lambda request: request.edit({"to": "eve"}))
-    stands = await guard(agent, world.gate, ASK).resume("t")
-    assert (stands.status, world.ran, len(world.shown)) == ("paused", [], 1)
+    result = await guard(agent, world.gate, ASK).resume("t")
+    assert (result.status, world.ran, len(world.shown)) == ("paused", [], 1)
     await world.decide(lambda request: request.edit({"to": "bob"}))
     assert (await guard(agent, world.gate, ASK).resume("t")).status == "done"
     assert world.ran == ["bob"]
@@ -211,13 +211,13 @@ async def test_new_words_over_what_waits(world: World) -> None:
     turns = [call("pay", to="ana")], "Never mind.", "Still here."
     await paying(world, *turns).run("pay ana", thread="t")
     first = await world.waits()
-    stands = await paying(world, *turns).run("forget it", thread="t")
-    assert (stands.status, stands.output) == ("done", "Never mind.")
+    result = await paying(world, *turns).run("forget it", thread="t")
+    assert (result.status, result.output) == ("done", "Never mind.")
     assert (await world.inbox.get(first.id)).status == "superseded"
     assert world.words == ["pay ana", "forget it"]
     assert "wrote something new" in world.results["c1"]
-    stands = await paying(world, *turns).run("and now?", thread="t")
-    assert (stands.output, world.ran) == ("Still here.", [])
+    result = await paying(world, *turns).run("and now?", thread="t")
+    assert (result.output, world.ran) == ("Still here.", [])
     assert world.words == ["pay ana", "forget it", "and now?"]
 
 
@@ -234,7 +234,7 @@ async def test_several_batches_wait_at_once_and_are_decided_in_any_order(world: 
     for request in reversed(waiting):
         await world.inbox.decide(request.id, request.approve(), by="ana")
     ended = await asyncio.gather(*(guarded(name).resume(name) for name in names))
-    assert [stands.output for stands in ended] == [f"{name} is paid." for name in names]
+    assert [result.output for result in ended] == [f"{name} is paid." for name in names]
     assert sorted(world.ran) == sorted((name, n) for name in names for n in (1, 2))
 
 

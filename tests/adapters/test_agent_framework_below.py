@@ -45,14 +45,14 @@ def build(world: World) -> Any:
 async def test_each_decision_reaches_the_agent_below(
     world: World, decide: Callable[[Any], Any], ran: list[Any], told: str
 ) -> None:
-    stands = await build(world).run("go", thread="t")
-    assert [(request.tool, dict(request.args)) for request in stands.interruptions] == [
+    result = await build(world).run("go", thread="t")
+    assert [(request.tool, dict(request.args)) for request in result.interruptions] == [
         ("pay", {"to": "ana", "amount": 1})
     ]
     assert (await build(world).resume("t")).status == "paused"
     await world.decide(decide)
-    stands = await build(world).resume("t")
-    assert (stands.status, stands.output, world.ran) == ("done", "Done.", ran)
+    result = await build(world).resume("t")
+    assert (result.status, result.output, world.ran) == ("done", "Done.", ran)
     # Each model was asked for each of its replies once.
     assert len(world.shown) == 4
     assert told in str(world.shown[2][-1].contents[0].result)
@@ -66,13 +66,13 @@ async def test_what_the_tool_itself_requires(world: World) -> None:
     ask = FunctionTool(name="which", description="", func=None, input_model={"type": "object"})
     turns = [call("which", "w1"), *PAYS[0]], "Ana has it."
     guarded = guard(boss(world, clerk(world, *turns, tools=[pay, ask]).as_tool()), world.gate)
-    stands = await guarded.run("go", thread="t")
-    which, paying = stands.interruptions
+    result = await guarded.run("go", thread="t")
+    which, paying = result.interruptions
     assert (which.tool, set(which.allowed)) == ("which", {"respond", "reject"})
-    stands = await guarded.resume("t", decisions=[paying.approve()])
-    assert (stands.status, world.ran) == ("paused", [("ana", 1)])
-    stands = await guarded.resume("t", decisions=[which.respond("the left one")])
-    assert (stands.status, world.ran) == ("done", [("ana", 1)])
+    result = await guarded.resume("t", decisions=[paying.approve()])
+    assert (result.status, world.ran) == ("paused", [("ana", 1)])
+    result = await guarded.resume("t", decisions=[which.respond("the left one")])
+    assert (result.status, world.ran) == ("done", [("ana", 1)])
 
 
 async def test_agents_below_agents_side_by_side(world: World) -> None:
@@ -83,11 +83,11 @@ async def test_agents_below_agents_side_by_side(world: World) -> None:
         top = world.agent(calls, "All done.", tools=[desk.as_tool(), pay_of(world)])
         return guard(top, world.gate, ASK)
 
-    stands = await whole().run("go", thread="t")
-    assert [request.tool for request in stands.interruptions] == ["pay"] * 3
-    for request in stands.interruptions:
-        stands = await whole().resume("t", decisions=[request.approve()])
-    assert (stands.status, stands.output, world.ran) == ("done", "All done.", [("ana", 1)] * 3)
+    result = await whole().run("go", thread="t")
+    assert [request.tool for request in result.interruptions] == ["pay"] * 3
+    for request in result.interruptions:
+        result = await whole().resume("t", decisions=[request.approve()])
+    assert (result.status, result.output, world.ran) == ("done", "All done.", [("ana", 1)] * 3)
 
 
 async def test_a_session_that_is_shared_with_the_agent_below(world: World) -> None:
@@ -104,8 +104,8 @@ async def test_the_call_of_the_agent_may_be_asked_about_as_well(world: World) ->
     guarded = guard(boss(world, clerk(world).as_tool()), world.gate, Policy([Rule("*")]))
     await guarded.run("go", thread="t")
     await world.decide(lambda request: request.edit({"task": "pay Ana today"}))
-    stands = await guarded.resume("t")
-    assert [request.tool for request in stands.interruptions] == ["pay"]
+    result = await guarded.resume("t")
+    assert [request.tool for request in result.interruptions] == ["pay"]
     assert world.words == ["pay Ana today"]
     await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).status == "done"

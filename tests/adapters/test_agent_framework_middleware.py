@@ -102,8 +102,8 @@ async def test_a_pause_that_middleware_makes_a_result_of(
     if below:
         agent = world.agent([call("clerk", task="go")], "Done.", tools=[agent.as_tool()])
     guarded = guard(agent, world.gate, ASK)
-    stands = await guarded.run("go", thread="t")
-    assert (stands.status, [r.tool for r in stands.interruptions]) == ("paused", ["pay"])
+    result = await guarded.run("go", thread="t")
+    assert (result.status, [r.tool for r in result.interruptions]) == ("paused", ["pay"])
     shown = len(world.shown)
     await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).output == "Done."
@@ -174,8 +174,8 @@ async def test_rules_stand_in_front_of_every_agent_in_a_workflow(
         return WorkflowBuilder(name="house", start_executor=floor).build()
 
     guarded = guard(build, world.gate, ASK, checkpoints=lambda _: storage)
-    stands = await guarded.run("go", thread="t")
-    assert (stands.status, [r.tool for r in stands.interruptions]) == ("paused", ["pay"])
+    result = await guarded.run("go", thread="t")
+    assert (result.status, [r.tool for r in result.interruptions]) == ("paused", ["pay"])
     assert world.ran == []
     await world.decide(lambda request: request.edit({"to": "bob"}))
     assert (await guarded.resume("t")).status == "done"

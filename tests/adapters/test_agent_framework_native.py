@@ -315,25 +315,25 @@ def with_service(world: World, *requests: Content) -> Any:
 
 
 async def test_a_hosted_call_is_approved(world: World) -> None:
-    stands = await with_service(world, hosted("m1", query="prices")).run("go", thread="t")
-    (request,) = stands.interruptions
+    result = await with_service(world, hosted("m1", query="prices")).run("go", thread="t")
+    (request,) = result.interruptions
     assert (request.tool, dict(request.args)) == ("docs.search", {"query": "prices"})
     assert set(request.allowed) == {"approve", "reject"}
     await world.decide(lambda request: request.approve())
-    stands = await with_service(world, hosted("m1", query="prices")).resume("t")
-    assert (stands.status, stands.output, world.ran) == ("done", "Found it.", [("m1", True)])
+    result = await with_service(world, hosted("m1", query="prices")).resume("t")
+    assert (result.status, result.output, world.ran) == ("done", "Found it.", [("m1", True)])
 
 
 async def test_hosted_calls_are_answered_when_all_are_decided(world: World) -> None:
     both = hosted("m1", query="prices"), hosted("m2", query="salaries")
-    stands = await with_service(world, *both).run("go", thread="t")
-    first, second = stands.interruptions
+    result = await with_service(world, *both).run("go", thread="t")
+    first, second = result.interruptions
     await world.inbox.decide(second.id, second.reject("none of its business"), by="ana")
-    stands = await with_service(world, *both).resume("t")
-    assert (stands.status, world.ran) == ("paused", [])
+    result = await with_service(world, *both).resume("t")
+    assert (result.status, world.ran) == ("paused", [])
     await world.inbox.decide(first.id, first.approve(), by="ana")
-    stands = await with_service(world, *both).resume("t")
-    assert (stands.status, world.ran) == ("done", [("m1", True), ("m2", False)])
+    result = await with_service(world, *both).resume("t")
+    assert (result.status, world.ran) == ("done", [("m1", True), ("m2", False)])
     assert any("none of its business" in words for words in world.words)
     # What was asked about then is not told again.
     assert (await with_service(world).run("thanks", thread="t")).status == "done"
@@ -344,5 +344,5 @@ async def test_a_policy_answers_for_a_hosted_call(world: World) -> None:
     free = Policy([Rule("docs.*", verdict="allow")])
     guarded = with_service(world, hosted("m1", query="prices"))
     guarded.policy = free
-    stands = await guarded.run("go", thread="t")
-    assert (stands.status, world.ran) == ("done", [("m1", True)])
+    result = await guarded.run("go", thread="t")
+    assert (result.status, world.ran) == ("done", [("m1", True)])

@@ -94,10 +94,10 @@ async def test_a_function_that_another_one_added_is_there_after_the_pause(world:
 
     turns = [call("load", "c1")], [call("pay", "c2", to="ana")], [call("pay", "c3", to="bob")], "."
     guarded = guard(world.agent(*turns, tools=[load]), world.gate, ASK)
-    stands = await guarded.run("go", thread="t")
-    stands = await guarded.resume("t", decisions=[stands.interruptions[0].approve()])
-    stands = await guarded.resume("t", decisions=[stands.interruptions[0].edit({"to": "cy"})])
-    assert (stands.status, world.ran) == ("done", [("ana", 1), ("cy", 1)])
+    result = await guarded.run("go", thread="t")
+    result = await guarded.resume("t", decisions=[result.interruptions[0].approve()])
+    result = await guarded.resume("t", decisions=[result.interruptions[0].edit({"to": "cy"})])
+    assert (result.status, world.ran) == ("done", [("ana", 1), ("cy", 1)])
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
@@ -116,8 +116,8 @@ async def test_a_function_that_was_added_in_another_process_is_waited_for(
 
     rules = Policy([Rule("pay"), Rule("look")])
     here = guard(world.agent(*turns, tools=[load, look]), world.gate, rules)
-    stands = await here.run("go", thread="t")
-    pay, looked = stands.interruptions
+    result = await here.run("go", thread="t")
+    pay, looked = result.interruptions
     await world.inbox.decide(looked.id, looked.approve(), by="ana")
     if decided:
         await world.inbox.decide(pay.id, pay.approve(), by="ana")
@@ -128,8 +128,8 @@ async def test_a_function_that_was_added_in_another_process_is_waited_for(
     assert (await world.inbox.get(pay.id)).status == ("approved" if decided else "pending")
     # A version of the agent that has it from the start.
     newer = guard(world.agent(*turns, tools=[load, look, pay_of(world)]), world.gate, rules)
-    stands = await newer.resume("t", decisions=None if decided else [pay.approve()])
-    assert (stands.output, world.ran) == ("Done.", [("ana", 1)])
+    result = await newer.resume("t", decisions=None if decided else [pay.approve()])
+    assert (result.output, world.ran) == ("Done.", [("ana", 1)])
 
 
 async def test_middleware_that_approves_by_itself_ends_the_run_and_does_not_spin(

@@ -73,31 +73,31 @@ def guessing(world: World, *asks: str) -> GuardedWorkflow:
 
 
 async def test_a_request_for_information_is_a_question(world: World) -> None:
-    stands = await guessing(world, "How old?").run("go", thread="t")
-    (request,) = stands.interruptions
-    assert (stands.status, request.kind) == ("paused", "question")
+    result = await guessing(world, "How old?").run("go", thread="t")
+    (request,) = result.interruptions
+    assert (result.status, request.kind) == ("paused", "question")
     assert request.question is not None
     assert request.question.text == "How old?"
     with pytest.raises(InvalidDecision):  # checked in front of whoever answers
         await world.inbox.decide(request.id, request.respond("old"), by="ana")
     assert (await guessing(world, "How old?").resume("t")).status == "paused"
     await world.inbox.decide(request.id, request.respond(41), by="ana")
-    stands = await guessing(world, "How old?").resume("t")
-    assert (stands.status, stands.output) == ("done", "How old? 41")
+    result = await guessing(world, "How old?").resume("t")
+    assert (result.status, result.output) == ("done", "How old? 41")
     again = await guessing(world, "How old?").resume("t")
-    assert (again.output, world.ran) == (stands.output, ["start go", ("How old?", 41)])
+    assert (again.output, world.ran) == (result.output, ["start go", ("How old?", 41)])
 
 
 async def test_several_requests_are_answered_one_by_one(world: World) -> None:
-    stands = await guessing(world, "one?", "two?").run("go", thread="t")
-    asked = {r.question.text: r for r in stands.interruptions if r.question is not None}
+    result = await guessing(world, "one?", "two?").run("go", thread="t")
+    asked = {r.question.text: r for r in result.interruptions if r.question is not None}
     await world.inbox.decide(asked["two?"].id, asked["two?"].respond(2), by="ana")
-    stands = await guessing(world, "one?", "two?").resume("t")
-    assert [r.id for r in stands.interruptions] == [asked["one?"].id]
+    result = await guessing(world, "one?", "two?").resume("t")
+    assert [r.id for r in result.interruptions] == [asked["one?"].id]
     assert world.ran == ["start go", ("two?", 2)]
     await world.inbox.decide(asked["one?"].id, asked["one?"].respond(1), by="ana")
-    stands = await guessing(world, "one?", "two?").resume("t")
-    assert (stands.status, stands.output) == ("done", ["two? 2", "one? 1"])
+    result = await guessing(world, "one?", "two?").resume("t")
+    assert (result.status, result.output) == ("done", ["two? 2", "one? 1"])
     assert world.ran == ["start go", ("two?", 2), ("one?", 1)]
 
 
@@ -136,8 +136,8 @@ async def test_an_answer_is_given_once_although_its_record_was_lost(world: World
     with pytest.raises(Exception, match="no space"):
         await guessing(world, "How old?").resume("t")
     world.store.boundary = None
-    stands = await guessing(world, "How old?").resume("t")
-    assert stands.status == "done"
+    result = await guessing(world, "How old?").resume("t")
+    assert result.status == "done"
     assert world.ran == ["start go", ("How old?", 41)]
 
 
@@ -173,15 +173,15 @@ def clerk(
 
 async def test_functions_of_agents_in_a_workflow(world: World) -> None:
     storage = InMemoryCheckpointStorage()
-    stands = await clerk(world, storage, gated=True).run("pay them", thread="t")
-    ana, bob = sorted(stands.interruptions, key=lambda r: str(r.args["to"]))
-    assert (stands.status, ana.tool, ana.thread) == ("paused", "pay", "t")
+    result = await clerk(world, storage, gated=True).run("pay them", thread="t")
+    ana, bob = sorted(result.interruptions, key=lambda r: str(r.args["to"]))
+    assert (result.status, ana.tool, ana.thread) == ("paused", "pay", "t")
     await world.inbox.decide(ana.id, ana.edit({"amount": 3}), by="ana")
-    stands = await clerk(world, storage, gated=True).resume("t")
-    assert [r.id for r in stands.interruptions] == [bob.id]
+    result = await clerk(world, storage, gated=True).resume("t")
+    assert [r.id for r in result.interruptions] == [bob.id]
     await world.inbox.decide(bob.id, bob.reject("he left"), by="ana")
-    stands = await clerk(world, storage, gated=True).resume("t")
-    assert (stands.status, stands.output) == ("done", "Paid.")
+    result = await clerk(world, storage, gated=True).resume("t")
+    assert (result.status, result.output) == ("done", "Paid.")
     assert world.ran == [("ana", 3)]
     assert "paid 3 to ana" in world.results["c1"]
     assert "he left" in world.results["c2"]
@@ -192,21 +192,21 @@ async def test_functions_of_agents_in_a_workflow(world: World) -> None:
 async def test_functions_that_always_require_approval_are_asked_about_once(world: World) -> None:
     storage = InMemoryCheckpointStorage()
     office = clerk(world, storage, gated=True, always=True)
-    stands = await office.run("pay them", thread="t")
-    ana, bob = sorted(stands.interruptions, key=lambda r: str(r.args["to"]))
+    result = await office.run("pay them", thread="t")
+    ana, bob = sorted(result.interruptions, key=lambda r: str(r.args["to"]))
     answers = [ana.edit({"amount": 3}), bob.reject("he left")]
-    stands = await office.resume("t", decisions=answers, by="ana")
-    assert (stands.status, stands.output, world.ran) == ("done", "Paid.", [("ana", 3)])
+    result = await office.resume("t", decisions=answers, by="ana")
+    assert (result.status, result.output, world.ran) == ("done", "Paid.", [("ana", 3)])
     assert "he left" in world.results["c2"]
 
 
 async def test_approvals_of_agents_that_know_no_gate(world: World) -> None:
     storage = InMemoryCheckpointStorage()
-    stands = await clerk(world, storage, gated=False).run("pay them", thread="t")
-    assert {set(r.allowed) == {"approve", "reject"} for r in stands.interruptions} == {True}
-    for request in stands.interruptions:
+    result = await clerk(world, storage, gated=False).run("pay them", thread="t")
+    assert {set(r.allowed) == {"approve", "reject"} for r in result.interruptions} == {True}
+    for request in result.interruptions:
         yes = request.args["to"] == "ana"
         decision = request.approve() if yes else request.reject("no")
         await world.inbox.decide(request.id, decision, by="ana")
-    stands = await clerk(world, storage, gated=False).resume("t")
-    assert (stands.status, stands.output, world.ran) == ("done", "Paid.", [("ana", 1)])
+    result = await clerk(world, storage, gated=False).resume("t")
+    assert (result.status, result.output, world.ran) == ("done", "Paid.", [("ana", 1)])

@@ -97,15 +97,15 @@ async def test_a_run_that_is_called_off_while_it_is_at_work(
     harness: Any, calls: Any, tmp_path: Path
 ) -> None:
     play = Play(harness, tmp_path, calls, "Done.", "Done.")
-    stands = await play.step(lambda agent: agent.run("go", thread="t"))
-    assert stands.status == "cancelled"
+    result = await play.step(lambda agent: agent.run("go", thread="t"))
+    assert result.status == "cancelled"
     assert (await play.step(lambda agent: agent.resume("t"))).status == "cancelled"
     # What the framework cut short while it ran is in doubt, and nothing else is asked.
     assert {request.kind for request in (await play.inbox.pending()).items} <= {"in_doubt"}
     assert play.ran == []
     play.turns = ("Hello.",) * 3
-    stands = await play.step(lambda agent: agent.run("hello", thread="t"))
-    assert (stands.status, stands.output) == ("done", "Hello.")
+    result = await play.step(lambda agent: agent.run("hello", thread="t"))
+    assert (result.status, result.output) == ("done", "Hello.")
     play.inbox.close()
 
 
@@ -117,9 +117,9 @@ async def test_a_run_that_is_called_off_while_its_model_thinks(
     look = ScriptedCall("c0", "look", {"what": "sky"})
     play = Play(harness, tmp_path, [look], [PAY], "Done.")
     play.stops_at = at
-    stands = await play.step(lambda agent: agent.run("go", thread="t"))
-    assert (stands.status, play.ran) == ("cancelled", [])
+    result = await play.step(lambda agent: agent.run("go", thread="t"))
+    assert (result.status, play.ran) == ("cancelled", [])
     play.turns, play.stops_at = ("Hello.",) * 4, None
-    stands = await play.step(lambda agent: agent.run("hello", thread="t"))
-    assert (stands.status, stands.output) == ("done", "Hello.")
+    result = await play.step(lambda agent: agent.run("hello", thread="t"))
+    assert (result.status, result.output) == ("done", "Hello.")
     play.inbox.close()

@@ -129,17 +129,17 @@ async def test_the_order_survives_each_question_and_repeats_nothing(tmp_path: An
         return gate, guard(cook(tool), gate, lm=model.lm())
 
     gate, agent = process()
-    stands = await agent.run(ORDER, thread="order-1")
+    result = await agent.run(ORDER, thread="order-1")
     for step, (question, answer) in enumerate(TALK):
-        assert (stands.status, model.asked) == ("paused", step + 1)
-        (request,) = stands.interruptions
+        assert (result.status, model.asked) == ("paused", step + 1)
+        (request,) = result.interruptions
         assert request.question is not None
         assert request.question.text == question
         await Inbox(gate.store).decide(request.id, request.respond(answer), by="guest")
         gate.close()
         gate, agent = process()
-        stands = await agent.resume("order-1")
-    assert (stands.status, stands.output) == ("done", WHOLE)
+        result = await agent.resume("order-1")
+    assert (result.status, result.output) == ("done", WHOLE)
     assert model.asked == len(TALK) + 2  # each question, the end, and the order
     again = await agent.resume("order-1")
     assert (again.output, model.asked) == (WHOLE, len(TALK) + 2)
@@ -152,8 +152,8 @@ async def test_a_rule_may_want_a_yes_for_the_question() -> None:
     agent = guard(cook(tool), gate, Policy([Rule("ask_human")]), lm=Cook().lm())
     (request,) = (await agent.run(ORDER, thread="order-1")).interruptions
     assert (request.kind, request.tool) == ("approval", "ask_human")
-    stands = await agent.resume("order-1", decisions=[request.approve()])
-    assert [request.kind for request in stands.interruptions] == ["question"]
+    result = await agent.resume("order-1", decisions=[request.approve()])
+    assert [request.kind for request in result.interruptions] == ["question"]
     gate.close()
 
 

@@ -73,10 +73,10 @@ async def test_a_name_that_only_ends_the_other_loop_is_a_tool_like_any() -> None
     turns = [{"next_thought": "", "tool_calls": json.dumps({"tool_calls": c})} for c in made]
     second = guard(dspy.ReActV2("question -> answer", tools=[finish]), gate, lm=DummyLM(turns))
     for agent, thread in ((react, "one"), (second, "two")):
-        stands = await agent.run("go", thread=thread)
-        assert (stands.status, ran) == ("paused", [])
-        stands = await agent.resume(thread, decisions=[stands.interruptions[0].approve()])
-        assert (stands.output, ran) == ("Done.", ["4711"])
+        result = await agent.run("go", thread=thread)
+        assert (result.status, ran) == ("paused", [])
+        result = await agent.resume(thread, decisions=[result.interruptions[0].approve()])
+        assert (result.output, ran) == ("Done.", ["4711"])
         ran.clear()
 
 

@@ -201,10 +201,10 @@ async def test_answers_by_position_count_all_or_none(world: World) -> None:
         await poster.resume("t", decisions=wrong)
     assert len((await world.inbox.pending()).items) == 2
     right = {"decisions": [{"type": "approve"}, {"type": "reject", "message": "not bob"}]}
-    stands = await poster.resume("t", decisions=right, by="rita")
-    assert stands.output[0] == "mail ana"
-    assert "not bob" in stands.output[1]
-    assert (await poster.resume("poster:t")).output == stands.output  # by the run's own id
+    result = await poster.resume("t", decisions=right, by="rita")
+    assert result.output[0] == "mail ana"
+    assert "not bob" in result.output[1]
+    assert (await poster.resume("poster:t")).output == result.output  # by the run's own id
 
 
 async def test_a_resume_without_news_does_not_move_the_framework(world: World) -> None:
@@ -245,9 +245,9 @@ async def test_an_expired_request_moves_it(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")
     world.clock.advance(7200)
-    stands = await poster.resume("t")
-    assert stands.status == "done"
-    assert all("in time" in text for text in stands.output)
+    result = await poster.resume("t")
+    assert result.status == "done"
+    assert all("in time" in text for text in result.output)
     assert world.ran == []
 
 
@@ -255,8 +255,8 @@ async def test_a_thread_that_was_called_off_says_so_until_it_is_used_again(world
     poster = Poster(world)
     await poster.run("go", thread="t")
     await poster.cancel("t", reason="not today")
-    stands = await poster.resume("t")
-    assert (stands.status, stands.error) == ("cancelled", "not today")
+    result = await poster.resume("t")
+    assert (result.status, result.error) == ("cancelled", "not today")
     assert (await poster.run("go", thread="t")).status == "paused"
     await poster.cancel("t")
     assert (await poster.resume("t")).run == "poster:t#2"
@@ -306,10 +306,10 @@ async def test_new_words_wait_for_a_drive_and_supersede_a_pause(world: World) ->
     assert second.moves == 0
     on.set()
     assert (await one).status == "paused"
-    stands = await two
+    result = await two
     # The framework made the same calls again, whose requests are superseded by now.
-    assert stands.status == "done"
-    assert all("something new" in text for text in stands.output)
+    assert result.status == "done"
+    assert all("something new" in text for text in result.output)
 
 
 async def test_who_looked_just_before_another_took_the_thread_waits_for_it(

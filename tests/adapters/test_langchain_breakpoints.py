@@ -38,8 +38,8 @@ def steps(*names: str, **options: Any) -> Any:
     return graph.compile(**options)
 
 
-def asked(stands: Any) -> list[str]:
-    return [request.args["text"] for request in stands.interruptions]
+def asked(result: Any) -> list[str]:
+    return [request.args["text"] for request in result.interruptions]
 
 
 def test_a_breakpoint_of_the_graph_is_asked_about(world: World) -> None:
@@ -52,8 +52,8 @@ def test_a_breakpoint_of_the_graph_is_asked_about(world: World) -> None:
         assert "stopped before tools" in request.args["text"]
         assert guarded.resume_sync(f"t {yes}").status == "paused"
         said = request.approve() if yes else request.reject("stay")
-        stands = guarded.resume_sync(f"t {yes}", decisions=[said])
-        assert (stands.status, stands.output) == (("done", "Done.") if yes else ("cancelled", None))
+        result = guarded.resume_sync(f"t {yes}", decisions=[said])
+        assert (result.status, result.output) == (("done", "Done.") if yes else ("cancelled", None))
     assert world.ran == [("look", "a")]
 
 
@@ -67,8 +67,8 @@ def test_one_that_nobody_could_be_asked_about_is_not_passed(
         with pytest.raises(TypeError):
             guarded.run_sync({"done": []}, thread="t")
     assert world.pending() == []
-    stands = guarded.resume_sync("t")
-    assert asked(stands) == ["The graph has stopped before b. Continue?"]
+    result = guarded.resume_sync("t")
+    assert asked(result) == ["The graph has stopped before b. Continue?"]
     world.decide()
     assert guarded.resume_sync("t").output == {"done": ["a", "b"]}
 
@@ -99,9 +99,9 @@ def test_a_state_that_is_changed_there_is_the_same_place(world: World, yes: bool
     for word in ("by", "hand"):
         guarded.graph.update_state(CONFIG, {"done": [word]})
     said = request.approve() if yes else request.reject("stay")
-    stands = guarded.resume_sync("t", decisions=[said])
+    result = guarded.resume_sync("t", decisions=[said])
     end = ("done", {"done": ["a", "by", "hand", "b"]}) if yes else ("cancelled", None)
-    assert (stands.status, stands.output) == end
+    assert (result.status, result.output) == end
 
 
 @pytest.mark.parametrize("saver", ["memory", "sqlite"])
@@ -115,11 +115,11 @@ def test_each_of_a_graph_in_a_graph_is_asked_about(
         checkpointer = InMemorySaver() if saver == "memory" else sqlite
         compiled = graph.compile(checkpointer=checkpointer, interrupt_before=["d"])
         guarded = GuardedAgent(compiled, world.gate)
-        stands = guarded.run_sync({"done": []}, thread="t")
+        result = guarded.run_sync({"done": []}, thread="t")
         for name in ("inner.b", "inner.c", "d"):
-            assert asked(stands) == [f"The graph has stopped before {name}. Continue?"]
-            stands = guarded.resume_sync("t", decisions=[stands.interruptions[0].approve()])
-    assert stands.output == {"done": ["a", "b", "c", "d"]}
+            assert asked(result) == [f"The graph has stopped before {name}. Continue?"]
+            result = guarded.resume_sync("t", decisions=[result.interruptions[0].approve()])
+    assert result.output == {"done": ["a", "b", "c", "d"]}
 
 
 def test_a_graph_that_a_node_calls_out_of_sight_is_asked_about_too(world: World) -> None:
@@ -130,8 +130,8 @@ def test_a_graph_that_a_node_calls_out_of_sight_is_asked_about_too(world: World)
 
     graph = StateGraph(Steps).add_node("calls", calls).add_edge(START, "calls")
     guarded = GuardedAgent(graph.compile(checkpointer=InMemorySaver()), world.gate)
-    stands = guarded.run_sync({"done": []}, thread="t")
+    result = guarded.run_sync({"done": []}, thread="t")
     for _ in range(2):
-        assert asked(stands) == ["The graph has stopped before calls. Continue?"]
-        stands = guarded.resume_sync("t", decisions=[stands.interruptions[0].approve()])
-    assert stands.output == {"done": ["a", "b", "c"]}
+        assert asked(result) == ["The graph has stopped before calls. Continue?"]
+        result = guarded.resume_sync("t", decisions=[result.interruptions[0].approve()])
+    assert result.output == {"done": ["a", "b", "c"]}

@@ -55,15 +55,15 @@ def test_a_nodes_interrupt_is_a_question_in_the_inbox(world: World) -> None:
         return {"size": interrupt("Which size?")}
 
     agent = GuardedAgent(graph_of(order), world.gate)
-    stands = agent.run_sync({"dish": "pizza"}, thread="t")
-    (request,) = stands.interruptions
-    assert (stands.status, request.kind) == ("paused", "question")
+    result = agent.run_sync({"dish": "pizza"}, thread="t")
+    (request,) = result.interruptions
+    assert (result.status, request.kind) == ("paused", "question")
     assert request.question is not None
     assert request.question.text == "Which size?"
     assert agent.resume_sync("t").status == "paused"
     world.decide(lambda r: r.respond("large"))
-    stands = agent.resume_sync("t")
-    assert (stands.status, stands.output) == ("done", {"dish": "pizza", "size": "large"})
+    result = agent.resume_sync("t")
+    assert (result.status, result.output) == ("done", {"dish": "pizza", "size": "large"})
 
 
 def test_a_nodes_interrupt_that_nobody_answers(world: World) -> None:
@@ -87,8 +87,8 @@ def test_a_nodes_interrupt_that_was_answered_in_langgraph(world: World) -> None:
     agent = GuardedAgent(graph_of(order), world.gate)
     (request,) = agent.run_sync({"dish": "pizza"}, thread="t").interruptions
     assert answer(agent.graph, "large") == {"dish": "pizza", "size": "large"}
-    stands = agent.resume_sync("t")
-    assert (stands.status, stands.output["size"]) == ("done", "large")
+    result = agent.resume_sync("t")
+    assert (result.status, result.output["size"]) == ("done", "large")
     assert world.inbox.get_sync(request.id).status == "cancelled"
 
 
@@ -241,8 +241,8 @@ def test_an_agent_as_a_tool_of_another(world: World) -> None:
     boss_gate = sayso.Gate(world.gate.store, policy=sayso.Policy([]), agent="boss", wait=0)
     outer = world.agent([("k1", "ask_clerk", {"text": "mail ana"})], "Done.", tools=[ask_clerk])
     agent = guard(outer, boss_gate, sayso.Policy([sayso.Rule("*", verdict="allow")]))
-    stands = agent.run_sync("go", thread="t")
-    assert [(r.agent, r.tool) for r in stands.interruptions] == [("mailer", "send")]
+    outcome = agent.run_sync("go", thread="t")
+    assert [(r.agent, r.tool) for r in outcome.interruptions] == [("mailer", "send")]
     world.decide()
     assert agent.resume_sync("t").output == "Done."
     assert world.ran == [("send", "ana", "Hello")]
@@ -256,8 +256,8 @@ def test_agents_as_nodes_are_guarded_too(world: World) -> None:
     builder.add_edge(START, "clerk")
     builder.add_edge("clerk", END)
     agent = guard(builder.compile(checkpointer=InMemorySaver()), world.gate)
-    stands = agent.run_sync("go", thread="t")
-    assert [request.tool for request in stands.interruptions] == ["send"]
+    result = agent.run_sync("go", thread="t")
+    assert [request.tool for request in result.interruptions] == ["send"]
     assert world.ran == []
     world.decide()
     assert agent.resume_sync("t").output == "Mail is out."
@@ -298,21 +298,21 @@ async def test_a_worker_takes_it(world: World) -> None:
 async def test_new_words_and_cancelled_runs(world: World) -> None:
     agent = guard(world.agent(ONE, [("c2", "send", {"to": "bob"})], "Done."), world.gate)
     await agent.run("go", thread="t")
-    stands = await agent.run("no, bob", thread="t")
-    assert [dict(r.args)["to"] for r in stands.interruptions] == ["bob"]
+    result = await agent.run("no, bob", thread="t")
+    assert [dict(r.args)["to"] for r in result.interruptions] == ["bob"]
     assert [message.type for message in world.chat.seen[-1]] == ["human", "ai", "tool", "human"]
     await agent.cancel("t", by="ana")
-    assert (await agent.resume(stands.run)).status == "cancelled"
+    assert (await agent.resume(result.run)).status == "cancelled"
     assert (await agent.run("go on", thread="t")).output == "Done."
     assert world.ran == []
 
 
 async def test_resume_with_decisions_and_unknown_threads(world: World) -> None:
     agent = guard(world.agent(ONE, "Done."), world.gate)
-    stands = await agent.run("go", thread="t")
-    yes = [Request.approve(request) for request in stands.interruptions]
-    stands = await resume(agent, "t", decisions=yes, by="rita")
-    assert (stands.status, stands.output) == ("done", "Done.")
+    result = await agent.run("go", thread="t")
+    yes = [Request.approve(request) for request in result.interruptions]
+    result = await resume(agent, "t", decisions=yes, by="rita")
+    assert (result.status, result.output) == ("done", "Done.")
     with pytest.raises(sayso.NotFound, match="nowhere"):
         await agent.resume("nowhere")
     assert len(world.chat.seen) == 2

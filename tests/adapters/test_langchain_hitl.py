@@ -300,10 +300,10 @@ async def test_the_sync_colour_on_a_running_loop(world: World) -> None:
 
 def test_guard_around_the_middleware_asks_once(world: World) -> None:
     agent = guard(world.agent(ONE, "Done.", middleware=hitl(world)), world.gate)
-    stands = agent.run_sync("go", thread="t")
-    assert [request.tool for request in stands.interruptions] == ["send"]
-    stands = agent.resume_sync("t", decisions=[r.approve() for r in stands.interruptions])
-    assert (stands.status, stands.output) == ("done", "Done.")
+    result = agent.run_sync("go", thread="t")
+    assert [request.tool for request in result.interruptions] == ["send"]
+    result = agent.resume_sync("t", decisions=[r.approve() for r in result.interruptions])
+    assert (result.status, result.output) == ("done", "Done.")
     assert world.ran == [("send", "ana", "Hello")]
 
 

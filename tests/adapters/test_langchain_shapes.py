@@ -73,8 +73,8 @@ FIELDS = [{"name": "to", "type": "str"}, {"name": "copies", "type": "int", "requ
 )
 def test_an_answer_that_the_value_takes(world: World, value: Any, answer: Any) -> None:
     agent, request = asked(world, value)
-    stands = agent.resume_sync("t", decisions=[request.respond(answer)])
-    assert (stands.status, stands.output["said"]) == ("done", answer)
+    result = agent.resume_sync("t", decisions=[request.respond(answer)])
+    assert (result.status, result.output["said"]) == ("done", answer)
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_a_schema_that_is_none_leaves_it_open(world: World) -> None:
 )
 def test_a_person_who_will_not_answer(world: World, value: Any, said: Any) -> None:
     agent, request = asked(world, value)
-    stands = agent.resume_sync("t", decisions=[request.reject("no")])
-    assert stands.output["said"] == said
+    result = agent.resume_sync("t", decisions=[request.reject("no")])
+    assert result.output["said"] == said
 
 
 def test_a_question_that_was_called_off_is_not_waited_for(world: World) -> None:
     agent, request = asked(world, "Sure?")
     world.inbox.cancel_sync(request.id, by="ana")
-    stands = agent.resume_sync("t")
-    assert stands.output["said"]["type"] == "reject"
-    assert "cancelled" in stands.output["said"]["message"]
+    result = agent.resume_sync("t")
+    assert result.output["said"]["type"] == "reject"
+    assert "cancelled" in result.output["said"]["message"]
 
 
 @pytest.mark.parametrize("value", [NO_REJECT, shown(allow_accept=True)])

@@ -49,14 +49,14 @@ def boss(world: World, mode: Any) -> Any:
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 async def test_one_is_decided_later_than_the_other(world: World, mode: str) -> None:
     guarded = guard(boss(world, mode), world.gate)
-    stands = await guarded.run("go", thread="t")
-    first, second = stands.interruptions
+    result = await guarded.run("go", thread="t")
+    first, second = result.interruptions
     assert {first.args["to"], second.args["to"]} == {"ana", "bob"}
-    stands = await guarded.resume("t", decisions=[second.edit({"text": "Bye"})])
-    assert [request.id for request in stands.interruptions] == [first.id]
+    result = await guarded.resume("t", decisions=[second.edit({"text": "Bye"})])
+    assert [request.id for request in result.interruptions] == [first.id]
     assert [r for r in world.ran if r[0] == "send"] == [("send", second.args["to"], "Bye")]
-    stands = await guarded.resume("t", decisions=[first.approve()])
-    assert (stands.status, stands.output) == ("done", "All done.")
+    result = await guarded.resume("t", decisions=[first.approve()])
+    assert (result.status, result.output) == ("done", "All done.")
     assert sorted(r[1] for r in world.ran) == ["ana", "ana", "bob", "bob"]
 
 
@@ -137,9 +137,9 @@ async def test_agents_for_which_langgraph_has_one_state(world: World, guarded: b
     agent = both(world, guarded, apart=False)
 
     async def go() -> None:
-        stands = await agent.run("go", thread="t")
+        result = await agent.run("go", thread="t")
         for _ in range(3):
-            stands = await agent.resume("t", decisions=[r.approve() for r in stands.interruptions])
+            result = await agent.resume("t", decisions=[r.approve() for r in result.interruptions])
 
     with pytest.raises(SaysoError, match="leave out checkpointer=True"):
         await go()
@@ -149,12 +149,12 @@ async def test_agents_for_which_langgraph_has_one_state(world: World, guarded: b
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_agents_with_a_state_each(world: World, guarded: bool) -> None:
     agent = both(world, guarded, apart=True, ids=("c1", "c1"))
-    stands = await agent.run("go", thread="t")
-    first, second = stands.interruptions
-    stands = await agent.resume("t", decisions=[second.approve()])
-    assert [r.id for r in stands.interruptions] == [first.id]
-    stands = await agent.resume("t", decisions=[first.approve()])
-    assert (stands.output, sorted(r[1] for r in world.ran)) == ("All done.", ["ana", "bob"])
+    result = await agent.run("go", thread="t")
+    first, second = result.interruptions
+    result = await agent.resume("t", decisions=[second.approve()])
+    assert [r.id for r in result.interruptions] == [first.id]
+    result = await agent.resume("t", decisions=[first.approve()])
+    assert (result.output, sorted(r[1] for r in world.ran)) == ("All done.", ["ana", "bob"])
     (third,) = (await agent.run("more", thread="t")).interruptions
     assert (await agent.resume("t", decisions=[third.approve()])).output == "Once more."
     assert [r[1] for r in world.ran].count("ana") == 2

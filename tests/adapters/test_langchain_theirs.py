@@ -49,8 +49,8 @@ def test_langchains_own_middleware_asks_in_the_inbox(world: World, answer: Any, 
         with pytest.raises(InvalidDecision):
             guarded.resume_sync("t", decisions=[question.respond(wrong)])
     decision = question.reject("no") if answer is None else question.respond(answer)
-    stands = guarded.resume_sync("t", decisions=[decision])
-    assert (stands.output, world.ran) == ("Done.", ran)
+    result = guarded.resume_sync("t", decisions=[decision])
+    assert (result.output, world.ran) == ("Done.", ran)
 
 
 class Order(BaseModel):
@@ -102,8 +102,8 @@ def test_a_pause_is_no_error_to_other_middleware(world: World, colour: str, tmp_
         agent = world.agent(*script, tools=[fail], saver=saver, middleware=[Calm()])
         guarded = guard(agent, world.gate, Policy([Rule("send")]))
         (request,) = guarded.run_sync("go", thread="t").interruptions
-        stands = guarded.resume_sync("t", decisions=[request.approve()])
-    assert (stands.output, world.ran) == ("Done.", [("send", "ana", "Hello")])
+        result = guarded.resume_sync("t", decisions=[request.approve()])
+    assert (result.output, world.ran) == ("Done.", [("send", "ana", "Hello")])
     assert world.told() == ["sent to ana", "Tool error: no ink"]
 
 
@@ -125,8 +125,8 @@ async def test_a_tool_node_that_makes_its_calls_at_once_leaves_none_behind(world
     graph.add_edge(START, "model").add_conditional_edges("model", tools_condition)
     compiled = graph.add_edge("tools", "model").compile(checkpointer=InMemorySaver())
     guarded = guard(compiled, world.gate, Policy([Rule("send")]))
-    stands = await guarded.run("go", thread="t")
-    assert (len(stands.interruptions), world.ran) == (2, ["slow"])
-    both = [request.approve() for request in stands.interruptions]
+    result = await guarded.run("go", thread="t")
+    assert (len(result.interruptions), world.ran) == (2, ["slow"])
+    both = [request.approve() for request in result.interruptions]
     assert (await guarded.resume("t", decisions=both)).output == "Done."
     assert len(world.ran) == 3

@@ -50,8 +50,8 @@ class Play:
         try:
             await harness.open()
             agent = harness.agent() if make is None else make(context)
-            stands = await agent.run("go", thread="t-1")
-            return str(stands.status)
+            result = await agent.run("go", thread="t-1")
+            return str(result.status)
         finally:
             await harness.close()
             self.gate.close()

@@ -169,9 +169,9 @@ async def test_a_question_beside_other_calls(world: World) -> None:
         "Teller", model=model, tools=[ask_user, paying(world, needs_approval=True)]
     )
     guarded = guard(world.build(), gate)
-    stands = await guarded.run("go", thread="t-1")
-    assert {request.kind for request in stands.interruptions} == {"approval", "question"}
-    for request in stands.interruptions:
+    result = await guarded.run("go", thread="t-1")
+    assert {request.kind for request in result.interruptions} == {"approval", "question"}
+    for request in result.interruptions:
         if request.kind == "approval":
             await world.inbox.decide(request.id, request.approve(), by="ana")
     assert (await guarded.resume("t-1")).status == "paused"
@@ -273,12 +273,12 @@ class TestGuardrails:
         world.one(model, tool, tool_use_behavior=behaviour)
         execution = ToolExecutionConfig(pre_approval_tool_input_guardrails=before)
         world.options = {"run_config": RunConfig(tool_execution=execution)}
-        stands = await world.run()
+        result = await world.run()
         if not before:
             await world.approve()
-            stands = await world.resume()
-        assert (stands.status, world.ran) == ("done", [])
-        assert stands.output == ("not allowed here" if stops else "done")
+            result = await world.resume()
+        assert (result.status, world.ran) == ("done", [])
+        assert result.output == ("not allowed here" if stops else "done")
         assert await world.pending() == ()
         assert (await world.resume()).status == "done"
 
@@ -333,5 +333,5 @@ async def test_one_agent_works_on_two_threads_at_once(world: World) -> None:
     world.one(model, function_tool(meet))
     guarded = world.guarded()
     ends = await asyncio.gather(*(guarded.run(who, thread=who) for who in ("ana", "bob")))
-    assert [stands.output for stands in ends] == ["met ana", "met bob"]
+    assert [result.output for result in ends] == ["met ana", "met bob"]
     assert sorted(world.ran) == ["ana", "bob"]

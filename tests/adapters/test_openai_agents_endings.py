@@ -110,8 +110,8 @@ async def test_a_refusal_is_never_the_last_word(world: World, behavior: Any, yes
     request = await world.the_request()
     decision = request.approve() if yes else request.reject("no money")
     await world.inbox.decide(request.id, decision, by="ana")
-    stands = await world.resume()
-    assert stands.output == ("paid 1" if yes else "Ana was not paid.")
+    result = await world.resume()
+    assert result.output == ("paid 1" if yes else "Ana was not paid.")
     if not yes:
         assert "no money" in outputs(model)["call_1"]
 

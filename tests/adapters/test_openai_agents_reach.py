@@ -32,8 +32,8 @@ class TestAgentsAsTools:
         inner = ScriptedModel([[call("pay", to="ana")], [say("ana has it")]])
         outer = ScriptedModel([[call("clerk", input="pay ana")], [say("done")]])
         world.build = lambda: Agent("Boss", model=outer, tools=[self.clerk(world, inner)])
-        stands = await world.run()
-        (request,) = stands.interruptions
+        result = await world.run()
+        (request,) = result.interruptions
         assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
         assert (await world.resume()).status == "paused"
         await world.inbox.decide(request.id, request.edit({"to": "bob"}), by="ana")

@@ -122,8 +122,8 @@ async def test_a_genuine_state_with_an_approval_runs_nothing_by_itself(world: Wo
     kept["state"] = run_state.to_json()
     _write_snapshot(world, codec.dumps(kept))
     await _make_due(world)
-    stands = await world.resume()
-    assert (stands.status, len(stands.interruptions), world.ran) == ("paused", 1, [])
+    result = await world.resume()
+    assert (result.status, len(result.interruptions), world.ran) == ("paused", 1, [])
 
 
 async def test_a_changed_reply_is_refused(world: World) -> None:
@@ -234,8 +234,8 @@ async def test_many_that_wait_cost_each_the_same(
     monkeypatch.setattr(agents.run_state, "_copy_tool_approval_raw_item", counted)
     made = [call("pay", f"c{n}", to=f"p{n}") for n in range(count)]
     world.one(ScriptedModel([made, [say("done")]]), *tools(world))
-    stands = await world.run()
-    assert len(stands.interruptions) == count
+    result = await world.run()
+    assert len(result.interruptions) == count
     commits = len(world.inbox.store.chain(THREAD))
     await world.approve()
     assert (await world.resume()).output == "done"

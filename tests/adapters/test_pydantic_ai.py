@@ -38,11 +38,11 @@ def pair(world: World, policy: Policy | None = None) -> Any:
 
 async def test_answers_may_come_one_by_one(world: World) -> None:
     assert (await pair(world).run("go", thread="t")).status == "paused"
-    stands = await resume(pair(world), "t", DeferredToolResults(approvals={"c2": True}), by="ana")
-    assert (stands.status, len(stands.interruptions), world.ran) == ("paused", 1, [("bob", 1)])
+    result = await resume(pair(world), "t", DeferredToolResults(approvals={"c2": True}), by="ana")
+    assert (result.status, len(result.interruptions), world.ran) == ("paused", 1, [("bob", 1)])
     no = DeferredToolResults(approvals={"c1": ToolDenied("she left")})
-    stands = await resume(pair(world), "t", no, by="bob")
-    assert (stands.status, stands.output) == ("done", "Done.")
+    result = await resume(pair(world), "t", no, by="bob")
+    assert (result.status, result.output) == ("done", "Done.")
     assert world.ran == [("bob", 1)]
     assert world.returns["c1"].outcome == "denied"
     assert "she left" in world.returns["c1"].content
@@ -119,8 +119,8 @@ async def test_an_edit_that_only_the_tool_can_judge_goes_back_to_people(world: W
     agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
     await guard(agent, world.gate).run("go", thread="t")
     await world.decide(lambda request: request.edit({"to": "eve"}))
-    stands = await guard(agent, world.gate).resume("t")
-    assert (stands.status, world.ran, len(world.shown)) == ("paused", [], 1)
+    result = await guard(agent, world.gate).resume("t")
+    assert (result.status, world.ran, len(world.shown)) == ("paused", [], 1)
     request = await world.waits()
     reasons = [event.body for event in await world.inbox.events(request.id)]
     assert any("eve has no account" in (body or "") for body in reasons)
@@ -230,8 +230,8 @@ async def test_a_tool_that_takes_too_long_is_in_doubt(world: World) -> None:
     agent = world.agent([call("pay", to="ana")], "Done.", tools=[Tool(pay, timeout=0.01)])
     await guard(agent, world.gate).run("go", thread="t")
     await world.decide(lambda request: request.approve())
-    stands = await guard(agent, world.gate).resume("t")
-    assert (stands.status, stands.interruptions[0].kind) == ("paused", "in_doubt")
+    result = await guard(agent, world.gate).resume("t")
+    assert (result.status, result.interruptions[0].kind) == ("paused", "in_doubt")
     await world.decide(lambda request: request.respond("it went through"))
     assert (await guard(agent, world.gate).resume("t")).status == "done"
     assert (world.ran, world.returns["c1"].content) == (["ana"], "it went through")
@@ -259,9 +259,9 @@ async def test_an_answer_with_a_type(world: World) -> None:
     agent = world.agent(*turns, tools=[pay_of(world)], output_type=Receipt)
     await guard(agent, world.gate).run("go", thread="t")
     await world.decide(lambda request: request.approve())
-    stands = await guard(agent, world.gate).resume("t")
-    assert (stands.status, stands.output) == ("done", Receipt(to="ana", amount=1))
-    assert (await guard(agent, world.gate).resume("t")).output == stands.output
+    result = await guard(agent, world.gate).resume("t")
+    assert (result.status, result.output) == ("done", Receipt(to="ana", amount=1))
+    assert (await guard(agent, world.gate).resume("t")).output == result.output
 
 
 async def test_a_process_that_ends_before_its_answer_is_stored(world: World) -> None:
@@ -289,10 +289,10 @@ async def ended(guarded: Any) -> bool:
 async def test_a_worker_takes_it_further(world: World) -> None:
     guarded = pair(world)
     assert isinstance(guarded, Resumable)
-    stands = await guarded.run("go", thread="t")
+    result = await guarded.run("go", thread="t")
     worker = Worker([pair(world)], world.store)
     working = asyncio.create_task(worker.run())
-    for request in stands.interruptions:
+    for request in result.interruptions:
         await world.inbox.decide(request.id, request.approve(), by="ana")
     await until_async(lambda: ended(guarded))
     worker.stop()

@@ -342,8 +342,8 @@ async def test_a_pause_is_no_error_to_other_capabilities(
 
         desk = world.agent([call("delegate", task="go")], "Done.", tools=[delegate])
         guarded = guard(desk, world.gate, ASK)
-    stands = await guarded.run("go", thread="t")
-    assert (stands.status, [r.tool for r in stands.interruptions]) == ("paused", ["pay"])
+    result = await guarded.run("go", thread="t")
+    assert (result.status, [r.tool for r in result.interruptions]) == ("paused", ["pay"])
     shown = len(world.shown)
     await world.decide(lambda r: r.approve() if yes else r.reject("too late"))
     assert (await guarded.resume("t")).output == "Done."

@@ -28,16 +28,16 @@ async def test_new_words_over_what_waits(world: World) -> None:
     agent = world.agent(*turns, tools=[pay_of(world), looking], instructions="Be kind.")
     await guard(agent, world.gate).run("pay ana", thread="t")
     first = await world.waits()
-    stands = await guard(agent, world.gate).run("forget it", thread="t")
-    assert (stands.status, stands.output) == ("done", "Never mind.")
+    result = await guard(agent, world.gate).run("forget it", thread="t")
+    assert (result.status, result.output) == ("done", "Never mind.")
     assert (await world.inbox.get(first.id)).status == "superseded"
     assert world.prompts == ["pay ana", "forget it"]
     assert "wrote something new" in world.returns["c1"].content
     assert world.returns["c2"].content == "seen"
     with pytest.raises(Conflict):
         await world.inbox.decide(first.id, Approve(seen_digest=first.digest), by="ana")
-    stands = await guard(agent, world.gate).run("and now?", thread="t")
-    assert (stands.output, world.ran) == ("Still here.", [])
+    result = await guard(agent, world.gate).run("and now?", thread="t")
+    assert (result.output, world.ran) == ("Still here.", [])
     assert world.prompts == ["pay ana", "forget it", "and now?"]
 
 
@@ -52,8 +52,8 @@ looking.__name__ = "look"
 async def test_the_conversation_can_be_read_in_the_store(world: World) -> None:
     calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
     guarded = guard(world.agent(calls, "Done.", tools=[pay_of(world)]), world.gate)
-    stands = await guarded.run("go", thread="t")
-    for request in stands.interruptions:
+    result = await guarded.run("go", thread="t")
+    for request in result.interruptions:
         await world.inbox.decide(request.id, request.approve(), by="ana")
     await guarded.resume("t")
     rows = [json.loads(body) for _, body in world.store.messages("t")]
@@ -84,8 +84,8 @@ async def test_new_words_over_a_call_in_doubt(world: World) -> None:
     await guard(agent, world.gate).run("pay ana", thread="t")
     await world.decide(lambda request: request.approve())
     assert (await guard(agent, world.gate).resume("t")).status == "paused"
-    stands = await guard(agent, world.gate).run("what happened?", thread="t")
-    assert (stands.output, world.ran) == ("I see.", ["ana"])
+    result = await guard(agent, world.gate).run("what happened?", thread="t")
+    assert (result.output, world.ran) == ("I see.", ["ana"])
     assert "it is unknown whether it took effect" in world.returns["c1"].content
     assert (await world.waits()).kind == "in_doubt"  # people are asked all the same
 

@@ -61,8 +61,8 @@ class Play:
     async def run(self, words: str = "go") -> Any:
         return await self.step(lambda agent: agent.run(words, thread="t"))
 
-    async def decided(self, stands: Any, how: Any) -> Any:
-        (request,) = stands.interruptions
+    async def decided(self, result: Any, how: Any) -> Any:
+        (request,) = result.interruptions
         await self.inbox.decide(request.id, how(request), by="ana")
         return await self.step(lambda agent: agent.resume("t"))
 
@@ -83,10 +83,10 @@ def harness(request: Any) -> Any:
 @pytest.mark.parametrize("other", ["ana", "bob"])
 async def test_a_later_reply_is_asked_about_anew(harness: Any, tmp_path: Path, other: str) -> None:
     play = Play(harness, tmp_path, pay(), pay(other), "Done.")
-    stands = await play.decided(await play.run(), lambda r: r.reject("not yet"))
-    assert stands.status == "paused"
-    stands = await play.decided(stands, lambda r: r.approve())
-    assert (stands.status, [args["to"] for _, args in play.ran]) == ("done", [other])
+    result = await play.decided(await play.run(), lambda r: r.reject("not yet"))
+    assert result.status == "paused"
+    result = await play.decided(result, lambda r: r.approve())
+    assert (result.status, [args["to"] for _, args in play.ran]) == ("done", [other])
     play.inbox.close()
 
 
@@ -104,12 +104,12 @@ remembers = pytest.mark.parametrize("harness", [s for s in HARNESSES if s is not
 @remembers
 async def test_later_words_are_asked_about_anew(harness: Any, tmp_path: Path) -> None:
     play = Play(harness, tmp_path, pay(), "Done.", pay(), pay(), "Once more.")
-    stands = await play.decided(await play.run(), lambda r: r.approve())
-    stands = await play.run("again")
+    result = await play.decided(await play.run(), lambda r: r.approve())
+    result = await play.run("again")
     for _ in range(2):
-        assert stands.status == "paused"
-        stands = await play.decided(stands, lambda r: r.approve())
-    assert (stands.status, len(play.ran)) == ("done", 3)
+        assert result.status == "paused"
+        result = await play.decided(result, lambda r: r.approve())
+    assert (result.status, len(play.ran)) == ("done", 3)
     play.inbox.close()
 
 

@@ -66,17 +66,17 @@ def teams(world: World, kind: str, boss_turns: Any = None) -> Any:
 
 @pytest.mark.parametrize("kind", ["gated", "guarded", "streamed"])
 async def test_some_now_and_some_later(world: World, kind: str) -> None:
-    stands = await teams(world, kind).run("go", thread="t")
-    ana, bob = stands.interruptions
+    result = await teams(world, kind).run("go", thread="t")
+    ana, bob = result.interruptions
     assert (ana.thread, dict(ana.args)) == ("t", {"to": "ana", "amount": 1})
     assert world.ran == ["look"]
     assert (await teams(world, kind).resume("t")).status == "paused"
     await teams(world, kind).resume("t", decisions=[ana.edit({"amount": 2})])
-    stands = await teams(world, kind).resume("t", decisions=[bob.reject("he left")])
-    (cy,) = stands.interruptions  # the same id as before, in another reply
+    result = await teams(world, kind).resume("t", decisions=[bob.reject("he left")])
+    (cy,) = result.interruptions  # the same id as before, in another reply
     assert (dict(cy.args), world.ran) == ({"to": "cy", "amount": 1}, ["look", ("ana", 2)])
-    stands = await teams(world, kind).resume("t", decisions=[cy.approve()])
-    assert (stands.status, stands.output) == ("done", "Done.")
+    result = await teams(world, kind).resume("t", decisions=[cy.approve()])
+    assert (result.status, result.output) == ("done", "Done.")
     assert world.ran == ["look", ("ana", 2), ("cy", 1)]
     assert world.returns["c1"].content == "All have it."
     # Each model was asked for each of its replies once.
@@ -90,12 +90,12 @@ async def test_some_now_and_some_later(world: World, kind: str) -> None:
 async def test_two_side_by_side(world: World) -> None:
     calls = [call("delegate", id, task=id) for id in ("d1", "d2")]
     boss = teams(world, "gated", (calls, "Done."))
-    stands = await boss.run("go", thread="t")
-    assert (len(stands.interruptions), world.ran) == (4, ["look"] * 2)
-    while stands.status == "paused":
-        for request in stands.interruptions:
+    result = await boss.run("go", thread="t")
+    assert (len(result.interruptions), world.ran) == (4, ["look"] * 2)
+    while result.status == "paused":
+        for request in result.interruptions:
             await world.inbox.decide(request.id, request.approve(), by="ana")
-        stands = await boss.resume("t")
+        result = await boss.resume("t")
     every = [("ana", 1), ("bob", 1), ("cy", 1)]
     assert sorted(r for r in world.ran if r != "look") == sorted(every * 2)
 
@@ -170,13 +170,13 @@ async def test_dspy(blocking: bool) -> None:
 
     tool = dspy.Tool(waiting if blocking else delegate, name="delegate")
     boss = react(tool, gate, step("delegate", task="pay both"))
-    stands = await boss.run("go", thread="t")
-    assert (stands.interruptions[0].thread, stands.interruptions[0].agent) == ("t", "clerk")
+    result = await boss.run("go", thread="t")
+    assert (result.interruptions[0].thread, result.interruptions[0].agent) == ("t", "clerk")
     for expected in (["ana"], ["ana", "bob"]):
-        (request,) = stands.interruptions
-        stands = await boss.resume("t", decisions=[request.approve()])
+        (request,) = result.interruptions
+        result = await boss.resume("t", decisions=[request.approve()])
         assert ran == expected
-    assert (stands.status, stands.output) == ("done", "Done.")
+    assert (result.status, result.output) == ("done", "Done.")
     # No model was asked twice: the scripts ran to their ends.
     assert [len(agent._lm.history) for agent in (clerk, boss)] == [4, 3]
 
@@ -195,8 +195,8 @@ async def test_agent_framework(tmp_path: Path) -> None:
         return on_af.guard(world.agent(*turns, tools=[delegate]), world.gate, ASK)
 
     (request,) = (await team().run("go", thread="t")).interruptions
-    stands = await team().resume("t", decisions=[request.approve()])
-    assert (stands.status, world.ran, len(world.shown)) == ("done", [("ana", 1)], 4)
+    result = await team().resume("t", decisions=[request.approve()])
+    assert (result.status, world.ran, len(world.shown)) == ("done", [("ana", 1)], 4)
     assert world.results["c1"] == "Ana has it."
     world.close()
 
@@ -211,13 +211,13 @@ async def test_an_agent_of_one_framework_in_a_tool_of_another(world: World) -> N
     script = DummyLM([step("delegate", task="pay them"), *END])
     gate = Gate(world.store, agent="boss", policy=ASK, wait=0)
     boss = on_dspy.guard(dspy.ReAct("question -> answer", tools=[tool]), gate, lm=script)
-    stands = await boss.run("go", thread="t")
+    result = await boss.run("go", thread="t")
     inbox = Inbox(world.store)
-    while stands.status == "paused":
-        decided = [inbox.decide(r.id, r.approve(), by="ana") for r in stands.interruptions]
+    while result.status == "paused":
+        decided = [inbox.decide(r.id, r.approve(), by="ana") for r in result.interruptions]
         await asyncio.gather(*decided)
-        stands = await boss.resume("t")
-    assert stands.output == "Done."
+        result = await boss.resume("t")
+    assert result.output == "Done."
     assert world.ran == ["look", ("ana", 1), ("bob", 1), ("cy", 1)]
 
 
@@ -259,10 +259,10 @@ async def test_openai_agents(kind: str) -> None:
 
     first, second = (await team().run("go", thread="t")).interruptions
     assert (await team().resume("t")).status == "paused"
-    stands = await team().resume("t", decisions=[second.edit({"amount": 2})])
-    assert (stands.status, ran) == ("paused", [("bob", 2)])
-    stands = await team().resume("t", decisions=[first.reject("she left")])
-    assert (stands.status, stands.output, ran) == ("done", "Done.", [("bob", 2)])
+    result = await team().resume("t", decisions=[second.edit({"amount": 2})])
+    assert (result.status, ran) == ("paused", [("bob", 2)])
+    result = await team().resume("t", decisions=[first.reject("she left")])
+    assert (result.status, result.output, ran) == ("done", "Done.", [("bob", 2)])
     assert (len(clerks.calls), len(bosses.calls)) == (2, 2)
     assert "Both have it." in str(bosses.calls[1].input)
     gate.close()

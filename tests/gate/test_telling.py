@@ -35,9 +35,9 @@ async def test_a_queue_of_the_application_wakes_who_waits_for_it(case: Case) -> 
     agent = Agent("pizza", model=model, tools=[ask_user], store=case.store, channels=[asked.put])
     waiting = asyncio.create_task(asyncio.wait_for(asked.get(), 60))
     await asyncio.sleep(0)
-    stands = await agent.run("One pizza", thread="t")
+    result = await agent.run("One pizza", thread="t")
     request = await waiting
-    assert (stands.status, request.thread) == ("paused", "t")
+    assert (result.status, request.thread) == ("paused", "t")
 
 
 def test_sync_code_has_a_thread_and_a_loop_for_each(case: Case) -> None:
