@@ -21,7 +21,7 @@ def no_token() -> None:
     """Accept an outcome from any attempt, not only from the one that runs."""
 
     def record(work: UnitOfWork, command: Record) -> Call:
-        call = work.the_call(command.call)
+        call = work.require_call(command.call)
         return running.record(work, replace(command, token=call.token, attempt=call.attempt))
 
     engine._HANDLERS[Record] = record

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sayso.engine.commands import Look, Note
+from sayso.engine.commands import Note, ReadRun
 from sayso.errors import AlreadyDecided, NotFound, StoreError, Tampered
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.sqlite import SqliteStore
@@ -155,7 +155,7 @@ def test_a_failed_commit_is_not_remembered(world: World) -> None:
 
 def test_a_thread_that_was_never_written_is_not_remembered(world: World) -> None:
     with pytest.raises(NotFound):
-        world.transact(Look(thread="t", run="r"))
+        world.transact(ReadRun(thread="t", run="r"))
     world.ask()
     world.check()
 
