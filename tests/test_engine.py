@@ -354,7 +354,7 @@ def test_settle(
         assert got == ("running", owner, lease), "who works keeps the lease"
     elif stop:
         assert got == ("cancelled", None, None)
-        assert [fact.type for fact in work.facts] == ["run_cancelled"]
+        assert [event.type for event in work.pending_events] == ["run_cancelled"]
     elif ready:
         assert got == ("running", None, NOW), "something can go on, so it is due"
     elif waiting:
