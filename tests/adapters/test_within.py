@@ -218,7 +218,8 @@ async def test_an_agent_of_one_framework_in_a_tool_of_another(world: World) -> N
         await asyncio.gather(*decided)
         result = await boss.resume("t")
     assert result.output == "Done."
-    assert world.ran == ["look", ("ana", 1), ("bob", 1), ("cy", 1)]
+    first, *both, last = world.ran  # pydantic-ai runs the two calls of a reply in OS threads
+    assert (first, sorted(both), last) == ("look", [("ana", 1), ("bob", 1)], ("cy", 1))
 
 
 @pytest.mark.parametrize("kind", ["runner", "streamed", "guarded"])
