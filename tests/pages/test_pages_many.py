@@ -122,9 +122,14 @@ def test_no_task_needs_more_than_fifty_milliseconds(
 
 
 def longest_in_trace(crowded: Demo, browser: Browser, path: Path) -> float:
-    """The most milliseconds that a task of the page needed, while it loaded and was used."""
+    """The most milliseconds that a task of the page needed, while it loaded and was used.
+
+    Without what only a debugger asks for: at each request, V8 parses the scripts again to name
+    the lines of code that made it.
+    """
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    browser.start_tracing(page=page, path=path, categories=["toplevel", "devtools.timeline"])
+    categories = ["toplevel", "devtools.timeline", "disabled-by-default-v8.compile"]
+    browser.start_tracing(page=page, path=path, categories=categories)
     page.goto(f"{crowded.url}/inbox?tool=pay")
     page.get_by_test_id("group").get_by_role("button").first.click()
     expect(page.get_by_test_id("row").first).to_be_visible()
@@ -144,11 +149,13 @@ def longest_in_trace(crowded: Demo, browser: Browser, path: Path) -> float:
         and event["args"]["name"] == "CrRendererMain"
         and event["pid"] in loaded
     }
-    tasks = [
-        event["tdur"] / 1000
-        for event in events
-        if "RunTask" in event["name"] and (event["pid"], event["tid"]) in pages and "tdur" in event
-    ]
+    events = [e for e in events if (e["pid"], e["tid"]) in pages and "tdur" in e]
+    parsed = [e for e in events if e["name"] == "V8.CollectSourcePositions"]
+    tasks = []
+    for task in (event for event in events if "RunTask" in event["name"]):
+        end = task["ts"] + task["dur"]
+        inside = sum(event["tdur"] for event in parsed if task["ts"] <= event["ts"] < end)
+        tasks.append((task["tdur"] - inside) / 1000)
     assert len(tasks) > 100
     return max(tasks)
 

@@ -1,7 +1,7 @@
 /** The list of requests, virtualized: only the lines on the screen are in the DOM. */
 
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
+import { startTransition, useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
 import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { KindBadge, RiskBadge } from "../shared/components/Badge";
@@ -36,7 +36,8 @@ export function useFolding(): [(key: string, count: number) => boolean, Props["o
   const [chosen, setChosen] = useState<Record<string, boolean>>({});
   return [
     (key, count) => chosen[key] ?? count > MAX_UNFOLDED,
-    (key, folded) => setChosen((old) => ({ ...old, [key]: folded })),
+    // A transition: the rows of a large group are rendered in slices, after the click.
+    (key, folded) => startTransition(() => setChosen((old) => ({ ...old, [key]: folded }))),
   ];
 }
 
@@ -48,7 +49,8 @@ export function RequestList({ entries, current, focusTarget, search, onFold, onB
     getScrollElement: () => box.current,
     estimateSize: (index) => (entries[index]!.type === "group" ? HEAD : ROW),
     getItemKey: (index) => entries[index]!.key,
-    overscan: 8,
+    overscan: 4,
+    useFlushSync: false, // new rows are a task of their own, not a part of the scroll event
   });
   const ids = new Set(entries.map((entry) => entry.key));
   const first = entries.find((entry) => entry.type === "row" || entry.type === "group");
@@ -57,9 +59,10 @@ export function RequestList({ entries, current, focusTarget, search, onFold, onB
   useEffect(() => {
     const index = focusTarget ? entries.findIndex((entry) => entry.key === focusTarget.id) : -1;
     if (index < 0) return;
-    list.scrollToIndex(index, { align: "auto" });
     let tries = 0;
     const focus = () => {
+      // In a frame, which lays out the page anyway. In the effect, it would force a second layout.
+      if (tries === 0) list.scrollToIndex(index, { align: "auto" });
       const row = box.current?.querySelector<HTMLElement>(`[data-row="${CSS.escape(focusTarget!.id)}"]`);
       if (row) row.focus({ preventScroll: true });
       else if (tries++ < 20) frame = requestAnimationFrame(focus);
@@ -89,7 +92,7 @@ export function RequestList({ entries, current, focusTarget, search, onFold, onB
                   to={`/inbox/${entry.request.id}${search}`}
                   current={entry.request.id === current}
                   reachable={entry.key === reachable}
-                  onFocus={() => setFocused(entry.key)}
+                  onFocus={setFocused}
                 />
               ) : entry.type === "group" ? (
                 <GroupHead

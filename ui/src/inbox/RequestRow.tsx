@@ -1,4 +1,4 @@
-import type { ReactElement } from "react";
+import { memo, type ReactElement } from "react";
 import { KindBadge, RiskBadge, StatusBadge } from "../shared/components/Badge";
 import { Age, Countdown } from "../shared/components/Time";
 import { showsRisk, toolName } from "../shared/decision/values";
@@ -28,10 +28,11 @@ interface Props {
   current: boolean;
   /** Whether this row is the one in the tab order; the arrow keys move between rows. */
   reachable: boolean;
-  onFocus: () => void;
+  onFocus: (id: string) => void;
 }
 
-export function RequestRow({ request, to, current, reachable, onFocus }: Props): ReactElement {
+/** One line of the list. Rendered again only if its own properties change. */
+export const RequestRow = memo(function RequestRow({ request, to, current, reachable, onFocus }: Props): ReactElement {
   const settled = request.status !== "pending";
   return (
     <div className={`row${settled ? " row-settled" : ""}`}>
@@ -42,7 +43,7 @@ export function RequestRow({ request, to, current, reachable, onFocus }: Props):
         tabIndex={reachable ? 0 : -1}
         data-row={request.id}
         data-testid="row"
-        onFocus={onFocus}
+        onFocus={() => onFocus(request.id)}
       >
         <span className="row-top">
           <span className="row-title">{request.shown.title}</span>
@@ -67,4 +68,4 @@ export function RequestRow({ request, to, current, reachable, onFocus }: Props):
       </Link>
     </div>
   );
-}
+});

@@ -1,13 +1,13 @@
-import { useSyncExternalStore } from "react";
+import { useMemo, useSyncExternalStore } from "react";
 
 /** Whether a media query matches. */
 export function useMediaQuery(query: string): boolean {
+  const list = useMemo(() => matchMedia(query), [query]);
   return useSyncExternalStore(
     (watch) => {
-      const list = matchMedia(query);
       list.addEventListener("change", watch);
       return () => list.removeEventListener("change", watch);
     },
-    () => matchMedia(query).matches,
+    () => list.matches,
   );
 }
