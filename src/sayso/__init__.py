@@ -72,76 +72,30 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "sayso.agent": (
-        "Agent",
-        "Context",
-        "RunResult",
-        "RunState",
-        "ask_user_for",
-        "tool",
-    ),
-    "sayso.agent.tool": ("ask_user",),
-    "sayso.agent.models.base": ("ModelError",),
-    "sayso.errors": (
-        "AlreadyDecided",
-        "SaysoError",
-        "CallFailed",
-        "Cancelled",
-        "Conflict",
-        "Denied",
-        "DuplicateEffect",
-        "Expired",
-        "InDoubt",
-        "InvalidCall",
-        "InvalidDecision",
-        "InvalidPolicy",
-        "KeyMissing",
-        "Leased",
-        "NotAllowed",
-        "NotFound",
-        "Paused",
-        "Refused",
-        "Rejected",
-        "ResultNotKept",
-        "StoreError",
-        "StoreVersion",
-        "Superseded",
-        "Tampered",
-        "TooMany",
-        "Unauthenticated",
-        "UnknownKey",
-    ),
-    "sayso.gate": ("Gate",),
-    "sayso.client": ("Client", "RemoteGate"),
-    "sayso.gate.gate": ("catch_paused",),
-    "sayso.gate.guard": ("this_call",),
-    "sayso.inbox": ("Inbox", "Page"),
-    "sayso.policy": ("Policy", "Rule"),
-    "sayso.rows": ("Event",),
-    "sayso.server": ("create_app",),
-    "sayso.stores": ("open_store",),
-    "sayso.worker": ("Worker",),
-    "sayso.types": (
-        "Approve",
-        "Decision",
-        "DidNotRun",
-        "Edit",
-        "Effect",
-        "Grant",
-        "Option",
-        "Question",
-        "Ran",
-        "Reject",
-        "Request",
-        "Respond",
-        "Reviewer",
-        "Risk",
-        "ToolCall",
-        "Verdict",
-    ),
+#: Where a public name is defined. All others are errors, or nouns of ``sayso.types``.
+_HOME_OF = {
+    "Agent": "sayso.agent",
+    "Client": "sayso.client",
+    "Context": "sayso.agent",
+    "Event": "sayso.rows",
+    "Gate": "sayso.gate",
+    "Inbox": "sayso.inbox",
+    "ModelError": "sayso.agent.models.base",
+    "Page": "sayso.inbox",
+    "Policy": "sayso.policy",
+    "RemoteGate": "sayso.client",
+    "Rule": "sayso.policy",
+    "RunResult": "sayso.agent",
+    "RunState": "sayso.agent",
+    "Worker": "sayso.worker",
+    "ask_user": "sayso.agent.tool",
+    "ask_user_for": "sayso.agent",
+    "catch_paused": "sayso.gate.gate",
+    "create_app": "sayso.server",
+    "open_store": "sayso.stores",
+    "this_call": "sayso.gate.guard",
+    "tool": "sayso.agent",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Agent",
@@ -212,9 +166,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'sayso' has no attribute {name!r}")
+    is_error = hasattr(import_module("sayso.errors"), name)
+    home = _HOME_OF.get(name, "sayso.errors" if is_error else "sayso.types")
     try:
         value = getattr(import_module(home), name)
     except ModuleNotFoundError as missing:
