@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, cast
 
 from sayso import codec
@@ -20,10 +21,12 @@ from sayso.types import (
     Request,
     RequestKind,
     RequestStatus,
+    Risk,
     VoteMade,
     moment,
 )
 
+_time = datetime.fromisoformat
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
 _SETTLED = (
     *(CallStatus.READY, CallStatus.RUNNING, CallStatus.RELEASED),
@@ -171,59 +174,28 @@ def _execution(call: Call) -> Execution:
     return Execution(str(call.status) if started else "none", call.attempt, result, kept)
 
 
-def _execution_json(execution: Execution) -> dict[str, Json]:
-    body = asdict(execution)
-    if execution.kept:
-        del body["kept"]
-    return body
-
-
 def request_json(request: Request) -> dict[str, Json]:
     """Return a request as JSON, with the same fields as in Python."""
-    ends, evidence = request.expires_at, request.evidence
-    return {
-        "id": request.id,
-        "kind": request.kind,
-        "status": request.status,
-        "agent": request.agent,
-        "run": request.run,
-        "thread": request.thread,
-        "tool": request.tool,
+    ends, evidence, execution = request.expires_at, request.evidence, asdict(request.execution)
+    if request.execution.kept:
+        del execution["kept"]
+    return {name: getattr(request, name) for name in Request.__slots__} | {
         "args": dict(request.args),
-        "schema": request.schema,
         "question": None if request.question is None else question_json(request.question),
-        "title": request.title,
-        "description": request.description,
-        "note": request.note,
-        "preview": request.preview,
-        "digest": request.digest,
-        "revision": request.revision,
         "allowed": list(request.allowed),
         "reviewers": list(request.reviewers),
-        "quorum": request.quorum,
         "votes": [
             {"by": v.by, "at": v.at.isoformat(), "assurance": v.assurance} for v in request.votes
         ],
         "risk": {"level": request.risk.level, "reasons": list(request.risk.reasons)},
-        "rule": request.rule,
-        "requester": request.requester,
         "created_at": request.created_at.isoformat(),
         "expires_at": None if ends is None else ends.isoformat(),
         "decision": None if request.decision is None else decision_json(request.decision),
-        "execution": _execution_json(request.execution),
+        "execution": execution,
         "original": None if request.original is None else dict(request.original),
-        "requester_decides": request.requester_decides,
-        "remote": request.remote,
-        "assurance": request.assurance,
-        "effect": request.effect,
-        "effect_key": request.effect_key,
         "evidence": None
         if evidence is None
-        else {
-            "answer": evidence.answer,
-            "text": evidence.text,
-            "at": evidence.at.isoformat(),
-        },
+        else {"answer": evidence.answer, "text": evidence.text, "at": evidence.at.isoformat()},
     }
 
 
@@ -242,6 +214,71 @@ def decision_json(decision: DecisionMade) -> dict[str, Json]:
     if decision.type == "respond":
         shown["value"] = decision.value
     return shown
+
+
+def request_from(body: Mapping[str, Any]) -> Request:
+    """Return the request that ``request_json`` described; empty fields may be left out.
+
+    ``digest`` is empty if a server masked something.
+    """
+    question = None if body.get("question") is None else question_from(body["question"])
+    ends, decision, evidence = map(body.get, ("expires_at", "decision", "evidence"))
+    if evidence is not None:
+        evidence = Evidence(evidence["answer"], evidence["text"], _time(evidence["at"]))
+    return Request(
+        id=body["id"],
+        kind=body["kind"],
+        status=body["status"],
+        agent=body.get("agent", ""),
+        run=body["run"],
+        thread=body["thread"],
+        tool=body.get("tool"),
+        args=body.get("args", {}),
+        schema=body.get("schema", None if question is None else question.schema),
+        question=question,
+        title=body.get("title", ""),
+        description=body.get("description", ""),
+        note=body.get("note", ""),
+        preview=body.get("preview"),
+        digest=body["digest"] or "",
+        revision=body["revision"],
+        allowed=tuple(body["allowed"]),
+        reviewers=tuple(body.get("reviewers", ())),
+        quorum=body["quorum"],
+        votes=tuple(
+            VoteMade(
+                type="approve", by=vote["by"], at=_time(vote["at"]), assurance=vote["assurance"]
+            )
+            for vote in body.get("votes", ())
+        ),
+        risk=Risk(body["risk"]["level"], tuple(body["risk"]["reasons"])),
+        rule=body.get("rule", ""),
+        requester=body.get("requester", ""),
+        created_at=_time(body["created_at"]),
+        expires_at=None if ends is None else _time(ends),
+        decision=None if decision is None else _decision_from(decision),
+        execution=Execution(**body.get("execution", {"status": "none", "attempts": 0})),
+        original=body.get("original"),
+        requester_decides=body.get("requester_decides", True),
+        assurance=body.get("assurance", "code"),
+        effect=body.get("effect", "once"),
+        effect_key=body.get("effect_key", ""),
+        evidence=evidence,
+        remote=body.get("remote", False),
+    )
+
+
+def _decision_from(body: Mapping[str, Any]) -> DecisionMade:
+    return DecisionMade(
+        type=body["type"],
+        by=body["by"],
+        at=_time(body["at"]),
+        channel=body["channel"],
+        assurance=body["assurance"],
+        message=body.get("message", ""),
+        args=body.get("args"),
+        value=body.get("value"),
+    )
 
 
 # -- the order of a form's fields

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Unpack
 from urllib.parse import quote, urlsplit
@@ -33,18 +32,14 @@ from sayso.types import (
     Decided,
     DecisionMade,
     Effect,
-    Evidence,
-    Execution,
     Json,
     OnDuplicate,
     Question,
     Request,
-    Risk,
     Terms,
-    VoteMade,
     micros_of,
 )
-from sayso.views import question_from, question_json
+from sayso.views import question_json, request_from
 
 #: The longest wait of one poll, in seconds. Proxies cut connections after about a minute.
 LONGEST_POLL = 45.0
@@ -138,8 +133,7 @@ class Client:
 
     async def cancel(self, request: str, reason: str = "") -> Request:
         """Cancel a pending request of this agent."""
-        answer = await self._transport.post(_path(request, "cancel"), {"message": reason})
-        return request_from(answer.body)
+        return await self._post(request, "cancel", {"message": reason})
 
     # -- running
 
@@ -169,17 +163,8 @@ class Client:
         if own := fresh_terms(terms or {}):
             body["terms"] = own
         answer = await self._transport.post(_path(request, "claim"), body)
-        body = answer.body
-        return Claim(
-            request=body["request"],
-            tool=body["tool"],
-            args=body["args"],
-            token=body["token"],
-            attempt=body["attempt"],
-            key=body["key"],
-            lease=body["lease"],
-            sent_at=answer.sent_at,
-        )
+        names = ("request", "tool", "args", "token", "attempt", "key", "lease")
+        return Claim(**{name: answer.body[name] for name in names}, sent_at=answer.sent_at)
 
     async def renew(self, claim: Claim) -> bool:
         """Renew a claim. Return False if it has been lost."""
@@ -194,7 +179,7 @@ class Client:
         ok = error is None
         body = {**_proof(claim), "ok": ok, "result": value if ok else error}
         try:
-            answer = await self._transport.post(_path(claim.request, "result"), body)
+            return await self._post(claim.request, "result", body)
         except Conflict:
             known = await self.wait(claim.request, 0)
             execution = known.execution
@@ -203,7 +188,6 @@ class Client:
             if ours and (execution.status, execution.result) == said:
                 return known  # sent twice, because the first reply got lost
             raise
-        return request_from(answer.body)
 
     async def report(
         self, claim: Claim, outcome: Literal["paused", "in_doubt", "not_kept"], why: str = ""
@@ -213,8 +197,7 @@ class Client:
         It paused to ask a person, it was cut short, or it ran and its result cannot be stored.
         """
         body = {**_proof(claim), "outcome": outcome, "result": why}
-        answer = await self._transport.post(_path(claim.request, "result"), body)
-        return request_from(answer.body)
+        return await self._post(claim.request, "result", body)
 
     # -- calls that the agent runs itself, such as those of a coding agent with a hook
 
@@ -224,12 +207,14 @@ class Client:
         If ``execution.status`` is "released", run it with ``args``. Otherwise it was refused, or is
         still pending.
         """
-        answer = await self._transport.post(_path(request, "release"), {"caller": caller})
-        return request_from(answer.body)
+        return await self._post(request, "release", {"caller": caller})
 
     async def defer(self, request: str, caller: str) -> Request:
         """Announce that the caller will ask again: opening the same call returns this request."""
-        answer = await self._transport.post(_path(request, "defer"), {"caller": caller})
+        return await self._post(request, "defer", {"caller": caller})
+
+    async def _post(self, request: str, verb: str, body: Mapping[str, Json]) -> Request:
+        answer = await self._transport.post(_path(request, verb), body)
         return request_from(answer.body)
 
     async def close(self) -> None:
@@ -358,70 +343,6 @@ def header_key(key: str) -> str:
 
 
 # --- reading replies ---
-
-Body = Mapping[str, Any]
-_time = datetime.fromisoformat
-
-
-def request_from(body: Body) -> Request:
-    """Return a request from its JSON. ``digest`` is empty if the server masked something."""
-    evidence = None
-    if (found := body.get("evidence")) is not None:
-        evidence = Evidence(found["answer"], found["text"], _time(found["at"]))
-    return Request(
-        id=body["id"],
-        kind=body["kind"],
-        status=body["status"],
-        agent=body["agent"],
-        run=body["run"],
-        thread=body["thread"],
-        tool=body["tool"],
-        args=body["args"],
-        schema=body["schema"],
-        question=None if body["question"] is None else question_from(body["question"]),
-        title=body["title"],
-        description=body["description"],
-        note=body["note"],
-        preview=body["preview"],
-        digest=body["digest"] or "",
-        revision=body["revision"],
-        allowed=tuple(body["allowed"]),
-        reviewers=tuple(body["reviewers"]),
-        quorum=body["quorum"],
-        votes=tuple(
-            VoteMade(
-                type="approve", by=vote["by"], at=_time(vote["at"]), assurance=vote["assurance"]
-            )
-            for vote in body["votes"]
-        ),
-        risk=Risk(body["risk"]["level"], tuple(body["risk"]["reasons"])),
-        rule=body["rule"],
-        requester=body["requester"],
-        created_at=_time(body["created_at"]),
-        expires_at=None if body["expires_at"] is None else _time(body["expires_at"]),
-        decision=None if body["decision"] is None else _decision(body["decision"]),
-        execution=Execution(**body["execution"]),
-        original=body["original"],
-        requester_decides=body.get("requester_decides", True),
-        assurance=body.get("assurance", "code"),
-        effect=body.get("effect", "once"),
-        effect_key=body.get("effect_key", ""),
-        evidence=evidence,
-        remote=body.get("remote", False),
-    )
-
-
-def _decision(body: Body) -> DecisionMade:
-    return DecisionMade(
-        type=body["type"],
-        by=body["by"],
-        at=_time(body["at"]),
-        channel=body["channel"],
-        assurance=body["assurance"],
-        message=body.get("message", ""),
-        args=body.get("args"),
-        value=body.get("value"),
-    )
 
 
 def row_of(request: Request) -> Call:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
 from sayso import codec
@@ -20,15 +19,13 @@ from sayso.types import (
     Approve,
     Decision,
     Edit,
-    Execution,
     Json,
     Reject,
     Request,
     Respond,
     Reviewer,
-    Risk,
 )
-from sayso.views import question_from, request_json, stored_question
+from sayso.views import request_from, request_json, stored_question
 
 VERSION = 1
 
@@ -125,14 +122,6 @@ class RunState:
         ``resume`` verifies the signature. Pass ``store`` to verify it now; the state can then be
         exported again.
         """
-        state = cls._read(text)
-        if store is not None:
-            state.check(store, state.agent)
-            state.store = store
-        return state
-
-    @classmethod
-    def _read(cls, text: str) -> RunState:
         try:
             outer = codec.parse(text)
             body = codec.parse(outer["state"])
@@ -145,7 +134,7 @@ class RunState:
                     "by thread instead"
                 )
             run, thread = body["run"], body["thread"]
-            return cls(
+            state = cls(
                 run=run,
                 thread=thread,
                 agent=body["agent"],
@@ -156,6 +145,10 @@ class RunState:
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidCall, InvalidDecision):
             raise Tampered("this is not a run state that to_json() wrote") from None
+        if store is not None:
+            state.check(store, state.agent)
+            state.store = store
+        return state
 
     def check(self, store: Store, agent: str) -> None:
         """Raise if the state belongs to another store or agent, or was changed after export."""
@@ -193,10 +186,7 @@ class RunResult:
 # --- JSON inside an exported state ---
 
 _DECISION_TYPES: dict[str, type[Decision]] = {
-    "approve": Approve,
-    "edit": Edit,
-    "reject": Reject,
-    "respond": Respond,
+    kind.type: kind for kind in (Approve, Edit, Reject, Respond)
 }
 _CONTENT = ("args", "message", "value")
 #: Fields that the store knows better, or that only a store can vouch for.
@@ -245,37 +235,8 @@ def _request_to_json(request: Request) -> dict[str, Json]:
 
 
 def _request_from_json(value: Mapping[str, Any], run: str, thread: str) -> Request:
-    question = None if value.get("question") is None else question_from(value["question"])
-    ends = value.get("expires_at")
-    return Request(
-        id=value["id"],
-        kind=value["kind"],
-        status=value["status"],
-        agent=value.get("agent", ""),
-        run=value.get("run", run),
-        thread=value.get("thread", thread),
-        tool=value.get("tool"),
-        args=value.get("args", {}),
-        schema=None if question is None else question.schema,
-        question=question,
-        title=value.get("title", ""),
-        description=value.get("description", ""),
-        note=value.get("note", ""),
-        preview=value.get("preview"),
-        digest=value["digest"],
-        revision=value["revision"],
-        allowed=tuple(value["allowed"]),
-        reviewers=tuple(value.get("reviewers", ())),
-        quorum=value["quorum"],
-        votes=(),
-        risk=Risk(value["risk"]["level"], tuple(value["risk"]["reasons"])),
-        rule=value.get("rule", ""),
-        requester=value.get("requester", ""),
-        created_at=datetime.fromisoformat(value["created_at"]),
-        expires_at=None if ends is None else datetime.fromisoformat(ends),
-        decision=None,
-        execution=Execution("none", 0),
-    )
+    known = {name: item for name, item in value.items() if name not in _LEFT_OUT}
+    return request_from({"run": run, "thread": thread, **known})
 
 
 # --- decisions passed to resume ---
