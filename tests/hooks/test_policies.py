@@ -18,9 +18,10 @@ from sayso_process import run
 
 from sayso import Gate, Policy, Rule, ToolCall
 from sayso.errors import InvalidPolicy
-from sayso.gate.gate import run_judging_sync
+from sayso.gate.gate import run_judging
 from sayso.hooks.commands import KINDS, command_kinds, path_kinds
 from sayso.hooks.policies import call_kinds
+from sayso.sync import run_sync
 from sayso.types import Terms
 
 CWD = "/src/project"
@@ -35,7 +36,7 @@ def verdict(preset: str, tool: str, **args: Any) -> str:
         own=Terms(),
         needs_approval=True,
     )
-    return str(run_judging_sync(judging).verdict)
+    return str(run_sync(run_judging(judging)).verdict)
 
 
 READS = [

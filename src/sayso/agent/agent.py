@@ -27,7 +27,7 @@ from sayso.agent.tool import Tool, ToolOptions, as_tool
 from sayso.errors import Conflict, InvalidCall
 from sayso.gate import Gate
 from sayso.gate.driver import Channel
-from sayso.gate.gate import DEFAULT_LEASE, run_judging_sync
+from sayso.gate.gate import DEFAULT_LEASE, policy_terms
 from sayso.gate.lease import resume_outer
 from sayso.gate.options import MAX_NAME, MAX_WORDS, checked_string, checked_thread
 from sayso.gate.run_result import (
@@ -41,8 +41,8 @@ from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.rows import LIVE, Call, Run
 from sayso.stores.nested_runs import cancel_with_nested
-from sayso.sync import read, stream_twin, sync_twin, to_thread
-from sayso.types import Decision, Json, Reviewer, Terms, ToolCall, moment
+from sayso.sync import read, run_sync, stream_twin, sync_twin, to_thread
+from sayso.types import Decision, Json, Reviewer, Terms, ToolCall
 
 if TYPE_CHECKING:
     from sayso.stores.base import Store
@@ -409,14 +409,8 @@ def judge_edit(agent: Agent, call: Call, args: Mapping[str, Json]) -> Terms:
     tool = agent.tools.get(call.tool)
     if call.agent != agent.name or tool is None:
         return call.terms  # the call's own agent re-checks before the start
-    judging = agent.gate.policy.judge(
-        ToolCall(call.tool, args),
-        agent=agent.name,
-        now=moment(agent.store.now()),
-        own=tool.own,
-        needs_approval=tool.needs_approval,
-    )
-    return run_judging_sync(judging)
+    edited = ToolCall(call.tool, args)
+    return run_sync(policy_terms(agent.gate, edited, tool.own, tool.needs_approval))
 
 
 def lend_store(agent: Resumable, store: str | Store) -> None:

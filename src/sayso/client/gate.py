@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from sayso import codec
 from sayso.client.client import (
@@ -29,25 +29,23 @@ from sayso.client.client import (
 from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, Rejected, SaysoError
 from sayso.gate.backend import RunEntry, Step, has_changed
 from sayso.gate.driver import Driver
+from sayso.gate.gate import DEFAULT_LEASE, BaseGate
 from sayso.gate.lease import refuse_own_run
 from sayso.gate.options import (
-    UNSET,
     AskOptions,
     check_known,
     checked_effect_key,
     checked_functions,
     checked_lease,
-    checked_name,
     checked_raises,
     checked_string,
     checked_title,
     checked_wait,
-    fixed_title,
     terms_from,
     title_maker,
 )
 from sayso.gate.plan import Plan, Settler
-from sayso.gate.scope import RunScope, carry, current_scope, root_context
+from sayso.gate.scope import root_context
 from sayso.policy.template import checked_key, escaped
 from sayso.rows import Call, CallStatus
 from sayso.sync import sync_twin
@@ -55,10 +53,7 @@ from sayso.types import Json, Question, Request, Terms
 from sayso.views import question_from, stored_question
 
 F = TypeVar("F", bound=Callable[..., Any])
-P = ParamSpec("P")
-T = TypeVar("T")
 
-DEFAULT_LEASE = 30.0
 #: Options that are used here and not sent.
 _LOCAL_OPTIONS = frozenset(
     {
@@ -76,7 +71,7 @@ _LOCAL_OPTIONS = frozenset(
 )
 
 
-class RemoteGate:
+class RemoteGate(BaseGate):
     """Asks a server before acting, and runs approved calls here, once.
 
     ``token`` has the role ``agent``. ``wait`` is how many seconds a call waits for people: ``None``
@@ -104,14 +99,6 @@ class RemoteGate:
             owner=secrets.token_hex(8),
         )
         self._wait = checked_wait(wait)
-
-    def run(self, name: str, *, requester: str = "") -> RunScope:
-        """Open a named run for the calls inside ``with`` or ``async with``."""
-        return RunScope(self.driver, name, requester)
-
-    def carry(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Bind a function to the open run, so that another OS thread or a pool can call it."""
-        return carry(self.driver, function)
 
     # -- guarding functions
 
@@ -176,7 +163,7 @@ class RemoteGate:
             question = Question(question)
         if not isinstance(question, Question):
             raise InvalidCall("pass a text or a sayso.Question", "question")
-        return await self._ask("ask", "question", stored_question(question), options)
+        return await self._ask_people("ask", "question", stored_question(question), options)
 
     async def confirm(
         self,
@@ -189,32 +176,13 @@ class RemoteGate:
             raise InvalidCall("the text is empty: write what should be approved", "text")
         try:
             content = {"text": text, "details": dict(details or {})}
-            await self._ask("confirm", "approval", content, options)
+            await self._ask_people("confirm", "approval", content, options)
         except Rejected:
             return False
         return True
 
-    async def _ask(
-        self, subject: str, kind: str, content: dict[str, Json], options: AskOptions
-    ) -> Any:
-        check_known(options, AskOptions)
-        scope = current_scope(self.driver)
-        data = codec.canonical(content)
-        key = options.get("key")
-        plan = Plan(
-            key=scope.key(subject, codec.sha256(data)[:32])
-            if key is None
-            else scope.named_key(subject, checked_name(key, "key")),
-            kind=kind,
-            args=data.decode(),
-            agent=self.agent,
-            terms=_judged_by_server,
-            title=fixed_title(options.get("title")),
-            note=checked_string(options.get("note") or "", "note"),
-            wait=self._wait_of(options),
-            options=_sent_options(options),
-        )
-        return await self.driver.result(scope, plan)
+    def _asking(self, kind: str, options: AskOptions) -> dict[str, Any]:
+        return {"terms": _judged_by_server, "options": _sent_options(options)}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -224,10 +192,6 @@ class RemoteGate:
     ask_sync = sync_twin(ask)
     confirm_sync = sync_twin(confirm)
     close_sync = sync_twin(close)
-
-    def _wait_of(self, options: Mapping[str, Any]) -> float | None:
-        wait = options.get("wait", UNSET)
-        return self._wait if wait is UNSET else checked_wait(wait)
 
     async def __aenter__(self) -> RemoteGate:
         return self

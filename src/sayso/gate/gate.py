@@ -45,7 +45,7 @@ from sayso.gate.options import (
     question_terms,
     title_maker,
 )
-from sayso.gate.plan import Plan, check_step, checked_settle, once_plan, settler
+from sayso.gate.plan import Plan, checked_settle, once_plan, settler
 from sayso.gate.scope import RunScope, carry, current_scope, root_context
 from sayso.policy import Judging, Policy, Predicate
 from sayso.policy.loaders import PRESETS
@@ -72,9 +72,62 @@ T = TypeVar("T")
 
 
 DEFAULT_LEASE = 30.0
+#: How people can answer a question, and a request to confirm something.
+_ANSWERS = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
 
 
-class Gate:
+class BaseGate:
+    """What gates share, whether their store is here or behind a server."""
+
+    driver: Driver
+    agent: str
+    _wait: float | None
+
+    def run(self, name: str, *, requester: str = "") -> RunScope:
+        """Open a run: calls inside ``with gate.run(...)`` (or ``async with``) belong to it."""
+        return RunScope(self.driver, name, requester)
+
+    def carry(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Bind a function to the run that is open here, so that an OS thread or pool can call it.
+
+        ``with gate.run("order-17"): pool.map(gate.carry(pay), orders)``. A new OS thread does not
+        know the run, so a guarded call made there is refused without ``carry``. Tasks and
+        ``asyncio.to_thread`` do not need it.
+        """
+        return carry(self.driver, function)
+
+    async def _ask_people(
+        self, subject: str, kind: str, content: dict[str, Json], options: AskOptions
+    ) -> Any:
+        check_known(options, AskOptions)
+        asking = self._asking(kind, options)
+        scope = current_scope(self.driver)
+        data = codec.canonical(content)
+        key = options.get("key")
+        plan = Plan(
+            key=scope.key(subject, codec.sha256(data)[:32])
+            if key is None
+            else scope.named_key(subject, checked_name(key, "key")),
+            kind=kind,
+            args=data.decode(),
+            agent=self.agent,
+            title=fixed_title(options.get("title")),
+            note=checked_string(options.get("note") or "", "note"),
+            wait=self._wait_of(options),
+            **asking,
+        )
+        return await self.driver.result(scope, plan)
+
+    def _asking(self, kind: str, options: AskOptions) -> dict[str, Any]:
+        """Return the part of a question's plan that depends on where the policy is."""
+        raise NotImplementedError
+
+    def _wait_of(self, options: Mapping[str, Any]) -> float | None:
+        wait = options.get("wait", UNSET)
+        return self._wait if wait is UNSET else checked_wait(wait)
+
+
+class Gate(BaseGate):
     """Asks people before your code acts, and runs what they approved once.
 
     ``store`` is a URL, a path or a store. ``policy`` is a ``Policy`` or the path of a TOML file.
@@ -124,19 +177,6 @@ class Gate:
 
     def __repr__(self) -> str:
         return f"Gate({self.store.url!r}, agent={self.agent!r})"
-
-    def run(self, name: str, *, requester: str = "") -> RunScope:
-        """Open a run: calls inside ``with gate.run(...)`` (or ``async with``) belong to it."""
-        return RunScope(self.driver, name, requester)
-
-    def carry(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Bind a function to the run that is open here, so that an OS thread or pool can call it.
-
-        ``with gate.run("order-17"): pool.map(gate.carry(pay), orders)``. A new OS thread does not
-        know the run, so a guarded call made there is refused without ``carry``. Tasks and
-        ``asyncio.to_thread`` do not need it.
-        """
-        return carry(self.driver, function)
 
     # -- guarding functions
 
@@ -193,7 +233,7 @@ class Gate:
             preview=options.get("preview"),
             note=checked_string(options.get("note") or "", "note"),
             key=_key_function(options.get("key")),
-            wait=self._wait_of(options.get("wait", UNSET)),
+            wait=self._wait_of(options),
             effect_key=checked_effect_key(options, arguments),
             settle=settler(checked_settle(options, arguments), signature),
             raises=checked_raises(options.get("raises", ())),
@@ -223,7 +263,7 @@ class Gate:
 
             schema.check_schema(question.schema)
         content = stored_question(question)
-        return await self._ask_people("ask", "question", content, ("respond", "reject"), options)
+        return await self._ask_people("ask", "question", content, options)
 
     async def confirm(
         self,
@@ -238,42 +278,18 @@ class Gate:
             raise InvalidCall("pass details as a mapping of names to values", "details")
         content = {"text": text, "details": dict(details or {})}
         try:
-            await self._ask_people("confirm", "approval", content, ("approve", "reject"), options)
+            await self._ask_people("confirm", "approval", content, options)
         except Rejected:
             return False
         return True
 
-    async def _ask_people(
-        self,
-        subject: str,
-        kind: str,
-        content: dict[str, Json],
-        allowed: tuple[str, ...],
-        options: AskOptions,
-    ) -> Any:
-        check_known(options, AskOptions)
-        own = question_terms(kind, allowed, options)
-        scope = current_scope(self.driver)
-        data = codec.canonical(content)
-        key = options.get("key")
+    def _asking(self, kind: str, options: AskOptions) -> dict[str, Any]:
+        own = question_terms(kind, _ANSWERS[kind], options)
 
         async def terms(_: dict[str, Any]) -> Terms:
             return own
 
-        plan = Plan(
-            key=scope.key(subject, codec.sha256(data)[:32])
-            if key is None
-            else scope.named_key(subject, checked_name(key, "key")),
-            kind=kind,
-            args=data.decode(),
-            agent=self.agent,
-            terms=terms,
-            title=fixed_title(options.get("title")),
-            note=checked_string(options.get("note") or "", "note"),
-            wait=self._wait_of(options.get("wait", UNSET)),
-            named=key is not None,
-        )
-        return await self.driver.result(scope, plan)
+        return {"terms": terms, "named": options.get("key") is not None}
 
     @overload
     async def once(
@@ -292,7 +308,14 @@ class Gate:
             raise InvalidCall(
                 "call once() inside a named run: with gate.run('order-17'): ...", "run"
             )
-        check_step(function)
+        if not callable(function):  # before a failed step is recorded
+            if inspect.iscoroutine(function):
+                function.close()
+            kind = type(function).__name__
+            raise InvalidCall(
+                f"once() calls the step itself: pass a function and its arguments, not a {kind}",
+                "function",
+            )
         checked_name(key, "key")
 
         async def run(call: Call) -> Any:
@@ -343,9 +366,6 @@ class Gate:
     def policy(self) -> Policy:
         """The policy in force."""
         return self._policy.current()
-
-    def _wait_of(self, wait: Wait) -> float | None:
-        return self._wait if wait is UNSET else checked_wait(wait)
 
     def close(self) -> None:
         """Close the store."""
@@ -460,16 +480,6 @@ async def run_judging(judging: Judging) -> Terms:
         while True:
             result = await to_thread(_predicate_result, predicate, args)
             predicate, args = judging.send(result)
-    except StopIteration as stop:
-        return cast(Terms, stop.value)
-
-
-def run_judging_sync(judging: Judging) -> Terms:
-    """Like ``run_judging``, for callers that are not on an event loop."""
-    try:
-        predicate, args = next(judging)
-        while True:
-            predicate, args = judging.send(_predicate_result(predicate, args))
     except StopIteration as stop:
         return cast(Terms, stop.value)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,15 @@ from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, current_scope
 from sayso.policy.policy import is_stricter
 from sayso.rows import Call, Tool
-from sayso.sync import awaited, call_in_new_thread, on_loop, run_sync, run_user_coroutine, to_thread
+from sayso.sync import (
+    awaited,
+    call_in_new_thread,
+    context_value,
+    on_loop,
+    run_sync,
+    run_user_coroutine,
+    to_thread,
+)
 from sayso.types import DecisionMade, Json, Terms, Verdict
 from sayso.views import decision_made
 
@@ -169,7 +177,7 @@ class Guard:
             title=self.title,
             note=self.note,
             preview=None if self.preview is None else self._preview,
-            normalize_args=self._normalize_args,
+            normalize_args=lambda text: self.signature.intake_json(codec.loads(text)).decode(),
             run=self._effect,
             dump=self.signature.dump_result,
             load=self.signature.load_result,
@@ -188,9 +196,6 @@ class Guard:
             return None
         return checked_name(str(named) if isinstance(named, int) else named, "key")
 
-    def _normalize_args(self, args: str) -> str:
-        return self.signature.intake_json(codec.loads(args)).decode()
-
     async def _effect(self, call: Call) -> Any:
         """Run the function with arguments made from the stored bytes alone."""
         args, kwargs = self.signature.load(call.args.encode())
@@ -202,40 +207,27 @@ class Guard:
 
     async def _preview(self, args: str, revision: int) -> str:
         """Return the preview as JSON text. People can decide without one, so it never raises."""
-        return await to_thread(self._previewed, args.encode())
-
-    def _previewed(self, data: bytes) -> str:
-        args, kwargs = self.signature.load(data)
-        preview = self.preview
-        assert preview is not None
+        values, named = self.signature.load(args.encode())
+        assert self.preview is not None
+        preview = functools.partial(self.preview, *values, **named)
         try:
-            shown = call_in_new_thread(lambda: preview(*args, **kwargs), PREVIEW_SECONDS)
+            shown = await to_thread(call_in_new_thread, preview, PREVIEW_SECONDS)
             return codec.canonical(shown).decode()
         except Exception as error:
             return codec.dumps(f"no preview: {describe_error(error)}")
 
 
-@contextmanager
-def as_this_call(call: Call) -> Iterator[None]:
+def as_this_call(call: Call) -> AbstractContextManager[None]:
     """Make ``this_call()`` return this call inside ``with``."""
     original = None if call.original is None else codec.loads(call.original)
     seen = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
-    token = _this_call.set(seen)
-    try:
-        yield
-    finally:
-        _this_call.reset(token)
+    return context_value(_this_call, seen)
 
 
-@contextmanager
-def as_approved_call(call: Call, store_id: str) -> Iterator[None]:
+def as_approved_call(call: Call, store_id: str) -> AbstractContextManager[None]:
     """Let a guarded function that is the tool of this call run without asking again."""
     decided = call.decision is not None and call.decision.type in ("approve", "edit", "grant")
-    token = _approved.set(ApprovedCall(call, store_id) if decided else None)
-    try:
-        yield
-    finally:
-        _approved.reset(token)
+    return context_value(_approved, ApprovedCall(call, store_id) if decided else None)
 
 
 def tool_of(signature: Signature, version: str, title: Title | None = None) -> Tool:

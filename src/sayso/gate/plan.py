@@ -11,8 +11,7 @@ import contextvars
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,15 +25,11 @@ from sayso.policy import is_stricter, tighten
 from sayso.policy.template import checked_key
 from sayso.rows import Call, Tool
 from sayso.stores.base import Store
-from sayso.sync import call_in_new_thread, run_user_coroutine, to_thread
+from sayso.sync import call_in_new_thread, context_value, run_user_coroutine, to_thread
 from sayso.types import Decided, DidNotRun, Effect, Ran, Terms, Verdict, Vote
 
 if TYPE_CHECKING:
     from sayso.schema import Signature
-
-
-def _no_binds() -> str:
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +50,7 @@ class Plan:
     tool_name: str = ""
     #: If the tool has no row of its own.
     tool_digest: str = ""
-    binds: Callable[[], str] = _no_binds
+    binds: Callable[[], str] = lambda: ""
     #: Makes the effect key from the arguments, if the terms have no template for it.
     effect_key: Callable[[dict[str, Any]], object] | None = None
     #: Finds out whether the effect of a call in doubt happened.
@@ -123,19 +118,6 @@ async def judged_call(plan: Plan) -> NewCall:
     if plan.preview is None or terms.verdict is not Verdict.ASK:
         return new_call(plan, terms)
     return new_call(plan, terms, await plan.preview(plan.args, 1))
-
-
-def check_step(function: object) -> None:
-    """Refuse anything but a function, before a failed step is recorded."""
-    if callable(function):
-        return
-    if inspect.iscoroutine(function):
-        function.close()
-    kind = type(function).__name__
-    raise InvalidCall(
-        f"once() calls the step itself: pass a function and its arguments, not a {kind}",
-        "function",
-    )
 
 
 def once_plan(
@@ -364,7 +346,9 @@ def settler(settle: Callable[..., Any] | None, signature: Signature) -> Settler 
     async def ask(call: Call) -> Settlement:
         try:
             args = _wanted_args(settle, signature.named(call.args.encode()))
-            answer = await _call_settle(settle, settle_key(call), args)
+            # The effect key, or the idempotency key that the function got.
+            key = shown_key(call.effect_key) or call.id
+            answer = await _call_settle(settle, key, args)
             return _settlement(answer, signature)
         except asyncio.CancelledError:
             raise
@@ -378,11 +362,6 @@ def settler(settle: Callable[..., Any] | None, signature: Signature) -> Settler 
     return ask
 
 
-def settle_key(call: Call) -> str:
-    """Return the key to look up a call's effect by: its effect key, or the idempotency key."""
-    return shown_key(call.effect_key) or call.id
-
-
 def _wanted_args(settle: Callable[..., Any], args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a settle function takes besides the key."""
     _, *others = _parameters(settle)
@@ -393,7 +372,7 @@ def _wanted_args(settle: Callable[..., Any], args: Mapping[str, Any]) -> dict[st
 
 async def _call_settle(settle: Callable[..., Any], key: str, args: Mapping[str, Any]) -> Any:
     def call() -> Any:
-        with _settling():
+        with context_value(_in_settle, True):
             return settle(key, **args)
 
     value = await to_thread(call_in_new_thread, call, SETTLE_SECONDS)
@@ -401,7 +380,7 @@ async def _call_settle(settle: Callable[..., Any], key: str, args: Mapping[str, 
         return value
 
     async def limited() -> Any:
-        with _settling():
+        with context_value(_in_settle, True):
             async with asyncio.timeout(SETTLE_SECONDS):
                 return await value
 
@@ -421,15 +400,6 @@ def _settlement(answer: object, signature: Signature) -> Settlement:
         f"settle= returned {type(answer).__name__}: return sayso.Ran(result), "
         "sayso.DidNotRun(evidence) or None"
     )
-
-
-@contextmanager
-def _settling() -> Iterator[None]:
-    token = _in_settle.set(True)
-    try:
-        yield
-    finally:
-        _in_settle.reset(token)
 
 
 def refuse_in_settle() -> None:

@@ -22,7 +22,7 @@ from sayso.engine.effects import first_request, is_remote
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
-from sayso.gate.gate import run_judging, run_judging_sync
+from sayso.gate.gate import run_judging
 from sayso.gate.options import MAX_NAME, checked_string, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
@@ -42,7 +42,7 @@ from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import expire, finish_after, finish_remote_run, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.sync import CommitWaiter, read, to_thread, write
+from sayso.sync import CommitWaiter, read, run_sync, to_thread, write
 from sayso.types import (
     SECOND,
     SETTABLE_TERMS,
@@ -464,7 +464,7 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
             return judge_edit(agent, call, args)
         if not call.tool or not is_remote(call.binds):
             return call.terms
-        return run_judging_sync(judge_remote(gate, call, args))
+        return run_sync(run_judging(judge_remote(gate, call, args)))
 
     return judge
 
