@@ -142,14 +142,14 @@ def test_each_event_loop_has_its_own_client(server: FakeOpenAI, cls: type[OpenAI
     said = [asyncio.run(model.reply(ASKING)).text for _ in range(3)]
     gc.collect()
     assert said == ["one", "two", "three"]
-    assert model._client._kept == {}
+    assert model._kept == {}
 
 
 async def test_one_client_for_all_requests_of_a_loop(server: FakeOpenAI) -> None:
     server.add(*["ok"] * 5)
     model = OpenAIChat("m", base_url=server.base_url, api_key="test")
     await asyncio.gather(*(model.reply(ASKING) for _ in range(5)))
-    assert len(model._client._kept) == 1
+    assert len(model._kept) == 1
     assert len(server.requests) == 5
 
 
@@ -158,11 +158,11 @@ def test_a_loop_that_was_not_shut_down_is_forgotten(server: FakeOpenAI) -> None:
     model = OpenAIChat("m", base_url=server.base_url, api_key="test")
     loop = asyncio.new_event_loop()
     loop.run_until_complete(model.reply(ASKING))
-    client, _ = model._client._kept[loop]
+    client, _ = model._kept[loop]
     loop.run_until_complete(client.close())
     loop.close()
     assert asyncio.run(model.reply(ASKING)).text == "two"
-    assert model._client._kept == {}
+    assert model._kept == {}
 
 
 async def test_a_client_that_is_given_stays_open(server: FakeOpenAI) -> None:

@@ -34,7 +34,6 @@ from sayso.agent.models.openai_client import (
     tool_options,
 )
 
-_PATH = "chat.completions"
 _PLAIN = {"id", "type", "function", "index"}
 _EXTRA = "chat.call"
 _CUT: dict[str, Finish] = {
@@ -48,13 +47,13 @@ _CUT: dict[str, Finish] = {
 class OpenAIChat(OpenAIModel):
     """A model behind Chat Completions."""
 
-    provider = "openai"
+    provider, path = "openai", "chat.completions"
 
     async def reply(self, request: ModelRequest) -> ModelReply:
         """Return the whole reply. Raises ``ModelError``."""
         body = self._body(request)
         body.pop("stream_options", None)  # only valid with stream=True
-        return self._read(await self._client.create(self.name, _PATH, body), request)
+        return self._read(await self._create(body), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         """Yield text as it arrives, then the whole ``ModelReply``."""
@@ -62,7 +61,7 @@ class OpenAIChat(OpenAIModel):
         if body["stream_options"] is None:  # set to None for servers that reject it
             del body["stream_options"]
         completed = ChatStream()
-        async with self._client.stream(self.name, _PATH, body) as chunks:
+        async with self._events(body) as chunks:
             async for chunk in chunks:
                 if text := completed.add(chunk):
                     yield TextDelta(text)

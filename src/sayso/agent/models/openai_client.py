@@ -1,7 +1,7 @@
 """What the two OpenAI APIs share: the official client, and the parts of the wire format.
 
 An async client belongs to the event loop that opened its connections. ``run_sync`` uses a new loop
-for every call, so a single client would find its connections dead. ``OpenAIClient`` therefore keeps
+for every call, so a single client would find its connections dead. ``OpenAIModel`` therefore keeps
 one client per loop and closes it when the loop shuts down.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from json import JSONDecodeError
+from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias
 
 from sayso import codec
@@ -36,41 +37,56 @@ _HINTS = {
 # --- the client ---
 
 
-class OpenAIClient:
-    """One OpenAI endpoint: the client you pass in, or one of our own per event loop."""
+class OpenAIModel:
+    """What the models behind both APIs share: the client you pass in, or our own per event loop.
 
-    def __init__(self, client: Any, base_url: str | None, api_key: str | None) -> None:
+    The ``openai`` client reads the key and the address from its own environment variables.
+    """
+
+    provider: ClassVar[str]
+    #: The client's method, dotted.
+    path: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        client: Any = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        **settings: Any,
+    ) -> None:
         if client is None:
             if find_spec("openai") is None:
                 raise SaysoError(_MISSING)
         elif isinstance(client, _openai().OpenAI):
             raise SaysoError("this model needs an async client: pass openai.AsyncOpenAI(…)")
+        self.name = f"{self.provider}:{model}"
+        self._model = model
+        self._settings = settings
         self._given = client
         self._options = {"base_url": base_url, "api_key": api_key}
         self._kept: dict[Loop, tuple[Any, AsyncGenerator[None, None]]] = {}
 
-    async def create(self, name: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request and return its JSON. ``path`` is the client's method, dotted."""
-        with _as_model_errors(name):
-            return _as_dict(name, await (await self._method(path))(**body))
+    async def _create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one request and return its JSON."""
+        with _as_model_errors(self.name):
+            return _as_dict(self.name, await (await self._method())(**body))
 
     @asynccontextmanager
-    async def stream(
-        self, name: str, path: str, body: Mapping[str, Any]
+    async def _events(
+        self, body: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
         """Send one streaming request and yield an iterator over its events as JSON."""
-        with _as_model_errors(name):
-            events = await (await self._method(path))(**body, stream=True)
+        with _as_model_errors(self.name):
+            events = await (await self._method())(**body, stream=True)
             if not hasattr(events, "__aiter__"):
-                raise _unreadable(name)
+                raise _unreadable(self.name)
             async with events:
-                yield (_as_dict(name, event) async for event in events)
+                yield (_as_dict(self.name, event) async for event in events)
 
-    async def _method(self, path: str) -> Any:
-        found = await self._client()
-        for part in path.split("."):
-            found = getattr(found, part)
-        return found.create
+    async def _method(self) -> Any:
+        return attrgetter(f"{self.path}.create")(await self._client())
 
     async def _client(self) -> Any:
         if self._given is not None:
@@ -92,29 +108,6 @@ class OpenAIClient:
         finally:
             self._kept.pop(loop, None)
             await client.close()
-
-
-class OpenAIModel:
-    """What the models behind both APIs share.
-
-    The ``openai`` client reads the key and the address from its own environment variables.
-    """
-
-    provider: ClassVar[str]
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        client: Any = None,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        **settings: Any,
-    ) -> None:
-        self.name = f"{self.provider}:{model}"
-        self._model = model
-        self._settings = settings
-        self._client = OpenAIClient(client, base_url, api_key)
 
 
 def _openai() -> Any:

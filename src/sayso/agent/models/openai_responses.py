@@ -36,7 +36,6 @@ from sayso.agent.models.openai_client import (
     tool_options,
 )
 
-_PATH = "responses"
 _ENCRYPTED = "reasoning.encrypted_content"
 # These models do not reason and reject requests for their reasoning.
 _PLAIN_MODELS = re.compile(r"(ft:)?(gpt-3\.5|gpt-4|chatgpt-4)")
@@ -48,18 +47,17 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 class OpenAIResponses(OpenAIModel):
     """A model behind the Responses API."""
 
-    provider = "openai-responses"
+    provider, path = "openai-responses", "responses"
 
     async def reply(self, request: ModelRequest) -> ModelReply:
         """Return the whole reply. Raises ``ModelError``."""
-        data = await self._client.create(self.name, _PATH, self._body(request))
-        return self._read(data, request)
+        return self._read(await self._create(self._body(request)), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
         """Yield text as it arrives, then the whole ``ModelReply``."""
         done: dict[int, dict[str, Any]] = {}
         end: dict[str, Any] | None = None
-        async with self._client.stream(self.name, _PATH, self._body(request)) as events:
+        async with self._events(self._body(request)) as events:
             async for event in events:
                 kind = event.get("type")
                 if kind == "response.output_text.delta":
