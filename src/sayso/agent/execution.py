@@ -13,13 +13,12 @@ from sayso.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from sayso.agent.run_context import RunContext
 from sayso.agent.sub_agent import SubAgentError
 from sayso.agent.tool import Context
-from sayso.agent.turn import CallSlot, Turn, call_function, hosted_plan, plan_of, preview_of
+from sayso.agent.turn import CallSlot, Turn, call_function, hosted_plan, plan_of
 from sayso.engine.commands import Reask
 from sayso.errors import Paused
 from sayso.gate.backend import Cleared
 from sayso.gate.driver import Ended
 from sayso.gate.lease import RunLease
-from sayso.gate.options import title_maker
 from sayso.gate.plan import Plan, cancel_call
 from sayso.gate.scope import RunScope
 from sayso.rows import Call, Run
@@ -59,9 +58,10 @@ async def renew_previews(turn: Turn) -> None:
         call, tool = slot.call, slot.tool
         assert call is not None
         assert tool is not None
-        shown = await preview_of(turn.ctx, tool, call.args, call.rev + 1)
-        make = title_maker(tool.title, tool.signature.parameters)
-        title = None if make is None else make(call.args)
+        plan = plan_of(turn.ctx, call.key, tool, call.args)
+        assert plan.preview is not None
+        shown = await plan.preview(call.args, call.rev + 1)
+        title = None if plan.title is None else plan.title(call.args)
         command = Reask(
             thread=call.thread, run=call.run, call=call.id, reason="", preview=shown, title=title
         )

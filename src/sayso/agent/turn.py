@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from sayso import codec
@@ -91,9 +92,6 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         )
         return judged if tool.function is not None else allow_only(judged, _BODILESS_DECISIONS)
 
-    async def preview(args: str, revision: int) -> str:
-        return await preview_of(ctx, tool, args, revision)
-
     return Plan(
         key=key,
         kind="approval" if tool.asks is None else "question",
@@ -106,7 +104,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         effect_key=tool.effect_key,
         settle=tool.settle,
         title=title_maker(tool.title, tool.signature.parameters),
-        preview=None if tool.preview is None else preview,
+        preview=None if tool.preview is None else partial(_preview, ctx, tool),
         normalize_args=None if tool.asks is not None else tool.read,
         retry=False,  # the model sees the failure and may call again
         dump=tool.signature.dump_result,
@@ -128,10 +126,9 @@ def _binds(ctx: RunContext, tool: Tool) -> str:
     return codec.canonical(facts).decode() if facts else ""
 
 
-async def preview_of(ctx: RunContext, tool: Tool, text: str, revision: int = 1) -> str:
+async def _preview(ctx: RunContext, tool: Tool, text: str, revision: int) -> str:
     """Return the tool's preview as JSON, with its time and the revision it belongs to."""
-    if tool.preview is None:
-        return ""
+    assert tool.preview is not None
     at = moment(ctx.store.now()).isoformat(timespec="seconds")
     try:
         args, kwargs = tool.signature.load(text.encode())
