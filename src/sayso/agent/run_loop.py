@@ -34,7 +34,7 @@ from sayso.agent.models.base import ModelError, ModelReply, ModelRequest, TextDe
 from sayso.agent.run_context import RunContext
 from sayso.agent.sub_agent import wake_outer_run
 from sayso.agent.turn import Turn
-from sayso.engine.commands import Finish, NewCall, Propose
+from sayso.engine.commands import Finish, NewCall, Propose, ReadRun, Renew
 from sayso.errors import Cancelled, Conflict, Leased, describe_error
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.lease import RunLease
@@ -278,7 +278,7 @@ class RunLoop:
             commands.append(backend.start(ready, ctx.owner))
         began = time.monotonic()
         claimed, *started, run = await write_start(
-            self.store, self._undo_start, *commands, self.lease.read_run_command()
+            self.store, self._undo_start, *commands, ReadRun(thread=ctx.thread, run=ctx.run)
         )
         if claimed is None:
             raise Conflict(f"another process works on run {ctx.run}")
@@ -296,7 +296,8 @@ class RunLoop:
             return []
         ours = {call.id for call in started[0] if call.token == claimed.token} if started else set()
         back = self.ctx.gate.backend.undo_starts(ours, started[0] if started else (), alone=False)
-        return back or self.lease.undo_claim(claimed)
+        place = {"thread": claimed.thread, "run": claimed.id}
+        return back or [Renew(**place, token=claimed.token, lease=0)]
 
     async def _tell(self, news: list[AgentEvent]) -> None:
         """Send events to the listeners and new requests to the channels."""
@@ -402,7 +403,7 @@ class RunLoop:
             lambda results: ctx.gate.backend.undo_starts(ids, results[0], alone=False),
             command,
             *claim,
-            self.lease.read_run_command(),
+            ReadRun(thread=ctx.thread, run=ctx.run),
         )
         self.conversation.committed()
         self.token = run.token

@@ -269,10 +269,6 @@ class StoreBackend:
             exactly=True,
         )
 
-    def record(self, call: Call, ok: bool, result: str | None, **more: Any) -> Record:
-        """Store the outcome of an attempt. Without ``result``, it ran and could not be stored."""
-        return Record(**_attempt(call), ok=ok, result=result, **more)
-
     def mark_in_doubt(self, call: Call, reason: str) -> MarkInDoubt:
         """Mark an attempt whose outcome is unknown."""
         return MarkInDoubt(**_attempt(call), reason=reason)
@@ -443,8 +439,7 @@ class StoreBackend:
         if begun(started, call):
             return Step(started, True)
         if started.status is CallStatus.READY:
-            await self._wait_for_turn(entry, started)
-            started = await self.reload(started)
+            started = await self._wait_for_turn(entry, started)
         return Step(started)
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
@@ -467,8 +462,7 @@ class StoreBackend:
         )
         completed: Call = (await write(self.store, command, *self._ends(entry, "done")))[0]
         if completed.status is CallStatus.READY:
-            await self._wait_for_turn(entry, completed)
-            return await self.reload(completed)
+            return await self._wait_for_turn(entry, completed)
         return completed
 
     async def release(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
@@ -528,17 +522,17 @@ class StoreBackend:
 
         return await write_start(self.store, undo, *commands)
 
-    async def _wait_for_turn(self, entry: RunEntry, call: Call) -> None:
+    async def _wait_for_turn(self, entry: RunEntry, call: Call) -> Call:
         """Wait while another process works on this run, or until its lease expires."""
         with closing(CommitWaiter(self.store, entry.thread)) as commits:
             run = await read(self.store, self.store.run, call.run)
-            if run is None or run.owner in (None, entry.owner):
-                return
-            refuse_own_run(self.store_id, run.id)
-            if run.lapsed(self.store.now()):
-                await to_thread(release_lapsed, self.store, call.thread, call.run)
-                return
-            await commits.wait(min(self.lease_length / 3, _LONGEST_NAP))
+            if run is not None and run.owner not in (None, entry.owner):
+                refuse_own_run(self.store_id, run.id)
+                if run.lapsed(self.store.now()):
+                    await to_thread(release_lapsed, self.store, call.thread, call.run)
+                else:
+                    await commits.wait(min(self.lease_length / 3, _LONGEST_NAP))
+        return await self.reload(call)
 
     # -- ending
 
@@ -552,7 +546,8 @@ class StoreBackend:
         why: str = "",
         retry: bool = False,
     ) -> Call:
-        record = self.record(call, ok, result, why=why, hold=entry.hold, retry=retry)
+        outcome = {"ok": ok, "result": result, "why": why, "retry": retry}
+        record = Record(**_attempt(call), **outcome, hold=entry.hold)
         ends = self._ends(entry, "done" if ok else "failed")
         read_run = ReadRun(thread=call.thread, run=call.run)
         recorded, *_, entry.recorded = await write_shielded(self.store, record, *ends, read_run)
@@ -564,20 +559,20 @@ class StoreBackend:
         return (Finish(thread=entry.thread, run=entry.name, status=status),)
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
-        return cast(
-            Call,
-            (await write_shielded(self.store, self.suspend_command(call, elsewhere=elsewhere)))[0],
-        )
+        return await self._record(self.suspend_command(call, elsewhere=elsewhere))
 
     async def record_doubt(self, call: Call, reason: str) -> Call:
-        return cast(Call, (await write_shielded(self.store, self.mark_in_doubt(call, reason)))[0])
+        return await self._record(self.mark_in_doubt(call, reason))
+
+    async def _record(self, command: Command) -> Call:
+        """Write what became of an attempt, even if the caller is cancelled."""
+        return cast(Call, (await write_shielded(self.store, command))[0])
 
     async def settle(self, call: Call, ask: Settler) -> Call:
         if not call.askable(self.store.now()):
             return call
         answer, result, said = await ask(call)  # outside any transaction
-        command = Settle(**_attempt(call), answer=answer, result=result, said=said)
-        return cast(Call, (await write_shielded(self.store, command))[0])
+        return await self._record(Settle(**_attempt(call), answer=answer, result=result, said=said))
 
     @contextmanager
     def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[RunLease]:

@@ -787,22 +787,13 @@ class FrameworkAgent:
     def _open_calls(self, run: Run) -> list[Call]:
         return pending_calls(self.gate.store, run.id) if run.asked or run.in_doubt else []
 
-    def _scope(self, lease: RunLease, run: Run) -> RunScope:
-        """Return the scope for everything that asks at the gate while the run is advanced."""
-        return RunScope(
-            self.gate.driver,
-            run.id,
-            run.requester,
-            thread=run.thread,
-            owner=lease.owner,
-            hold=True,
-        )
-
     async def _drive(self, lease: RunLease, run: Run, step: Awaitable[Any]) -> RunResult:
         """Run the framework, and continue it as long as decisions are made meanwhile."""
         while True:
+            held = {"thread": run.thread, "owner": lease.owner}
+            scope = RunScope(self.gate.driver, run.id, run.requester, **held, hold=True)
             try:
-                with self._scope(lease, run).inside(), working(self.gate.backend.store_id, run.id):
+                with scope.inside(), working(self.gate.backend.store_id, run.id):
                     output = await step
             except Paused:
                 pass

@@ -16,16 +16,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
-from sayso.engine import Command
-from sayso.engine.commands import Cancel, Claim, Finish, Note, Park, Propose, ReadRun, Renew, Reopen
+from sayso.engine.commands import Cancel, Claim, Finish, Note, Park, Propose, Renew, Reopen
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
 from sayso.forking import generation, renew_in_child
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import cancel_with_nested, release_lapsed
-from sayso.sync import CommitWaiter, read, to_thread, write
+from sayso.sync import CommitWaiter, context_value, read, to_thread, write
 from sayso.types import Micros, moment
 
 log = logging.getLogger("sayso.gate")
@@ -234,15 +234,6 @@ class RunLease:
         except StoreError:
             return  # then it expires
 
-    def undo_claim(self, claimed: Run) -> list[Command]:
-        """Return the commands that undo a claim whose caller was cancelled."""
-        renew = Renew(thread=claimed.thread, run=claimed.id, token=claimed.token, lease=0)
-        return [renew]
-
-    def read_run_command(self) -> ReadRun:
-        """Return the command that reads the run at the end of a transaction."""
-        return ReadRun(thread=self.thread, run=self.run)
-
 
 def nap(store: Store, run: Run, until: float | None = None) -> float:
     """Return how many seconds to wait for a commit: until the lease may be over, and not long.
@@ -350,16 +341,14 @@ def _is_parked(run: Run, due_at: Micros | None) -> bool:
 # too, for as long as the call runs.
 
 
+@dataclass(slots=True)
 class _Work:
     """A call that runs, or a run that is advanced."""
 
-    __slots__ = ("call", "over", "run", "store_id")
-
-    def __init__(self, store_id: str, run: str, call: str) -> None:
-        self.store_id = store_id
-        self.run = run
-        self.call = call
-        self.over = False
+    store_id: str
+    run: str
+    call: str
+    over: bool = False
 
 
 _around: contextvars.ContextVar[tuple[_Work, ...]] = contextvars.ContextVar(
@@ -371,12 +360,11 @@ _around: contextvars.ContextVar[tuple[_Work, ...]] = contextvars.ContextVar(
 def working(store_id: str, run: str, call: str = "") -> Iterator[None]:
     """Note that this call or run is in progress inside ``with``; ``store_id`` is its store."""
     work = _Work(store_id, run, call)
-    token = _around.set((*_around.get(), work))
-    try:
-        yield
-    finally:
-        work.over = True
-        _around.reset(token)
+    with context_value(_around, (*_around.get(), work)):
+        try:
+            yield
+        finally:
+            work.over = True
 
 
 def runs_here(call: str) -> bool:
@@ -403,15 +391,13 @@ def refuse_own_run(store_id: str, run: str) -> None:
         )
 
 
+@dataclass(slots=True)
 class DueRun:
     """A run to resume here, unless another process does."""
 
-    __slots__ = ("run", "taken")
-
-    def __init__(self, run: str) -> None:
-        self.run = run
-        #: Whether we have worked on it.
-        self.taken = False
+    run: str
+    #: Whether we have worked on it.
+    taken: bool = False
 
     def belongs_to_other_process(self, status: str) -> bool:
         """Return whether another process has brought it to this status, or is about to."""
@@ -426,11 +412,8 @@ _due: contextvars.ContextVar[DueRun | None] = contextvars.ContextVar("sayso_due"
 def leave_if_taken(run: str) -> Iterator[DueRun]:
     """Inside ``with``, leave this run to a process that already works on it; do not wait."""
     due = DueRun(run)
-    token = _due.set(due)
-    try:
+    with context_value(_due, due):
         yield due
-    finally:
-        _due.reset(token)
 
 
 def due_run_here(run: str) -> DueRun | None:
@@ -447,6 +430,5 @@ def resume_outer(run: str, *, named: str) -> None:
 
 def note_taken(run: str) -> None:
     """Note that we have taken or changed a run."""
-    due = _due.get()
-    if due is not None and due.run == run:
+    if (due := due_run_here(run)) is not None:
         due.taken = True

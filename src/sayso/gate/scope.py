@@ -181,19 +181,19 @@ class RunScope:
         first = next(self._opened) == 0
         return first and not (self.fresh or self.hold or self.steps)
 
-    def _of_body(self, call: Call) -> RunScope:
-        inner = self.driver.backend.inner_run(call)
-        if inner is not None:
-            return RunScope(self.driver, inner, self.requester)
-        return self.body(call.key)
-
     @contextmanager
     def inside(self, call: Call | None = None) -> Iterator[None]:
         """Make everything that is asked inside ``with`` belong to this run, or to ``call``.
 
         If several tasks of a group pause, one ``Paused`` is raised for all of them.
         """
-        scope = self if call is None else self._of_body(call)
+        scope = self
+        if call is not None:
+            inner = self.driver.backend.inner_run(call)
+            if inner is None:
+                scope = self.body(call.key)
+            else:
+                scope = RunScope(self.driver, inner, self.requester)
         token = _scopes.set((*_scopes.get(), scope))
         # Calls that were made without a run are independent, in any number of OS threads.
         here = None if self.alone else _OpenRun(self)
@@ -206,16 +206,13 @@ class RunScope:
                 here.close()
             _scopes.reset(token)
 
-    def _leave(self) -> None:
+    async def _exit(self, error: BaseException | None) -> None:
         if self._token is not None:
             _scopes.reset(self._token)
             self._token = None
         if self._open is not None:
             self._open.close()
             self._open = None
-
-    async def _exit(self, error: BaseException | None) -> None:
-        self._leave()
         # If the store is away, the call that wrote to it has waited: leave the run as it is.
         if isinstance(error, Paused | StoreError) or self.driver.closed:
             return
