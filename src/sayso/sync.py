@@ -451,11 +451,17 @@ async def write_start(
         await _yield_to_loop()  # before the commit: if this is cancelled, nothing was written
         if (results := _commits_to(store).now(commands)) is not None:
             return results
+    return await _shielded(store, commands, undo)
+
+
+async def _shielded(
+    store: Writable, commands: Sequence[Any], undo: Callable[[list[Any]], Sequence[Any]]
+) -> list[Any]:
     writing = _writing(store, commands)
     try:
         return await asyncio.shield(writing)
     except asyncio.CancelledError:
-        with suppress(SaysoError):  # then it was not written, or its lease expires
+        with suppress(SaysoError):  # then it was not written, or the lease of its start expires
             if back := undo(await asyncio.shield(writing)):
                 await asyncio.shield(_writing(store, back))
         raise
@@ -484,15 +490,7 @@ async def write_shielded(store: Writable, *commands: Any) -> list[Any]:
     if _is_direct():
         return store.transact(*commands)
     results = _commits_to(store).now(commands) if store.quick_reads else None
-    if results is not None:
-        return results
-    writing = _writing(store, commands)
-    try:
-        return await asyncio.shield(writing)
-    except asyncio.CancelledError:
-        with suppress(SaysoError):  # it was not written; the caller is cancelled either way
-            await asyncio.shield(writing)
-        raise
+    return await _shielded(store, commands, lambda _: ()) if results is None else results
 
 
 async def _yield_to_loop() -> None:
