@@ -131,7 +131,7 @@ class Policy:
     ) -> Judging:
         """Return the terms for one call. ``own`` are the tool's, for what no rule overrides.
 
-        Each rule is appended to ``trace`` once it was result.
+        Each rule is appended to ``trace`` once it was evaluated.
         """
         failed: Terms | None = None
         for index, rule in enumerate(self.rules):
@@ -378,7 +378,7 @@ _DEFAULT_TERMS = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rule that was result. Without an index, it is the tool's own ``needs_approval``."""
+    """One rule that was evaluated. Without an index, it is the tool's own ``needs_approval``."""
 
     rule: str
     index: int | None

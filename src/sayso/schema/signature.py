@@ -238,7 +238,9 @@ class Signature:
     def _checked_bytes(self, call: BaseModel, given: bytes = b"") -> bytes:
         """Return the call's bytes. Raise if they do not read back as the same call."""
         first = _dump(call)
-        check_complete(self._names, first)
+        for name in self._names:
+            if name not in first:
+                _refuse((name,), _EXCLUDED)
         if self.constants:
             self._check_fixed(first)
         data = codec.canonical(first)
@@ -317,13 +319,7 @@ Path = tuple[str | int, ...]
 _LISTS = (list, tuple, set, frozenset, deque)
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _ABSENT = object()
-
-
-def check_complete(parameters: Iterable[str], dumped: Mapping[str, Any]) -> None:
-    """Raise ``InvalidCall`` if a parameter is missing from the JSON form of a call."""
-    for name in parameters:
-        if name not in dumped:
-            _refuse((name,), "is excluded from its JSON form, so people would not see it")
+_EXCLUDED = "is excluded from its JSON form, so people would not see it"
 
 
 def check_round_trip(before: Any, after: Any, path: Path = ()) -> None:
@@ -351,7 +347,7 @@ def check_round_trip(before: Any, after: Any, path: Path = ()) -> None:
 def _check_object(before: Any, after: Any, path: Path) -> None:
     for name, info in _field_infos(before).items():
         if info.exclude:
-            _refuse((*path, name), "is excluded from its JSON form, so people would not see it")
+            _refuse((*path, name), _EXCLUDED)
     if isinstance(after, Mapping):
         _check_plain(before, after, path)
         return

@@ -240,7 +240,7 @@ class Worker:
     def begin(self, run: Run) -> asyncio.Task[None] | None:
         """Return the task that works on a run, starting it if needed; None if it must wait."""
         if run.id not in self._tasks:
-            if not self._may_take(run):
+            if run.thread in self._left or self._backoff.holds(run.id):
                 return None
             self._tasks[run.id] = task = asyncio.create_task(self._step(run))
             task.add_done_callback(self._ended)
@@ -253,13 +253,6 @@ class Worker:
     def patience(self, run_id: str) -> float:
         """Return the seconds until a run that failed may be tried again."""
         return self._backoff.left(run_id)
-
-    def _may_take(self, run: Run) -> bool:
-        return (
-            run.id not in self._tasks
-            and run.thread not in self._left
-            and not self._backoff.holds(run.id)
-        )
 
     async def _step(self, run: Run) -> None:
         began = time.monotonic()
@@ -379,9 +372,7 @@ class Backoff:
 
     def patience(self) -> float:
         """Return the seconds until the first run may be tried again."""
-        now = time.monotonic()
-        later = [until - now for until, _ in self._until.values() if until > now]
-        return min(later, default=self.LONGEST)
+        return min(map(self.left, self.held()), default=self.LONGEST)
 
 
 # --- dispatchers ---
