@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 from sayso import codec
@@ -27,7 +26,7 @@ from sayso.client.client import (
     sleep,
 )
 from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, Rejected, SaysoError
-from sayso.gate.backend import RunEntry, Step, has_changed
+from sayso.gate.backend import Backend, RunEntry, Step, has_changed
 from sayso.gate.driver import Driver
 from sayso.gate.gate import DEFAULT_LEASE, BaseGate
 from sayso.gate.lease import refuse_own_run
@@ -196,15 +195,13 @@ class RemoteGate(BaseGate):
     async def __aenter__(self) -> RemoteGate:
         return self
 
-    async def __aexit__(
-        self, kind: Any, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     def __enter__(self) -> RemoteGate:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close_sync()
 
 
@@ -232,29 +229,20 @@ log = logging.getLogger("sayso.client")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
 
 
-class HttpBackend:
-    """The ``Backend`` over HTTP."""
+class HttpBackend(Backend):
+    """The ``Backend`` over HTTP. The server checks its store, and ends a run when it is over."""
 
     def __init__(self, client: Client, lease: float) -> None:
         self._client = client
         self._lease = lease
         #: The claims of calls that run here.
         self._claims: dict[str, Claim] = {}
-
-    @property
-    def store_id(self) -> str:
-        """The server's URL."""
-        return self._client.url
-
-    def check_usable(self) -> None:
-        """Do nothing: the server checks its store."""
+        self.store_id = client.url
 
     # -- asking
 
-    async def find(self, entry: RunEntry, plan: Plan) -> Call | None:
-        return None  # proposing it again under the same key returns it
-
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
+        # Proposing a call again under the same key returns it, so there is no ``find``.
         client, content = self._client, codec.loads(plan.args)
         options: dict[str, Any] = {
             **plan.options,
@@ -426,17 +414,11 @@ class HttpBackend:
     async def request(self, call: Call) -> Request:
         return await self._client.wait(call.id, 0)
 
-    async def stop_reason(self, call: Call) -> str:
-        return ""
-
     async def leased(self, call: Call) -> Leased:
         return Leased(
             f"{call.id} is leased until its claim lapses: another process runs it, or died; try "
             "again then, or wait for it (wait=None)"
         )
-
-    async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
-        """Do nothing: the server ends a run when nothing of it is open."""
 
 
 def _digest_of(plan: Plan) -> str:

@@ -71,19 +71,15 @@ class RunEntry(Protocol):
     @property
     def owner(self) -> str:
         """The name of this process in the run's lease."""
-        ...
 
     def takes_first_call(self) -> bool:
         """Return whether this is the first new call of an entry, which may reopen a run."""
-        ...
 
     def inside(self, call: Call) -> AbstractContextManager[None]:
         """Make everything that is asked inside ``with`` belong to this call."""
-        ...
 
     def note_paused(self, key: str) -> None:
         """Note that a call has paused: the same call made again means this one."""
-        ...
 
 
 class Step(NamedTuple):
@@ -110,36 +106,30 @@ class Lease(Protocol):
 
 
 class Backend(Protocol):
-    """What the driver needs from a store or a server."""
+    """What the driver needs from a store or a server; what has a body here is optional."""
 
-    @property
-    def store_id(self) -> str:
-        """Identifies the store or server. Backends with the same id share their runs."""
-        ...
+    #: Identifies the store or server. Backends with the same id share their runs.
+    store_id: str
 
     def check_usable(self) -> None:
         """Raise ``StoreError`` if nothing may start here."""
-        ...
+        return None
 
     async def find(self, entry: RunEntry, plan: Plan) -> Call | None:
         """Return the row of this call, if it was made in an earlier entry of the run."""
-        ...
+        return None
 
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
         """Evaluate the policy and write the row. An allowed call may start in the same commit."""
-        ...
 
     async def reload(self, call: Call) -> Call:
         """Return the row as it is now, after closing what is overdue."""
-        ...
 
     async def wait(self, call: Call, timeout: float | None) -> Call:
         """Return the row once it has changed, or after ``timeout`` seconds."""
-        ...
 
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
         """Re-check an approved call and start it. Raise ``Denied`` if it may not run any more."""
-        ...
 
     async def end(
         self,
@@ -152,59 +142,48 @@ class Backend(Protocol):
         retry: bool = False,
     ) -> Call:
         """Record the outcome of an attempt. With ``retry``, a read that failed may be retried."""
-        ...
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         """Re-check an approval that has no effect of its own, and complete it."""
-        ...
 
     async def release(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         """Re-check an approved call, and release it to the agent that runs it itself."""
-        ...
 
     async def defer(self, call: Call, caller: str) -> Call:
         """Note that a caller was told to ask again. A call that was decided stays as it is."""
-        ...
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
         """Make an attempt ready again that paused to ask people."""
-        ...
 
     async def record_doubt(self, call: Call, reason: str) -> Call:
         """Mark an interrupted attempt as in doubt."""
-        ...
 
     async def settle(self, call: Call, ask: Settler) -> Call:
         """Call ``settle=`` for a call in doubt, if it may be called now and was not yet."""
-        ...
 
     def lease(self, entry: RunEntry, call: Call, began: float) -> AbstractContextManager[Lease]:
         """Renew the lease of an attempt inside ``with``. It was requested at ``began``."""
-        ...
 
     def inner_run(self, call: Call) -> str | None:
         """Return the run of the requests that a running call makes, if it is not its own."""
-        ...
+        return None
 
     async def request(self, call: Call) -> Request:
         """Return the row as people see it."""
-        ...
 
     async def stop_reason(self, call: Call) -> str:
         """Return why the run of a call was stopped, if it was."""
-        ...
+        return ""
 
     async def leased(self, call: Call) -> Leased:
         """Return the error for a caller that does not wait for the process that runs a call."""
-        ...
 
     async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
         """End the run."""
-        ...
+        return None
 
 
 def begun(started: Call, before: Call) -> bool:
-    """Return whether a start has begun an attempt."""
     return started.under_way and started.attempt == before.attempt + 1
 
 
@@ -237,7 +216,7 @@ def has_changed(one: Call, other: Call) -> bool:
     return (one.status, one.rev, one.attempt) != (other.status, other.rev, other.attempt)
 
 
-class StoreBackend:
+class StoreBackend(Backend):
     """Rows in a store that this process can write."""
 
     def __init__(self, store: Store, lease: float) -> None:
@@ -270,7 +249,6 @@ class StoreBackend:
         )
 
     def mark_in_doubt(self, call: Call, reason: str) -> MarkInDoubt:
-        """Mark an attempt whose outcome is unknown."""
         return MarkInDoubt(**_attempt(call), reason=reason)
 
     def suspend_command(self, call: Call, *, elsewhere: bool = False) -> Suspend:
@@ -449,7 +427,6 @@ class StoreBackend:
         return await self.complete(entry, cleared)
 
     async def complete(self, entry: RunEntry, cleared: Cleared) -> Call:
-        """Complete an approval that has no effect of its own."""
         call = cleared.call
         command = Complete(
             thread=call.thread,
@@ -546,8 +523,9 @@ class StoreBackend:
         why: str = "",
         retry: bool = False,
     ) -> Call:
-        outcome = {"ok": ok, "result": result, "why": why, "retry": retry}
-        record = Record(**_attempt(call), **outcome, hold=entry.hold)
+        record = Record(
+            **_attempt(call), ok=ok, result=result, why=why, hold=entry.hold, retry=retry
+        )
         ends = self._ends(entry, "done" if ok else "failed")
         read_run = ReadRun(thread=call.thread, run=call.run)
         recorded, *_, entry.recorded = await write_shielded(self.store, record, *ends, read_run)
@@ -589,16 +567,12 @@ class StoreBackend:
         await write(self.store, command)
         return await read(self.store, self.store.call, call.id) or call
 
-    def inner_run(self, call: Call) -> str | None:
-        return None
-
     async def request(self, call: Call) -> Request:
         # In an OS thread even if the store is quick: a caller that makes the same call at the same
         # time gets its own place in the run meanwhile.
         return await to_thread(self.shown, call)
 
     def shown(self, call: Call) -> Request:
-        """Return the row as people see it."""
         return request_in(self.store, call)
 
     async def stop_reason(self, call: Call) -> str:

@@ -415,7 +415,6 @@ class FrameworkThread:
         return self.store.call_by_key(self.run, id)
 
     async def find(self, id: str) -> Call | None:
-        """Return the row of a call, or None."""
         return await read(self.store, self.row, id)
 
     def row_in_any_run(self, id: str) -> Call | None:
@@ -433,7 +432,6 @@ class FrameworkThread:
 
 
 def pending_calls(store: Store, run: str) -> list[Call]:
-    """Return the calls of a run that wait for people."""
     query = Query(status="pending", run=run, limit=MOST_WAITING)
     return [call for _, call in store.page(query)]
 
@@ -777,7 +775,6 @@ class FrameworkAgent:
         return [Note(thread=thread, type="ungated", actor=actor, run=run, body={"names": names})]
 
     def _close_overdue(self, run: Run) -> Run:
-        """Close the requests that have expired."""
         for call in self._open_calls(run):
             ends = NEVER if call.expires_at is None else call.expires_at
             if call.status is CallStatus.ASKED and ends <= self.gate.store.now():
@@ -790,8 +787,14 @@ class FrameworkAgent:
     async def _drive(self, lease: RunLease, run: Run, step: Awaitable[Any]) -> RunResult:
         """Run the framework, and continue it as long as decisions are made meanwhile."""
         while True:
-            held = {"thread": run.thread, "owner": lease.owner}
-            scope = RunScope(self.gate.driver, run.id, run.requester, **held, hold=True)
+            scope = RunScope(
+                self.gate.driver,
+                run.id,
+                run.requester,
+                thread=run.thread,
+                owner=lease.owner,
+                hold=True,
+            )
             try:
                 with scope.inside(), working(self.gate.backend.store_id, run.id):
                     output = await step
