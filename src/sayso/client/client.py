@@ -12,9 +12,8 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Unpack
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
@@ -24,7 +23,7 @@ import httpx
 from sayso import codec, errors
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, SaysoError, TooMany
 from sayso.forking import renew_in_child
-from sayso.gate.options import AskOptions, TermOptions, check_known, checked_string, terms_from
+from sayso.gate.options import FunctionOptions, TermOptions, check_known, checked_string, terms_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import on_loop, sync_twin
 from sayso.types import (
@@ -237,15 +236,13 @@ class Client:
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(
-        self, kind: Any, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close_sync()
 
 
@@ -293,17 +290,9 @@ class CallOptions(OpenOptions, total=False):
     caller: str
 
 
-class RemoteGuardOptions(AskOptions, total=False):
+class RemoteGuardOptions(FunctionOptions, total=False):
     """Options of ``RemoteGate.guard``."""
 
-    name: str
-    allowed: Iterable[str]
-    effect: Effect
-    effect_key: str | Callable[[dict[str, Json]], str]
-    on_duplicate: OnDuplicate
-    binds: Callable[..., Mapping[str, Json]]
-    preview: Callable[..., Json]
-    raises: type[Exception] | Iterable[type[Exception]]
     #: Only ``True``: the server's policy decides which calls need no approval.
     needs_approval: Literal[True]
 

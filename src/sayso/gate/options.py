@@ -82,25 +82,30 @@ class AskOptions(TermOptions, total=False):
     key: str | Callable[[dict[str, Json]], str]
 
 
-class GuardOptions(AskOptions, total=False):
-    """The options of ``guard``: the same, and how the function is shown and run."""
+class FunctionOptions(AskOptions, total=False):
+    """The options of every ``guard``: the same, and how the function is shown and run."""
 
-    needs_approval: bool | Predicate
     name: str
     allowed: Iterable[DecisionType]
     effect: Effect
-    record: Recorded
     #: Makes the effect unique in the store: a template over the arguments, or a function of them.
     effect_key: str | Callable[[dict[str, Json]], str]
     on_duplicate: OnDuplicate
-    #: Finds out whether the effect of a call in doubt happened. Takes its key, and arguments by
-    #: name; returns ``sayso.Ran(result)``, ``sayso.DidNotRun(evidence)`` or None.
-    settle: Callable[..., Any]
-    version: str
     binds: Callable[..., Mapping[str, Json]]
     preview: Callable[..., Json]
     #: Exceptions of the function: a stored failure is raised again as the same type.
     raises: type[Exception] | Iterable[type[Exception]]
+
+
+class GuardOptions(FunctionOptions, total=False):
+    """The options of ``Gate.guard``, which has a policy and a store of its own."""
+
+    needs_approval: bool | Predicate
+    record: Recorded
+    #: Finds out whether the effect of a call in doubt happened. Takes its key, and arguments by
+    #: name; returns ``sayso.Ran(result)``, ``sayso.DidNotRun(evidence)`` or None.
+    settle: Callable[..., Any]
+    version: str
 
 
 MAX_NAME = 200
@@ -174,13 +179,11 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
 
 
 def own_terms(options: Mapping[str, Any]) -> Declared:
-    """Return the terms that a tool declares."""
     stated = frozenset(name for name in SETTABLE_TERMS if options.get(name) is not None)
     return Declared(**as_fields(terms_from(options)), stated=stated)
 
 
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:
-    """Return the terms of a question or a confirmation."""
     fixed = {"verdict": Verdict.ASK, "rule": kind}
     description = checked_string(options.get("description") or "", "description")
     return terms_from({**options, "allowed": allowed}, description=description, **fixed)
@@ -207,7 +210,6 @@ def checked_wait(wait: float | None) -> float | None:
 
 
 def checked_channels(channels: Iterable[T]) -> tuple[T, ...]:
-    """Return the channels if each can be called."""
     given = tuple(channels) if isinstance(channels, Iterable) else (channels,)
     for one in given:
         if not callable(one):
@@ -216,7 +218,6 @@ def checked_channels(channels: Iterable[T]) -> tuple[T, ...]:
 
 
 def checked_lease(lease: float) -> float:
-    """Return the length of a lease in seconds, if it is positive."""
     if not _is_time(lease) or lease <= 0:
         raise InvalidCall(f"lease={lease!r}: use a positive number of seconds", "lease")
     return lease
@@ -232,7 +233,6 @@ def checked_needs(needs: bool | Predicate) -> bool | Predicate:
 def checked_raises(
     raises: type[Exception] | Iterable[type[Exception]],
 ) -> tuple[type[Exception], ...]:
-    """Return the exceptions that a function declares."""
     given = tuple(raises) if isinstance(raises, Iterable) else (raises,)
     for one in given:
         if not (isinstance(one, type) and issubclass(one, Exception)):
@@ -313,7 +313,6 @@ def title_maker(
 
 
 def checked_functions(options: Mapping[str, Any]) -> None:
-    """Check that ``binds`` and ``preview`` can be called."""
     for name in ("binds", "preview"):
         given = options.get(name)
         if given is not None and not callable(given):
@@ -323,7 +322,6 @@ def checked_functions(options: Mapping[str, Any]) -> None:
 
 
 def bound_facts(binds: Callable[..., Mapping[str, Json]], *args: Any) -> dict[str, Json]:
-    """Return the facts that an approval is bound to."""
     facts: object = binds(*args)
     if not isinstance(facts, Mapping):
         raise InvalidCall(
