@@ -38,6 +38,7 @@ from sayso.engine.commands import Finish, NewCall, Propose, ReadRun, Renew
 from sayso.errors import Cancelled, Conflict, Leased, describe_error
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.lease import RunLease
+from sayso.gate.outcomes import in_text
 from sayso.gate.run_result import ResultStatus, RunResult, RunState
 from sayso.rows import LIVE, Run, RunStatus
 from sayso.sync import read, to_thread, write, write_start
@@ -331,12 +332,14 @@ class RunLoop:
         if reply.text and not self.ctx.streams:
             self.ctx.tell(Text(reply.text))
         self.ctx.tell(ModelReplied(model, turn, reply.finish, dict(reply.usage)))
-        text, refusal = _clean(reply.text), _clean(reply.refusal)
+        text, refusal = in_text(reply.text or ""), in_text(reply.refusal or "")
         if reply.finish in ("length", "filter", "refusal"):
             return replace(reply, text=text, refusal=refusal, calls=(), approvals=())
         if not (reply.calls or reply.approvals) and (text, refusal) == (reply.text, reply.refusal):
             return reply
-        made = ((_clean(c.id), _clean(c.name), _escaped(c.arguments)) for c in reply.calls)
+        made = (
+            (in_text(c.id or ""), in_text(c.name or ""), _escaped(c.arguments)) for c in reply.calls
+        )
         calls = with_ids(made, conversation.call_ids) if reply.calls else ()
         hosted = tuple(replace(a, arguments=_escaped(a.arguments)) for a in reply.approvals)
         return replace(reply, text=text, refusal=refusal, calls=calls, approvals=hosted)
@@ -475,11 +478,6 @@ class RunLoop:
             incarnation=self.store.incarnation,
             interruptions=waiting,
         )
-
-
-def _clean(text: str | None) -> str:
-    """Replace NUL and half surrogate pairs, which not every store accepts."""
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode() if text else ""
 
 
 def _escaped(json: str) -> str:

@@ -43,8 +43,8 @@ _HOSTED_DECISIONS = ("approve", "reject")
 _BODILESS_DECISIONS = ("respond", "reject")
 
 
-async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> NewCall:
-    """Return a call of one of the agent's tools. Raises ``InvalidCall`` for the model to read."""
+def new_plan(ctx: RunContext, key: str, made: ModelCall, note: str) -> Plan:
+    """Return the plan of a new call. Raises ``InvalidCall`` for the model to read."""
     tool = ctx.tools.get(made.name)
     if tool is None:
         known = ", ".join(sorted(ctx.tools)) or "none"
@@ -52,17 +52,11 @@ async def new_call(ctx: RunContext, key: str, made: ModelCall, note: str) -> New
     text = tool.read(made.arguments)
     if tool.asks is not None:
         text = codec.canonical(stored_question(tool.asks(codec.loads(text)))).decode()
-    return await judged_call(plan_of(ctx, key, tool, text, note=note))
-
-
-async def new_hosted_call(ctx: RunContext, key: str, made: HostedApproval) -> NewCall:
-    """Return a call that the provider runs. People can only approve or reject it."""
-    args = codec.parse_arguments(made.arguments or "{}")
-    return await judged_call(hosted_plan(ctx, key, made, codec.canonical(args).decode()))
+    return plan_of(ctx, key, tool, text, note=note)
 
 
 def hosted_plan(ctx: RunContext, key: str, made: HostedApproval, text: str) -> Plan:
-    """Return the plan of a call that the provider runs."""
+    """Return the plan of a call that the provider runs. People can only approve or reject it."""
     name = f"{made.server}.{made.name}"
     own = question_terms("hosted", _HOSTED_DECISIONS, {})
 
@@ -217,7 +211,6 @@ class CallSlot:
 
     @property
     def content(self) -> str:
-        """What the model sees of the call."""
         if self.error:
             return self.error
         if self.call is None:
@@ -229,7 +222,6 @@ class CallSlot:
 
     @property
     def message(self) -> MessageBody:
-        """The message that answers the call."""
         if self.hosted is not None:
             return approval_message(self.model.id, self.call, self.error)
         return tool_message(self.model.id, self.model.name, self.content)
@@ -270,10 +262,12 @@ class Turn:
         for slot in self.slots:
             try:
                 if slot.hosted is not None:
-                    call = await new_hosted_call(self.ctx, self.key(slot), slot.hosted)
+                    args = codec.parse_arguments(slot.hosted.arguments or "{}")
+                    text = codec.canonical(args).decode()
+                    plan = hosted_plan(self.ctx, self.key(slot), slot.hosted, text)
                 else:
-                    call = await new_call(self.ctx, self.key(slot), slot.model, reply.text)
-                calls.append(call)
+                    plan = new_plan(self.ctx, self.key(slot), slot.model, reply.text)
+                calls.append(await judged_call(plan))
             except SaysoError as error:
                 slot.error = error_content(str(error))
         return tuple(calls)
@@ -412,7 +406,6 @@ class Turn:
 
     @property
     def startable(self) -> list[CallSlot]:
-        """The calls that may start now."""
         return [slot for slot in self.slots if slot.startable]
 
     def requests(self) -> tuple[Request, ...]:
@@ -454,7 +447,7 @@ class Turn:
                     yield ToolClosed(call.id, call.tool, slot.content, str(call.status))
 
     def _called(self, slot: CallSlot) -> ToolCalled:
-        call, name, id = slot.call, slot.model.name, slot.model.id
+        call, made = slot.call, slot.model
         if call is None:
-            return ToolCalled(id, name, {}, id)
-        return ToolCalled(call.id, call.tool, content_of(call), id)
+            return ToolCalled(made.id, made.name, {}, made.id)
+        return ToolCalled(call.id, call.tool, content_of(call), made.id)
