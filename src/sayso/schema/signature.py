@@ -107,14 +107,7 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a Python call by name, without defaults."""
-        if self._by_keyword is not None and len(args) <= len(self._by_keyword[0]):
-            names, required, known = self._by_keyword
-            values = dict(zip(names, args, strict=False))
-            once = values.keys().isdisjoint(kwargs)
-            values.update(kwargs)
-            if once and required <= values.keys() <= known:
-                return values
-        try:  # slower, and says what is wrong
+        try:
             return self._call.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
@@ -198,22 +191,6 @@ class Signature:
             raise InvalidDecision(str(error), error.path) from None
         except ValidationError as error:
             raise InvalidDecision(*_summarize(error)) from None
-
-    @cached_property
-    def _by_keyword(self) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]] | None:
-        """The parameters that can be passed by position, those that must be passed, and all.
-
-        None if one of them cannot be passed by keyword.
-        """
-        parameters = self._call.parameters.values()
-        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        if any(item.kind not in kinds for item in parameters):
-            return None
-        return (
-            tuple(item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD),
-            frozenset(item.name for item in parameters if item.default is item.empty),
-            frozenset(item.name for item in parameters),
-        )
 
     def _read(self, data: bytes) -> BaseModel:
         try:
