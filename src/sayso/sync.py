@@ -99,7 +99,7 @@ class ThreadPool:
         self, function: Callable[[], T], tell: Callable[[T | None, BaseException | None], object]
     ) -> None:
         """Call the function in a worker thread, then call ``tell`` on the loop with its outcome."""
-        self._put((function, asyncio.get_running_loop(), tell, _never))
+        self._put((function, asyncio.get_running_loop(), tell, lambda: False))
 
     def _put(self, job: _Job) -> None:
         with self._lock:
@@ -136,10 +136,6 @@ class ThreadPool:
         ends = None if self._exit_seconds is None else time.monotonic() + self._exit_seconds
         for thread in self._threads:
             thread.join(None if ends is None else max(ends - time.monotonic(), 0.0))
-
-
-def _never() -> bool:
-    return False
 
 
 def _resolve(future: asyncio.Future[T], value: T, error: BaseException | None) -> None:
@@ -748,5 +744,4 @@ class CommitWaiter:
         self._event.clear()
 
     def close(self) -> None:
-        """Stop listening."""
         self._subscription.cancel()

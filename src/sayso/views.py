@@ -55,7 +55,6 @@ def stored_question(question: Question) -> dict[str, Json]:
 
 
 def question_from(value: Mapping[str, Any]) -> Question:
-    """Return a stored question as a ``Question``."""
     return Question(
         value["text"],
         tuple(Option(o["label"], o["value"], o["description"]) for o in value["options"]),
@@ -86,7 +85,6 @@ def is_request(call: Call) -> bool:
 
 
 def request_of(call: Call, tool: Tool | None) -> Request:
-    """Return a call as a ``Request``."""
     in_doubt = call.status is CallStatus.IN_DOUBT
     args = codec.loads(call.args)
     question = question_from(args) if call.kind == "question" else None

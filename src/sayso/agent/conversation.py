@@ -29,12 +29,10 @@ MessageBody: TypeAlias = dict[str, Json]
 
 
 def user_message(text: str) -> MessageBody:
-    """Return a message from the user."""
     return {"role": "user", "content": text}
 
 
 def tool_message(call_id: str, name: str, content: str) -> MessageBody:
-    """Return the result of a call as a message."""
     return {"role": "tool", "call_id": call_id, "name": name, "content": content}
 
 
@@ -137,7 +135,6 @@ class Conversation:
         return tuple(Message(self.ctx.run, codec.dumps(body)) for body in self.unsaved)
 
     def committed(self) -> None:
-        """Mark the unsaved messages as stored."""
         if self.last_seq is not None:
             self.last_seq += len(self.unsaved)
         self.saved += self.unsaved
@@ -176,7 +173,6 @@ class StoredMessages:
         self.extend(rows)
 
     def extend(self, rows: list[Row]) -> None:
-        """Add newer rows."""
         if rows:
             # Parsing one JSON array takes half the time of parsing the messages one by one.
             new = codec.loads(f"[{','.join(body for _, body in rows)}]")
@@ -256,7 +252,6 @@ _caches: WeakKeyDictionary[Gate, MessageCache] = WeakKeyDictionary()
 
 
 def copies(messages: list[MessageBody]) -> list[MessageBody]:
-    """Return deep copies of messages."""
     return [_copy(message) for message in messages]
 
 

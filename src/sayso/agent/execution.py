@@ -69,8 +69,6 @@ async def renew_previews(turn: Turn) -> None:
 
 
 async def settle_doubts(turn: Turn) -> None:
-    """Ask ``settle=`` about the calls in doubt."""
-
     async def settle(slot: CallSlot) -> None:
         call, tool = slot.call, slot.tool
         assert call is not None

@@ -68,7 +68,6 @@ class OutputType:
             raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
 
     def dump(self, value: Any) -> str:
-        """Return an answer as text to store."""
         return self._adapter.dump_json(value, by_alias=True).decode()
 
     def load(self, text: str) -> Any:
@@ -125,17 +124,14 @@ class RunContext:
 
     @property
     def tools(self) -> dict[str, Tool]:
-        """The agent's current tools by name."""
         return self.agent.tools
 
     def tell(self, event: AgentEvent) -> None:
-        """Send an event of this run to the listeners."""
         if self.has_listeners:
             self.emit(replace(event, run=self.run, thread=self.thread, agent=self.agent.name))
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anything receives the events."""
         return self.streams or bool(self.agent.listeners)
 
     @property

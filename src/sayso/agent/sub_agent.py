@@ -47,8 +47,6 @@ class SubAgentError(BaseException):
 
 
 def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
-    """Return a tool that runs this agent."""
-
     async def ask_agent(ctx: Context, input: str) -> Any:
         if not input.strip():
             raise InvalidCall("the input is empty: write what the agent should do", "input")

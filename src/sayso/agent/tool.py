@@ -178,7 +178,6 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool as the model sees it."""
         parameters = self.signature.strict if self.strict else self.signature.parameters
         return ToolSpec(self.name, self.signature.description, parameters, self.strict)
 

@@ -61,7 +61,6 @@ class Tracing:
         }
 
     def __call__(self, event: AgentEvent) -> None:
-        """Handle one event."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)

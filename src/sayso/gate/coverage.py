@@ -65,11 +65,6 @@ class Coverage:
     def __len__(self) -> int:
         return len(self._found)
 
-    @property
-    def rows(self) -> tuple[Reached, ...]:
-        """Everything that was found."""
-        return tuple(self)
-
     def check(self) -> None:
         """Raise ``InvalidCall`` with a list of what the gate cannot reach and the user has not
         named, and for a name in ``ungated`` that the gate does reach."""

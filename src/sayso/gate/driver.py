@@ -351,7 +351,6 @@ class Driver:
 
     @property
     def interactive(self) -> bool:
-        """Whether a channel has a person in front of it."""
         return any(map(is_interactive, self.channels))
 
 
@@ -395,7 +394,6 @@ _delivering: set[asyncio.Task[None]] = set()
 
 
 def is_interactive(channel: Channel) -> bool:
-    """Return whether a person sits in front of the channel."""
     return bool(getattr(channel, "interactive", False))
 
 

@@ -187,11 +187,9 @@ class Guard:
         )
 
     def _bound(self) -> str:
-        """Return the facts of ``binds=`` as they are now."""
         return "" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode()
 
     def _named(self, named: object) -> str | None:
-        """Return the key that the caller chose, or None."""
         if named is None:
             return None
         return checked_name(str(named) if isinstance(named, int) else named, "key")

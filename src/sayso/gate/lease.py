@@ -59,7 +59,6 @@ class RunLease:
 
     @property
     def micros(self) -> int:
-        """The length in microseconds, the store's unit."""
         return round(self.length * 1_000_000)
 
     # -- looking
@@ -298,7 +297,6 @@ class LeaseRenewer:
         self._wakes_at = 0.0
 
     def keep(self, lease: RunLease) -> None:
-        """Renew this lease from now on."""
         due = time.monotonic() + lease.length / 3
         with self._condition:
             self._leases[lease] = due
@@ -309,7 +307,6 @@ class LeaseRenewer:
                 self._condition.notify()
 
     def drop(self, lease: RunLease) -> None:
-        """Stop renewing it."""
         with self._condition:
             self._leases.pop(lease, None)
 
@@ -429,6 +426,5 @@ def resume_outer(run: str, *, named: str) -> None:
 
 
 def note_taken(run: str) -> None:
-    """Note that we have taken or changed a run."""
     if (due := due_run_here(run)) is not None:
         due.taken = True

@@ -72,7 +72,6 @@ def _not_run(call: Call) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a result as text for a model."""
     return value if isinstance(value, str) else codec.dumps(value)
 
 

@@ -26,7 +26,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_error
@@ -148,7 +147,6 @@ class RunScope:
 
     @property
     def of_call(self) -> bool:
-        """Whether this is the body of one call."""
         return bool(self._prefix)
 
     def body(self, key: str) -> RunScope:
@@ -231,15 +229,13 @@ class RunScope:
             raise SaysoError("on an event loop, write `async with gate.run(...)`")
         return self._enter()
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         run_sync(self._exit(error))
 
     async def __aenter__(self) -> RunScope:
         return self._enter()
 
-    async def __aexit__(
-        self, kind: Any, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._exit(error)
 
 
@@ -260,7 +256,6 @@ class _OpenRun:
         _entries[id(self)] = weakref.ref(self)
 
     def close(self) -> None:
-        """Note that the run was left."""
         _entries.pop(id(self), None)
 
 

@@ -218,7 +218,6 @@ class RequestReader:
         return call
 
     def request(self, call: Call) -> Request:
-        """Return the request that a row describes."""
         return request_of(call, self.tool(call))
 
     def current(self, request_id: str) -> tuple[Call, Request | None]:
@@ -237,7 +236,6 @@ class RequestReader:
         return tool
 
     def id_from_prefix(self, prefix: str) -> str:
-        """Return the only request id that starts with ``prefix``."""
         ids = self.store.calls_like(prefix, _MAX_NAMED + 1)
         return only_match(ids, prefix, "request", "sayso inbox")
 

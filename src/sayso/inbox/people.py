@@ -189,7 +189,6 @@ class Audience(NamedTuple):
     names: frozenset[str]
 
     def includes(self, ours: frozenset[str]) -> bool:
-        """Return whether a person with these names belongs to the audience."""
         return self.everybody or not self.names.isdisjoint(ours)
 
 
@@ -242,7 +241,6 @@ def audience_of_run(store: Store, run: Run) -> Audience:
 
 
 def requests_in(store: Store, thread: str) -> list[Call]:
-    """Return the latest requests of a thread."""
     return [call for _, call in store.page(Query(status="any", thread=thread, sort="newest"))]
 
 

@@ -87,7 +87,6 @@ class Condition:
 
     @property
     def target(self) -> str:
-        """The path, as written in a condition."""
         return _format_path(self.path)
 
     def _find(self, args: Mapping[str, Json]) -> Json:

@@ -39,7 +39,6 @@ def linear_matcher(pattern: str) -> SchemaValidator | None:
 
 
 def pattern_matches(pattern: str, text: str) -> bool:
-    """Return whether a text contains a match."""
     matcher = linear_matcher(pattern)
     if matcher is None:
         return re.search(pattern, text) is not None
@@ -181,7 +180,6 @@ def closed(schema: Mapping[str, Any], given: Iterable[str] = ()) -> dict[str, An
 
 
 def matches(schema: Mapping[str, Any], value: Any) -> bool:
-    """Return whether the value is valid under the schema."""
     return not errors(schema, value, limit=1)
 
 

@@ -62,7 +62,6 @@ class RunWorkflow:
 
     @workflow.signal(name=WAKE)
     def wake(self) -> None:
-        """Look now."""
         self._woken = True
 
     @workflow.signal(name=AT)
@@ -155,11 +154,9 @@ class TemporalDispatcher:
         self._store = store
 
     async def wake(self, run: Run) -> None:
-        """Schedule a look at the run soon."""
         await self._send(run, WAKE)
 
     async def at(self, run: Run, time: Micros) -> None:
-        """Schedule a look at the run for this time, on the store's clock."""
         await self._send(run, AT, (time - self._store.now()) / 1_000_000)
 
     async def _send(self, run: Run, signal: str, *args: float) -> None:
@@ -185,7 +182,6 @@ class TemporalDispatch:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until ``stop`` is called, then finish the runs in progress."""
         client = await self._client(lazy=True)
         relay = Relay(self._worker, TemporalDispatcher(client, self._store))
         telling = asyncio.create_task(relay.run())
@@ -198,11 +194,9 @@ class TemporalDispatch:
             await self._worker.drained()
 
     def stop(self) -> None:
-        """Take no more runs."""
         self._stopping.set()
 
     def cut_short(self) -> None:
-        """Stop and cancel the runs in progress. A call that had started is in doubt."""
         self.stop()
         self._worker.cut_short()
 
@@ -243,7 +237,7 @@ class TemporalDispatch:
         """Resume a run if it is ready. Return the seconds until the next look."""
         await to_thread(self._worker.sweep)
         run = await to_thread(self._store.run, run_id)
-        if run is not None and self._due(run):
+        if run is not None and run.status in LIVE and run.due(self._store.now()):
             # A task of its own: when Temporal gives up on this activity, the run continues.
             taken = asyncio.create_task(self._in_turn(run))
             while not taken.done():
@@ -255,10 +249,6 @@ class TemporalDispatch:
         async with self._room:
             if (task := self._worker.begin(run)) is not None:
                 await asyncio.wait({task})
-
-    def _due(self, run: Run) -> bool:
-        ready = run.ready_at
-        return run.status in LIVE and ready is not None and ready <= self._store.now()
 
     def _seconds(self, run_id: str) -> float | None:
         run = if_readable(self._store.run, run_id)
@@ -281,5 +271,4 @@ def _runtime() -> Runtime:
 
 
 def queue_of(store: Store, agent: str) -> str:
-    """Return the task queue for an agent's runs in a store."""
     return f"sayso:{store.incarnation}:{agent}"

@@ -144,9 +144,13 @@ class Worker:
         }
         return [
             # From the first event on: a run may have paused before the first worker started.
-            EventFollower(inner, f"outer:{outer.incarnation}", _may_wake_outer, wakes)
+            EventFollower(
+                inner,
+                f"outer:{outer.incarnation}",
+                lambda event: event.type in _WAKE_OUTER,
+                partial(_wake_outer_runs, inner, outer),
+            )
             for inner, outer in pairs.values()
-            for wakes in [partial(_wake_outer_runs, inner, outer)]
         ]
 
     def stop(self) -> None:
@@ -163,7 +167,6 @@ class Worker:
             task.cancel()
 
     async def drained(self) -> None:
-        """Wait for the runs in progress."""
         if self._tasks:
             runs = "1 run" if len(self._tasks) == 1 else f"{len(self._tasks)} runs"
             log.info("stopping: waiting for %s to pause or end", runs)
@@ -315,10 +318,6 @@ class Worker:
 _WAKE_OUTER = frozenset({"decided", "expired", "retried", "finished", "run_cancelled"})
 
 
-def _may_wake_outer(event: Event) -> bool:
-    return event.type in _WAKE_OUTER
-
-
 async def _wake_outer_runs(inner: Store, outer: Store, events: Sequence[Event]) -> None:
     """Make the outer runs of these runs due."""
     for name in dict.fromkeys(event.run for event in events):
@@ -416,7 +415,6 @@ class Relay:
         )
 
     async def run(self) -> None:
-        """Run until cancelled."""
         nested = [follower.run() for follower in self._worker.nested_followers()]
         await asyncio.gather(self._follower.run(), self._scan_store(), *nested)
 

@@ -138,7 +138,6 @@ class Model(Protocol):
 
 
 def known_call_ids(messages: Iterable[Message]) -> set[str]:
-    """Return the ids of all calls in a conversation."""
     return {call["id"] for message in messages for call in message.get("calls") or ()}
 
 

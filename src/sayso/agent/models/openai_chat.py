@@ -50,13 +50,11 @@ class OpenAIChat(OpenAIModel):
     provider, path = "openai", "chat.completions"
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """Return the whole reply. Raises ``ModelError``."""
         body = self._body(request)
         body.pop("stream_options", None)  # only valid with stream=True
         return self._read(await self._create(body), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        """Yield text as it arrives, then the whole ``ModelReply``."""
         body = {"stream_options": {"include_usage": True}, **self._body(request)}
         if body["stream_options"] is None:  # set to None for servers that reject it
             del body["stream_options"]
@@ -264,7 +262,6 @@ class ChatStream:
         return ""
 
     def completion(self) -> dict[str, Any]:
-        """Return the assembled completion."""
         # The sort is stable: calls without an index keep their order of arrival.
         calls = sorted(self._calls, key=lambda call: call.index or 0)
         message: dict[str, Any] = {
