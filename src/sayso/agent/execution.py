@@ -70,11 +70,10 @@ async def renew_previews(turn: Turn) -> None:
 
 async def settle_doubts(turn: Turn) -> None:
     async def settle(slot: CallSlot) -> None:
-        call, tool = slot.call, slot.tool
-        assert call is not None
-        assert tool is not None
-        plan = plan_of(turn.ctx, call.key, tool, call.args)
-        slot.call = await turn.ctx.gate.driver.settle(plan, call)
+        assert slot.call is not None
+        assert slot.tool is not None
+        assert slot.tool.settle is not None
+        slot.call = await turn.ctx.gate.backend.settle(slot.call, slot.tool.settle)
 
     await asyncio.gather(*map(settle, turn.in_doubt))
 

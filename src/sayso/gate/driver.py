@@ -166,8 +166,9 @@ class Driver:
         """Wait until the row changes. Raise if the caller's wait is over."""
         # A request that was just made is unchanged, unless a channel had it decided.
         now = call if call is progress.notified else await self.backend.reload(call)
-        if now.status is CallStatus.IN_DOUBT:
-            now = await self.settle(progress.plan, now)
+        settle = progress.plan.settle
+        if now.status is CallStatus.IN_DOUBT and settle is not None:
+            now = await self.backend.settle(now, settle)
         if now.status is CallStatus.RUNNING:
             refuse_own_call(now.id)
         elif not has_changed(now, call) and (
@@ -182,16 +183,12 @@ class Driver:
             if left <= 0:
                 told = progress.request if now is progress.notified else None
                 raise Paused(entry.name, [told or await self.backend.request(now)])
-        if progress.plan.settle is not None and now.unsettled:
+        if settle is not None and now.unsettled:
             left = _SETTLE_POLL if left is None else min(left, _SETTLE_POLL)
         later = await self.backend.wait(now, left)
         if running and left is not None and not has_changed(later, now):
             raise await self.backend.leased(now)
         return later
-
-    async def settle(self, plan: Plan, call: Call) -> Call:
-        """Call ``settle=`` for a call in doubt, if it can be called now. Return the row."""
-        return call if plan.settle is None else await self.backend.settle(call, plan.settle)
 
     async def _run(self, entry: RunEntry, progress: _CallProgress, call: Call) -> Any:
         with self.backend.lease(entry, call, progress.began) as lease:
