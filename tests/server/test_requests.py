@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -157,6 +158,28 @@ def test_an_edit_is_checked_and_bound(open_server: Served) -> None:
         {"amount": 7},
         {"amount": 5},
     )
+
+
+def test_an_edit_that_takes_long_to_check_holds_up_no_other_request(serve: Serve) -> None:
+    checking, answered = threading.Event(), threading.Event()
+
+    def slow(args: dict[str, Any]) -> bool:
+        if args["amount"] == 7:
+            checking.set()
+            answered.wait(4)
+        return True
+
+    server = serve(auth=False, policy=Policy([Rule("refund", when=slow)]))
+    made, other = opened(server.client()), server.client()
+    path = f"/api/requests/{made['id']}"
+    with ThreadPoolExecutor(1) as pool:
+        trial = pool.submit(server.client().post, f"{path}/check", json={"args": {"amount": 7}})
+        assert checking.wait(30)
+        assert other.get(path).json()["status"] == "pending"
+        held_up = trial.done()
+        answered.set()
+        assert trial.result().json()["rule"] == "rule 1"
+    assert not held_up
 
 
 def test_questions_are_answered_within_their_options(open_server: Served) -> None:
