@@ -209,6 +209,9 @@ class Gate(BaseGate):
         description = options.get("description")
         if description is not None:
             checked_string(description, "description")
+        key = options.get("key")
+        if key is not None and not callable(key):
+            raise TypeError("key=: pass a function of the arguments: key=lambda args: ...")
         checked_functions(options)
         signature = Signature.of(function, name=options.get("name"), description=description)
         arguments = signature.parameters["properties"]
@@ -232,7 +235,7 @@ class Gate(BaseGate):
             binds=options.get("binds"),
             preview=options.get("preview"),
             note=checked_string(options.get("note") or "", "note"),
-            key=_key_function(options.get("key")),
+            key=key,
             wait=self._wait_of(options),
             effect_key=checked_effect_key(options, arguments),
             settle=settler(checked_settle(options, arguments), signature),
@@ -426,12 +429,6 @@ def _paused_text(paused: Paused) -> str:
         f"Waiting for a person to decide {waiting or 'a request'}. Nothing has run. Make the same "
         "call again once it is decided."
     )
-
-
-def _key_function(key: object) -> Callable[[dict[str, Json]], str] | None:
-    if key is None or callable(key):
-        return key
-    raise TypeError("key=: pass a function of the arguments: key=lambda args: ...")
 
 
 def _in_terminal() -> bool:

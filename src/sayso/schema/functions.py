@@ -100,13 +100,11 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(types.MethodType(_empty_function(fn.__func__), fn.__self__))
     call: Any = type(fn).__call__
     if inspect.isfunction(fn) or inspect.isfunction(call):
-        own = (
-            inspect.signature(_without_signature(fn))
-            if inspect.isfunction(fn)
-            else signature_of(call)
-        )
-        if not inspect.isfunction(fn):
-            own = own.replace(parameters=list(own.parameters.values())[1:])
+        if inspect.isfunction(fn):
+            own = inspect.signature(_without_signature(fn))
+        else:
+            whole = signature_of(call)
+            own = whole.replace(parameters=list(whole.parameters.values())[1:])
         kinds = {parameter.kind for parameter in own.parameters.values()}
         takes_anything = kinds == {_VAR_POSITIONAL, _VAR_KEYWORD}
         return _wrapped_signature(fn) or own if takes_anything else own
