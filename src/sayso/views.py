@@ -89,7 +89,9 @@ def request_of(call: Call, tool: Tool | None) -> Request:
     args = codec.loads(call.args)
     question = question_from(args) if call.kind == "question" else None
     schema = codec.loads(tool.schema)["parameters"] if tool is not None else None
-    terms = call.terms
+    terms, doubt, evidence = call.terms, call.doubt, None
+    if doubt is not None and doubt.answer:
+        evidence = Evidence(doubt.answer, doubt.said, moment(doubt.at))
     return Request(
         id=call.id,
         kind="in_doubt" if in_doubt else cast(RequestKind, call.kind),
@@ -126,16 +128,9 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         assurance=terms.assurance,
         effect=terms.effect,
         effect_key=shown_key(call.effect_key),
-        evidence=_evidence(call),
+        evidence=evidence,
         remote=is_remote(call.binds),
     )
-
-
-def _evidence(call: Call) -> Evidence | None:
-    doubt = call.doubt
-    if doubt is None or not doubt.answer:
-        return None
-    return Evidence(doubt.answer, doubt.said, moment(doubt.at))
 
 
 def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:

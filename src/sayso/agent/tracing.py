@@ -10,9 +10,8 @@ sub-agent become its children.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import Token
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sayso.agent.events import (
     AgentEvent,
@@ -47,23 +46,57 @@ class Tracing:
         self._tracer = tracer
         #: Open spans by run, then by request id, ``_RUN`` or ``_MODEL``.
         self._spans: dict[str, dict[str, tuple[Span, Token[Context]]]] = {}
-        self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
-            Started: self._run_started,
-            ModelAsked: self._model_asked,
-            ModelReplied: self._model_replied,
-            ToolStarted: self._tool_started,
-            ToolEnded: self._tool_ended,
-            ToolPaused: self._tool_paused,
-            Requested: self._requested,
-            Answered: self._answered,
-            Ended: self._run_ended,
-            Errored: self._run_errored,
-        }
 
     def __call__(self, event: AgentEvent) -> None:
-        handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+        match event:
+            case Started():
+                facts: Facts = {
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.agent.name": event.agent,
+                    "gen_ai.conversation.id": event.thread,
+                    "sayso.resumed": event.resumed,
+                }
+                self._open(event, _RUN, f"invoke_agent {event.agent}", facts)
+            case ModelAsked(model=model):
+                facts = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+                self._open(event, _MODEL, f"chat {model}", facts)
+            case ModelReplied(usage=usage, finish=finish):
+                counted: Facts = {f"gen_ai.usage.{name}": count for name, count in usage.items()}
+                self._close(event, _MODEL, {**counted, "gen_ai.response.finish_reasons": (finish,)})
+            case Ended(result=result):
+                error = result.error if result.status == "failed" else ""
+                self._close(event, _RUN, {"sayso.status": result.status}, error)
+                self._spans.pop(event.run, None)
+            case Errored(error=error):
+                for key in reversed(list(self._spans.get(event.run, {}))):
+                    self._close(event, key, {}, error)
+                self._spans.pop(event.run, None)
+            case _:
+                self._tool_event(event)
+
+    def _tool_event(self, event: AgentEvent) -> None:
+        match event:
+            case ToolStarted(id=id, tool=tool):
+                facts: Facts = {
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": tool,
+                    "gen_ai.tool.call.id": id,
+                    "sayso.request": id,
+                    "sayso.attempt": event.attempt,
+                }
+                self._open(event, id, f"execute_tool {tool}", facts)
+            case ToolEnded(id=id, status=status) | ToolPaused(id=id, status=status):
+                error = "the call failed" if status == "failed" else ""
+                self._close(event, id, {"sayso.status": status}, error)
+            case Requested(request=request):
+                facts = {"sayso.request": request.id, "sayso.kind": request.kind}
+                facts["gen_ai.tool.name"] = request.tool or ""
+                self._note(event, "sayso.requested", facts)
+            case Answered(request=request):
+                facts = {"sayso.request": request.id, "sayso.status": request.status}
+                if (decided := request.decision) is not None:
+                    facts |= {"sayso.decision": decided.type, "sayso.channel": decided.channel}
+                self._note(event, "sayso.answered", facts)
 
     def _open(self, event: AgentEvent, key: str, name: str, facts: Facts) -> None:
         tracer = self._tracer or trace.get_tracer("sayso")
@@ -83,71 +116,7 @@ class Tracing:
         context.detach(token)
         span.end()
 
-    # -- runs
-
-    def _run_started(self, event: Started) -> None:
-        facts: Facts = {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": event.agent,
-            "gen_ai.conversation.id": event.thread,
-            "sayso.resumed": event.resumed,
-        }
-        self._open(event, _RUN, f"invoke_agent {event.agent}", facts)
-
-    def _run_ended(self, event: Ended) -> None:
-        result = event.result
-        error = result.error if result.status == "failed" else ""
-        self._close(event, _RUN, {"sayso.status": result.status}, error)
-        self._spans.pop(event.run, None)
-
-    def _run_errored(self, event: Errored) -> None:
-        for key in reversed(list(self._spans.get(event.run, {}))):
-            self._close(event, key, {}, event.error)
-        self._spans.pop(event.run, None)
-
-    # -- the model
-
-    def _model_asked(self, event: ModelAsked) -> None:
-        facts: Facts = {"gen_ai.operation.name": "chat", "gen_ai.request.model": event.model}
-        self._open(event, _MODEL, f"chat {event.model}", facts)
-
-    def _model_replied(self, event: ModelReplied) -> None:
-        counted = {f"gen_ai.usage.{name}": count for name, count in event.usage.items()}
-        facts: Facts = {**counted, "gen_ai.response.finish_reasons": (event.finish,)}
-        self._close(event, _MODEL, facts)
-
-    # -- tools and people
-
-    def _tool_started(self, event: ToolStarted) -> None:
-        facts: Facts = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": event.tool,
-            "gen_ai.tool.call.id": event.id,
-            "sayso.request": event.id,
-            "sayso.attempt": event.attempt,
-        }
-        self._open(event, event.id, f"execute_tool {event.tool}", facts)
-
-    def _tool_ended(self, event: ToolEnded) -> None:
-        error = "the call failed" if event.status == "failed" else ""
-        self._close(event, event.id, {"sayso.status": event.status}, error)
-
-    def _tool_paused(self, event: ToolPaused) -> None:
-        self._close(event, event.id, {"sayso.status": event.status})
-
-    def _requested(self, event: Requested) -> None:
-        request = event.request
-        facts = {"sayso.request": request.id, "sayso.kind": request.kind}
-        self._note(event, "sayso.requested", {**facts, "gen_ai.tool.name": request.tool or ""})
-
-    def _answered(self, event: Answered) -> None:
-        decided = event.request.decision
-        facts = {"sayso.request": event.request.id, "sayso.status": event.request.status}
-        if decided is not None:
-            facts |= {"sayso.decision": decided.type, "sayso.channel": decided.channel}
-        self._note(event, "sayso.answered", facts)
-
-    def _note(self, event: AgentEvent, name: str, facts: dict[str, str]) -> None:
+    def _note(self, event: AgentEvent, name: str, facts: Facts) -> None:
         span, _ = self._spans.get(event.run, {}).get(_RUN, (None, None))
         if span is not None:
             span.add_event(name, facts)
