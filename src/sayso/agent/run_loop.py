@@ -43,7 +43,7 @@ from sayso.gate.run_result import ResultStatus, RunResult, RunState
 from sayso.rows import LIVE, Run, RunStatus
 from sayso.sync import read, to_thread, write, write_start
 from sayso.text import many
-from sayso.types import Request, Verdict
+from sayso.types import Verdict
 
 T = TypeVar("T")
 
@@ -216,14 +216,7 @@ class RunLoop:
                 return None
             elif (await self.lease.park(run, turn.settle_at)).status is not RunStatus.RUNNING:
                 waiting = await self._read(turn, turn.requests)
-                return RunResult(
-                    status="paused",
-                    run=self.ctx.run,
-                    thread=self.ctx.thread,
-                    interruptions=waiting,
-                    usage=dict(self.conversation.usage),
-                    state=self._state(waiting),
-                )
+                return self._result("paused", interruptions=waiting)
 
     async def _work(self, turn: Turn) -> Run:
         """Run started calls, tell what is new, close what is overdue; then return the run."""
@@ -458,25 +451,26 @@ class RunLoop:
             except ValueError:
                 output = codec.loads(text)
                 error = "the stored answer does not fit the current output_type"
-        return RunResult(
-            status=cast(ResultStatus, str(run.status)),
-            run=run.id,
-            thread=run.thread,
-            output=output,
-            error=error,
-            refusal=error.removeprefix(_REFUSED) if error.startswith(_REFUSED) else "",
-            usage=dict(self.conversation.usage),
-            state=self._state(()),
-        )
+        refusal = error.removeprefix(_REFUSED) if error.startswith(_REFUSED) else ""
+        return self._result(str(run.status), output=output, error=error, refusal=refusal)
 
-    def _state(self, waiting: tuple[Request, ...]) -> RunState:
-        return RunState(
-            run=self.ctx.run,
-            thread=self.ctx.thread,
+    def _result(self, status: str, **more: Any) -> RunResult:
+        run, thread = self.ctx.run, self.ctx.thread
+        state = RunState(
+            run=run,
+            thread=thread,
             agent=self.ctx.agent.name,
             store=self.store,
             incarnation=self.store.incarnation,
-            interruptions=waiting,
+            interruptions=more.get("interruptions", ()),
+        )
+        return RunResult(
+            status=cast(ResultStatus, status),
+            run=run,
+            thread=thread,
+            usage=dict(self.conversation.usage),
+            state=state,
+            **more,
         )
 
 
