@@ -48,26 +48,13 @@ from sayso.gate.scope import root_context
 from sayso.policy.template import checked_key, escaped
 from sayso.rows import Call, CallStatus
 from sayso.sync import sync_twin
-from sayso.types import Json, Question, Request, Terms
+from sayso.types import SETTABLE_TERMS, Json, Question, Request, Terms
 from sayso.views import question_from, stored_question
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Options that are used here and not sent.
-_LOCAL_OPTIONS = frozenset(
-    {
-        "wait",
-        "key",
-        "note",
-        "title",
-        "name",
-        "needs_approval",
-        "binds",
-        "preview",
-        "raises",
-        "effect_key",
-    }
-)
+#: The options that are sent along. An effect key is made here, from the arguments of each call.
+_SENT_OPTIONS = {*SETTABLE_TERMS, "description"} - {"effect_key"}
 
 
 class RemoteGate(BaseGate):
@@ -220,8 +207,7 @@ def _key_maker(
 
 
 def _sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are sent with the request."""
-    return {name: value for name, value in options.items() if name not in _LOCAL_OPTIONS}
+    return {name: value for name, value in options.items() if name in _SENT_OPTIONS}
 
 
 log = logging.getLogger("sayso.client")
