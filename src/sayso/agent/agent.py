@@ -296,7 +296,6 @@ class Agent:
     async def _decide(
         self, where: RunState | str, run: Run, given: Iterable[Decision], by: str | Reviewer
     ) -> None:
-        """Write staged and given decisions through the inbox."""
         decisions = decisions_from(given, ())
         if decisions:
             await read(self.store, check_asked_in, self.store, run.thread, decisions)
@@ -332,7 +331,6 @@ class Agent:
     async def _run_for_call(
         self, input: str, thread: str, call: str, *, requester: str, deps: Any
     ) -> RunResult:
-        """Start a run for a call of an outer agent."""
         ctx = self._new_run(self._tell, thread, requester=requester, deps=deps, parent_call=call)
         return await self._start(ctx, input)
 

@@ -115,7 +115,6 @@ class Conversation:
 
     @property
     def last(self) -> MessageBody:
-        """The last stored message, or an empty one."""
         return self.saved[-1] if self.saved else {}
 
     def reply(self, reply: ModelReply) -> MessageBody:

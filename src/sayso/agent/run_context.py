@@ -144,7 +144,6 @@ class RunContext:
         return bool(self.gate.channels)
 
     def request(self, call: Call) -> Request:
-        """Return a call of this run as people see it."""
         return request_of(call, self._own_tool(call) or tool_of(self.store, call))
 
     def knows_tool(self, call: Call) -> bool:

@@ -372,7 +372,6 @@ class Turn:
         return [step for step in steps if step.status in _WAITING]
 
     def close_overdue(self) -> None:
-        """Expire or cancel what ``refresh`` found overdue."""
         for item in self.overdue:
             if isinstance(item, Cancel):
                 self.store.transact(item)

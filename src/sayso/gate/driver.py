@@ -66,8 +66,6 @@ class Ended:
 
 
 class _CallProgress:
-    """One caller's progress with one call."""
-
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         #: When the last commit that may have started the call was sent.

@@ -90,7 +90,6 @@ def effect_key_of(plan: Plan, binds: str, terms: Terms, args: str) -> str:
 
 
 def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
-    """Return the new call for a ``Propose`` command, with a new id."""
     binds = plan.binds()
     return NewCall(
         id="req_" + secrets.token_hex(8),

@@ -245,7 +245,6 @@ def requests_in(store: Store, thread: str) -> list[Call]:
 
 
 def may_see(by: Reviewer, call: Call | Request) -> bool:
-    """Return whether a principal may read about a call."""
     if by.role == "admin":
         return True
     if by.role == "agent":
