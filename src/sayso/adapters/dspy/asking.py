@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeAlias
 
 import dspy
 
 from sayso.errors import AlreadyDecided, Expired
-from sayso.forking import fork_safe_lock
 from sayso.gate import Gate
 from sayso.types import Question
 
@@ -26,67 +26,38 @@ class HumanInputRequest:
 
     def __init__(self, question: str) -> None:
         self.question = question
-        self._lock = fork_safe_lock()
-        self._answer: str | None = None
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self._when_answered: list[Callable[[], None]] = []
+        self._answer: Future[str] = Future()
+        self._answer.set_running_or_notify_cancel()  # a caller that gives up does not cancel it
 
     @property
     def answered(self) -> bool:
         """Whether there is an answer."""
-        return self._answer is not None
+        return self._answer.done()
 
     async def response(self, timeout: float | None = None) -> str:
         """Wait for the answer. Raises ``Expired`` if there is none after ``timeout`` seconds."""
-        loop = asyncio.get_running_loop()
-        waiting = loop.create_future()
-        with self._lock:
-            if self._answer is not None:
-                return self._answer
-            self._waiting.append((loop, waiting))
+        if self._answer.done():
+            return self._answer.result()
         try:
             async with asyncio.timeout(timeout):
-                await waiting
+                return await asyncio.wrap_future(self._answer)
         except TimeoutError:
             raise Expired(f"no answer within {timeout:g} seconds: {self.question}") from None
-        assert self._answer is not None
-        return self._answer
 
     def set_response(self, response: str) -> None:
         """Answer the question. Repeating the same answer has no effect; another one raises
         ``AlreadyDecided``."""
         if not isinstance(response, str):
             raise TypeError(f"an answer must be text, not {type(response).__name__}")
-        with self._lock:
-            if self._answer is not None:
-                if self._answer == response:
-                    return
-                raise AlreadyDecided("this question was answered already")
-            self._answer = response
-            waiting, self._waiting = self._waiting, []
-        for loop, future in waiting:
-            _wake(loop, future)
-        for done in self._when_answered:
-            done()
+        try:
+            self._answer.set_result(response)
+        except InvalidStateError:
+            if self._answer.result() != response:
+                raise AlreadyDecided("this question was answered already") from None
 
     def when_answered(self, done: Callable[[], None]) -> None:
         """Call ``done`` as soon as there is an answer."""
-        with self._lock:
-            if self._answer is None:
-                self._when_answered.append(done)
-                return
-        done()
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    def wake() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    try:
-        loop.call_soon_threadsafe(wake)
-    except RuntimeError:
-        return  # the loop was closed, so nothing waits on it
+        self._answer.add_done_callback(lambda _: done())
 
 
 Requester: TypeAlias = Callable[[HumanInputRequest], Awaitable[None]]
