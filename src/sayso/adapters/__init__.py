@@ -9,7 +9,7 @@ Start with ``guard.py`` of the framework that you know; all of them have the sam
 from __future__ import annotations
 
 import re
-from importlib import metadata
+from importlib import import_module, metadata
 
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?P<range>[^;]*);.*extra == ['\"](?P<extra>[\w-]+)['\"]"
@@ -17,7 +17,18 @@ _REQUIREMENT = re.compile(
 _BOUND = re.compile(r"(?P<how>>=|<)\s*(?P<version>[\w.]+)")
 
 
-def check_versions(extra: str) -> None:
+def require(extra: str, module: str, missing: str) -> None:
+    """Import the framework of an adapter. Raises ``ImportError`` if it is not installed, or in a
+    version that is not tested."""
+    _check_versions(extra)  # before an import that may take seconds
+    try:
+        import_module(module)
+    except ImportError as error:
+        message = f'{missing}: pip install "sayso[{extra}]"'
+        raise ImportError(message, name=error.name) from error
+
+
+def _check_versions(extra: str) -> None:
     """Raise ``ImportError`` if a package of an extra has a version outside of the extra's range.
 
     Both ends of each range are tested. Other versions may fail in unknown ways, and an adapter must

@@ -10,17 +10,9 @@ middleware stores each reply before its calls are made, and returns it again on 
 Read ``guard.py`` first, then ``reach.py``, ``middleware.py``, ``messages.py`` and ``workflow.py``.
 """
 
-from __future__ import annotations
+from sayso.adapters import require
 
-from sayso.adapters import check_versions
-
-check_versions("agent-framework")  # before an import that may take seconds
-try:
-    import agent_framework as _agent_framework  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        'agent-framework is not installed: pip install "sayso[agent-framework]"', name=error.name
-    ) from error
+require("agent-framework", "agent_framework", "agent-framework is not installed")
 
 from sayso.adapters.agent_framework.guard import Guarded, guard
 from sayso.adapters.agent_framework.messages import edited, rejected, responded

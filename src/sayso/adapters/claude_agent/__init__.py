@@ -17,15 +17,9 @@ calls are gated, but that they run once is up to Claude Code.
 Read ``guard.py`` first, then ``messages.py``.
 """
 
-from sayso.adapters import check_versions
+from sayso.adapters import require
 
-check_versions("claude-agent")  # before an import that may take seconds
-try:
-    import claude_agent_sdk as _sdk  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        'this adapter needs the Claude Agent SDK: pip install "sayso[claude-agent]"'
-    ) from error
+require("claude-agent", "claude_agent_sdk", "this adapter needs the Claude Agent SDK")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.claude_agent.guard import Guarded, guard

@@ -10,17 +10,9 @@ It hooks into the predictors and tools of a copy of the agent. The loop is DSPy'
 Read ``guard.py`` for the durable agent, and ``asking.py`` for the tool that asks.
 """
 
-from __future__ import annotations
+from sayso.adapters import require
 
-from sayso.adapters import check_versions
-
-check_versions("dspy")  # before an import that may take seconds
-try:
-    import dspy as _dspy  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        'DSPy is not installed: pip install "sayso[dspy]"', name=error.name
-    ) from error
+require("dspy", "dspy", "DSPy is not installed")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.dspy.asking import (

@@ -11,17 +11,9 @@ touch checkpoints, adds no node, and calls no model.
 Read ``guard.py`` first, then ``tools.py``, ``interrupts.py`` and ``middleware.py``.
 """
 
-from __future__ import annotations
+from sayso.adapters import require
 
-from sayso.adapters import check_versions
-
-check_versions("langchain")  # before an import that may take seconds
-try:
-    import langchain.agents.middleware.human_in_the_loop as _found  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        'LangChain is not installed: pip install "sayso[langchain]"', name=error.name
-    ) from error
+require("langchain", "langchain.agents.middleware.human_in_the_loop", "LangChain is not installed")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.langchain.guard import GuardedAgent, guard

@@ -12,15 +12,9 @@ the run.
 Read ``guard.py`` first, then ``reach.py``, ``tools.py`` and ``messages.py``.
 """
 
-from sayso.adapters import check_versions
+from sayso.adapters import require
 
-check_versions("openai-agents")  # before an import that may take seconds
-try:
-    import agents as _agents  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        'this adapter needs the OpenAI Agents SDK: pip install "sayso[openai-agents]"'
-    ) from error
+require("openai-agents", "agents", "this adapter needs the OpenAI Agents SDK")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.openai_agents.guard import Guarded, Runner, Stream, guard

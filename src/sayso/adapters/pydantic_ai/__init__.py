@@ -14,15 +14,9 @@ its calls are made.
 Read ``guard.py`` first, then ``reach.py``, ``tools.py`` and ``messages.py``.
 """
 
-from sayso.adapters import check_versions
+from sayso.adapters import require
 
-check_versions("pydantic-ai")  # before an import that may take seconds
-try:
-    import pydantic_ai as _pydantic_ai  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        'pydantic-ai is not installed: pip install "sayso[pydantic-ai]"', name=error.name
-    ) from error
+require("pydantic-ai", "pydantic_ai", "pydantic-ai is not installed")
 
 from sayso.adapters.agents import resume
 from sayso.adapters.pydantic_ai.guard import Guarded, guard

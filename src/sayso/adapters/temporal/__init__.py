@@ -11,17 +11,9 @@ store, and nothing in a signal is trusted.
 Read ``workflow.py`` first, then ``worker.py``.
 """
 
-from __future__ import annotations
+from sayso.adapters import require
 
-from sayso.adapters import check_versions
-
-check_versions("temporal")  # before an import that may take seconds
-try:
-    import temporalio.plugin as _found  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        'Temporal is not installed: pip install "sayso[temporal]"', name=error.name
-    ) from error
+require("temporal", "temporalio.plugin", "Temporal is not installed")
 
 from sayso.adapters.temporal.worker import SaysoPlugin
 from sayso.adapters.temporal.workflow import ask, confirm, run_once
