@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sayso import codec
 from sayso.engine.commands import Reask
@@ -25,6 +27,15 @@ def invalid_arguments(error: ValidationError) -> InvalidCall:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = codec.path_text(first["loc"])
     return InvalidCall(f"{path or 'value'}: {first['msg']}", path)
+
+
+def normalized(validate: Callable[[Any], BaseModel], args: Any) -> dict[str, Json]:
+    """Return the arguments as the model of a tool reads them, with every default. Raises
+    ``InvalidCall``."""
+    try:
+        return validate(args).model_dump(mode="json", by_alias=True)
+    except ValidationError as error:
+        raise invalid_arguments(error) from None
 
 
 def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:
@@ -66,6 +77,24 @@ async def outcome_with_errors(calls: FrameworkThread, call: FrameworkCall) -> Ou
         raise
     except Exception:  # the tool's own: it is recorded, and the row has the text
         return await calls.outcome(call)
+
+
+class StopSignal(BaseException):
+    """Carries an exception through code that catches every ``Exception``, such as a framework's
+    loop, which would make it text for the model, or middleware that is not ours."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@contextmanager
+def raise_stop_causes() -> Iterator[None]:
+    """Turn a ``StopSignal`` back into its cause."""
+    try:
+        yield
+    except StopSignal as stopped:
+        raise stopped.cause from None
 
 
 # -- calls that the framework will not make

@@ -39,7 +39,6 @@ from agent_framework import (
     ResponseStream,
     UserInputRequiredException,
 )
-from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
@@ -49,7 +48,7 @@ from sayso.adapters.agent_framework.messages import (
     answers_to,
     calls_of,
 )
-from sayso.adapters.calls import ask_again, cancel_skipped, invalid_arguments
+from sayso.adapters.calls import ask_again, cancel_skipped, normalized
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import (
@@ -240,27 +239,21 @@ class _Call:
         return _framework_result(outcome)
 
     def _framework_tool(self, *, own: Terms | None = None) -> FrameworkTool:
-        tool = framework_tool(self.tool, own=own)
-        return tool if self.tool.input_model is None else replace(tool, normalize=self._normalize)
-
-    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
-        """Return the arguments as the function reads them, with every default."""
-        assert self.tool.input_model is not None
-        try:
-            read = self.tool.input_model.model_validate_json(codec.dumps(args))
-        except ValidationError as error:
-            raise invalid_arguments(error) from None
-        return read.model_dump(mode="json", by_alias=True)
+        tool, model = framework_tool(self.tool, own=own), self.tool.input_model
+        if model is None:
+            return tool
+        validate = model.model_validate_json
+        return replace(tool, normalize=lambda args: normalized(validate, codec.dumps(args)))
 
     async def _check_edit(self) -> None:
         """Ask people again if the function does not accept an edit, instead of showing the error
         to the model."""
-        row = await self.thread.find(self.id)
-        edited = row is not None and row.original is not None and row.status is CallStatus.READY
-        if row is None or not edited or self.tool.input_model is None:
+        row, tool = await self.thread.find(self.id), self._framework_tool()
+        if row is None or row.original is None or row.status is not CallStatus.READY:
             return
         try:
-            self._normalize(self._framework_tool().framework_args(codec.loads(row.args)))
+            if tool.normalize is not None:
+                tool.normalize(tool.framework_args(codec.loads(row.args)))
         except InvalidCall as error:
             reason = f"the function does not accept the edit: {error}"
             await ask_again(self.thread, row, reason)

@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.agents import LoggedAgent
-from sayso.adapters.calls import outcome_with_errors
+from sayso.adapters.calls import StopSignal, outcome_with_errors, raise_stop_causes
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.adapters.reach import Walk
@@ -43,7 +43,7 @@ from sayso.gate.framework import (
     kept,
     place_in_call,
 )
-from sayso.policy import Policy, Predicate
+from sayso.policy import Policy
 from sayso.sync import context_value, run_user_function
 from sayso.types import Json
 
@@ -67,7 +67,7 @@ def guard(
     check_gate(gate, policy)
     unruled = policy is None and not gate.policy.rules
     copied, coverage = guarded_copy(agent, unruled), Coverage(ungated)
-    _list(agent, gate.agent, framework_tools(copied), lm, coverage)
+    _list(agent, gate.agent, copied.react.guarded, lm, coverage)
     coverage.check()
     return GuardedReAct(copied, gate, policy, lm, coverage)
 
@@ -166,18 +166,16 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         return await self._run_turn(Turn(thread, 1, prefix=f"{place.key}/"), self._inputs(input))
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        return framework_tools(self.agent).values()
+        tools: Mapping[str, FrameworkTool] = self.agent.react.guarded
+        return tools.values()
 
     async def _run_turn(self, turn: Turn, inputs: Mapping[str, Json]) -> Any:
         given = [c for c in dspy.settings.callbacks or () if not isinstance(c, Tripwire)]
         settings = {"callbacks": [*given, Tripwire(self.coverage().ungated)]}
         if self._lm is not None:
             settings["lm"] = self._lm
-        try:
-            with context_value(_current, turn), dspy.context(**settings):
-                prediction = await self.agent.acall(**inputs)
-        except StopSignal as stopped:
-            raise stopped.cause from None
+        with raise_stop_causes(), context_value(_current, turn), dspy.context(**settings):
+            prediction = await self.agent.acall(**inputs)
         outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -197,7 +195,7 @@ class GuardedReAct(LoggedAgent[TurnLog]):
 CallsOf = Callable[[Any], list[tuple[str, dict[str, Json]]]]
 
 
-def guarded_copy(agent: Any, needs_approval: bool | Predicate) -> Any:
+def guarded_copy(agent: Any, needs_approval: bool) -> Any:
     """Return a copy of an agent that stores its replies and asks before its tools run."""
     # A CodeAct is a subclass of ReAct.
     if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
@@ -224,22 +222,13 @@ def guarded_copy(agent: Any, needs_approval: bool | Predicate) -> Any:
     }
     # Copies, because a function that replaces one later was not described to the gate.
     run = {name: tool.model_copy() for name, tool in agent.tools.items()}
-    copied.react = LoggedPredictor(
-        "reply", agent.react, _CallReader(calls_of, final_tool, run, guarded)
-    )
+    copied.react = ReactPredictor(agent.react, calls_of, final_tool, run, guarded)
     if extracts:
         copied.extract = LoggedPredictor("extract", agent.extract)
     return copied
 
 
-def framework_tools(copied: Any) -> Mapping[str, FrameworkTool]:
-    """Return the tools of a guarded copy as the gate knows them, by name."""
-    reader: _CallReader = copied.react.reader
-    return reader.guarded
-
-
-def framework_tool(tool: dspy.Tool, needs_approval: bool | Predicate) -> FrameworkTool:
-    """Describe a DSPy tool to the gate."""
+def framework_tool(tool: dspy.Tool, needs_approval: bool) -> FrameworkTool:
     args: Mapping[str, Any] = tool.args or {}
     return FrameworkTool(
         name=str(tool.name),
@@ -292,10 +281,9 @@ _gated: weakref.WeakSet[Any] = weakref.WeakSet()
 class LoggedPredictor:
     """A predictor whose replies are stored."""
 
-    def __init__(self, name: str, inner: Any, reader: _CallReader | None = None) -> None:
+    def __init__(self, name: str, inner: Any) -> None:
         self._name = name
         self._inner = inner
-        self.reader = reader
         self._fields = getattr(inner, "predict", inner).signature.output_fields
 
     def __getattr__(self, name: str) -> Any:
@@ -308,22 +296,18 @@ class LoggedPredictor:
 
     async def acall(self, **inputs: Any) -> dspy.Prediction:
         """Return the stored reply, or ask the predictor and store its reply."""
-        turn = current_turn()
 
         async def ask() -> Json:
             reply = await self._inner.acall(**inputs)
             return {name: _dumped(reply.get(name)) for name in self._fields}
 
-        stored = await turn.reply(self._name, ask)
+        stored = await current_turn().reply(self._name, ask)
         values = {
             name: None if stored[name] is None else load_as(field.annotation, stored[name])
             for name, field in self._fields.items()
             if name in stored
         }
-        prediction = dspy.Prediction(**values)
-        if self.reader is not None:
-            await self.reader.expect(turn, turn.call_prefix(self._name), prediction)
-        return prediction
+        return dspy.Prediction(**values)
 
 
 def _dumped(value: Any) -> Json:
@@ -333,25 +317,28 @@ def _dumped(value: Any) -> Json:
     return OutputTypes.dump(value)
 
 
-class _CallReader:
-    """Read from a reply which calls the loop will make."""
+class ReactPredictor(LoggedPredictor):
+    """The predictor whose replies make calls. It tells the turn which calls the loop will make."""
 
     def __init__(
         self,
+        inner: Any,
         calls_of: CallsOf,
         final_tool: str,
         tools: Mapping[str, Any],
         guarded: Mapping[str, FrameworkTool],
     ) -> None:
+        super().__init__("reply", inner)
         self._calls_of = calls_of
         self._final_tool = final_tool
         self._tools = tools
         self.guarded = guarded
 
-    async def expect(self, turn: Turn, key: str, prediction: dspy.Prediction) -> None:
-        calls = []
+    async def acall(self, **inputs: Any) -> dspy.Prediction:
+        prediction = await super().acall(**inputs)
+        turn, calls = current_turn(), []
         for index, (name, args) in enumerate(self._calls_of(prediction)):
-            call_id = f"{key} call {index}"
+            call_id = f"{turn.call_prefix(self._name)} call {index}"
             if name in self.guarded:
                 run = _runner(self._tools[name])
                 tool = self.guarded[name]
@@ -359,6 +346,7 @@ class _CallReader:
             elif name != self._final_tool:
                 await turn.thread.gone(call_id, name)
         turn.expect(calls)
+        return prediction
 
 
 def _react_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
@@ -375,15 +363,12 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
     thread."""
 
     async def run(args: dict[str, Json]) -> Any:
-        try:
-            with context_value(_tool, str(tool.name)):
-                if inspect.iscoroutinefunction(tool.func):
-                    return await tool.acall(**args)
-                read = tool._validate_and_parse_args(**args)
-                value = await run_user_function(lambda: tool.func(**read))
-                return await value if inspect.isawaitable(value) else value
-        except StopSignal as stopped:
-            raise stopped.cause from None
+        with raise_stop_causes(), context_value(_tool, str(tool.name)):
+            if inspect.iscoroutinefunction(tool.func):
+                return await tool.acall(**args)
+            read = tool._validate_and_parse_args(**args)
+            value = await run_user_function(lambda: tool.func(**read))
+            return await value if inspect.isawaitable(value) else value
 
     return run
 
@@ -554,15 +539,6 @@ def _shown(reply: Json) -> dict[str, Any]:
     content = reply.get("next_thought")
     shown: dict[str, Any] = {"content": content if isinstance(content, str) else ""}
     return {**shown, "calls": calls} if calls else shown
-
-
-class StopSignal(BaseException):
-    """Carries one of our errors out of DSPy's loop, which turns every ``Exception`` into text for
-    the model."""
-
-    def __init__(self, cause: SaysoError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
 
 
 def current_turn() -> Turn:

@@ -34,6 +34,7 @@ from langgraph.prebuilt.tool_node import ToolNode
 from langgraph.pregel.remote import RemoteGraph
 
 from sayso.adapters.agents import Listener, Stream, StreamingAgent, listener
+from sayso.adapters.calls import StopSignal, raise_stop_causes
 from sayso.adapters.conversation import ConversationLog
 from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_of
 from sayso.adapters.langchain.tools import (
@@ -562,19 +563,19 @@ def _wrapped(
 
     def gated(request: Any, execute: Any) -> Any:
         def ask(changed: Any) -> Any:
-            with _wrap_pause(), inside_node(facts):
+            with _pause_as_signal(), inside_node(facts):
                 return tools.wrap(changed, execute)
 
-        with _unwrap_pause():
+        with raise_stop_causes():
             return ask(request) if wrap is None else wrap(request, ask)
 
     async def agated(request: Any, execute: Any) -> Any:
         async def ask(changed: Any) -> Any:
-            with _wrap_pause(), inside_node(facts):
+            with _pause_as_signal(), inside_node(facts):
                 return await tools.awrap(changed, execute)
 
         async def run() -> Any:
-            with _unwrap_pause():
+            with raise_stop_causes():
                 return await (ask(request) if awrap is None else awrap(request, ask))
 
         config = request.runtime.config.get("configurable") or {}
@@ -594,28 +595,13 @@ def _wrapped(
     return node
 
 
-class _PauseSignal(BaseException):
-    """Carries a pause through other middleware, even middleware that catches every exception."""
-
-    def __init__(self, cause: GraphBubbleUp) -> None:
-        super().__init__()
-        self.cause = cause
-
-
 @contextmanager
-def _wrap_pause() -> Iterator[None]:
+def _pause_as_signal() -> Iterator[None]:
+    """Let a pause pass other middleware, even middleware that catches every exception."""
     try:
         yield
     except GraphBubbleUp as pause:
-        raise _PauseSignal(pause) from None
-
-
-@contextmanager
-def _unwrap_pause() -> Iterator[None]:
-    try:
-        yield
-    except _PauseSignal as stopping:
-        raise stopping.cause from None
+        raise StopSignal(pause) from None
 
 
 class PauseBarrier:

@@ -23,10 +23,10 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.types import Command
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from sayso import codec
-from sayso.adapters.calls import invalid_arguments
+from sayso.adapters.calls import normalized
 from sayso.adapters.langchain.interrupts import (
     InterruptAnswers,
     interrupt_value,
@@ -350,15 +350,8 @@ def framework_tool(
     schema: Any = tool.tool_call_schema
     normalize = None
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        model = schema
-        schema = model.model_json_schema()
-
-        def normalize(args: dict[str, Json]) -> Mapping[str, Json]:
-            try:
-                return model.model_validate(args).model_dump(mode="json", by_alias=True)
-            except ValidationError as error:
-                raise invalid_arguments(error) from None
-
+        normalize = partial(normalized, schema.model_validate)
+        schema = schema.model_json_schema()
     return FrameworkTool(
         name=tool.name,
         description=tool.description,

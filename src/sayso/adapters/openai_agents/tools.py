@@ -12,7 +12,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 from agents import (
@@ -34,10 +34,10 @@ from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_
 from agents.function_schema import function_schema
 from agents.tool import maybe_invoke_function_tool_failure_error_function as text_of_failure
 from agents.tool_context import ToolContext
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from sayso import codec
-from sayso.adapters.calls import hosted_call, invalid_arguments
+from sayso.adapters.calls import hosted_call, normalized
 from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
 from sayso.errors import InvalidCall, Paused, Rejected
 from sayso.gate import outcomes
@@ -108,24 +108,15 @@ class GuardedTool:
         return replace(self._descriptions[True], needs_approval=lambda _: True)
 
     def _describe(self, needed: bool) -> FrameworkTool:
-        tool = self.tool
+        tool, model = self.tool, self._model
         return FrameworkTool(
             name=tool.qualified_name,
             description=tool.description,
-            parameters=_with_defaults(tool.params_json_schema, self._model),
+            parameters=_with_defaults(tool.params_json_schema, model),
             needs_approval=needed,
             own=Terms() if self.inner is None else SUB_AGENT_TERMS,
-            normalize=None if self._model is None else self._normalize,
+            normalize=None if model is None else partial(normalized, model.model_validate),
         )
-
-    def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
-        """Return the arguments as the SDK reads them, with every default."""
-        assert self._model is not None
-        try:
-            read = self._model.model_validate(args)
-        except ValidationError as error:
-            raise invalid_arguments(error) from None
-        return read.model_dump(mode="json", by_alias=True)
 
     def unconditional_call(
         self, active: ActiveRun, key: str, arguments: str

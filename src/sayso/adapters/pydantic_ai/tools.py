@@ -39,7 +39,7 @@ from pydantic_ai.toolsets import (
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.calls import ask_again, invalid_arguments
+from sayso.adapters.calls import StopSignal, ask_again, invalid_arguments, raise_stop_causes
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key_in
 from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.errors import InvalidCall, Paused
@@ -123,10 +123,8 @@ class CatchStopSignal(AbstractCapability[D], Generic[D]):
     async def wrap_tool_execute(
         self, ctx: RunContext[D], *, args: Any, handler: Any, **_: Any
     ) -> Any:
-        try:
+        with raise_stop_causes():
             return await handler(args)
-        except StopSignal as stopping:
-            raise stopping.cause from None
 
 
 @dataclass
@@ -252,18 +250,6 @@ _running: ContextVar[frozenset[tuple[str | None, str | None]]] = ContextVar(
 
 class _TimedOut(BaseException):
     """The framework stopped a tool that took too long, so what the tool did is unknown."""
-
-
-class StopSignal(BaseException):
-    """A pause or a refusal that must pass other capabilities, even those that catch every
-    exception.
-
-    ``CatchStopSignal`` turns it back into the framework's own exception.
-    """
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__()
-        self.cause = cause
 
 
 @dataclass
