@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import inspect
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,6 @@ from agents import (
     LocalShellTool,
     Model,
     ModelResponse,
-    ModelSettings,
     RunConfig,
     RunContextWrapper,
     RunResult,
@@ -45,8 +45,6 @@ from agents import (
     Tool,
     WebSearchTool,
 )
-from agents.agent_output import AgentOutputSchemaBase
-from agents.models.interface import ModelTracing
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.sandbox import SandboxAgent
@@ -55,7 +53,6 @@ from openai.types.responses import Response, ResponseCompletedEvent
 
 from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
 from sayso.adapters.openai_agents.tools import (
-    check_hosted,
     close_answered,
     guard_tool,
     guarded_tool_of,
@@ -113,7 +110,7 @@ class GuardedAgents:
             )
         copied: Agent[Any] = copy.copy(agent)
         self._copies[id(agent)] = agent, copied
-        self._list(agent, self.coverage)
+        self._list(agent)
         copied.tools = [self._tool(tool, copied) for tool in agent.tools]
         copied.handoffs = [self._handoff(handoff) for handoff in agent.handoffs]
         copied.mcp_servers = list(agent.mcp_servers)
@@ -161,8 +158,9 @@ class GuardedAgents:
 
     # -- what cannot be gated
 
-    def _list(self, agent: Agent[Any], coverage: Coverage) -> None:
+    def _list(self, agent: Agent[Any]) -> None:
         """Add what an agent has to the table."""
+        coverage = self.coverage
         coverage.gated(agent.name, "agent", agent.name)
         for tool in agent.tools:
             _list_tool(tool, agent.name, coverage)
@@ -323,8 +321,15 @@ def _list_tool(tool: Tool, where: str, coverage: Coverage) -> None:
 
 
 def _list_hosted(tool: HostedMCPTool, where: str, coverage: Coverage) -> None:
-    check_hosted(tool)
     config: Mapping[str, Any] = dict(tool.tool_config)
+    if tool.on_approval_request is not None:
+        label = config.get("server_label")
+        raise InvalidCall(
+            f"the hosted MCP server {label!r} has an on_approval_request, which would decide "
+            "without the gate: remove it, and give the gate a policy with rules for "
+            f"'{label}.*' instead",
+            "on_approval_request",
+        )
     label = str(config.get("server_label") or config.get("connector_id") or tool.name)
     asks = config.get("require_approval", "always")
     never = asks.get("never") if isinstance(asks, Mapping) else asks != "always"
@@ -353,64 +358,29 @@ class LoggedModel(Model):
 
     # -- called by the runner
 
-    async def get_response(
-        self,
-        system_instructions: str | None,
-        input: Any,
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        **more: Any,
-    ) -> ModelResponse:
+    async def get_response(self, *args: Any, **options: Any) -> ModelResponse:
+        request = _request(self, *args, **options)
         active = require_run(self.agent.name)
-        reply = await self._stored_reply(active, input)
+        reply = await self._stored_reply(active, request["input"])
         if reply is None:
-            reply = await self._real_model(active.run_config).get_response(
-                system_instructions,
-                input,
-                model_settings,
-                tools,
-                output_schema,
-                handoffs,
-                tracing,
-                **more,
-            )
-            reply = await CallIds(active, input).of_all(reply)
+            reply = await self._real_model(active.run_config).get_response(*args, **options)
+            reply = await CallIds(active, request["input"]).of_all(reply)
             await self._store_reply(active, reply)
-        await self._ask(active, reply.output, tools, handoffs)
+        await self._ask(active, reply.output, request)
         return reply
 
-    async def stream_response(
-        self,
-        system_instructions: str | None,
-        input: Any,
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        **more: Any,
-    ) -> AsyncIterator[Any]:
+    async def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        request = _request(self, *args, **options)
         active = require_run(self.agent.name)
-        reply = await self._stored_reply(active, input)
+        reply = await self._stored_reply(active, request["input"])
         if reply is not None:
-            await self._ask(active, reply.output, tools, handoffs)
+            await self._ask(active, reply.output, request)
             yield _completed(reply)
             return
         done: list[Any] = []
-        ids = CallIds(active, input)
-        async for event in self._real_model(active.run_config).stream_response(
-            system_instructions,
-            input,
-            model_settings,
-            tools,
-            output_schema,
-            handoffs,
-            tracing,
-            **more,
-        ):
+        ids = CallIds(active, request["input"])
+        model = self._real_model(active.run_config)
+        async for event in model.stream_response(*args, **options):
             if event.type in ("response.output_item.added", "response.output_item.done"):
                 event = event.model_copy(update={"item": await ids.of(event.item)})
             if event.type == "response.output_item.done":
@@ -420,7 +390,7 @@ class LoggedModel(Model):
                 response = event.response.model_copy(update={"output": reply.output})
                 event = event.model_copy(update={"response": response})
                 await self._store_reply(active, reply)
-                await self._ask(active, reply.output, tools, handoffs)
+                await self._ask(active, reply.output, request)
             yield event
 
     async def close(self) -> None:
@@ -458,13 +428,10 @@ class LoggedModel(Model):
                 await active.log.add_response(active.path, reply)
 
     async def _ask(
-        self,
-        active: ActiveRun,
-        output: Sequence[Any],
-        tools: Sequence[Tool],
-        handoffs: Sequence[Handoff[Any, Any]],
+        self, active: ActiveRun, output: Sequence[Any], request: Mapping[str, Any]
     ) -> None:
         """Ask about the calls of a reply in one commit, before the runner makes them."""
+        tools, handoffs = request["tools"], request["handoffs"]
         active.notes[active.path] = _text_of(output)
         with active.remember_errors():
             self._check(tools, handoffs)
@@ -487,6 +454,14 @@ class LoggedModel(Model):
             await active.calls.ask(calls)
 
 
+_signature = inspect.signature(Model.get_response)
+
+
+def _request(model: Model, *args: Any, **options: Any) -> dict[str, Any]:
+    """Return the arguments of a request by name; the SDK passes some of them by position."""
+    return _signature.bind(model, *args, **options).arguments
+
+
 def _text_of(output: Sequence[Any]) -> str:
     """Return what the model wrote beside the calls of a reply, unverified."""
     parts = [part for item in output if item.type == "message" for part in item.content]
@@ -495,21 +470,11 @@ def _text_of(output: Sequence[Any]) -> str:
 
 def _reply(response: Response, done: list[Any]) -> ModelResponse:
     """Return a streamed reply; some servers leave the items out of the last event."""
-    return ModelResponse(
-        output=response.output or done, usage=_usage(response), response_id=response.id
-    )
-
-
-def _usage(response: Response) -> Usage:
-    usage = response.usage
-    if usage is None:
-        return Usage(requests=1)
-    return Usage(
-        requests=1,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.total_tokens,
-    )
+    usage, used = Usage(requests=1), response.usage
+    if used is not None:
+        usage.input_tokens, usage.output_tokens = used.input_tokens, used.output_tokens
+        usage.total_tokens = used.total_tokens
+    return ModelResponse(output=response.output or done, usage=usage, response_id=response.id)
 
 
 def _completed(reply: ModelResponse) -> ResponseCompletedEvent:

@@ -19,7 +19,6 @@ from agents import (
     Agent,
     FunctionTool,
     FunctionToolResult,
-    HostedMCPTool,
     RunContextWrapper,
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
@@ -64,7 +63,8 @@ def guard_tool(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
     made = GuardedTool(copied, agent, _raising(tool).on_invoke_tool)
     copied.needs_approval = made.asks
     copied.on_invoke_tool = made.invoke
-    copied.tool_input_guardrails = guardrails_on_stored(tool)
+    if tool.tool_input_guardrails is not None:
+        copied.tool_input_guardrails = list(map(_on_stored, tool.tool_input_guardrails))
     return copied
 
 
@@ -214,7 +214,9 @@ class GuardedTool:
         if active.manual:
             # After "always approve" the SDK does not call asks().
             await self._ensure_asked(active, key, context, args, context.tool_call_id)
-            await record_approval(active, key)
+            waiting = await active.calls.find(key)
+            if waiting is not None:  # the SDK makes the call, so it was approved on a ``RunState``
+                await _decide(active, waiting, yes=True)
         row = await active.calls.find(key)
         edited = row is not None and row.original is not None
         judged = codec.loads(row.args) if row is not None and edited else args
@@ -349,20 +351,10 @@ def _plain(value: Any) -> Json:
 # -- guardrails
 
 
-def guardrails_on_stored(tool: FunctionTool) -> list[ToolInputGuardrail[Any]] | None:
-    """Return the tool's input guardrails, which after an edit check the arguments that will run.
+def _on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
+    """Return a guardrail that after an edit checks the arguments that will run. The SDK shows it
+    what the model wrote."""
 
-    The SDK shows them what the model wrote.
-    """
-    guardrails = tool.tool_input_guardrails
-    return (
-        None
-        if guardrails is None
-        else [_guardrail_on_stored(guardrail) for guardrail in guardrails]
-    )
-
-
-def _guardrail_on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
     async def judged(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         active = require_run(data.context.tool_name)
         key = f"{active.path}{data.context.tool_call_id}"
@@ -389,14 +381,6 @@ CHANNEL = "openai-agents"
 ALWAYS: Mapping[str, Any] = {"scope": "any", "within": "run"}
 
 _OPEN = (CallStatus.ASKED, CallStatus.READY)
-
-
-async def record_approval(active: ActiveRun, key: str) -> None:
-    """Record an approval that was given on a ``RunState``: it shows when the SDK invokes the
-    tool of a waiting call."""
-    row = await active.calls.find(key)
-    if row is not None:
-        await _decide(active, row, yes=True)
 
 
 async def record_refusals(context: RunContextWrapper[Any]) -> None:
@@ -464,18 +448,6 @@ async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> 
 
 
 # -- hosted MCP tools, which the provider runs
-
-
-def check_hosted(tool: HostedMCPTool) -> None:
-    """Raise ``InvalidCall`` for a hosted MCP server that decides without the gate."""
-    if tool.on_approval_request is not None:
-        label = dict(tool.tool_config).get("server_label")
-        raise InvalidCall(
-            f"the hosted MCP server {label!r} has an on_approval_request, which would decide "
-            "without the gate: remove it, and give the gate a policy with rules for "
-            f"'{label}.*' instead",
-            "on_approval_request",
-        )
 
 
 def requested_call(key: str, request: Any) -> FrameworkCall:
