@@ -180,8 +180,7 @@ class Guarded(LoggedAgent[MessageLog]):
     async def begin(self, input: Any, thread: str) -> Any:
         log = await self.open_log(thread)
         await log.close_calls()
-        given = input if isinstance(input, RunInput) else RunInput(normalize_messages(input), {})
-        await log.say_messages(given.messages, given.arguments)
+        await log.say_messages(input.messages, input.arguments)
         return await self.continue_turn(log)
 
     @property
@@ -223,8 +222,6 @@ class Guarded(LoggedAgent[MessageLog]):
         given = {**self.options, "function_invocation_kwargs": self._arguments(input.arguments)}
         with _our_errors(), sub_agent.active(), calls.scope(f"{place.key}/").inside():
             response = await agent.run(input.messages, session=AgentSession(), **given)
-        if sub_agent.waits:
-            raise Paused(place.run)
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
 

@@ -13,9 +13,10 @@ add.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from agent_framework import (
     AgentResponse,
@@ -36,9 +37,8 @@ from sayso.adapters.conversation import Body, ConversationLog
 from sayso.errors import InvalidDecision
 from sayso.gate import Gate
 from sayso.gate.run_result import RunResult, decision_from
-from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.types import Decision, Json, Reject, Request, Reviewer
+from sayso.types import Decision, Json, Reject, Request
 from sayso.views import question_json
 
 _APPROVALS = ("function_approval_request", "function_approval_response")
@@ -179,6 +179,15 @@ def calls_of(messages: Sequence[Message]) -> list[Content]:
     return [call for call in found if not call.hosted and not call.informational_only]
 
 
+def name_calls(messages: Sequence[Message]) -> list[Content]:
+    """Return the calls in a reply, each with an id of its own. It is stored with the reply, so that
+    a call has the same id when it is made again."""
+    calls = calls_of(messages)
+    for call in calls:
+        call.id = call.id or f"af-call-{secrets.token_hex(16)}"
+    return calls
+
+
 def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the results of these calls."""
     ids = {call.id for call in made}
@@ -239,34 +248,6 @@ def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
 _ABOUT = "sayso"
 
 
-class RunnableAgent(Protocol):
-    """What is needed here of a guarded agent."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def inbox(self) -> Inbox: ...
-
-    @property
-    def response_format(self) -> Any: ...
-
-    def with_options(self, options: Mapping[str, Any]) -> RunnableAgent: ...
-
-    async def run(
-        self,
-        input: Any,
-        *,
-        thread: str | None = None,
-        requester: str = "",
-        arguments: Mapping[str, Json] | None = None,
-    ) -> RunResult: ...
-
-    async def resume(
-        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
-    ) -> RunResult: ...
-
-
 def edited(request: Content, arguments: Mapping[str, Json]) -> Content:
     """Approve a request with other arguments."""
     return _answer(request, True, {"arguments": dict(arguments)})
@@ -314,9 +295,12 @@ class Result(RunResult):
 
 
 class ApprovalAgent(BaseAgent):
-    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``."""
+    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``.
 
-    def __init__(self, guarded: RunnableAgent, *, by: str) -> None:
+    ``guarded`` is a ``Guarded``, whose module imports this one.
+    """
+
+    def __init__(self, guarded: Any, *, by: str) -> None:
         super().__init__(name=guarded.name)
         self.guarded = guarded
         self.by = by
@@ -333,20 +317,11 @@ class ApprovalAgent(BaseAgent):
         given = normalize_messages(messages)
         guarded = self.guarded.with_options(kwargs) if kwargs else self.guarded
         running = self._run(guarded, given, session, dict(function_invocation_kwargs or {}))
-        if not stream:
-            return running
-        responses: list[AgentResponse[Any]] = []
-
-        async def updates() -> AsyncIterator[AgentResponseUpdate]:
-            responses.append(await running)
-            for message in responses[0].messages:
-                yield AgentResponseUpdate(contents=message.contents, role=message.role)
-
-        return ResponseStream(updates(), finalizer=lambda _: responses[0])
+        return response_stream(running) if stream else running
 
     async def _run(
         self,
-        guarded: RunnableAgent,
+        guarded: Any,
         given: list[Message],
         session: AgentSession | None,
         arguments: dict[str, Any],
@@ -371,6 +346,20 @@ class ApprovalAgent(BaseAgent):
         if request.thread != thread:
             raise InvalidDecision(f"{request.id} was not asked in this session")
         return decision_of(answer, request)
+
+
+def response_stream(
+    running: Awaitable[AgentResponse[Any]],
+) -> ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
+    """Return a response as a stream, with one update for each message."""
+    responses: list[AgentResponse[Any]] = []
+
+    async def updates() -> AsyncIterator[AgentResponseUpdate]:
+        responses.append(await running)
+        for message in responses[0].messages:
+            yield AgentResponseUpdate(contents=message.contents, role=message.role)
+
+    return ResponseStream(updates(), finalizer=lambda _: responses[0])
 
 
 _RESULT = "function_result"
@@ -422,8 +411,13 @@ def request_content(request: Request) -> Content:
     made = Content.from_function_call(
         call_id=request.id, name=request.tool or "", arguments=dict(request.args), id=request.id
     )
+    return approval_request(made, about)
+
+
+def approval_request(made: Content, about: dict[str, Json]) -> Content:
+    """Return the framework's request to approve a call, with the call's id."""
     return Content.from_function_approval_request(
-        id=request.id, function_call=made, additional_properties={_ABOUT: about}
+        id=made.id, function_call=made, additional_properties={_ABOUT: about}
     )
 
 

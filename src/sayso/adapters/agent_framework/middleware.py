@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextvars
 import copy
 import inspect
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -46,7 +45,9 @@ from sayso.adapters.agent_framework.messages import (
     ApprovalAgent,
     MessageLog,
     answers_to,
+    approval_request,
     calls_of,
+    name_calls,
 )
 from sayso.adapters.calls import ask_again, cancel_skipped, normalized
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
@@ -109,6 +110,19 @@ class Gated(FunctionMiddleware):
         self.walk = walk
         #: Whether a call waits for a decision, whatever other middleware makes of it.
         self.waits = False
+
+    def prepare(self, options: Mapping[str, Any] | None, *, bodiless: bool = True) -> None:
+        """Let the framework call functions that it would stop at, because the gate asks about them.
+        Raises ``InvalidCall`` if a request would offer what the gate cannot reach."""
+        if self.walk is not None:
+            self.walk.check_offered(options)
+        tools: Any = options.get("tools") if options else None
+        for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+            if not isinstance(tool, FunctionTool):
+                continue
+            always = tool.approval_mode == "always_require" and not tool.declaration_only
+            if always or (bodiless and tool.declaration_only):
+                tools[index] = _stand_in(tool)
 
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
@@ -263,15 +277,13 @@ class _Call:
         sub_agent = SubAgentRun(self.thread, self.id, gated)
         try:
             with sub_agent.active():
-                value = await self._invoke(args)
-        except Exception:
-            # The framework turns a pause inside the agent into an error.
-            if not sub_agent.waits and sub_agent.error is None:
+                return await self._invoke(args)
+        except SaysoError:
+            if sub_agent.error is None:
                 raise
-        if sub_agent.waits or sub_agent.error is not None:
+            # The call is not over: outcome_for_framework raises the error.
             self._error = sub_agent.error
-            raise Paused(self.thread.run)
-        return value
+            raise Paused(self.thread.run) from None
 
     async def _run(self, args: dict[str, Json]) -> Any:
         with context_value(_sub_agent, None):  # an agent that its body runs is another one
@@ -316,8 +328,12 @@ class _Call:
         if row.status is CallStatus.READY:  # its body asked something
             asked = await self.thread.waiting([self.id])
             request = asked[0].id if asked else request
-        ids = self.occurrence, str(self.context.metadata["call_id"])
-        return _approval_request(row, request, *ids)
+        call_id = str(self.context.metadata["call_id"])
+        made = Content.from_function_call(
+            call_id=call_id, name=row.tool, arguments=row.args, id=self.occurrence
+        )
+        about = {"request": request, "digest": row.digest, "thread": row.thread}
+        return approval_request(made, about)
 
     async def _row(self) -> Call:
         row = await self.thread.find(self.id)
@@ -330,15 +346,6 @@ def driven_thread(gate: Gate) -> str:
     store_id = gate.backend.store_id
     driven = [s.thread for s in open_scopes() if s.hold and s.driver.backend.store_id == store_id]
     return driven[-1] if driven else ""
-
-
-def _approval_request(row: Call, request: str, id: str, call_id: str) -> Content:
-    """Return the framework's form of a request; its id is that of the call."""
-    made = Content.from_function_call(call_id=call_id, name=row.tool, arguments=row.args, id=id)
-    about = {"request": request, "digest": row.digest, "thread": row.thread}
-    return Content.from_function_approval_request(
-        id=id, function_call=made, additional_properties={"sayso": about}
-    )
 
 
 def _framework_result(outcome: Outcome) -> Any:
@@ -382,9 +389,21 @@ class SubAgentRun:
     #: The calls of the last reply.
     last_calls: list[Content] = field(default_factory=list)
 
-    def active(self) -> AbstractContextManager[None]:
-        """Make this the current sub-agent, and run it in this context."""
-        return context_value(_sub_agent, self)
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Run the agent in this context. At its end, raises the error, or ``Paused`` if something
+        waits."""
+        try:
+            with context_value(_sub_agent, self):
+                yield
+        except Exception:
+            # The framework turns a pause inside the agent into an error.
+            if not self.waits and self.error is None:
+                raise
+        if self.error is not None:
+            raise self.error
+        if self.waits:
+            raise Paused(self.calls.run)
 
 
 _sub_agent: contextvars.ContextVar[SubAgentRun | None] = contextvars.ContextVar(
@@ -464,9 +483,7 @@ class SubAgentReplies(ChatMiddleware):
         if sub_agent is None:
             await call_next()
             return
-        if sub_agent.gated.walk is not None:
-            sub_agent.gated.walk.check_offered(context.options)
-        make_callable(context.options)
+        sub_agent.gated.prepare(context.options)
         try:
             await self._reply(sub_agent, context, call_next)
         except SaysoError as error:
@@ -490,8 +507,7 @@ class SubAgentReplies(ChatMiddleware):
             if isinstance(reply, ResponseStream):
                 reply = await reply.get_final_response()
             assert isinstance(reply, ChatResponse)
-            for call in calls_of(reply.messages):
-                call.id = call.id or f"af-call-{secrets.token_hex(16)}"
+            name_calls(reply.messages)
             return codec.dumps(reply.to_dict())
 
         sub_agent.replies += 1
@@ -534,9 +550,7 @@ class LogReplies(ChatMiddleware):
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         self._restore_added(context.options)
-        if self.gated.walk is not None:
-            self.gated.walk.check_offered(context.options)
-        make_callable(context.options)
+        self.gated.prepare(context.options)
         if self._again is not None:
             self._check_added(context.options)
             context.result, self._again = self._again, None
@@ -549,17 +563,15 @@ class LogReplies(ChatMiddleware):
         await call_next()
         reply = context.result
         assert isinstance(reply, ChatResponse)
-        for call in calls_of(reply.messages):
-            # Stored with the reply, so that the call has the same id when it is made again.
-            call.id = call.id or f"af-call-{secrets.token_hex(16)}"
+        self._last_calls = name_calls(reply.messages)
         self.unsaved += results
         contents = [content for message in reply.messages for content in message.contents]
         hosted = any(content.type == "function_approval_request" for content in contents)
-        if calls_of(reply.messages) or hosted:
+        if self._last_calls or hosted:
             await self.log.reply(self.unsaved, reply)
-            self.unsaved, self._last_calls = [], calls_of(reply.messages)
+            self.unsaved = []
         else:
-            self.unsaved, self._last_calls = [*self.unsaved, *reply.messages], []
+            self.unsaved = [*self.unsaved, *reply.messages]
 
     def _restore_added(self, options: Any) -> None:
         """Add the functions again that were added before a pause, and note those that are added
@@ -613,17 +625,6 @@ def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> Framework
         own=own or Terms(),
         decisions=NO_BODY if bodiless else None,
     )
-
-
-def make_callable(options: Mapping[str, Any] | None, *, bodiless: bool = True) -> None:
-    """Let the framework call functions that it would stop at, because the gate asks about them."""
-    tools: Any = options.get("tools") if options else None
-    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if not isinstance(tool, FunctionTool):
-            continue
-        always = tool.approval_mode == "always_require" and not tool.declaration_only
-        if always or (bodiless and tool.declaration_only):
-            tools[index] = _stand_in(tool)
 
 
 def pin_arguments(context: FunctionInvocationContext) -> None:

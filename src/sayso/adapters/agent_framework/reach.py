@@ -10,22 +10,20 @@ runs, where nothing can be replaced.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agent_framework import (
     AgentResponse,
-    AgentResponseUpdate,
     AgentSession,
     BaseAgent,
     FunctionTool,
     RawAgent,
-    ResponseStream,
     Workflow,
     WorkflowAgent,
 )
 
-from sayso.adapters.agent_framework.messages import ApprovalAgent
+from sayso.adapters.agent_framework.messages import ApprovalAgent, response_stream
 from sayso.adapters.agent_framework.middleware import (
     Gated,
     SubAgentGate,
@@ -37,7 +35,6 @@ from sayso.adapters.agent_framework.middleware import (
     current_sub_agent,
 )
 from sayso.adapters.reach import HeldTarget, Walk
-from sayso.errors import Paused
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkThread, place_in_call
@@ -219,9 +216,7 @@ class _RunInCall:
         if current_sub_agent(self._walk.gate) is not None:  # as_tool(): the call has entered it
             return self._run(messages, stream=stream, **options)
         response = self._run_in_call(messages, options)
-        if not stream:
-            return response
-        return ResponseStream(_updates(response), finalizer=AgentResponse.from_updates)
+        return response_stream(response) if stream else response
 
     async def _run_in_call(self, messages: Any, options: dict[str, Any]) -> AgentResponse[Any]:
         gate, policy = self._walk.gate, self._walk.policy
@@ -232,23 +227,8 @@ class _RunInCall:
         calls = FrameworkThread(gate, place.thread, policy=policy)
         sub_agent = SubAgentRun(calls, place.key, Gated(gate, policy, walk=self._walk))
         session = options.pop("session", None) or AgentSession()
-        try:
-            with sub_agent.active(), calls.scope(f"{place.key}/").inside():
-                response = await self._run(messages, session=session, **options)
-        except Exception:
-            # The framework turns a pause inside the agent into an error.
-            if not sub_agent.waits and sub_agent.error is None:
-                raise
-        if sub_agent.error is not None:
-            raise sub_agent.error
-        if sub_agent.waits:
-            raise Paused(place.run)
-        return response
-
-
-async def _updates(response: Awaitable[AgentResponse[Any]]) -> AsyncIterator[AgentResponseUpdate]:
-    for message in (await response).messages:
-        yield AgentResponseUpdate(contents=message.contents, role=message.role)
+        with sub_agent.active(), calls.scope(f"{place.key}/").inside():
+            return await self._run(messages, session=session, **options)
 
 
 def _asks(agent: Any) -> bool:

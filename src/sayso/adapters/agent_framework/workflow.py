@@ -49,7 +49,6 @@ from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
     Gated,
     check_layers,
-    make_callable,
 )
 from sayso.adapters.agent_framework.reach import AgentWalk
 from sayso.adapters.agents import LoggedAgent
@@ -196,16 +195,15 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
         """If there are rules, apply them to the functions of an agent in the workflow."""
         if not isinstance(agent, RawAgent):
             return agent
-        middleware = list(agent.middleware or ())
-        gated = _is_gated(agent, self.gate)
-        if not gated and (self.policy or self.gate.policy).rules:
+        gated = Gated(self.gate, self.policy, walk=self._walk)
+        middleware = [*(agent.middleware or ()), _MakeCallable(gated)]
+        if not _is_gated(agent, self.gate):
+            if not (self.policy or self.gate.policy).rules:
+                return agent
             check_layers(agent)
-            middleware.append(Gated(self.gate, self.policy, walk=self._walk))
-            gated = True
-        if not gated:
-            return agent
+            middleware.append(gated)
         copied = copy.copy(agent)
-        copied.middleware = [*middleware, _MakeCallable(self._walk)]
+        copied.middleware = middleware
         return copied
 
     def storage(self, log: MessageLog) -> CheckpointStorage:
@@ -235,12 +233,11 @@ def _copied_executor(executor: Any) -> Any:
 class _MakeCallable(ChatMiddleware):
     """Let the framework call ``always_require`` functions at once, so that only the gate asks."""
 
-    def __init__(self, walk: AgentWalk) -> None:
-        self._walk = walk
+    def __init__(self, gated: Gated) -> None:
+        self._gated = gated
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        self._walk.check_offered(context.options)
-        make_callable(context.options, bodiless=False)
+        self._gated.prepare(context.options, bodiless=False)
         await call_next()
 
 
