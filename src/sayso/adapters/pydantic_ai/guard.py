@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -101,13 +101,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         if not isinstance(decisions, DeferredToolResults):
             return decisions
         log = await self.open_log(run.thread)
-        return await to_thread(decisions_of, decisions, partial(self._request, log))
-
-    def _request(self, log: MessageLog, id: str) -> Request | None:
-        row = log.calls.row(log.key(id))
-        if row is None or row.status is CallStatus.READY:
-            return None
-        return request_in(self.gate.store, row)
+        return await to_thread(_decisions, decisions, log)
 
     async def begin(self, input: Any, thread: str) -> Any:
         log = await self.open_log(thread)
@@ -145,7 +139,11 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
             **{
                 **self.options,
                 "output_type": self._output_type(),
-                "capabilities": self._capabilities(log),
+                "capabilities": [
+                    *(self.options.get("capabilities") or ()),
+                    _LogReplies(log),
+                    ThreadGated(self.gate, self.policy, log=log, walk=self._walk),
+                ],
                 "event_stream_handler": self._handler(),
             },
         )
@@ -186,14 +184,6 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
     @cached_property
     def output_types(self) -> OutputTypes:
         return OutputTypes(_leaves(self._output_type()))
-
-    def _capabilities(self, log: MessageLog) -> list[Any]:
-        given = self.options.get("capabilities") or ()
-        return [
-            *given,
-            _LogReplies(log),
-            ThreadGated(self.gate, self.policy, log=log, walk=self._walk),
-        ]
 
 
 def _leaves(wanted: Any) -> Iterator[Any]:
@@ -237,30 +227,23 @@ class _LogReplies(CatchStopSignal[Any]):
 # -- DeferredToolResults as decisions
 
 
-#: Returns the request of a call by the framework's id.
-Find = Callable[[str], Request | None]
-
 _DEFAULT_DENIAL = ToolDenied().message
 
 
-def decisions_of(given: DeferredToolResults, find: Find) -> list[Decision]:
+def _decisions(given: DeferredToolResults, log: MessageLog) -> list[Decision]:
     """Return the decisions that ``DeferredToolResults`` holds.
 
     Raises ``InvalidDecision`` if one of them does not fit its request; then none of them counts.
     """
-    approvals = [
-        _approval(_request_of(id, find), answer, id) for id, answer in given.approvals.items()
-    ]
-    return approvals + [
-        _result(_request_of(id, find), value, id) for id, value in given.calls.items()
-    ]
+    approvals = [_approval(_request(log, id), yes, id) for id, yes in given.approvals.items()]
+    return approvals + [_result(_request(log, id), value, id) for id, value in given.calls.items()]
 
 
-def _request_of(id: str, find: Find) -> Request:
-    request = find(id)
-    if request is None:
+def _request(log: MessageLog, id: str) -> Request:
+    row = log.calls.row(log.key(id))
+    if row is None or row.status is CallStatus.READY:
         raise InvalidDecision(f"no call {id!r:.60} is waiting in this conversation", "approvals")
-    return request
+    return request_in(log.store, row)
 
 
 def _approval(request: Request, answer: Any, id: str) -> Decision:

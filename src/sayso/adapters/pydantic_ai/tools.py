@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai import RunContext
@@ -63,7 +63,21 @@ D = TypeVar("D")
 
 
 @dataclass
-class Gated(AbstractCapability[D], Generic[D]):
+class _Capability(AbstractCapability[D], Generic[D]):
+    """A capability that belongs to one process, with a fixed place among the others."""
+
+    position: ClassVar[Literal["innermost", "outermost"]] = "innermost"
+
+    @classmethod
+    def get_serialization_name(cls) -> str | None:
+        return None
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position=self.position)
+
+
+@dataclass
+class Gated(_Capability[D], Generic[D]):
     """Ask before tools run: functions, toolsets, MCP servers, and tools of other capabilities.
 
     The policy decides which calls need approval. Where no rule matches, the tool does: with
@@ -84,13 +98,6 @@ class Gated(AbstractCapability[D], Generic[D]):
     #: Used instead of the gate's own policy.
     policy: Policy | None = None
 
-    @classmethod
-    def get_serialization_name(cls) -> str | None:
-        return None
-
-    def get_ordering(self) -> CapabilityOrdering:
-        return CapabilityOrdering(position="innermost")
-
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
         """Cancel requests whose calls got a result in the framework's own way."""
         thread = await FrameworkThread(self.gate, thread_of(ctx), policy=self.policy).open()
@@ -109,16 +116,11 @@ class Gated(AbstractCapability[D], Generic[D]):
 
 
 @dataclass
-class CatchStopSignal(AbstractCapability[D], Generic[D]):
+class CatchStopSignal(_Capability[D], Generic[D]):
     """Turn a ``StopSignal`` back into its cause, outside all other capabilities, so that none of
     them handles a pause as an error."""
 
-    @classmethod
-    def get_serialization_name(cls) -> str | None:
-        return None
-
-    def get_ordering(self) -> CapabilityOrdering:
-        return CapabilityOrdering(position="outermost")
+    position = "outermost"
 
     async def wrap_tool_execute(
         self, ctx: RunContext[D], *, args: Any, handler: Any, **_: Any
@@ -165,7 +167,7 @@ class DelegateGated(Gated[D], Generic[D]):
 
 
 @dataclass
-class SubAgentGated(AbstractCapability[D], Generic[D]):
+class SubAgentGated(_Capability[D], Generic[D]):
     """The gate of an agent that runs inside a call. Its model's replies are stored with that
     call."""
 
@@ -180,13 +182,6 @@ class SubAgentGated(AbstractCapability[D], Generic[D]):
 
     def __post_init__(self) -> None:
         self._calls = FrameworkThread(self.gate, self.place.thread, policy=self.policy)
-
-    @classmethod
-    def get_serialization_name(cls) -> str | None:
-        return None
-
-    def get_ordering(self) -> CapabilityOrdering:
-        return CapabilityOrdering(position="innermost")
 
     async def wrap_model_request(
         self, ctx: RunContext[D], *, request_context: Any, handler: Any
