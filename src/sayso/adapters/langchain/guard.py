@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import types
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -160,10 +161,8 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         return [numbered_id(values, call) for call in last.tool_calls] if last is not None else ()
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        gated = self._tools
-        if gated is None:
-            return ()
-        return [gated.framework_tool(tool) for tool in gated.guarded_tools.values()]
+        gate = self._tools
+        return [] if gate is None else map(gate.framework_tool, gate.guarded_tools.values())
 
     async def _advance(self, input: Any, log: ConversationLog) -> Any:
         thread = log.thread
@@ -222,12 +221,8 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         stream_mode: Any = "updates",
     ) -> Stream:
         """Run the graph, and stream its chunks in LangGraph's ``stream_mode``."""
-
-        async def work() -> RunResult:
-            _stream_mode.set(stream_mode)
-            return await self.run(input, thread=thread, requester=requester)
-
-        return self._stream(work)
+        run = partial(self.run, input, thread=thread, requester=requester)
+        return self._stream_in(stream_mode, run)
 
     def stream_resume(
         self,
@@ -238,10 +233,12 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         stream_mode: Any = "updates",
     ) -> Stream:
         """Resume a run, and stream its chunks in LangGraph's ``stream_mode``."""
+        return self._stream_in(stream_mode, partial(self.resume, where, decisions=decisions, by=by))
 
+    def _stream_in(self, mode: Any, start: Callable[[], Awaitable[RunResult]]) -> Stream:
         async def work() -> RunResult:
-            _stream_mode.set(stream_mode)
-            return await self.resume(where, decisions=decisions, by=by)
+            _stream_mode.set(mode)
+            return await start()
 
         return self._stream(work)
 

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from langchain.agents.middleware import human_in_the_loop
 from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt
-from langgraph.types import Interrupt, StateSnapshot
+from langgraph.types import Command, Interrupt, StateSnapshot
 
 from sayso import codec, schema
 from sayso.errors import InvalidCall, InvalidDecision, Paused, Refused, Rejected, SaysoError
@@ -37,7 +37,6 @@ from sayso.rows import Call, CallStatus
 from sayso.sync import read, write
 from sayso.types import Decision, Json, Option, Question, Request
 
-Waiting: TypeAlias = Callable[[], Awaitable[tuple[Request, ...]]]
 #: Returns the value of the interrupt, from the requests and what was wrong with the last answer.
 Show: TypeAlias = Callable[[Sequence[Request], str], Any]
 Read: TypeAlias = Callable[[Any, Sequence[Request]], list[Decision]]
@@ -53,13 +52,13 @@ class InterruptAnswers:
         self._count = 0
         self._last: list[Any] = []
 
-    async def settle(self, waiting: Waiting, show: Show, read: Read) -> None:
-        """Interrupt the graph while something waits for a decision; return when nothing does."""
+    async def settle(self, keys: Sequence[str], show: Show, read: Read) -> None:
+        """Interrupt the graph while one of these calls waits for a decision."""
         error = ""
         while True:
             name = f"{self.key}/answer {self._count}"
             answered = await self.thread.find(name) is not None
-            asked = await waiting()
+            asked = await self.thread.waiting(keys)
             if not asked and not answered:
                 return
             try:
@@ -229,8 +228,6 @@ class InterruptQuestions:
         return await read(self.thread.store, self._answers, interrupts)
 
     def _answers(self, interrupts: Iterable[Interrupt]) -> Any:
-        from langgraph.types import Command
-
         found: dict[str, Any] = {}
         for interrupt in interrupts:
             _, row = self._last(interrupt)

@@ -199,11 +199,8 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
             await check_no_other_agent(thread, config, ())
             raise
 
-        async def waiting() -> tuple[Request, ...]:
-            return await thread.waiting(keys)
-
         answers = InterruptAnswers(thread, f"turn {','.join(keys)}"[:150], reviewer_of(config))
-        await answers.settle(waiting, _turn_interrupt_value, read_turn_answer)
+        await answers.settle(keys, _turn_interrupt_value, read_turn_answer)
         return None
 
     # -- around each call
@@ -327,12 +324,8 @@ async def _run_node(gate: Gate, body: Callable[[], Any]) -> Any:
     task = str(config["configurable"]["checkpoint_ns"])
     thread = await FrameworkThread(gate, thread_id(config)).open()
     answers = InterruptAnswers(thread, task, reviewer_of(config))
-
-    async def waiting() -> tuple[Request, ...]:
-        return await thread.waiting([task])
-
     while True:
-        await answers.settle(waiting, functools.partial(interrupt_value, task), read_single_answer)
+        await answers.settle([task], partial(interrupt_value, task), read_single_answer)
         try:
             with thread.scope(f"{task}/").inside():
                 value = body()

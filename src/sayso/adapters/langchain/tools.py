@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -40,7 +40,7 @@ from sayso.gate.options import MAX_WORDS
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
 from sayso.sync import call_in_new_thread, context_value, on_loop, read, run_sync
-from sayso.types import Json, Request, Terms
+from sayso.types import Json, Terms
 
 T = TypeVar("T")
 
@@ -82,12 +82,6 @@ def running_call() -> RunningCall | None:
     return _running_call.get()
 
 
-class Describe(Protocol):
-    """Returns the tool of a call as the gate should ask about it."""
-
-    def __call__(self, request: ToolCallRequest) -> FrameworkTool: ...
-
-
 class InterruptSignal(Paused):
     """Carries LangGraph's own interrupt out of a call, which then pauses instead of failing."""
 
@@ -104,7 +98,7 @@ class ToolGate:
         gate: Gate,
         *,
         policy: Policy | None = None,
-        describe: Describe | None = None,
+        describe: Callable[[ToolCallRequest], FrameworkTool] | None = None,
         notice: str | None = "",
         refusal_node: str | None = None,
     ) -> None:
@@ -113,6 +107,7 @@ class ToolGate:
         self.refusal_node = refusal_node
         self.policy = policy
         self.notice = notice
+        #: Returns the tool of a call as the gate should ask about it.
         self._describe = describe
         #: The guarded tools by name.
         self.guarded_tools: dict[str, BaseTool] = {}
@@ -124,10 +119,7 @@ class ToolGate:
         known = self._described.get(tool.name)
         if known is None or known[0] is not tool:
             unruled = self.policy is None and not self.gate.policy.rules
-            known = self._described[tool.name] = (
-                tool,
-                framework_tool(tool, needs_approval=unruled),
-            )
+            known = self._described[tool.name] = tool, framework_tool(tool, needs_approval=unruled)
         return known[1]
 
     def wrap(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Result:
@@ -173,14 +165,9 @@ class ToolGate:
         )
         call = self._framework_call(request, run, thread)
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
-
-        async def waiting() -> tuple[Request, ...]:
-            return await thread.waiting([call.id])
-
+        show = partial(interrupt_value, str(made["id"]))
         while True:
-            await answers.settle(
-                waiting, partial(interrupt_value, str(made["id"])), read_single_answer
-            )
+            await answers.settle([call.id], show, read_single_answer)
             try:
                 outcome = await thread.outcome(call)
                 if isinstance(outcome.value, ParentCommandResult):
