@@ -19,7 +19,7 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from claude_agent_sdk import (
     AssistantMessage,
@@ -51,7 +51,6 @@ from sayso.adapters.claude_agent.messages import (
     Block,
     MessageLog,
     dump_block,
-    dump_result,
     result_block,
 )
 from sayso.adapters.reach import Walk
@@ -71,18 +70,18 @@ from sayso.policy.policy import NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
 from sayso.sync import read, to_thread
-from sayso.types import Json, ToolCall, Verdict
+from sayso.types import Json, Terms, ToolCall, Verdict
 
 CHANNEL = "claude-agent"
 SERVER = "sayso"
+#: How Claude's names of our tools begin.
+_PREFIX = f"mcp__{SERVER}__"
 
 _WAITS = "This call waits for a decision. It was not made."
 _BARE = "CLAUDE_CODE_SIMPLE"
 _FOREVER = 10 * 365 * 86_400.0
 _CONTINUE = "Continue."
 _ANYTHING = {"type": "object", "additionalProperties": True}
-
-T = TypeVar("T")
 
 
 def guard(
@@ -263,7 +262,7 @@ class Guarded(LoggedAgent[MessageLog]):
 
     def own_tool(self, name: str) -> FrameworkTool | None:
         """Return one of our tools as the gate knows it, by Claude's name for it."""
-        return self._own_tools.get(name.removeprefix(f"mcp__{SERVER}__"))
+        return self._own_tools.get(name.removeprefix(_PREFIX))
 
 
 @dataclass
@@ -329,7 +328,8 @@ class Turn:
             elif isinstance(message, UserMessage) and isinstance(message.content, list):
                 for part in message.content:
                     if isinstance(part, ToolResultBlock):
-                        self._results[part.tool_use_id] = dump_result(part)
+                        id, failed = part.tool_use_id, bool(part.is_error)
+                        self._results[id] = result_block(id, part.content or "", is_error=failed)
             elif isinstance(message, ResultMessage):
                 return message
         return None
@@ -437,9 +437,9 @@ class Turn:
         await asyncio.wait_for(self._event(id).wait(), 60)
         try:
             await self._save()
-            if self.guarded.own_tool(name) is not None:
-                short = name.removeprefix(f"mcp__{SERVER}__")
-                self._next.append((short, codec.canonical(args).decode(), id))
+            own = self.guarded.own_tool(name)
+            if own is not None:
+                self._next.append((own.name, codec.canonical(args).decode(), id))
                 return self._clear(id, args)
             return await self._decide_claudes_call(id, name, args, asks=False)
         except (SaysoError, Paused) as error:
@@ -524,18 +524,11 @@ class Turn:
     ) -> Any:
         """Decide whether Claude Code may make a call of one of its own tools, or of a server."""
         calls = self.log.calls
-        terms = await policy_terms(
-            self.guarded.gate,
-            ToolCall(name, args),
-            FrameworkTool(name=name).own,
-            asks,
-            self.guarded.policy,
-        )
+        terms = await self._terms(name, args, asks)
         if terms.verdict is Verdict.ALLOW and terms.rule == NEEDS_APPROVAL:
             return {}  # no rule matches: Claude Code's own permissions decide
         row = await read(calls.store, self._approved_before, name, args)
         key = id if row is None else row.key
-        outcome = None
         tool = FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=asks)
         call = FrameworkCall(id=key, tool=tool, args=args, run=_allowed)
         try:
@@ -561,20 +554,18 @@ class Turn:
     async def _decide_sub_agents_call(self, id: str, name: str, args: dict[str, Any]) -> Any:
         """Decide a call inside a sub-agent, which cannot wait: a call that needs approval is
         denied."""
-        own = self.guarded.own_tool(name)
-        terms = await policy_terms(
-            self.guarded.gate,
-            ToolCall(name if own is None else own.name, args),
-            FrameworkTool(name=name).own,
-            False,
-            self.guarded.policy,
-        )
-        if own is None and terms.verdict is Verdict.ALLOW:
-            return {} if terms.rule == NEEDS_APPROVAL else self._clear(id, args)
+        if self.guarded.own_tool(name) is None:
+            terms = await self._terms(name, args, asks=False)
+            if terms.verdict is Verdict.ALLOW:
+                return {} if terms.rule == NEEDS_APPROVAL else self._clear(id, args)
         return _deny(
             "A sub-agent cannot use this tool, because its calls need approval or are recorded: "
             "make the call in the main conversation."
         )
+
+    async def _terms(self, name: str, args: dict[str, Any], asks: bool) -> Terms:
+        guarded = self.guarded
+        return await policy_terms(guarded.gate, ToolCall(name, args), Terms(), asks, guarded.policy)
 
     # -- completing calls without Claude Code
 
@@ -583,7 +574,7 @@ class Turn:
         log = self.log
         for block in log.open_calls:
             id, name = block["id"], block["name"]
-            short = name.removeprefix(f"mcp__{SERVER}__")
+            short = name.removeprefix(_PREFIX)
             if short in self.guarded.tools:
                 result = await self._run_own_tool(id, short, block["input"])
             elif name != short:

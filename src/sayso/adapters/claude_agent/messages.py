@@ -16,7 +16,6 @@ from claude_agent_sdk import (
     ContentBlock,
     TextBlock,
     ThinkingBlock,
-    ToolResultBlock,
     ToolUseBlock,
 )
 
@@ -145,16 +144,6 @@ def dump_block(block: ContentBlock) -> Block | None:
     if isinstance(block, ThinkingBlock) and block.signature:
         return {"type": "thinking", "thinking": block.thinking, "signature": block.signature}
     return None
-
-
-def dump_result(block: ToolResultBlock) -> Block:
-    """Return the result of a call that Claude Code made."""
-    result = {"type": "tool_result", "tool_use_id": block.tool_use_id}
-    return {
-        **result,
-        "content": block.content or "",
-        **({"is_error": True} if block.is_error else {}),
-    }
 
 
 def result_block(id: str, content: Any, *, is_error: bool = False) -> Block:

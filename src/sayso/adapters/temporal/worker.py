@@ -31,7 +31,6 @@ from sayso.adapters.temporal.workflow import (
     activity_of,
     workflow_of,
 )
-from sayso.codec import loads
 from sayso.errors import (
     InvalidCall,
     Leased,
@@ -81,20 +80,19 @@ class ApprovalActivities:
 
     @activity.defn(name=ASK)
     async def _ask(self, wanted: ActivityInput) -> ActivityOutput:
-        async def asked() -> Any:
+        def ask() -> Awaitable[Any]:
             question = question_from(wanted["content"])
-            return await self.gate.ask(question, wait=0, **_options(wanted))
+            return self.gate.ask(question, wait=0, **_options(wanted))
 
-        return await self._advance(wanted, asked)
+        return await self._advance(wanted, ask)
 
     @activity.defn(name=CONFIRM)
     async def _confirm(self, wanted: ActivityInput) -> ActivityOutput:
-        async def asked() -> bool:
-            content = wanted["content"]
-            text, details = content["text"], content["details"]
-            return await self.gate.confirm(text, details, wait=0, **_options(wanted))
+        def ask() -> Awaitable[bool]:
+            text, details = wanted["content"]["text"], wanted["content"]["details"]
+            return self.gate.confirm(text, details, wait=0, **_options(wanted))
 
-        return await self._advance(wanted, asked)
+        return await self._advance(wanted, ask)
 
     async def _advance(
         self, wanted: ActivityInput, step: Callable[[], Awaitable[Any]]
@@ -287,7 +285,7 @@ def _concerns_workflow(event: Event) -> bool:
     if workflow_of(event.run) is None:
         return False
     if event.type == "recorded":  # by an attempt that was given up: it settles a call in doubt
-        return event.body is not None and bool(loads(event.body).get("late"))
+        return event.body is not None and bool(codec.loads(event.body).get("late"))
     return event.type in _NEWS
 
 
