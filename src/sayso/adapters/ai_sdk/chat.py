@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso import codec
-from sayso.adapters.ai_sdk.live import AgentListener, RunTask, listener_of, resume_run, start_run
+from sayso.adapters.ai_sdk.live import AgentListener, RunTask, listener_of
 from sayso.adapters.ai_sdk.response import ChatResponse, StreamWriter, client_message
 from sayso.adapters.ai_sdk.views import (
     APPROVAL,
@@ -81,13 +81,8 @@ async def follow(
     agent: Agent, chat_id: str, *, by: str | Reviewer, recipe: bool = False
 ) -> Frames | None:
     """Stream the last answer from its beginning, until it pauses or ends. None if there is none."""
-    chat = Chat(agent, checked_id(chat_id), recipe)
-    person = person_of(by)
-    own = await read(agent.store, is_own_chat, agent.store, chat_id, person)
-    if own is None:
-        return None
-    chat.guest = None if own else person
-    response = await chat.last()
+    chat = await _existing_chat(agent, chat_id, by, recipe)
+    response = None if chat is None else await chat.last()
     return None if response is None else response.frames()
 
 
@@ -95,17 +90,25 @@ async def messages(
     agent: Agent, chat_id: str, *, by: str | Reviewer, recipe: bool = False
 ) -> list[dict[str, Any]]:
     """Return the whole chat as UIMessages, rebuilt from the store; empty if there is none."""
-    chat = Chat(agent, checked_id(chat_id), recipe)
-    person = person_of(by)
-    own = await read(agent.store, is_own_chat, agent.store, chat_id, person)
-    if own is None:
+    chat = await _existing_chat(agent, chat_id, by, recipe)
+    if chat is None:
         return []
-    chat.guest = None if own else person
     shown = await to_thread(chat.shown)
     opening = chat.listener.opening.get(chat_id)
     if opening is not None and opening.run and opening.run not in {m["id"] for m in shown}:
         shown.append(user_message(opening.run, opening.words, guest=chat.guest))
     return shown
+
+
+async def _existing_chat(
+    agent: Agent, chat_id: str, by: str | Reviewer, recipe: bool
+) -> Chat | None:
+    chat, person = Chat(agent, checked_id(chat_id), recipe), person_of(by)
+    own = await read(agent.store, is_own_chat, agent.store, chat_id, person)
+    if own is None:
+        return None
+    chat.guest = None if own else person
+    return chat
 
 
 @dataclass(slots=True)
@@ -139,7 +142,8 @@ class Chat:
         message = (self.id, request.message, words)
         run_task = None if request.regenerates else self.listener.posted.get(message)
         if run_task is None or not await self._has_answer(run_task):
-            run_task = start_run(self.agent, words, thread=self.id, requester=by.name)
+            events = self.agent.stream(words, thread=self.id, requester=by.name)
+            run_task = RunTask(events, words)
             self.listener.remember_posted(message, run_task)
         elif run_task.task.done():
             return self._response(self._view(run_task.run))
@@ -175,7 +179,7 @@ class Chat:
             )
             if await read(self.store, self._due, live, decided, problems):
                 # Decided calls run now, even if the reader has disconnected.
-                run_task = resume_run(self.agent, live.id)
+                run_task = RunTask(self.agent.stream_resume(live.id))
         held = client_message(request.held.get(request.continues))
         writer = StreamWriter(held, recipe=self.recipe, problems=problems)
         run_task = run_task if live is view else None
@@ -299,7 +303,7 @@ async def check_owner(
             await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
             owner = await read(store, owner_of, store, chat)
         if owner:
-            listener.remember_owner(chat, owner)
+            listener.owners[chat] = owner
     if owner is not None and owner != by.name:
         raise _unknown(chat)
 

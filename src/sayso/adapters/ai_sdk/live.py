@@ -13,7 +13,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from sayso.forking import fork_safe_lock
@@ -22,6 +22,9 @@ from sayso.stores.base import Store, Subscription
 if TYPE_CHECKING:
     from sayso.agent import Agent
 
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 log = logging.getLogger("sayso.adapters.ai_sdk")
 
@@ -72,16 +75,6 @@ class RunTask:
         return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
-def start_run(agent: Agent, words: str, *, thread: str, requester: str) -> RunTask:
-    """Start a run with what the user said. Open requests of the thread are superseded."""
-    return RunTask(agent.stream(words, thread=thread, requester=requester), words)
-
-
-def resume_run(agent: Agent, run: str) -> RunTask:
-    """Resume a run, or wait for the process that works on it."""
-    return RunTask(agent.stream_resume(run))
-
-
 # -- listening to the agent
 
 
@@ -104,15 +97,24 @@ class Draft:
     text: str = ""
 
 
+class _Recent(OrderedDict[K, V]):
+    """The last values that were added, up to a limit."""
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > _MOST_REMEMBERED:
+            self.popitem(last=False)
+
+
 class AgentListener:
     """Listen to one agent: replies as they come, and input that is not stored yet."""
 
     def __init__(self, agent: Agent) -> None:
         self.drafts: dict[str, Draft] = {}
         #: Messages that were posted here. One that is posted twice gets one answer.
-        self.posted: OrderedDict[PostedMessage, RunTask] = OrderedDict()
+        self.posted: _Recent[PostedMessage, RunTask] = _Recent()
         #: The owner of each chat, which never changes.
-        self.owners: OrderedDict[str, str] = OrderedDict()
+        self.owners: _Recent[str, str] = _Recent()
         #: The task of each chat whose input is not in the store yet.
         self.opening: dict[str, RunTask] = {}
         self._lock = fork_safe_lock()
@@ -140,20 +142,12 @@ class AgentListener:
         chat = message[0]
         self.opening[chat] = run_task
         self.posted[message] = run_task
-        while len(self.posted) > _MOST_REMEMBERED:
-            self.posted.popitem(last=False)
 
         def over(_: object) -> None:
             if self.opening.get(chat) is run_task:
                 del self.opening[chat]
 
         run_task.task.add_done_callback(over)
-
-    def remember_owner(self, chat: str, owner: str) -> None:
-        """Remember the owner of a chat, up to a limit."""
-        self.owners[chat] = owner
-        while len(self.owners) > _MOST_REMEMBERED:
-            self.owners.popitem(last=False)
 
     def open(self, signal: ChangeSignal) -> None:
         """Notify a signal of every event in its thread."""
@@ -247,8 +241,8 @@ class ChangeSignal:
             self._later = None
         self._next = self._loop.time() + _TOGETHER_SECONDS
         self._woken = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            _release(self._waiter)
 
     def watch(self, task: asyncio.Task[None]) -> None:
         """Also wake, and at once, when the task is over."""

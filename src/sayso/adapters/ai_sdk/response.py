@@ -17,13 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sayso.adapters.ai_sdk.live import (
-    AgentListener,
-    Changes,
-    ChangeSignal,
-    RunTask,
-    resume_run,
-)
+from sayso.adapters.ai_sdk.live import AgentListener, Changes, ChangeSignal, RunTask
 from sayso.adapters.ai_sdk.views import (
     CARD_TYPE,
     DONE,
@@ -124,7 +118,7 @@ class ChatResponse:
             return False
         if run_task is not None and run.wake == self.wake:
             return False  # no decision since it was last resumed
-        self.run_task, self.wake = resume_run(self.agent, run.id), run.wake
+        self.run_task, self.wake = RunTask(self.agent.stream_resume(run.id)), run.wake
         self._over = False
         signal.watch(self.run_task.task)
         return True
@@ -336,28 +330,20 @@ class StreamWriter:
                 "toolName": view.name,
                 "input": view.input,
             }
-        if view.pending and view.approval:
-            yield from self._warned(view)
-            yield _request(view)
-        elif view.denied and not has_card:
-            yield _request(view)
-        if view.end is not None:
-            yield {**view.end, "toolCallId": view.id}
-
-    def _warned(self, view: ToolView) -> Iterator[Chunk]:
-        if view.warning:
+        waits = view.pending and bool(view.approval)
+        if waits and view.warning:
             name = f"{view.approval}.warning"
             yield {"type": "text-start", "id": name}
             yield {"type": "text-delta", "id": name, "delta": view.warning}
             yield {"type": "text-end", "id": name}
-
-
-def _request(view: ToolView) -> Chunk:
-    return {
-        "type": "tool-approval-request",
-        "toolCallId": view.id,
-        "approvalId": view.approval,
-    }
+        if waits or (view.denied and not has_card):
+            yield {
+                "type": "tool-approval-request",
+                "toolCallId": view.id,
+                "approvalId": view.approval,
+            }
+        if view.end is not None:
+            yield {**view.end, "toolCallId": view.id}
 
 
 def _state(view: ToolView) -> str:

@@ -495,13 +495,6 @@ def _decision(call: Call) -> Json:
 # -- whole messages
 
 
-_STATES = {
-    "tool-output-available": "output-available",
-    "tool-output-error": "output-error",
-    "tool-output-denied": "output-denied",
-}
-
-
 def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
     """Return what the user said as a UIMessage."""
     text = words if guest is None else redact(words).value
@@ -542,7 +535,7 @@ def _tool(view: ToolView) -> dict[str, Any]:
     part: dict[str, Any] = {"type": f"tool-{view.name}", "toolCallId": view.id}
     part |= {"state": "input-available", "input": view.input}
     if view.end is not None:
-        part["state"] = _STATES[view.end["type"]]
+        part["state"] = view.end["type"].removeprefix("tool-")
         part |= {name: value for name, value in view.end.items() if name != "type"}
     if view.denied:
         part["approval"] = {"id": view.approval, "approved": False, "reason": view.reason}
