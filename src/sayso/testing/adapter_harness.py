@@ -8,6 +8,7 @@ has the tools, policies and model scripts that the tests use, by name, so any pr
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -190,15 +191,40 @@ def tools(which: str, colour: str, gate: Gate, kill_switch: KillSwitch) -> list[
             time.sleep(SLOW)  # so that other processes run meanwhile
         kill_switch.reach("effect after")
 
-    def paid(to: str, amount: int, note: str) -> str:
+    pay, pay_account, look, wipe, order, order_async = _functions(gate, effect)
+    if which == "changed":
+        pay.__doc__ = "Pay somebody, with a fee."
+    paying = {"gone": [], "other": [pay_account]}.get(which, [pay])
+    if colour == "sync":
+        return [*paying, look, wipe, order]
+    return [*map(_as_async, [*paying, look, wipe]), order_async]
+
+
+def _as_async(function: Callable[..., str]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> str:
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _functions(gate: Gate, effect: Callable[..., None]) -> list[Callable[..., Any]]:
+    def pay(to: str, amount: int, note: str = "none") -> str:
+        """Pay somebody."""
         effect("pay", to=to, amount=amount, note=note)
         return f"paid {amount} to {to}"
 
-    def seen(what: str) -> str:
+    def pay_account(account: int) -> str:
+        """Pay into an account."""
+        return pay(str(account), 0, "")
+
+    def look(what: str) -> str:
+        """Look at something."""
         effect("look", what=what)
         return f"saw the {what}"
 
-    def wiped(disk: str) -> str:
+    def wipe(disk: str) -> str:
+        """Wipe a disk."""
         effect("wipe", disk=disk)
         return f"wiped {disk}"
 
@@ -206,60 +232,13 @@ def tools(which: str, colour: str, gate: Gate, kill_switch: KillSwitch) -> list[
         effect("order", dish=dish, size=size)
         return f"ordered a {size} {dish}"
 
-    make_tools = _sync_tools if colour == "sync" else _async_tools
-    pay, look, wipe, order, pay_other = make_tools(gate, paid, seen, wiped, ordered)
-    if which == "changed":
-        pay.__doc__ = "Pay somebody, with a fee."
-    if which == "other":
-        pay = pay_other
-    return [look, wipe, order] if which == "gone" else [pay, look, wipe, order]
-
-
-def _async_tools(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
-    async def pay(to: str, amount: int, note: str = "none") -> str:
-        """Pay somebody."""
-        return str(paid(to, amount, note))
-
-    async def look(what: str) -> str:
-        """Look at something."""
-        return str(seen(what))
-
-    async def wipe(disk: str) -> str:
-        """Wipe a disk."""
-        return str(wiped(disk))
-
-    async def order(dish: str) -> str:
-        """Order a dish; the guest says which size."""
-        return str(ordered(dish, await gate.ask(SIZE)))
-
-    async def pay_other(account: int) -> str:
-        """Pay into an account."""
-        return str(paid(str(account), 0, ""))
-
-    pay_other.__name__ = pay_other.__qualname__ = "pay"
-    return [pay, look, wipe, order, pay_other]
-
-
-def _sync_tools(gate: Gate, paid: Any, seen: Any, wiped: Any, ordered: Any) -> list[Any]:
-    def pay(to: str, amount: int, note: str = "none") -> str:
-        """Pay somebody."""
-        return str(paid(to, amount, note))
-
-    def look(what: str) -> str:
-        """Look at something."""
-        return str(seen(what))
-
-    def wipe(disk: str) -> str:
-        """Wipe a disk."""
-        return str(wiped(disk))
-
     def order(dish: str) -> str:
         """Order a dish; the guest says which size."""
-        return str(ordered(dish, gate.ask_sync(SIZE)))
+        return ordered(dish, gate.ask_sync(SIZE))
 
-    def pay_other(account: int) -> str:
-        """Pay into an account."""
-        return str(paid(str(account), 0, ""))
+    @functools.wraps(order)
+    async def order_async(dish: str) -> str:
+        return ordered(dish, await gate.ask(SIZE))
 
-    pay_other.__name__ = pay_other.__qualname__ = "pay"
-    return [pay, look, wipe, order, pay_other]
+    pay_account.__name__ = pay_account.__qualname__ = "pay"
+    return [pay, pay_account, look, wipe, order, order_async]
