@@ -10,7 +10,7 @@ runs, where nothing can be replaced.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agent_framework import (
@@ -208,8 +208,8 @@ class AgentWalk(Walk):
 class _RunInCall:
     """The ``run`` method of an agent inside a call of a guarded one: it pauses with that call."""
 
-    def __init__(self, run: Callable[..., Any], walk: AgentWalk) -> None:
-        self._run = run
+    def __init__(self, run: Any, walk: AgentWalk) -> None:
+        self._run: Callable[..., Awaitable[AgentResponse[Any]]] = run
         self._walk = walk
 
     def __call__(self, messages: Any = None, *, stream: bool = False, **options: Any) -> Any:
@@ -222,8 +222,7 @@ class _RunInCall:
         gate, policy = self._walk.gate, self._walk.policy
         place = place_in_call(gate)
         if place is None:
-            response: AgentResponse[Any] = await self._run(messages, **options)
-            return response
+            return await self._run(messages, **options)
         calls = FrameworkThread(gate, place.thread, policy=policy)
         sub_agent = SubAgentRun(calls, place.key, Gated(gate, policy, walk=self._walk))
         session = options.pop("session", None) or AgentSession()

@@ -9,6 +9,7 @@ whichever process wrote it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -37,6 +38,8 @@ class RunTask:
 
     def __init__(self, events: AsyncIterator[Any], words: str = "") -> None:
         self.words = words
+        #: The id of the run, as soon as it has one.
+        self.run = ""
         self.began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(self._drain(events))
         _tasks.add(self.task)
@@ -45,6 +48,7 @@ class RunTask:
     async def _drain(self, events: AsyncIterator[Any]) -> None:
         async for event in events:
             if not self.began.done():
+                self.run = event.run
                 self.began.set_result(event.run)
 
     def _over(self, task: asyncio.Task[None]) -> None:
@@ -58,13 +62,6 @@ class RunTask:
             else:
                 self.began.set_exception(error)
                 self.began.exception()  # mark it as retrieved: there may be no reader
-
-    @property
-    def run(self) -> str:
-        """The id of the run, as soon as it has one."""
-        began = self.began
-        known = began.done() and not began.cancelled() and began.exception() is None
-        return began.result() if known else ""
 
     @property
     def error(self) -> BaseException | None:
@@ -204,8 +201,7 @@ class ChangeSignal:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._news = Changes()
-        self._woken = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()
         #: When it may wake again, and the timer for that.
         self._next = self._loop.time() + _TOGETHER_SECONDS
         self._later: asyncio.TimerHandle | None = None
@@ -240,9 +236,7 @@ class ChangeSignal:
             self._later.cancel()
             self._later = None
         self._next = self._loop.time() + _TOGETHER_SECONDS
-        self._woken = True
-        if self._waiter is not None:
-            _release(self._waiter)
+        self._woken.set()
 
     def watch(self, task: asyncio.Task[None]) -> None:
         """Also wake, and at once, when the task is over."""
@@ -265,15 +259,11 @@ class ChangeSignal:
         return await self._woken_within(seconds)
 
     async def _woken_within(self, seconds: float) -> bool:
-        if not self._woken:
-            self._waiter = waiter = self._loop.create_future()
-            over = self._loop.call_later(seconds, _release, waiter)
-            try:
-                await waiter
-            finally:
-                over.cancel()
-                self._waiter = None
-        woken, self._woken = self._woken, False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        woken = self._woken.is_set()
+        self._woken.clear()
         return woken
 
     def news(self) -> Changes:
@@ -288,11 +278,6 @@ class ChangeSignal:
             self._later.cancel()
         if self._subscription is not None:
             self._subscription.cancel()
-
-
-def _release(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
