@@ -56,8 +56,7 @@ class LoggedAgent(FrameworkAgent, Generic[L]):
         return opened
 
     async def go_on(self, thread: str) -> Any:
-        """Return the stored answer, if only the end of the run is missing; otherwise continue the
-        turn."""
+        """Return the stored answer if only the end of the run is missing, or continue the turn."""
         log = await self.open_log(thread)
         if log.answer is not None:
             return await self.load_output(thread, log.answer["output"])

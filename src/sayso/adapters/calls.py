@@ -30,8 +30,7 @@ def invalid_arguments(error: ValidationError) -> InvalidCall:
 
 
 def normalized(validate: Callable[[Any], BaseModel], args: Any) -> dict[str, Json]:
-    """Return the arguments as the model of a tool reads them, with every default. Raises
-    ``InvalidCall``."""
+    """Return arguments as a tool's model reads them, complete, or raise ``InvalidCall``."""
     try:
         return validate(args).model_dump(mode="json", by_alias=True)
     except ValidationError as error:
@@ -39,8 +38,7 @@ def normalized(validate: Callable[[Any], BaseModel], args: Any) -> dict[str, Jso
 
 
 def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:
-    """Return a call that the provider or another server makes: people can only approve or reject
-    it."""
+    """Return a call that the provider or another server makes: it is approved or rejected."""
 
     async def run(_: dict[str, Json]) -> bool:
         return True
@@ -90,7 +88,6 @@ class StopSignal(BaseException):
 
 @contextmanager
 def raise_stop_causes() -> Iterator[None]:
-    """Turn a ``StopSignal`` back into its cause."""
     try:
         yield
     except StopSignal as stopped:

@@ -66,12 +66,10 @@ class ConversationLog:
 
     @cached_property
     def run(self) -> str:
-        """The id of the thread's run."""
         return self.calls.run
 
     async def load(self) -> None:
-        """Read the thread. Raises ``Tampered`` if the stored messages are not as Sayso wrote
-        them."""
+        """Read the thread. Raises ``Tampered`` if anything but Sayso wrote to it."""
         await to_thread(self._load)
 
     def _load(self) -> None:
@@ -213,8 +211,7 @@ class OutputTypes:
         return _finite(to_jsonable_python(value, by_alias=False, round_trip=True, fallback=str))
 
     def name_of(self, value: Any) -> str:
-        """Return the name of an answer's type; "" if it is none of these, such as the text of a
-        tool's result."""
+        """Return the name of an answer's type; "" if it is none of these, such as plain text."""
         for name, kind in self._types.items():
             try:
                 loaded = load_as(kind, self.dump(value))

@@ -85,8 +85,7 @@ class Walk:
         return copied
 
     def value(self, value: Any, where: str) -> Any:
-        """Return a copy of a value with guarded copies of the targets inside it; the value itself
-        if there is none."""
+        """Return a copy of a value that holds guarded copies; the value itself if it needs none."""
         known = self._copies.get(id(value))
         if known is not None and not self._is_stale(value):
             return known[1]
@@ -241,8 +240,7 @@ class Walk:
                 yield HeldTarget(item, name, found_as)
 
     def _is_object(self, value: Any) -> bool:
-        """Return whether a value is one of the user's own objects, whose attributes may hold
-        agents."""
+        """Return whether a value is an object of the user, whose attributes may hold agents."""
         other = (functools.partial, type, types.ModuleType, FrameworkAgent)
         if isinstance(value, (*other, *self.targets, *self.closed)) or inspect.isroutine(value):
             return False

@@ -72,7 +72,6 @@ class StepResult:
 
 
 def play(step: Step, value: Any = None) -> StepResult:
-    """Run a step in this process."""
     folder = Path(step.folder)
     if step.together:
         _wait_for(folder / step.together)
@@ -358,11 +357,9 @@ class Scenario:
         return request
 
     def decide(self, request: Request, decision: Decision, by: str = "ana") -> Request:
-        """Decide a request."""
         return self.inbox.decide_sync(request.id, decision, by=by)
 
     def approve_all(self) -> None:
-        """Approve every pending request."""
         for request in self.pending():
             self.decide(request, request.approve())
 

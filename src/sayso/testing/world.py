@@ -48,7 +48,6 @@ R = TypeVar("R", Call, Run)
 
 
 def seconds(number: float) -> int:
-    """Convert seconds to microseconds."""
     return round(number * SECOND)
 
 
@@ -80,13 +79,11 @@ class World:
     # -- reads
 
     def call(self, call: Call | str) -> Call:
-        """Return the current row of a call."""
         found = self.store.call(call if isinstance(call, str) else call.id)
         assert found is not None
         return found
 
     def run(self, run: str = "r") -> Run:
-        """Return the current row of a run."""
         found = self.store.run(run)
         assert found is not None
         return found
@@ -143,11 +140,9 @@ class World:
         assert not changed, f"rows changed: {changed}"
 
     def check(self) -> None:
-        """Check the invariants of the store."""
         check_store(self.store, self.runs)
 
     def reopen(self) -> None:
-        """Close the store and open it again."""
         self.store = self._reopen(self.store)
 
     # -- commands
@@ -208,7 +203,6 @@ class World:
         says: tuple[str, ...] = (),
         **options: Any,
     ) -> tuple[Call, ...]:
-        """Propose calls in one commit."""
         command = Propose(
             thread=thread,
             run=run,
@@ -230,11 +224,9 @@ class World:
         return self.ask(**{"verdict": "allow", **new})
 
     def running(self, owner: str = "w1", lease: int = LEASE, **new: Any) -> Call:
-        """Return a call that has started."""
         return self.start(self.ready(**new), owner=owner, lease=lease)[0]
 
     def doubted(self, **new: Any) -> Call:
-        """Return a call that is in doubt."""
         call = self.running(**new)
         self.doubt(call)
         return self.call(call)
@@ -288,7 +280,6 @@ class World:
         return self._call(command)
 
     def start(self, *calls: Call, owner: str = "w1", lease: int = LEASE) -> tuple[Call, ...]:
-        """Start calls of one run."""
         ids, seen = tuple(call.id for call in calls), tuple(self.mac_of(call) for call in calls)
         run, thread = calls[0].run, calls[0].thread
         return self._calls(
@@ -296,7 +287,6 @@ class World:
         )
 
     def mac_of(self, call: Call) -> str:
-        """Return the current MAC of a call's row."""
         return (self.store.call(call.id) or call).mac
 
     def record(self, call: Call, *, ok: bool = True, result: str = '"sent"', **more: Any) -> Call:
@@ -326,7 +316,6 @@ class World:
         return self._call(Suspend(**attempt_of(call)))
 
     def doubt(self, call: Call, reason: str = "cut short") -> Call:
-        """Mark the attempt in ``call`` as in doubt."""
         return self._call(MarkInDoubt(**attempt_of(call), reason=reason))
 
     def settle(self, call: Call, answer: str, **more: Any) -> Call:
@@ -398,7 +387,6 @@ class World:
         return stored
 
     def token(self, person: str, **more: Any) -> Principal:
-        """Store a token of this person."""
         n = next(self._ids)
         principal = Principal(
             id=more.pop("id", f"tok_{n:04d}"),

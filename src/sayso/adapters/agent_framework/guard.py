@@ -173,8 +173,7 @@ class Guarded(LoggedAgent[MessageLog]):
         return await super().run(run_input, thread=thread, requester=requester)
 
     def as_agent(self, *, by: str = "user") -> ApprovalAgent:
-        """Return an agent of the framework that asks with ``function_approval_request``;
-        decisions are made by ``by``."""
+        """Return an agent of the framework that asks ``by`` with ``function_approval_request``."""
         return ApprovalAgent(self, by=by)
 
     async def begin(self, input: Any, thread: str) -> Any:
@@ -218,7 +217,8 @@ class Guarded(LoggedAgent[MessageLog]):
         calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
         gated = Gated(self.gate, self.policy, walk=self._walk)
         sub_agent = SubAgentRun(calls, place.key, gated)
-        agent = self._walk.copy_for_call(self._agent)
+        is_ours = isinstance(self._agent, RawAgent)  # a custom agent asks at the gate itself
+        agent = self._walk.value(self._agent, self.name) if is_ours else self._agent
         given = {**self.options, "function_invocation_kwargs": self._arguments(input.arguments)}
         with _our_errors(), sub_agent.active(), calls.scope(f"{place.key}/").inside():
             response = await agent.run(input.messages, session=AgentSession(), **given)

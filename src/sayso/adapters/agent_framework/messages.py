@@ -111,7 +111,6 @@ class MessageLog(ConversationLog):
         return without_approvals(self.messages)
 
     async def append(self, *bodies: Body, snapshot: str | None = None) -> None:
-        """Store messages together with the session's state."""
         session = self.session.to_dict()
         # The history is in the log, and approvals are rows.
         left_out = ("in_memory", "tool_approval")
@@ -125,7 +124,6 @@ class MessageLog(ConversationLog):
         await self.append()
 
     async def say_messages(self, messages: list[Message], arguments: dict[str, Json]) -> None:
-        """Store what the user said, and the arguments of the run."""
         text = " ".join(message.text for message in messages if message.text)
         await self.say(text, prompt=_dump(messages), arguments=arguments)
         self.prompt, self.arguments = messages, arguments

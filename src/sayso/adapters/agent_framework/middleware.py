@@ -187,8 +187,6 @@ class Gated(FunctionMiddleware):
 
 
 class _Call:
-    """One call at the gate."""
-
     def __init__(
         self,
         gated: Gated,
@@ -260,8 +258,7 @@ class _Call:
         return replace(tool, normalize=lambda args: normalized(validate, codec.dumps(args)))
 
     async def _check_edit(self) -> None:
-        """Ask people again if the function does not accept an edit, instead of showing the error
-        to the model."""
+        """Ask people again, not the model, if the function does not accept an edit."""
         row, tool = await self.thread.find(self.id), self._framework_tool()
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
@@ -475,8 +472,7 @@ class SubAgentGate(FunctionMiddleware):
 
 
 class SubAgentReplies(ChatMiddleware):
-    """Store each reply of the agent's model before its calls are made, and return it again
-    later."""
+    """Store each reply of the agent's model before its calls are made, and return it later."""
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         sub_agent = _sub_agent.get()
@@ -574,8 +570,7 @@ class LogReplies(ChatMiddleware):
             self.unsaved = [*self.unsaved, *reply.messages]
 
     def _restore_added(self, options: Any) -> None:
-        """Add the functions again that were added before a pause, and note those that are added
-        now."""
+        """Add functions that were added before a pause, and note those that are added now."""
         tools = options.get("tools") if options else None
         if not isinstance(tools, list):
             return
@@ -694,8 +689,7 @@ CHANNEL = "agent-framework"
 
 
 async def record_refusal(calls: FrameworkThread, key: str, by: str) -> None:
-    """Record a refusal that was given to the framework: close the call, and what it asked in its
-    body."""
+    """Record a refusal that was given to the framework, of the call and what it asked."""
     for request in await calls.waiting([key]):
         if request.kind == "in_doubt":
             continue  # it may have run, which a refusal does not settle

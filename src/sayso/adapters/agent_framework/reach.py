@@ -174,13 +174,8 @@ class AgentWalk(Walk):
         self.list_agent(target, target.name or where)
         return copied
 
-    def copy_for_call(self, agent: Any) -> Any:
-        """Return the guarded copy of an agent that is about to run inside a call."""
-        return self.value(agent, self.gate.agent) if isinstance(agent, RawAgent) else agent
-
     def check_offered(self, options: Mapping[str, Any] | None) -> None:
-        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach and ``ungated``
-        does not name."""
+        """Raise ``InvalidCall`` if a request would offer what bypasses the gate unnamed."""
         tools: Any = options.get("tools") if options else None
         for tool in tools if isinstance(tools, list) else ():
             if not isinstance(tool, FunctionTool):

@@ -254,7 +254,6 @@ class _WorkflowDrive:
 
     @cached_property
     def storage(self) -> CheckpointStorage:
-        """The checkpoints of this turn."""
         return self.guarded.storage(self.log)
 
     async def begin(self, input: Any) -> Outputs:
@@ -360,8 +359,7 @@ def _is_gated(agent: Any, gate: Gate) -> bool:
 
 
 def _check_stored(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
-    """Raise ``SaysoError`` if a workflow that waits has no checkpoint. The framework only logs
-    that."""
+    """Raise ``SaysoError`` for a checkpoint that is missing, which the framework only logs."""
     waits = result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     asked = {event.request_id for event in result.get_request_info_events()}
     if asked - pending.keys() or (waits and not pending):

@@ -123,12 +123,10 @@ class Chat:
 
     @property
     def store(self) -> Store:
-        """The agent's store."""
         return self.agent.store
 
     @property
     def listener(self) -> AgentListener:
-        """The agent's listener in this process."""
         return listener_of(self.agent)
 
     # -- new input
@@ -151,8 +149,7 @@ class Chat:
         return self._response(self._view(run), run_task=run_task)
 
     def _answering(self, words: str) -> RunView | None:
-        """Return the live run that answers this input already: regenerating must not start
-        another."""
+        """Return the live run that answers this input, so that regenerating starts no other."""
         live = self.store.live_run(self.id)
         found = exchanges(self.store, self.id) if live is not None else []
         if live is None or not found or (found[-1].run, found[-1].words) != (live.id, words):
@@ -196,8 +193,7 @@ class Chat:
         return not live.idle
 
     def _continued(self, request: ChatRequest) -> tuple[RunView, RunView | None]:
-        """Return the run whose message the client continues, and the one that waits for
-        decisions."""
+        """Return the run of the message that the client continues, and the live one."""
         named = self.store.run(request.continues)
         run = named if named is not None and named.thread == self.id else None
         if run is None:
@@ -228,7 +224,6 @@ class Chat:
         return None if run is None else self._response(self._view(run.id))
 
     def shown(self) -> list[dict[str, Any]]:
-        """Return every exchange as two messages."""
         found = []
         for exchange in exchanges(self.store, self.id):
             view = self._view(exchange.run)
@@ -269,8 +264,7 @@ _OPENED = "opened"
 
 
 def person_of(by: str | Reviewer) -> Reviewer:
-    """Return who is calling. A bare name is a user of the chat, who cannot review other people's
-    requests."""
+    """Return who is calling. A bare name cannot review other people's requests."""
     person = Reviewer(by, role="chat") if isinstance(by, str) else by
     if person.role == "agent":
         raise NotAllowed("an agent cannot chat or decide: use a person's token")
@@ -332,8 +326,7 @@ Frames: TypeAlias = AsyncGenerator[str, None]
 
 
 class PendingStream:
-    """The result of ``stream``: ``await`` returns the frames or raises; ``async for`` does both
-    in one."""
+    """The result of ``stream``: ``await`` it for the frames, or iterate with ``async for``."""
 
     __slots__ = ("_opening",)
 
@@ -522,8 +515,7 @@ _CHANGED = "the request has changed since it was shown: look at it again"
 async def decide(
     agent: Agent, waiting: Iterable[Call], request: ChatRequest, by: Reviewer, *, recipe: bool
 ) -> tuple[set[str], dict[str, str]]:
-    """Record the decisions. Return the decided calls, and what was wrong with answers that do
-    not count."""
+    """Record decisions. Return the decided calls, and what is wrong with other answers."""
     open_calls = {call.id: call for call in waiting}
     inbox = Inbox(agent.store, judge=partial(judge_edit, agent))
     decided: set[str] = set()
@@ -586,8 +578,7 @@ def _card_decision(call: Call, answer: PartAnswer, request: ChatRequest) -> Deci
 
 
 def _recipe_decision(call: Call, answer: PartAnswer) -> Decision | None:
-    """Return the decision of the recipe's Yes or No; any other output of a waiting call is
-    ignored."""
+    """Return the decision of the recipe's Yes or No; any other output is ignored."""
     if answer.output == APPROVAL.NO:
         return Reject()
     if answer.output != APPROVAL.YES:

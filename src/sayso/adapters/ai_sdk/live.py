@@ -134,8 +134,7 @@ class AgentListener:
                 signal.notify(kind in _NEW_REPLY, kind in _CALL_CHANGED, answered)
 
     def remember_posted(self, message: PostedMessage, run_task: RunTask) -> None:
-        """Remember a posted message: as input until its run is over, and as posted up to a
-        limit."""
+        """Remember a posted message, and until its run is over, that it is new input."""
         chat = message[0]
         self.opening[chat] = run_task
         self.posted[message] = run_task
@@ -152,7 +151,6 @@ class AgentListener:
             self._signals[signal.thread] = (*self._signals.get(signal.thread, ()), signal)
 
     def close(self, signal: ChangeSignal) -> None:
-        """Stop notifying a signal."""
         with self._lock:
             left = tuple(b for b in self._signals.pop(signal.thread, ()) if b is not signal)
             if left:
@@ -272,7 +270,6 @@ class ChangeSignal:
         return news
 
     def close(self) -> None:
-        """Stop listening."""
         self._listener.close(self)
         if self._later is not None:
             self._later.cancel()

@@ -98,7 +98,6 @@ class ChatResponse:
         await read(self.view.store, self.view.refresh)
 
     async def _catch_up(self, news: Changes) -> None:
-        """Read what has changed, and no more."""
         view = self.view
         if news.stale:
             await self._read_all()
@@ -149,8 +148,7 @@ class ChatResponse:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return an error's text for the browser: our own errors say what to do, others are only
-    logged."""
+    """Return an error's text for the browser. Only our own errors say what to do."""
     if isinstance(error, SaysoError):
         return str(error)
     log.error("a run failed", exc_info=error)
@@ -174,8 +172,7 @@ class ClientTool:
 
 @dataclass(slots=True)
 class ClientMessage:
-    """The client's copy of the message that it continues. It is only written over, never
-    trusted."""
+    """The client's copy of the message that it continues: written over, never trusted."""
 
     steps: int = 0
     tools: dict[str, ClientTool] = field(default_factory=dict)
@@ -184,7 +181,6 @@ class ClientMessage:
 
 
 def client_message(message: Mapping[str, Any] | None) -> ClientMessage:
-    """Read the client's copy of a message."""
     held = ClientMessage()
     for part in message["parts"] if message is not None else ():
         if part["type"] == "step-start":
@@ -256,8 +252,7 @@ class StreamWriter:
         return steps
 
     def finish(self, chunk: Chunk) -> Iterator[Chunk]:
-        """Send the last chunks. Calls that the client shows and the store does not know are
-        closed too."""
+        """Send the last chunks, and close calls that only the client knows."""
         yield from self._end_text()
         for name in sorted(self._unknown):
             yield {"type": "tool-output-error", "toolCallId": name, "errorText": _UNKNOWN}

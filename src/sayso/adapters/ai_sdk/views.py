@@ -43,7 +43,6 @@ DONE = "data: [DONE]\n\n"
 
 
 def frame(chunk: Chunk) -> str:
-    """Return one chunk as a server-sent event."""
     return f"data: {codec.dumps(chunk)}\n\n"
 
 
@@ -110,7 +109,6 @@ class CallSlot:
 
     @property
     def may_change(self) -> bool:
-        """Whether its row can still change."""
         return not self.error and (self.call is None or self.call.status in OPEN)
 
     @property
@@ -298,7 +296,6 @@ class ToolView:
 
     @property
     def denied(self) -> bool:
-        """Whether it was denied."""
         return self.end is not None and self.end["type"] == "tool-output-denied"
 
 
@@ -370,7 +367,6 @@ def _unreadable(slot: CallSlot) -> ToolView:
 
 
 def tool_view(call: Call, *, recipe: bool) -> ToolView:
-    """Return the view of one row."""
     args = content_of(call)
     question = call.kind == "question"
     pending = call.status in _PENDING
@@ -496,7 +492,6 @@ def _decision(call: Call) -> Json:
 
 
 def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
-    """Return what the user said as a UIMessage."""
     text = words if guest is None else redact(words).value
     return {
         "id": f"{run}.user",
@@ -508,8 +503,7 @@ def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict
 def assistant_message(
     exchange: Exchange, *, recipe: bool, guest: Reviewer | None = None
 ) -> dict[str, Any]:
-    """Return the answer so far as a UIMessage. Its id is that of the run, so a stream can
-    continue it."""
+    """Return the answer so far as a UIMessage, with the run's id, so a stream can continue it."""
     words = words_of(exchange.replies, guest)
     replies = zip(exchange.replies, words, strict=True)
     parts = [part for reply, text in replies for part in _parts(reply, text, recipe, guest)]

@@ -552,8 +552,7 @@ class Turn:
         return None
 
     async def _decide_sub_agents_call(self, id: str, name: str, args: dict[str, Any]) -> Any:
-        """Decide a call inside a sub-agent, which cannot wait: a call that needs approval is
-        denied."""
+        """Decide a call of a sub-agent. It cannot wait: one that needs approval is denied."""
         if self.guarded.own_tool(name) is None:
             terms = await self._terms(name, args, asks=False)
             if terms.verdict is Verdict.ALLOW:

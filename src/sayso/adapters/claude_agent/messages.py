@@ -82,7 +82,6 @@ class MessageLog(ConversationLog):
         return [block["id"] for block in self.open_calls]
 
     async def say_prompt(self, prompt: str | Sequence[Block]) -> None:
-        """Store what the user said."""
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         texts = [block["text"] for block in blocks if block.get("type") == "text"]
         await self.say(" ".join(texts), blocks=blocks)
@@ -102,7 +101,6 @@ class MessageLog(ConversationLog):
         self._add(id, blocks)
 
     async def add_results(self, results: Iterable[Block]) -> None:
-        """Store the results of calls."""
         new = [block for block in results if block["tool_use_id"] not in self.results]
         if new:
             shown = " ".join(text_of(block["content"]) for block in new)
@@ -153,7 +151,6 @@ def result_block(id: str, content: Any, *, is_error: bool = False) -> Block:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a result."""
     if isinstance(content, str):
         return content
     parts = [part for part in content or () if isinstance(part, Mapping)]

@@ -21,8 +21,7 @@ from sayso.types import Question
 
 
 class HumanInputRequest:
-    """A question whose answer can be awaited more than once, from any event loop, before or
-    after it comes."""
+    """A question whose answer can be awaited from any event loop, before or after it comes."""
 
     def __init__(self, question: str) -> None:
         self.question = question

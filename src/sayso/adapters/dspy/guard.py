@@ -81,7 +81,6 @@ class _ModuleWalk(Walk):
 def _list(
     agent: Any, where: str, tools: Mapping[str, FrameworkTool], lm: Any, coverage: Coverage
 ) -> None:
-    """Add what an agent can reach to the table."""
     walk = _ModuleWalk()
     for name in tools:
         coverage.gated(where, "tool", name)
@@ -245,8 +244,7 @@ def framework_tool(tool: dspy.Tool, needs_approval: bool) -> FrameworkTool:
 
 
 def _normalize(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
-    """Return the arguments as DSPy reads them, with every default, including those of nested
-    models."""
+    """Return the arguments as DSPy reads them, with the defaults of nested models too."""
     known: Mapping[str, Any] = tool.args or {}
     defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
     complete = {**defaults, **args}
@@ -295,8 +293,6 @@ class LoggedPredictor:
         )
 
     async def acall(self, **inputs: Any) -> dspy.Prediction:
-        """Return the stored reply, or ask the predictor and store its reply."""
-
         async def ask() -> Json:
             reply = await self._inner.acall(**inputs)
             return {name: _dumped(reply.get(name)) for name in self._fields}
@@ -359,8 +355,7 @@ def _react_v2_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Js
 
 
 def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
-    """Return an async function that runs a tool as DSPy would; sync tools run in a worker
-    thread."""
+    """Return a function that runs a tool as DSPy would; sync tools run in a worker thread."""
 
     async def run(args: dict[str, Json]) -> Any:
         with raise_stop_causes(), context_value(_tool, str(tool.name)):
@@ -420,8 +415,7 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
                 )
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a module of DSPy whose model writes code, before it starts an
-        interpreter."""
+        """Raise ``StopSignal`` for a module whose model writes code, before it runs any."""
         if isinstance(instance, dspy.ProgramOfThought | dspy.CodeAct | dspy.RLM):
             self._stop(type(instance).__name__, [instance])
 
@@ -475,8 +469,7 @@ class Turn:
     _outcomes: dict[str, Outcome] | None = None
 
     async def reply(self, name: str, ask: Callable[[], Awaitable[Json]]) -> Json:
-        """Return the next reply of a predictor: the stored one, or a new one, which is stored
-        first."""
+        """Return the next reply of a predictor: the stored one, or a new one, stored first."""
         key = self.key(f"{name} {self._asked[name]}")
         self._asked[name] += 1
         if self.log is None:
@@ -492,7 +485,6 @@ class Turn:
         return self.key(f"{name} {self._asked[name] - 1}")
 
     def key(self, what: str) -> str:
-        """Return a key within this turn."""
         return f"{self.prefix}turn {self.turn} {what}"
 
     def expect(self, calls: Sequence[FrameworkCall]) -> None:
@@ -501,8 +493,7 @@ class Turn:
         self._outcomes = None
 
     async def outcome(self, tool: str) -> Outcome:
-        """Return the outcome of the next call of this tool, after settling all calls of the
-        reply."""
+        """Return the outcome of this tool's next call, after settling all calls of the reply."""
         if self._outcomes is None:
             self._outcomes = await self._settle()
         for index, call in enumerate(self._calls):

@@ -143,8 +143,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         return await self._advance(input, log)
 
     async def go_on(self, thread: str) -> Any:
-        """Continue the graph: nodes that interrupted get their answers, decided calls need no
-        input."""
+        """Continue the graph. Nodes that interrupted get their answers."""
         log = await self.open_log(thread)
         state = await self._state(thread)
         if await self._stays_at_breakpoint(state, thread, asks=False):
@@ -281,8 +280,7 @@ def _last_reply(values: Any) -> AIMessage | None:
 
 
 def _output(values: Any) -> Any:
-    """Return the last message's text, or the structured response; for other graphs, their
-    values."""
+    """Return the text of the last message, the structured response, or the graph's values."""
     fields = values if isinstance(values, dict) else {}
     messages, structured = fields.get("messages"), fields.get("structured_response")
     if structured is not None:

@@ -103,8 +103,7 @@ def _refuse(value: Any, asked: Sequence[Request]) -> list[Decision]:
 
 
 def interrupt_value(call_id: str, requests: Sequence[Request], error: str) -> dict[str, Any]:
-    """Return the value of an interrupt about one call: LangChain's form, with the request's id
-    and digest."""
+    """Return the value of an interrupt about one call, in LangChain's form."""
     request = requests[0]
     value: dict[str, Any] = {
         "type": {"approval": "tool_approval"}.get(request.kind, request.kind),
@@ -135,8 +134,7 @@ def _expected(requests: Sequence[Request]) -> dict[str, Any] | None:
 def decision_schemas(
     tool: str, args: dict[str, Any], allowed: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return schemas of the allowed decisions, in LangChain's form. An edit cannot change the
-    tool."""
+    """Return schemas of the allowed decisions. An edit cannot change the tool."""
     forms: dict[str, dict[str, Any]] = {
         "approve": {},
         "edit": {"edited_action": object_schema(name={"const": tool}, args=args)},
@@ -157,7 +155,6 @@ def object_schema(**properties: Any) -> dict[str, Any]:
 
 
 def read_turn_answer(value: Any, requests: Sequence[Request]) -> list[Decision]:
-    """Read the answer to all calls of a turn."""
     replies = _agent_inbox_decisions(value, requests)
     return decisions_from(value if replies is None else {"decisions": replies}, requests)
 
@@ -270,8 +267,7 @@ class InterruptQuestions:
         return key, last
 
     async def cancel_answered(self, interrupts: Iterable[Interrupt]) -> None:
-        """Cancel questions that were answered in LangGraph, so that the graph no longer waits
-        for them."""
+        """Cancel questions that were answered in LangGraph."""
         await self.thread.open()
         key_of = self.thread.scope().named_key
         waits = {key_of("ask", f"{_KEY}{interrupt.id}") for interrupt in interrupts}
@@ -282,7 +278,6 @@ class InterruptQuestions:
                 await write(store, cancel_call(row, "the graph has continued without it"))
 
     def _row(self, subject: str, key: str) -> Call | None:
-        """Return the row of what was asked under this key."""
         return self.thread.row(self.thread.scope().named_key(subject, key))
 
     def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
@@ -367,7 +362,6 @@ def _text(value: Any) -> str:
 
 
 def _accepted(value: Any) -> dict[str, Any]:
-    """Return what a question about this value accepts."""
     turn, inbox = _middleware_actions(value), _agent_inbox_actions(value)
     if turn is not None:
         each = [
@@ -383,8 +377,7 @@ def _accepted(value: Any) -> dict[str, Any]:
 
 
 def _middleware_actions(value: Any) -> list[tuple[str, Sequence[str]]] | None:
-    """Return the tools that LangChain's own middleware asks about, and the decisions that it
-    allows."""
+    """Return the tools that LangChain's middleware asks about, and the decisions it allows."""
     try:
         allowed = {c["action_name"]: c["allowed_decisions"] for c in value["review_configs"]}
         asked = [(made["name"], allowed[made["name"]]) for made in value["action_requests"]]

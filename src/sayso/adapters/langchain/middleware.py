@@ -276,8 +276,7 @@ def _turn_interrupt_value(requests: Sequence[Request], error: str) -> dict[str, 
 
 
 def _answered(messages: Sequence[BaseMessage]) -> list[Any]:
-    """Return the conversation with a result after every call: new input may have left some
-    without."""
+    """Return the conversation with a result after every call: new input leaves some without."""
     answered: list[Any] = []
     for index, message in enumerate(messages):
         answered.append(message)

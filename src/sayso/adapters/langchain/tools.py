@@ -114,8 +114,7 @@ class ToolGate:
         self._described: dict[str, tuple[Any, FrameworkTool]] = {}
 
     def framework_tool(self, tool: BaseTool) -> FrameworkTool:
-        """Describe a tool where nothing says otherwise: without any rules, every call needs
-        approval."""
+        """Describe a tool. Without any rules, every call needs approval."""
         known = self._described.get(tool.name)
         if known is None or known[0] is not tool:
             unruled = self.policy is None and not self.gate.policy.rules
@@ -140,7 +139,6 @@ class ToolGate:
             return await self._run_gated(request, handler)
 
     def thread(self, config: Mapping[str, Any]) -> FrameworkThread:
-        """Return the thread that a config names."""
         return FrameworkThread(self.gate, thread_id(config), policy=self.policy)
 
     async def _run_gated(
@@ -414,7 +412,6 @@ def dump_result(result: Result | ParentCommandResult) -> Json:
 
 
 def load_result(stored: Json, tool_call: Mapping[str, Any]) -> Result:
-    """Return a stored result for the same call."""
     if isinstance(stored, dict) and "langchain" in stored:
         data = base64.b64decode(stored["data"])
         result: Result = _SERDE.loads_typed((stored["langchain"], data))
@@ -423,7 +420,6 @@ def load_result(stored: Json, tool_call: Mapping[str, Any]) -> Result:
 
 
 def tool_message(text: str, tool_call: Mapping[str, Any], *, ok: bool = True) -> ToolMessage:
-    """Return the message that tells the model about a call."""
     status: Any = "success" if ok else "error"
     name, id = tool_call["name"], tool_call["id"]
     return ToolMessage(content=text, name=name, tool_call_id=id, status=status)

@@ -95,7 +95,6 @@ class Interruption(Request):
 
     @classmethod
     def of(cls, call: Call, request: Request) -> Interruption:
-        """Return a request as an interruption."""
         values = {field.name: getattr(request, field.name) for field in fields(request)}
         values["agent"] = NamedString(request.agent)
         if request.tool is not None:
@@ -280,8 +279,7 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         return await self._run_turn(log)
 
     def place(self) -> CallPlace | None:
-        """Return a place only inside a tool of another agent of the SDK, whose log can hold the
-        replies."""
+        """Return a place only inside a tool of the SDK, where the log can hold the replies."""
         outer = current_run()
         if outer is None or outer.manual:
             return None

@@ -81,7 +81,6 @@ class ActiveRun:
 
     @contextmanager
     def open(self) -> Iterator[ActiveRun]:
-        """Make this the current run."""
         with context_value(_active, self), context_value(_path, ""):
             yield self
 
@@ -103,7 +102,6 @@ class ActiveRun:
             raise
 
     def raise_error(self) -> None:
-        """Raise the remembered error, if there is one."""
         error = self.error
         if error is not None:
             self.error = error if self.path else None
@@ -125,7 +123,6 @@ class ActiveRun:
         return key
 
     def note_new_call(self, key: str) -> None:
-        """Note that the model has just made a call."""
         self._made_in.setdefault(key, self.contexts.get(_path.get()))
 
     def was_shown(self, key: str) -> bool:
@@ -134,8 +131,7 @@ class ActiveRun:
         return now is None or self._made_in.get(key) is not now
 
     def is_always_approved(self, tool: str) -> bool:
-        """Return whether a person used ``always_approve`` on a state: the SDK would let any call
-        of the tool pass."""
+        """Return whether a person used ``always_approve`` on a state for this tool."""
         context = self.contexts.get(_path.get())
         return context is not None and context.is_tool_approved(tool, "any later call") is True
 
@@ -145,7 +141,6 @@ class ActiveRun:
         return self._keys.get((item.agent.name, id), id)
 
     def waits(self, key: str) -> bool:
-        """Return whether a call waits for a decision."""
         row = self.calls.row(key)
         return row is not None and row.status in _WAITS
 

@@ -86,7 +86,6 @@ class GuardedAgents:
 
     @property
     def agents(self) -> list[Agent[Any]]:
-        """The guarded copies."""
         return [copied for _, copied in self._copies.values()]
 
     def checked_copy(self, agent: Agent[Any]) -> Agent[Any]:
@@ -143,8 +142,7 @@ class GuardedAgents:
         return copied
 
     def _guard_listing(self, agent: Agent[Any]) -> None:
-        """Guard the tools of local MCP servers, which the SDK lists again for every turn, resumed
-        ones too."""
+        """Guard the tools of local MCP servers, which the SDK lists again for every turn."""
         listed = agent.get_mcp_tools
 
         async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
@@ -174,8 +172,7 @@ class GuardedAgents:
             coverage.missed(agent.name, "stored prompt", name, why)
 
     def check(self, tools: Sequence[Tool], handoffs: Sequence[Any]) -> None:
-        """Raise ``InvalidCall`` for a tool or a handoff that was added to a guarded agent and would
-        bypass the gate."""
+        """Raise ``InvalidCall`` for what was added after ``guard`` and would bypass the gate."""
         found = Coverage(self.coverage.ungated)
         for tool in tools:
             if isinstance(tool, FunctionTool) and guarded_tool_of(tool) is None:
@@ -258,7 +255,6 @@ def _copy_to_start(agent: Any) -> tuple[Any, Any]:
 
 
 def is_guarded(agent: Any) -> bool:
-    """Return whether an agent is a guarded copy."""
     return isinstance(getattr(agent, "model", None), LoggedModel)
 
 
@@ -287,7 +283,6 @@ def _check(agent: Any) -> None:
 
 
 def _target(handoff: Handoff[Any, Any]) -> Any:
-    """Return the agent that a handoff leads to."""
     to = handoff._agent_ref() if handoff._agent_ref is not None else None
     if to is None:
         raise InvalidCall(
@@ -415,7 +410,6 @@ class LoggedModel(Model):
         return chosen
 
     async def _stored_reply(self, active: ActiveRun, input: Any) -> ModelResponse | None:
-        """Return the stored reply, if there is one."""
         if active.stopped:
             raise Paused(active.calls.run)
         with active.remember_errors():
@@ -519,7 +513,6 @@ class CallIds:
         return item.model_copy(update={"call_id": self._names[id]})
 
     async def of_all(self, reply: ModelResponse) -> ModelResponse:
-        """Return the reply; each call gets its own id."""
         reply.output = [await self.of(item) for item in reply.output]
         return reply
 

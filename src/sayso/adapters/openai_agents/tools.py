@@ -100,8 +100,7 @@ class GuardedTool:
 
     @property
     def framework_tool(self) -> FrameworkTool:
-        """The tool with its own ``needs_approval``, which may be a predicate that sees each
-        call."""
+        """The tool with its own ``needs_approval``; a predicate sees each call."""
         needed = self.needs_approval
         if isinstance(needed, bool):
             return self._descriptions[needed]
@@ -141,8 +140,7 @@ class GuardedTool:
     async def _description_for(
         self, context: RunContextWrapper[Any], id: str, args: Mapping[str, Json]
     ) -> FrameworkTool:
-        """Return the tool with what its own ``needs_approval`` says about these arguments,
-        defaults included."""
+        """Return the tool with what its ``needs_approval`` says about the complete arguments."""
         needed = self.needs_approval
         if not isinstance(needed, bool):
             try:
@@ -181,8 +179,7 @@ class GuardedTool:
             await active.calls.ask([self._call(active, key, described, args)])
 
     async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
-        """Return the outcome of a call, run now or stored before; the SDK calls it as
-        ``on_invoke_tool``."""
+        """Return the outcome of a call; the SDK calls it as ``on_invoke_tool``."""
         active = require_run(self.tool.name)
         try:
             args = codec.parse_arguments(arguments or "")
@@ -280,8 +277,7 @@ def _raising(tool: FunctionTool) -> FunctionTool:
 
 
 def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
-    """Return the model with which a decorated function reads its arguments; None for other
-    tools."""
+    """Return the model with which a decorated function reads its arguments."""
     try:
         function = tool.__wrapped__
     except AttributeError:
@@ -384,8 +380,7 @@ _OPEN = (CallStatus.ASKED, CallStatus.READY)
 
 
 async def record_refusals(context: RunContextWrapper[Any]) -> None:
-    """Record refusals that were given on a ``RunState``: they show when the SDK lists the tools
-    to continue."""
+    """Record refusals on a ``RunState``, which show when the SDK lists the tools to continue."""
     active = current_run()
     if active is None or not active.manual:
         return
@@ -403,8 +398,7 @@ async def record_refusals(context: RunContextWrapper[Any]) -> None:
 
 
 async def close_answered(active: ActiveRun, conversation: Any) -> None:
-    """Close open calls that have a result in the conversation, which came from a guardrail or by
-    hand."""
+    """Close open calls that have a result in the conversation, by a guardrail or by hand."""
     run = await read(active.calls.store, active.calls.store.run, active.calls.run)
     if run is None or not (run.asked or run.ready):
         return  # nothing is open
@@ -451,8 +445,7 @@ async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> 
 
 
 def requested_call(key: str, request: Any) -> FrameworkCall:
-    """Return the call that the provider asks about. Raises ``InvalidCall`` if its arguments cannot
-    be read."""
+    """Return the call that the provider asks about, or raise ``InvalidCall``."""
     args = codec.parse_arguments(request.arguments or "{}")
     return hosted_call(key, f"{request.server_label}.{request.name}", args)
 

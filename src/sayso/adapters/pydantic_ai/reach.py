@@ -129,8 +129,7 @@ class DelegateWalk(Walk):
         return replace(tool, call_func=replace(schema, function=guarded).call)
 
     def check_native(self, tools: Iterable[Any], where: str) -> None:
-        """Raise ``InvalidCall`` for a native tool that a request would offer to the model and
-        ``ungated`` does not name."""
+        """Raise ``InvalidCall`` for an offered native tool that ``ungated`` does not name."""
         self._list_native(tools, where)
         self.coverage.check()
 

@@ -131,8 +131,7 @@ class CatchStopSignal(_Capability[D], Generic[D]):
 
 @dataclass
 class ThreadGated(Gated[D], Generic[D]):
-    """The gate of an agent that ``guard`` runs: keys come from the log, and ``CatchStopSignal``
-    catches pauses."""
+    """The gate of an agent that ``guard`` runs: the keys of calls come from the log."""
 
     log: MessageLog = field(kw_only=True)
     walk: DelegateWalk = field(kw_only=True)
@@ -168,8 +167,7 @@ class DelegateGated(Gated[D], Generic[D]):
 
 @dataclass
 class SubAgentGated(_Capability[D], Generic[D]):
-    """The gate of an agent that runs inside a call. Its model's replies are stored with that
-    call."""
+    """The gate of an agent that runs inside a call, which also stores its model's replies."""
 
     gate: Gate
     policy: Policy | None
@@ -186,8 +184,7 @@ class SubAgentGated(_Capability[D], Generic[D]):
     async def wrap_model_request(
         self, ctx: RunContext[D], *, request_context: Any, handler: Any
     ) -> ModelResponse:
-        """Return the stored reply, or call the model and store its reply before any call is
-        made."""
+        """Return the stored reply, or call the model and store its reply before its calls."""
         if self.walk is not None:
             offered = request_context.model_request_parameters.native_tools
             self.walk.check_native(offered, self.gate.agent)
@@ -263,8 +260,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     deferred: dict[str, str] = field(default_factory=dict)
 
     async def get_tools(self, ctx: RunContext[D]) -> dict[str, ToolsetTool[D]]:
-        """Return the tools. Those that the framework would defer become callable, so that the gate
-        sees their calls."""
+        """Return the tools, all of them callable, so that the gate sees deferred ones too."""
         tools = await super().get_tools(ctx)
         self.deferred.update({n: t.tool_def.kind for n, t in tools.items()})
         return {name: _callable(tool) for name, tool in tools.items()}
@@ -295,8 +291,6 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
 
 @dataclass
 class _Call(Generic[D]):
-    """One call at the gate."""
-
     toolset: GatedToolset[D]
     thread: FrameworkThread
     #: The key of its row.
@@ -350,8 +344,7 @@ class _Call(Generic[D]):
         return values
 
     async def _check_edit(self) -> None:
-        """Ask people again if the tool does not accept an edit, instead of showing the error to the
-        model."""
+        """Ask people again, not the model, if the tool does not accept an edit."""
         row = await self.thread.find(self.id)
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
@@ -385,8 +378,7 @@ class _Call(Generic[D]):
             raise
 
     async def deferral(self) -> ApprovalRequired | CallDeferred:
-        """Return the framework's exception for a deferred call, with its request in the
-        metadata."""
+        """Return the framework's exception for a deferred call, with its request."""
         row = await self.thread.find(self.id)
         assert row is not None
         if self.wants is not None and row.status is CallStatus.READY:
@@ -441,8 +433,7 @@ def _with_decision(ctx: RunContext[D], row: Call) -> RunContext[D]:
 
 
 def _framework_result(outcome: Outcome) -> Any:
-    """Return what the framework gets for a call. Refusals are raised, because other hooks expect
-    results."""
+    """Return a result. Refusals are raised, because other hooks expect results."""
     if outcome.ok:
         return with_text(outcome.value, outcome.text) if outcome.notice else outcome.value
     if outcome.call is None or outcome.call.status is CallStatus.FAILED:

@@ -67,7 +67,6 @@ class ApprovalActivities:
         self._running: set[asyncio.Task[ActivityOutput]] = set()
 
     def activities(self) -> list[Activity]:
-        """Return the activities to register."""
         own: list[Activity] = [self._ask, self._confirm, self._settle, self._call_off]
         return own + [self._runner(guard) for guard in self._guards]
 
@@ -148,8 +147,7 @@ class ApprovalActivities:
             return {"error": "CallFailed", "message": describe_error(error)}
 
     async def _with_heartbeats(self, work: Coroutine[Any, Any, ActivityOutput]) -> ActivityOutput:
-        """Wait with heartbeats. If Temporal cancels the activity, the tool continues, and its
-        result is recorded."""
+        """Wait with heartbeats. A tool outlives an activity that Temporal cancels."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._tool_ended)
@@ -190,8 +188,7 @@ class ApprovalActivities:
 
 
 def _options(wanted: ActivityInput) -> Any:
-    """Return the options of a request as the gate takes them. Raises ``InvalidCall`` if they are
-    invalid."""
+    """Return the options as the gate takes them. Raises ``InvalidCall`` for invalid ones."""
     options = dict(wanted["options"])
     try:
         if isinstance(risk := options.get("risk"), dict):
@@ -245,8 +242,7 @@ class SaysoPlugin(SimplePlugin):
         )
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker, and signal workflows about decisions, including those made while it
-        was down."""
+        """Run the worker, and signal workflows about decisions, past ones too."""
         client = worker.client
         name = f"temporal:{client.namespace}:{self.gate.agent}"
         follower = EventFollower(

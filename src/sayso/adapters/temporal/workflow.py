@@ -50,13 +50,7 @@ class ActivityOutput(TypedDict, total=False):
 
 
 def activity_of(tool: str) -> str:
-    """Return the name of the activity that runs a tool."""
     return f"sayso/{tool}"
-
-
-def run_name(workflow_id: str, execution: str, number: int) -> str:
-    """Return the name of the run for the n-th request of one execution of a workflow."""
-    return f"{_PREFIX}{workflow_id}:{execution[-12:]}:{number}"
 
 
 def workflow_of(run: str) -> str | None:
@@ -64,14 +58,6 @@ def workflow_of(run: str) -> str | None:
     if not run.startswith(_PREFIX) or run.count(":") < 3:
         return None
     return run.removeprefix(_PREFIX).rsplit(":", 2)[0]
-
-
-def raised(answer: ActivityOutput) -> SaysoError:
-    """Return the error that an output contains."""
-    kind = getattr(errors, answer["error"], SaysoError)
-    message = answer.get("message", "")
-    error: SaysoError = kind(message)
-    return error
 
 
 # -- asking in a workflow
@@ -206,7 +192,7 @@ async def _until_settled(
             if answer is None:
                 seconds, again = again, min(again * 2, _LAST_TRY)
             elif "error" in answer:
-                raise raised(answer)
+                raise getattr(errors, answer["error"], SaysoError)(answer.get("message", ""))
             elif "value" in answer:
                 return answer["value"]
             else:
@@ -244,8 +230,7 @@ class _Signals:
 
 
 def _signals() -> _Signals:
-    """Return the signals of this workflow, kept on its own object, so that workflows share
-    nothing."""
+    """Return the signals of this workflow, kept on its own object: workflows share nothing."""
     attributes = vars(workflow.instance())
     if "__sayso" not in attributes:
         attributes["__sayso"] = _Signals()
@@ -268,7 +253,8 @@ def _activity_input(requester: str, content: dict[str, Any], options: AskOptions
         )
     signals.asked += 1
     # The original execution, so that after a reset the same request is found again.
-    run = run_name(info.workflow_id, info.original_execution_run_id, signals.asked)
+    execution = info.original_execution_run_id[-12:]
+    run = f"{_PREFIX}{info.workflow_id}:{execution}:{signals.asked}"
     plain = {name: _plain(value) for name, value in options.items()}
     return {"run": run, "requester": requester, "content": content, "options": plain}
 
