@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import agent_framework
 from agent_framework import (
@@ -73,16 +73,6 @@ _asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.C
 )
 
 
-class GuardsTools(Protocol):
-    """Guards the agents that functions run (``reach.AgentWalk``)."""
-
-    def tool(self, tool: FunctionTool) -> FunctionTool:
-        """Return a function like this one that runs guarded copies."""
-
-    def check_offered(self, options: Mapping[str, Any] | None) -> None:
-        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach."""
-
-
 class Gated(FunctionMiddleware):
     """Ask before functions run: local ones, agents as tools, and those of MCP servers.
 
@@ -102,11 +92,12 @@ class Gated(FunctionMiddleware):
         policy: Policy | None = None,
         *,
         by: str = "user",
-        walk: GuardsTools | None = None,
+        walk: Any = None,
     ) -> None:
         self.gate = gate
         self.policy = policy
         self.by = by
+        #: Guards the agents that functions run: an ``AgentWalk``, whose module imports this one.
         self.walk = walk
         #: Whether a call waits for a decision, whatever other middleware makes of it.
         self.waits = False
@@ -186,29 +177,24 @@ class Gated(FunctionMiddleware):
         return thread, "" if driven in ("", session) else f"{session}/"
 
 
+@dataclass
 class _Call:
-    def __init__(
-        self,
-        gated: Gated,
-        thread: FrameworkThread,
-        prefix: str,
-        context: FunctionInvocationContext,
-        call_next: Callable[[], Awaitable[None]],
-    ) -> None:
-        self.gated = gated
-        self.thread = thread
-        self._prefix = prefix
-        self.context = context
-        self.tool: FunctionTool = context.function
+    gated: Gated
+    thread: FrameworkThread
+    prefix: str
+    context: FunctionInvocationContext
+    next: Callable[[], Awaitable[None]]
+    waits: bool = False
+    #: Raised by the function itself to ask for input.
+    _wants: UserInputRequiredException | None = None
+    #: An error at the gate inside an agent that is a tool.
+    _error: SaysoError | None = None
+
+    def __post_init__(self) -> None:
+        self.tool: FunctionTool = self.context.function
+        walk = self.gated.walk
         #: The same function, with guarded copies of the agents that it runs.
-        self._copy = self.tool if gated.walk is None else gated.walk.tool(self.tool)
-        self._next = call_next
-        #: Whether it waits for a decision.
-        self.waits = False
-        #: Raised by the function itself to ask for input.
-        self._wants: UserInputRequiredException | None = None
-        #: An error at the gate inside an agent that is a tool.
-        self._error: SaysoError | None = None
+        self._copy = self.tool if walk is None else walk.tool(self.tool)
 
     @property
     def occurrence(self) -> str:
@@ -219,7 +205,7 @@ class _Call:
     @property
     def id(self) -> str:
         """The key of its row."""
-        return f"{self._prefix}{self.occurrence}"
+        return f"{self.prefix}{self.occurrence}"
 
     async def outcome_for_framework(self) -> Any:
         """Return what the framework gets: a result, text for the model, or an approval request."""
@@ -292,7 +278,7 @@ class _Call:
                 return await self._copy.invoke(arguments=args, context=self._fresh_context(args))
             self.context.arguments = args
             pin_arguments(self.context)  # inner middleware must not change what was approved
-            await self._next()
+            await self.next()
         except UserInputRequiredException as wants:
             self._wants = wants
             raise Paused(self.thread.run) from None

@@ -350,21 +350,8 @@ _LONGEST_ID = 200
 _TRIGGERS = ("submit-message", "regenerate-message")
 
 
-@dataclass(frozen=True, slots=True)
-class PartAnswer:
-    """A tool part that looks as if a person had answered it."""
-
-    id: str
-    state: str
-    #: The id of the approval, if the part has one.
-    approval: str = ""
-    approved: bool | None = None
-    reason: str = ""
-    output: Json = None
-    error: str = ""
-    #: What the client says it showed; some clients leave it out.
-    input: Json = None
-    has_input: bool = False
+#: A checked tool part, which may look as if a person had answered it.
+ToolPart: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +365,7 @@ class ChatRequest:
     #: The last message, if the user wrote it: its id and its text.
     message: str = ""
     words: str | None = None
-    answers: tuple[PartAnswer, ...] = ()
+    answers: tuple[ToolPart, ...] = ()
     #: Edited arguments, and results in place of a call, by the id of the approval.
     edits: Mapping[str, Json] = field(default_factory=dict)
     results: Mapping[str, Json] = field(default_factory=dict)
@@ -478,23 +465,13 @@ def _words(message: Mapping[str, Any]) -> str:
     return words
 
 
-def _answers(message: Mapping[str, Any]) -> Iterator[PartAnswer]:
+def _answers(message: Mapping[str, Any]) -> Iterator[ToolPart]:
     for part in message["parts"]:
         # We never send a part that the provider executes, so the user has not seen one.
-        if "toolCallId" not in part or part.get("providerExecuted"):
-            continue
-        approval = part["approval"]
-        yield PartAnswer(
-            id=part["toolCallId"],
-            state=part["state"],
-            approval=approval.get("id", ""),
-            approved=approval.get("approved"),
-            reason=_text(approval.get("reason"), "approval.reason"),
-            output=part.get("output"),
-            error=_text(part.get("errorText"), "errorText"),
-            input=part.get("input"),
-            has_input="input" in part,
-        )
+        if "toolCallId" in part and not part.get("providerExecuted"):
+            reason = _text(part["approval"].get("reason"), "approval.reason")
+            error = _text(part.get("errorText"), "errorText")
+            yield {**part, "approval": {**part["approval"], "reason": reason}, "errorText": error}
 
 
 def _by_approval(data: Mapping[str, Any], name: str) -> Mapping[str, Json]:
@@ -521,7 +498,7 @@ async def decide(
     decided: set[str] = set()
     problems: dict[str, str] = {}
     for answer in request.answers:
-        call = open_calls.get(answer.id)
+        call = open_calls.get(answer["toolCallId"])
         if call is None:
             continue
         try:
@@ -538,16 +515,16 @@ async def decide(
 
 
 def decision_on(
-    call: Call, answer: PartAnswer, request: ChatRequest, *, recipe: bool
+    call: Call, answer: ToolPart, request: ChatRequest, *, recipe: bool
 ) -> Decision | None:
     """Return the decision that an answer means, bound to what was shown; None if it means none."""
-    if answer.state == "approval-responded":
+    if answer["state"] == "approval-responded":
         decision = _card_decision(call, answer, request)
     elif call.status is CallStatus.IN_DOUBT:
         return None  # only a card says what is in doubt
     elif call.kind == "question" or "approve" not in call.terms.allowed:
         decision = _answer_decision(call, answer)
-    elif recipe and call.rev == 1 and answer.state == "output-available":
+    elif recipe and call.rev == 1 and answer["state"] == "output-available":
         decision = _recipe_decision(call, answer)
     else:
         return None
@@ -558,52 +535,52 @@ def decision_on(
     return replace(decision, seen_digest=seen)
 
 
-def _card_decision(call: Call, answer: PartAnswer, request: ChatRequest) -> Decision | None:
+def _card_decision(call: Call, answer: ToolPart, request: ChatRequest) -> Decision | None:
     """Return the decision of a card. Its id names the request and the revision that it showed."""
-    if type(answer.approved) is not bool:
+    approved, card = answer["approval"].get("approved"), answer["approval"].get("id", "")
+    if type(approved) is not bool:
         return None
-    if answer.approval != approval_id(call):
+    if card != approval_id(call):
         raise Conflict(_CHANGED)
-    if not answer.approved:
-        return Reject(answer.reason)
+    if not approved:
+        return Reject(answer["approval"]["reason"])
     _check_shown(call, answer)
-    if answer.approval in request.results:
-        return Respond(request.results[answer.approval])
-    if answer.approval not in request.edits:
+    if card in request.results:
+        return Respond(request.results[card])
+    if card not in request.edits:
         return Approve()
-    edits = request.edits[answer.approval]
+    edits = request.edits[card]
     if not isinstance(edits, dict):
         raise InvalidDecision("pass the edited arguments as an object", "args")
     return Edit({**codec.loads(call.args), **edits})
 
 
-def _recipe_decision(call: Call, answer: PartAnswer) -> Decision | None:
+def _recipe_decision(call: Call, answer: ToolPart) -> Decision | None:
     """Return the decision of the recipe's Yes or No; any other output is ignored."""
-    if answer.output == APPROVAL.NO:
+    if answer.get("output") == APPROVAL.NO:
         return Reject()
-    if answer.output != APPROVAL.YES:
+    if answer.get("output") != APPROVAL.YES:
         return None
     _check_shown(call, answer)
     return Approve()
 
 
-def _check_shown(call: Call, answer: PartAnswer) -> None:
-    """Raise ``Conflict`` if the client showed other arguments than the stored ones."""
-    if answer.has_input and answer.input != codec.loads(call.args):
+def _check_shown(call: Call, answer: ToolPart) -> None:
+    """Raise ``Conflict`` if the client showed other arguments than the stored ones. Some clients
+    leave them out."""
+    if "input" in answer and answer["input"] != codec.loads(call.args):
         raise Conflict(_CHANGED)
 
 
-def _answer_decision(call: Call, answer: PartAnswer) -> Decision | None:
+def _answer_decision(call: Call, answer: ToolPart) -> Decision | None:
     """Return the answer to a question, or the result of a tool without a body."""
-    if answer.state == "output-error":
-        return Reject(answer.error)
-    if answer.state != "output-available":
+    if answer["state"] == "output-error":
+        return Reject(answer["errorText"])
+    if answer["state"] != "output-available":
         return None
-    return Respond(_unwrapped(call, answer.output) if call.kind == "question" else answer.output)
-
-
-def _unwrapped(call: Call, output: Json) -> Json:
-    """Return a bare answer, also from the form in which models read it."""
-    rules = codec.loads(call.args)["schema"] or {}
-    wrapped = isinstance(output, dict) and set(output) == {"answer"}
-    return output["answer"] if wrapped and "answer" not in rules.get("properties", {}) else output
+    output = answer.get("output")
+    if call.kind == "question" and isinstance(output, dict) and set(output) == {"answer"}:
+        rules = codec.loads(call.args)["schema"] or {}
+        if "answer" not in rules.get("properties", {}):
+            output = output["answer"]  # the form in which models read it
+    return Respond(output)

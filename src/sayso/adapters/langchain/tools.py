@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
@@ -52,7 +52,6 @@ class RunningCall(NamedTuple):
     #: thread, and its model may repeat an id, but its graph has its own namespace.
     namespace: str
     id: str
-    #: The name of the tool.
     name: str
 
 
@@ -90,28 +89,18 @@ class InterruptSignal(Paused):
         self.cause = cause
 
 
+@dataclass
 class ToolGate:
     """``wrap_tool_call`` and ``awrap_tool_call`` for a tool node."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        *,
-        policy: Policy | None = None,
-        describe: Callable[[ToolCallRequest], FrameworkTool] | None = None,
-        notice: str | None = "",
-        refusal_node: str | None = None,
-    ) -> None:
-        self.gate = gate
-        #: See ``NodeFacts``.
-        self.refusal_node = refusal_node
-        self.policy = policy
-        self.notice = notice
-        #: Returns the tool of a call as the gate should ask about it.
-        self._describe = describe
-        #: The guarded tools by name.
-        self.guarded_tools: dict[str, BaseTool] = {}
-        self._described: dict[str, tuple[Any, FrameworkTool]] = {}
+    gate: Gate
+    policy: Policy | None = None
+    #: Returns the tool of a call as the gate should ask about it.
+    describe: Callable[[ToolCallRequest], FrameworkTool] | None = None
+    notice: str | None = ""
+    refusal_node: str | None = None
+    guarded_tools: dict[str, BaseTool] = field(default_factory=dict)
+    _described: dict[str, tuple[Any, FrameworkTool]] = field(default_factory=dict)
 
     def framework_tool(self, tool: BaseTool) -> FrameworkTool:
         """Describe a tool. Without any rules, every call needs approval."""
@@ -219,7 +208,7 @@ class ToolGate:
 
         return FrameworkCall(
             id=key_of(request.runtime.config, request.state, made),
-            tool=self.framework_tool(tool) if self._describe is None else self._describe(request),
+            tool=self.framework_tool(tool) if self.describe is None else self.describe(request),
             args=made["args"],
             note=text_beside(request.state, str(made["id"])),
             run=effect,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
@@ -130,34 +131,34 @@ async def _run_short_activity(activity: str, wanted: ActivityInput) -> ActivityO
     return answer
 
 
+@dataclass
 class _Attempts:
     """Attempts to run one tool, each in its own activity."""
 
-    def __init__(self, tool: str, wanted: ActivityInput, timeout: timedelta) -> None:
-        self._tool = tool
-        self._wanted = wanted
-        self._timeout = timeout
-        #: How often no worker had the tool; None once one had it.
-        self._misses: int | None = 0
+    tool: str
+    wanted: ActivityInput
+    timeout: timedelta
+    #: How often no worker had the tool; None once one had it.
+    misses: int | None = 0
 
     async def once(self) -> ActivityOutput | None:
         """Make one attempt; None if its outcome is unknown."""
         try:
             answer: ActivityOutput = await workflow.execute_activity(
-                activity_of(self._tool),
-                self._wanted,
-                start_to_close_timeout=self._timeout,
-                heartbeat_timeout=_SILENCE if self._timeout > _SILENCE else None,
+                activity_of(self.tool),
+                self.wanted,
+                start_to_close_timeout=self.timeout,
+                heartbeat_timeout=_SILENCE if self.timeout > _SILENCE else None,
                 retry_policy=_ONCE,
             )
-            self._misses = None
+            self.misses = None
             return answer
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
             cause = error.cause or error
         await _run_short_activity(
-            SETTLE, {"run": self._wanted["run"], "reason": f"Temporal: {cause}"}
+            SETTLE, {"run": self.wanted["run"], "reason": f"Temporal: {cause}"}
         )
         self._count(cause)
         return None
@@ -168,13 +169,13 @@ class _Attempts:
         While workers are replaced, some may not have it yet.
         """
         if not (isinstance(cause, ApplicationError) and cause.type == _UNREGISTERED):
-            self._misses = None
-        if self._misses is None:
+            self.misses = None
+        if self.misses is None:
             return
-        self._misses += 1
-        if self._misses >= _MOST_MISSES and workflow.patched(_NAMES_CHECKED):
+        self.misses += 1
+        if self.misses >= _MOST_MISSES and workflow.patched(_NAMES_CHECKED):
             raise NotFound(
-                f"no worker has a tool {self._tool!r}: correct the name, or pass the tool to "
+                f"no worker has a tool {self.tool!r}: correct the name, or pass the tool to "
                 f"SaysoPlugin(tools=...). {cause}"
             )
 
