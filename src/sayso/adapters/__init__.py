@@ -30,10 +30,8 @@ def require(extra: str, module: str, missing: str) -> None:
 
 def _check_versions(extra: str) -> None:
     """Raise ``ImportError`` if a package of an extra has a version outside of the extra's range.
-
     Both ends of each range are tested. Other versions may fail in unknown ways, and an adapter must
-    not fail open.
-    """
+    not fail open."""
     for line in metadata.requires("sayso") or ():
         requirement = _REQUIREMENT.match(line)
         if requirement is None or requirement["extra"] != extra:

@@ -88,15 +88,21 @@ def guard(
             f"not {kind}"
         )
     tools, coverage = ToolGate(gate, policy=policy), Coverage(ungated)
-    graph = gated_graph(agent, tools, coverage)
-    return GuardedAgent(graph, gate, config, tools, coverage)
+    walk = GraphWalk(tools, coverage)
+    graph = walk.graph(agent, agent.name or "graph")
+    coverage.check()
+    if not walk.tool_nodes:
+        raise SaysoError(
+            "this graph has no ToolNode to guard: use create_agent, or a "
+            "ToolNode, or @node(gate) on your own nodes"
+        )
+    wire = Tripwire(coverage.ungated, frozenset(walk.bypass_allowed))
+    return GuardedAgent(graph.with_config(callbacks=[wire]), gate, config, tools, coverage)
 
 
 class InputLog(ConversationLog):
-    """What the user said to a graph, and its answers.
-
-    The messages in between are in LangGraph's checkpoints, which belong to the graph.
-    """
+    """What the user said to a graph, and its answers. The messages in between are in LangGraph's
+    checkpoints, which belong to the graph."""
 
     format = "langchain"
 
@@ -297,23 +303,6 @@ def _output(values: Any) -> Any:
 _FACTORY = "langchain.agents.factory"
 #: Its middleware keeps what its sub-agents were made of; its ``task`` tool holds and runs them.
 _SUB_AGENTS = "deepagents.middleware.subagents"
-
-
-def gated_graph(agent: Any, tools: ToolGate, coverage: Coverage) -> Any:
-    """Return a copy of a graph whose tool calls go through the gate.
-
-    Raises ``InvalidCall`` with a list of what cannot be gated and is not named in ``ungated``.
-    """
-    walk = GraphWalk(tools, coverage)
-    graph = walk.graph(agent, agent.name or "graph")
-    coverage.check()
-    if not walk.tool_nodes:
-        raise SaysoError(
-            "this graph has no ToolNode to guard: use create_agent, or a "
-            "ToolNode, or @node(gate) on your own nodes"
-        )
-    wire = Tripwire(coverage.ungated, frozenset(walk.bypass_allowed))
-    return graph.with_config(callbacks=[wire])
 
 
 class GraphWalk(Walk):
@@ -544,10 +533,8 @@ _GATED = "sayso_gate"
 def _wrapped(
     inner: Any, held: Mapping[str, BaseTool], tools: ToolGate, facts: NodeFacts
 ) -> ToolNode:
-    """Return a tool node like this one, with the gate inside its other wrappers.
-
-    People see what the wrappers make of a call, and a wrapper that retries gets the stored result.
-    """
+    """Return a tool node like this one, with the gate inside its other wrappers. People see what
+    the wrappers make of a call, and a wrapper that retries gets the stored result."""
     if type(inner) is not ToolNode:
         raise SaysoError(
             f"{type(inner).__name__} is a subclass of ToolNode, which might not ask: use "

@@ -231,10 +231,8 @@ _DEFAULT_DENIAL = ToolDenied().message
 
 
 def _decisions(given: DeferredToolResults, log: MessageLog) -> list[Decision]:
-    """Return the decisions that ``DeferredToolResults`` holds.
-
-    Raises ``InvalidDecision`` if one of them does not fit its request; then none of them counts.
-    """
+    """Return the decisions that ``DeferredToolResults`` holds. Raises ``InvalidDecision`` if one of
+    them does not fit its request; then none of them counts."""
     approvals = [_approval(_request(log, id), yes, id) for id, yes in given.approvals.items()]
     return approvals + [_result(_request(log, id), value, id) for id, value in given.calls.items()]
 
