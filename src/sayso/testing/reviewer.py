@@ -6,7 +6,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from sayso.errors import SaysoError
 from sayso.inbox import Inbox, authenticate, create_token
@@ -103,7 +103,9 @@ class ScriptedReviewer:
                 self._changed.notify_all()
 
     async def _answer(self, request: Request, answer: Answer) -> None:
-        decision = await _decision(answer, request)
+        decision: Any = answer(request) if callable(answer) else answer
+        if inspect.isawaitable(decision):
+            decision = await decision
         if decision is None:
             return
         bound = replace(decision, request=request.id, seen_digest=request.digest)
@@ -119,12 +121,3 @@ class ScriptedReviewer:
             names = (request.tool, request.kind, "*")
             return next((self._by_tool[name] for name in names if name in self._by_tool), None)
         return self._in_order.pop(0) if self._in_order else None
-
-
-async def _decision(answer: Answer, request: Request) -> Decision | None:
-    if not callable(answer):
-        return answer
-    answered: Any = answer(request)
-    if inspect.isawaitable(answered):
-        answered = await answered
-    return cast("Decision | None", answered)

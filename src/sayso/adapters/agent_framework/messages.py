@@ -413,21 +413,20 @@ def request_content(request: Request) -> Content:
 def approval_request(made: Content, about: dict[str, Json]) -> Content:
     """Return the framework's request to approve a call, with the call's id."""
     return Content.from_function_approval_request(
-        id=made.id, function_call=made, additional_properties={_ABOUT: about}
+        id=made.id or "", function_call=made, additional_properties={_ABOUT: about}
     )
 
 
-def _response(result: RunResult, format: Any) -> AgentResponse[Any]:
+def _response(result: Result, format: Any) -> AgentResponse[Any]:
+    done = result.status == "done"
+    contents: list[Any] = [result.text if done else result.error]
     if result.status == "paused":
-        contents: Sequence[Any] = [request_content(request) for request in result.interruptions]
-        return AgentResponse(messages=[Message("assistant", contents)], response_id=result.run)
-    output = result.output if result.status == "done" else result.error
-    text = output if isinstance(output, str) else codec.dumps(_plain(output))
+        contents = [*result.user_input_requests]
     return AgentResponse(
-        messages=[Message("assistant", [text])],
+        messages=[Message("assistant", contents)],
         response_id=result.run,
-        value=None if isinstance(output, str) else output,
-        response_format=format if result.status == "done" else None,
+        value=result.value if done else None,
+        response_format=format if done else None,
     )
 
 

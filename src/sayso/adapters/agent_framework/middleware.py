@@ -87,12 +87,7 @@ class Gated(FunctionMiddleware):
     """
 
     def __init__(
-        self,
-        gate: Gate,
-        policy: Policy | None = None,
-        *,
-        by: str = "user",
-        walk: Any = None,
+        self, gate: Gate, policy: Policy | None = None, *, by: str = "user", walk: Any = None
     ) -> None:
         self.gate = gate
         self.policy = policy

@@ -45,11 +45,7 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.agent_framework.messages import MessageLog
-from sayso.adapters.agent_framework.middleware import (
-    CHANNEL,
-    Gated,
-    check_layers,
-)
+from sayso.adapters.agent_framework.middleware import CHANNEL, Gated, check_layers
 from sayso.adapters.agent_framework.reach import AgentWalk
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import hosted_call

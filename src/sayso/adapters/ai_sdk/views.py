@@ -487,11 +487,7 @@ def _decision(call: Call) -> Json:
 
 def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
     text = words if guest is None else redact(words).value
-    return {
-        "id": f"{run}.user",
-        "role": "user",
-        "parts": [{"type": "text", "text": text}],
-    }
+    return {"id": f"{run}.user", "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
 def assistant_message(

@@ -47,23 +47,12 @@ from typing_extensions import is_typeddict
 from sayso import codec
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import outcome_with_errors
-from sayso.adapters.claude_agent.messages import (
-    Block,
-    MessageLog,
-    dump_block,
-    result_block,
-)
+from sayso.adapters.claude_agent.messages import Block, MessageLog, dump_block, result_block
 from sayso.adapters.reach import Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import (
-    MOST_WAITING,
-    FrameworkCall,
-    FrameworkTool,
-    Outcome,
-    check_gate,
-)
+from sayso.gate.framework import MOST_WAITING, FrameworkCall, FrameworkTool, Outcome, check_gate
 from sayso.gate.gate import policy_terms
 from sayso.policy import Policy
 from sayso.policy.policy import NEEDS_APPROVAL

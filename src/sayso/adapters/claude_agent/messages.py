@@ -12,12 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from claude_agent_sdk import (
-    ContentBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolUseBlock,
-)
+from claude_agent_sdk import ContentBlock, TextBlock, ThinkingBlock, ToolUseBlock
 
 from sayso import codec
 from sayso.adapters.conversation import Body, ConversationLog

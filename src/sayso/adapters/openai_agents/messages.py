@@ -111,10 +111,6 @@ class ActiveRun:
         self.started[base] += 1
         return base if self.started[base] == 1 else f"{base}#{self.started[base]}"
 
-    def waits_below(self, key: str) -> bool:
-        """Return whether an agent in the body of a call waits for a decision."""
-        return any(path.startswith(f"{key}/") for path in self.waits_in)
-
     def key(self, agent: Agent[object], id: str) -> str:
         """Return the key of a call within the thread, and remember it."""
         key = self._keys[agent.name, id] = _path.get() + id

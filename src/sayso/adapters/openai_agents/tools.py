@@ -255,7 +255,8 @@ class GuardedTool:
                     active.error = None  # the model reads it, like any error of a tool
                 raised.append(error)
                 raise
-            if active.waits_below(key) and not active.manual:
+            waits = any(path.startswith(f"{key}/") for path in active.waits_in)
+            if waits and not active.manual:
                 raise Paused(active.calls.run)
             return value
         with active.in_call(key):
@@ -459,12 +460,7 @@ async def hosted_outcome(active: ActiveRun, key: str, request: Any) -> Outcome:
 # -- tool_use_behavior
 
 
-_REFUSED = (
-    CallStatus.REJECTED,
-    CallStatus.EXPIRED,
-    CallStatus.CANCELLED,
-    CallStatus.SUPERSEDED,
-)
+_REFUSED = (CallStatus.REJECTED, CallStatus.EXPIRED, CallStatus.CANCELLED, CallStatus.SUPERSEDED)
 
 
 def stop_unless_refused(behavior: Any) -> Any:

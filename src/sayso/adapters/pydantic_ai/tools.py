@@ -434,11 +434,16 @@ def _with_decision(ctx: RunContext[D], row: Call) -> RunContext[D]:
 
 def _framework_result(outcome: Outcome) -> Any:
     """Return a result. Refusals are raised, because other hooks expect results."""
+    value, text = outcome.value, outcome.text
+    if outcome.ok and outcome.notice:
+        if not isinstance(value, ToolReturn):
+            return text
+        return ToolReturn(text, content=value.content, metadata=value.metadata, tools=value.tools)
     if outcome.ok:
-        return with_text(outcome.value, outcome.text) if outcome.notice else outcome.value
+        return value
     if outcome.call is None or outcome.call.status is CallStatus.FAILED:
-        raise ToolFailed(outcome.text)
-    raise SkipToolExecution(ToolDenied(outcome.text))
+        raise ToolFailed(text)
+    raise SkipToolExecution(ToolDenied(text))
 
 
 # -- tools that are known without a run
@@ -494,13 +499,6 @@ def dump_result(value: Any) -> Json:
 def load_result(stored: Json) -> Any:
     """Return a stored result as the framework expects it."""
     return _tool_return.validate_python(stored) if _is_tool_return(stored) else stored
-
-
-def with_text(value: Any, text: str) -> Any:
-    """Replace the text that the model reads, and keep everything else of a result."""
-    if not isinstance(value, ToolReturn):
-        return text
-    return ToolReturn(text, content=value.content, metadata=value.metadata, tools=value.tools)
 
 
 _FILES = "content_file_digests"
