@@ -337,8 +337,7 @@ def _check_history(agent: RawAgent[Any]) -> None:
 
 
 async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Message:
-    """Return the answers to what a provider asks about the calls that it makes itself, such as
-    those of hosted MCP servers. Raises ``Paused`` while one waits for a decision."""
+    """Return the answers to a provider's requests, or raise ``Paused`` while one waits."""
     asked = [_call(request) for request in requests]
     await calls.ask(asked)
     contents: list[Content] = []

@@ -384,8 +384,7 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
         self._ungated = ungated
 
     def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a tool that a module inside the function of a tool calls, and
-        for one of the agent's own that was added to it after ``guard``."""
+        """Raise ``StopSignal`` for a tool that a module chose, or that ``guard`` did not see."""
         modules, name = _modules_inside(), str(instance.name)
         if (instance.func.__module__ or "").startswith("dspy."):
             return  # `finish` and `submit` only end the loop
@@ -401,8 +400,7 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
             )
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a model whose provider would run tools: a run uses the model
-        that DSPy is configured with, and ``guard`` may not have seen it."""
+        """Raise ``StopSignal`` for a model whose provider runs tools, which may be a new one."""
         given = inputs.get("kwargs") or inputs
         for name in (*_hosted(getattr(instance, "kwargs", None)), *_hosted(given)):
             if name not in self._ungated and not _tool.get():
@@ -503,8 +501,7 @@ class Turn:
         raise SaysoError(f"{tool} was called, but no reply of the model asks for it")
 
     async def _settle(self) -> dict[str, Outcome]:
-        """Complete all calls of a reply: ask about all of them in one commit, then run those that
-        may run, even if others wait."""
+        """Ask about all calls in one commit, then run those that may run, even if others wait."""
         await self.thread.ask(self._calls)
         outcomes: dict[str, Outcome] = {}
         paused: Paused | None = None

@@ -96,8 +96,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         coverage.check()
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
-        """Convert ``DeferredToolResults`` for all or some of the calls to decisions. Anything else
-        is returned unchanged."""
+        """Convert ``DeferredToolResults`` to decisions. Anything else is returned unchanged."""
         if not isinstance(decisions, DeferredToolResults):
             return decisions
         log = await self.open_log(run.thread)
