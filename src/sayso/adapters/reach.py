@@ -192,8 +192,10 @@ class Walk:
                 for name, held in self._attributes(item):
                     yield from self._targets_in(held, name, f"{type(item).__name__}.{name}")
         for function, _ in self._functions_called(value, guarding=True):
-            for name, held in global_names(function):
-                yield from self._targets_in(held, name, f"the global name {name!r}")
+            for name in sorted(_names(function) & function.__globals__.keys()):
+                held = function.__globals__[name]
+                if not isinstance(held, types.ModuleType | type):
+                    yield from self._targets_in(held, name, f"the global name {name!r}")
 
     def built_by(self, function: Any) -> Iterator[str]:
         """Yield the names of the classes and methods with which a function, and the user's
@@ -262,16 +264,9 @@ def cells(function: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def global_names(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the globals that a function, and the functions written inside it, look up."""
-    for name in sorted(_names(function) & function.__globals__.keys()):
-        held = function.__globals__[name]
-        if not isinstance(held, types.ModuleType | type):
-            yield name, held
-
-
 def _names(function: Any) -> set[str]:
-    """Return the names of globals, attributes and imports in the code of a function."""
+    """Return the names of globals, attributes and imports in the code of a function, and of the
+    functions written inside it."""
     codes, names = [function.__code__], set[str]()
     while codes:
         code = codes.pop()

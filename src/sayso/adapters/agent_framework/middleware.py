@@ -166,9 +166,11 @@ class Gated(FunctionMiddleware):
         if sub_agent is not None:
             thread = FrameworkThread(self.gate, sub_agent.calls.thread, policy=self.policy)
             return thread, f"{sub_agent.key}/"
-        driven = driven_thread(self.gate)
-        thread = FrameworkThread(self.gate, driven or session, policy=self.policy)
-        return thread, "" if driven in ("", session) else f"{session}/"
+        store_id, scopes = self.gate.backend.store_id, open_scopes()
+        driven = [s.thread for s in scopes if s.hold and s.driver.backend.store_id == store_id]
+        name = driven[-1] if driven else session
+        thread = FrameworkThread(self.gate, name, policy=self.policy)
+        return thread, "" if name == session else f"{session}/"
 
 
 @dataclass
@@ -313,13 +315,6 @@ class _Call:
         row = await self.thread.find(self.id)
         assert row is not None
         return row
-
-
-def driven_thread(gate: Gate) -> str:
-    """Return the thread that a gate on this store drives here; "" if there is none."""
-    store_id = gate.backend.store_id
-    driven = [s.thread for s in open_scopes() if s.hold and s.driver.backend.store_id == store_id]
-    return driven[-1] if driven else ""
 
 
 def _framework_result(outcome: Outcome) -> Any:

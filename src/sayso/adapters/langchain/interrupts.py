@@ -367,7 +367,10 @@ def _accepted(value: Any) -> dict[str, Any]:
         ]
         return {"schema": object_schema(decisions=_array_schema(each))}
     if inbox is not None:
-        return {"schema": _replies(value, inbox)}
+        each = [{"oneOf": _reply(action, config)} for action, config in inbox]
+        listed = _array_schema(each)
+        # A single request may also be answered without a list.
+        return {"schema": listed if isinstance(value, list) else {"anyOf": [*each, listed]}}
     return _accepted_by_question(value) if isinstance(value, Mapping) else _ANYTHING
 
 
@@ -405,13 +408,6 @@ _REPLIES = {
     "allow_respond": "response",
     "allow_ignore": "ignore",
 }
-
-
-def _replies(value: Any, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    each = [{"oneOf": _reply(action, config)} for action, config in asked]
-    # A single request may also be answered without a list.
-    listed = _array_schema(each)
-    return listed if isinstance(value, list) else {"anyOf": [*each, listed]}
 
 
 def _reply(action: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:

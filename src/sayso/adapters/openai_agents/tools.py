@@ -59,8 +59,10 @@ Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 def guard_tool(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
     """Return a copy of an agent's tool that asks at the gate."""
-    copied = copy.copy(tool)
-    made = GuardedTool(copied, agent, _raising(tool).on_invoke_tool)
+    copied, raising = copy.copy(tool), copy.copy(tool)
+    if not tool._is_agent_tool:  # the SDK would turn each error into text
+        raising._failure_error_function, raising._use_default_failure_error_function = None, False
+    made = GuardedTool(copied, agent, raising.on_invoke_tool)
     copied.needs_approval = made.asks
     copied.on_invoke_tool = made.invoke
     if tool.tool_input_guardrails is not None:
@@ -261,20 +263,16 @@ class GuardedTool:
             return value
         with active.in_call(key):
             value = await self._run(context, text)
-        if active.error is not None or _waits_inside(context):
+        # Whether the agent has stopped for approval, as the SDK finds out.
+        assert context.tool_call is not None
+        scope = get_agent_tool_state_scope(context)
+        result = peek_agent_tool_run_result(context.tool_call, scope_id=scope)
+        if active.error is not None or getattr(result, "interruptions", None):
             raise Paused(active.calls.run)
         return value
 
     def _dump(self, value: Any) -> Any:
         return value if self.tool.output_json_schema is not None else dump_result(value)
-
-
-def _raising(tool: FunctionTool) -> FunctionTool:
-    """Return a tool that raises its errors; the SDK would turn each into text."""
-    bare = copy.copy(tool)
-    if not tool._is_agent_tool:
-        bare._failure_error_function, bare._use_default_failure_error_function = None, False
-    return bare
 
 
 def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
@@ -297,14 +295,6 @@ def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> M
         if field.default is None and name in properties and "default" not in properties[name]
     }
     return {**rules, "properties": {**properties, **nulls}} if nulls else rules
-
-
-def _waits_inside(context: ToolContext[Any]) -> bool:
-    """Return whether an agent that is a tool has stopped for approval, as the SDK finds out."""
-    scope = get_agent_tool_state_scope(context)
-    assert context.tool_call is not None
-    result = peek_agent_tool_run_result(context.tool_call, scope_id=scope)
-    return bool(getattr(result, "interruptions", None))
 
 
 # -- arguments and results

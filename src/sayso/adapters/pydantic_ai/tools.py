@@ -108,7 +108,10 @@ class Gated(_Capability[D], Generic[D]):
 
     async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
         """Inside a call, and without a way to defer, make the agent's run part of that call."""
-        place = None if _can_defer(ctx) else place_in_call(self.gate)
+        wanted = None if ctx.agent is None else ctx.agent.output_type
+        if DeferredToolRequests in (wanted if isinstance(wanted, list | tuple) else [wanted]):
+            return self
+        place = place_in_call(self.gate)
         return self if place is None else SubAgentGated(self.gate, self.policy, place)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
@@ -219,11 +222,6 @@ class SubAgentGated(_Capability[D], Generic[D]):
     def _prefix(self) -> str:
         """The prefix of the keys of the last reply's calls."""
         return f"{self.place.key}/{self.replies}/"
-
-
-def _can_defer(ctx: RunContext[Any]) -> bool:
-    wanted = None if ctx.agent is None else ctx.agent.output_type
-    return DeferredToolRequests in (wanted if isinstance(wanted, list | tuple) else [wanted])
 
 
 # -- the gate around every tool

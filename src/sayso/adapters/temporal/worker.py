@@ -121,28 +121,25 @@ class ApprovalActivities:
     def _runner(self, guard: Guard) -> Activity:
         tool = guard.wrap()
 
-        async def call(wanted: ActivityInput) -> Any:
+        async def call(args: dict[str, Any]) -> Any:
             # The gate validates, stores and runs the call, and records what the tool raises.
-            args = wanted["content"]
             awaits = inspect.iscoroutinefunction(tool)
             value = await tool(**args) if awaits else await run_user_function(tool, **args)
             return codec.loads(guard.signature.dump_result(value))
 
+        async def attempt(wanted: ActivityInput) -> ActivityOutput:
+            try:
+                return await self._advance(wanted, lambda: call(wanted["content"]))
+            except StoreError:
+                raise
+            except Exception as error:
+                return {"error": "CallFailed", "message": describe_error(error)}
+
         @activity.defn(name=activity_of(guard.tool.name))
         async def run(wanted: ActivityInput) -> ActivityOutput:
-            return await self._with_heartbeats(self._run_tool(wanted, call))
+            return await self._with_heartbeats(attempt(wanted))
 
         return run
-
-    async def _run_tool(
-        self, wanted: ActivityInput, call: Callable[[ActivityInput], Awaitable[Any]]
-    ) -> ActivityOutput:
-        try:
-            return await self._advance(wanted, lambda: call(wanted))
-        except StoreError:
-            raise
-        except Exception as error:
-            return {"error": "CallFailed", "message": describe_error(error)}
 
     async def _with_heartbeats(self, work: Coroutine[Any, Any, ActivityOutput]) -> ActivityOutput:
         """Wait with heartbeats. A tool outlives an activity that Temporal cancels."""
