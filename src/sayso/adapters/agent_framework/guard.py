@@ -11,7 +11,6 @@ from typing import Any, overload
 
 from agent_framework import (
     AgentResponse,
-    AgentSession,
     Content,
     FunctionTool,
     HistoryProvider,
@@ -30,7 +29,6 @@ from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
     Gated,
     LogReplies,
-    SubAgentRun,
     check_layers,
     framework_tool,
 )
@@ -214,14 +212,11 @@ class Guarded(LoggedAgent[MessageLog]):
         return place_in_call(self.gate)
 
     async def part(self, input: Any, place: CallPlace) -> Any:
-        calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
-        gated = Gated(self.gate, self.policy, walk=self._walk)
-        sub_agent = SubAgentRun(calls, place.key, gated)
         is_ours = isinstance(self._agent, RawAgent)  # a custom agent asks at the gate itself
         agent = self._walk.value(self._agent, self.name) if is_ours else self._agent
         given = {**self.options, "function_invocation_kwargs": self._arguments(input.arguments)}
-        with _our_errors(), sub_agent.active(), calls.scope(f"{place.key}/").inside():
-            response = await agent.run(input.messages, session=AgentSession(), **given)
+        with _our_errors():
+            response = await self._walk.run_in_call(place, agent.run, input.messages, given)
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from agent_framework import (
     AgentResponse,
@@ -37,8 +37,10 @@ from sayso.adapters.agent_framework.middleware import (
 from sayso.adapters.reach import HeldTarget, Walk
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import FrameworkThread, place_in_call
+from sayso.gate.framework import CallPlace, FrameworkThread, place_in_call
 from sayso.policy import Policy
+
+RunAgent: TypeAlias = Callable[..., Awaitable[AgentResponse[Any]]]
 
 
 class AgentWalk(Walk):
@@ -174,6 +176,16 @@ class AgentWalk(Walk):
         self.list_agent(target, target.name or where)
         return copied
 
+    async def run_in_call(
+        self, place: CallPlace, run: RunAgent, messages: Any, options: Mapping[str, Any]
+    ) -> AgentResponse[Any]:
+        """Run an agent inside a call of a guarded one, which pauses with it."""
+        calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
+        sub_agent = SubAgentRun(calls, place.key, Gated(self.gate, self.policy, walk=self))
+        given = {**options, "session": options.get("session") or AgentSession()}
+        with sub_agent.active(), calls.scope(f"{place.key}/").inside():
+            return await run(messages, **given)
+
     def check_offered(self, options: Mapping[str, Any] | None) -> None:
         """Raise ``InvalidCall`` if a request would offer what bypasses the gate unnamed."""
         tools: Any = options.get("tools") if options else None
@@ -203,8 +215,8 @@ class AgentWalk(Walk):
 class _RunInCall:
     """The ``run`` method of an agent inside a call of a guarded one: it pauses with that call."""
 
-    def __init__(self, run: Any, walk: AgentWalk) -> None:
-        self._run: Callable[..., Awaitable[AgentResponse[Any]]] = run
+    def __init__(self, run: RunAgent, walk: AgentWalk) -> None:
+        self._run = run
         self._walk = walk
 
     def __call__(self, messages: Any = None, *, stream: bool = False, **options: Any) -> Any:
@@ -214,15 +226,10 @@ class _RunInCall:
         return response_stream(response) if stream else response
 
     async def _run_in_call(self, messages: Any, options: dict[str, Any]) -> AgentResponse[Any]:
-        gate, policy = self._walk.gate, self._walk.policy
-        place = place_in_call(gate)
+        place = place_in_call(self._walk.gate)
         if place is None:
             return await self._run(messages, **options)
-        calls = FrameworkThread(gate, place.thread, policy=policy)
-        sub_agent = SubAgentRun(calls, place.key, Gated(gate, policy, walk=self._walk))
-        session = options.pop("session", None) or AgentSession()
-        with sub_agent.active(), calls.scope(f"{place.key}/").inside():
-            return await self._run(messages, session=session, **options)
+        return await self._walk.run_in_call(place, self._run, messages, options)
 
 
 def _asks(agent: Any) -> bool:
