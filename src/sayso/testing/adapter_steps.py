@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -45,6 +46,7 @@ STORE = "sayso.db"
 class Step:
     """What one process does. Plain values only, so that it can be sent as JSON."""
 
+    #: ``module:Class``.
     harness: str
     folder: str
     #: ``run``, ``resume``, ``both`` (resume twice at once) or ``answer``.
@@ -83,7 +85,7 @@ def play(step: Step, value: Any = None) -> StepResult:
 
 
 async def _play(step: Step, folder: Path, value: Any) -> StepResult:
-    kind = harness_class(step.harness)
+    kind: type[AdapterHarness] = pkgutil.resolve_name(step.harness)
     kill_switch = KillSwitch(folder, step.kill)
     store = SqliteStore(
         folder / STORE,
@@ -126,16 +128,6 @@ async def _run_agent(step: Step, harness: AdapterHarness, value: Any) -> StepRes
         return StepResult(status="raised", error=f"{type(error).__name__}: {error}")
     waiting = tuple(request.id for request in run.interruptions)
     return StepResult(status=str(run.status), output=run.output, waiting=waiting)
-
-
-def harness_class(name: str) -> type[AdapterHarness]:
-    """Import a harness by name: ``module:Class``."""
-    module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    kind: type[AdapterHarness] = found
-    return kind
 
 
 def _wait_for(path: Path, seconds: float = 60.0) -> None:
@@ -208,7 +200,7 @@ def serve(harness: str) -> None:
     """Answer requests from stdin until it closes."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # stdout carries answers only
-    harness_class(harness)
+    pkgutil.resolve_name(harness)
     importlib.import_module("jsonschema")  # Sayso imports it on first use, in every child
     gc.freeze()  # so that a collection in a child does not copy all that was imported
     children: dict[int, Path] = {}
