@@ -211,7 +211,7 @@ class StreamWriter:
         self._unknown = held.last
         self._cards: dict[str, Json] = {}
         #: The rows of each call of the last step as they were last sent.
-        self._rows: dict[str, tuple[Call | None, ...]] = {}
+        self._rows: dict[str, list[Call]] = {}
         #: The text that was sent of the last step; None if the client has it already.
         self._sent_text: str | None = None
         self._block = 0
@@ -222,7 +222,9 @@ class StreamWriter:
         """Send what has changed; ``draft`` is the text of the next reply so far."""
         if not self._stepping:
             # A client may show what was never stored, and may post only one call of a step.
-            self._steps = max(min(self._steps, len(replies)), self._steps_with_calls(replies))
+            seen = [any(row.id in self._tools for row in reply.rows) for reply in replies]
+            with_calls = (number for number, shown in enumerate(seen, 1) if shown)
+            self._steps = max([min(self._steps, len(replies)), *with_calls])
         first = max(self._steps - 1, 0)
         words = words_of(replies, self._guest)
         for index, reply in enumerate(replies[first:], first):
@@ -230,24 +232,14 @@ class StreamWriter:
                 yield from self._step(index)
             yield from self._text(words[index], whole=True)
             for slot in reply.slots:
-                rows = (slot.call, *slot.asks)
-                if self._rows.get(slot.id) != rows:
-                    self._rows[slot.id] = rows
+                if self._rows.get(slot.id) != slot.rows:
+                    self._rows[slot.id] = slot.rows
                     for view in tool_views(slot, recipe=self._recipe, guest=self._guest):
                         yield from self._tool(view)
         if draft and self._guest is None:  # redaction needs the whole text
             if len(replies) >= self._steps:
                 yield from self._step(len(replies))
             yield from self._text(draft, whole=False)
-
-    def _steps_with_calls(self, replies: list[Reply]) -> int:
-        """Return how many steps the client has seen, by the calls that it shows."""
-        steps = 0
-        for number, reply in enumerate(replies, 1):
-            rows = (row for slot in reply.slots for row in (slot.call, *slot.asks))
-            if any(row is not None and row.id in self._tools for row in rows):
-                steps = number
-        return steps
 
     def finish(self, chunk: Chunk) -> Iterator[Chunk]:
         """Send the last chunks, and close calls that only the client knows."""

@@ -115,10 +115,14 @@ class CallSlot:
         return self.call is None or (self.call.status not in OPEN and not self.waiting)
 
     @property
+    def rows(self) -> list[Call]:
+        """The row of the call, if it has one, and of what it asked."""
+        return self.asks if self.call is None else [self.call, *self.asks]
+
+    @property
     def waiting(self) -> list[Call]:
         """The requests here that are waiting for a decision."""
-        own = [] if self.call is None else [self.call]
-        return [call for call in (*own, *self.asks) if call.status in _PENDING]
+        return [call for call in self.rows if call.status in _PENDING]
 
 
 @dataclass(slots=True)
@@ -130,6 +134,11 @@ class Reply:
     slots: list[CallSlot]
     #: Whether the text is a refusal of the model.
     refused: bool = False
+
+    @property
+    def rows(self) -> list[Call]:
+        """The rows of its calls, and of what they asked."""
+        return [row for slot in self.slots for row in slot.rows]
 
 
 @dataclass(slots=True)
@@ -303,12 +312,11 @@ def tool_views(slot: CallSlot, *, recipe: bool, guest: Reviewer | None = None) -
     if slot.call is None:
         views = [_unreadable(slot)]
         return views if guest is None else [_masked(view) for view in views]
-    calls = (slot.call, *slot.asks)
     if guest is None:
-        return [tool_view(call, recipe=recipe) for call in calls]
+        return [tool_view(call, recipe=recipe) for call in slot.rows]
     return [
         _masked(tool_view(call, recipe=recipe)) if may_see(guest, call) else _name_only(call)
-        for call in calls
+        for call in slot.rows
     ]
 
 
@@ -317,7 +325,7 @@ def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
     other reviewers."""
     if guest is None:
         return [reply.text for reply in replies]
-    withheld = hidden_turns(guest, map(_calls_of, replies))
+    withheld = hidden_turns(guest, [reply.rows for reply in replies])
     return [
         HIDDEN_TEXT if others and reply.text else str(redact(reply.text).value)
         for reply, others in zip(replies, withheld, strict=True)
@@ -328,13 +336,9 @@ def asked_words(exchange: Exchange, guest: Reviewer | None) -> str:
     """Return what the user said. Guests see it only if it led to a request that they may see."""
     if guest is None:
         return exchange.words
-    calls = [call for reply in exchange.replies for call in _calls_of(reply)]
+    calls = [call for reply in exchange.replies for call in reply.rows]
     hides = any(not may_see(guest, call) for call in calls)
     return HIDDEN_TEXT if hides and not has_visible_request(guest, calls) else exchange.words
-
-
-def _calls_of(reply: Reply) -> list[Call]:
-    return [row for slot in reply.slots for row in (slot.call, *slot.asks) if row is not None]
 
 
 def _masked(view: ToolView) -> ToolView:
