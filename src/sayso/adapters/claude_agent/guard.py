@@ -17,6 +17,7 @@ import copy
 import os
 import uuid
 import warnings
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -260,12 +261,11 @@ class Turn:
 
     guarded: Guarded
     log: MessageLog
-    #: Whether a call of this turn waits for a decision: those in ``_waiting``.
-    waits: bool = False
+    #: The calls of this turn that wait for a decision.
     _waiting: set[str] = field(default_factory=set)
     #: Parts of the reply that are not stored yet, and the ids of the calls that were seen.
     _unsaved: list[tuple[str, Block]] = field(default_factory=list)
-    _seen: dict[str, asyncio.Event] = field(default_factory=dict)
+    _seen: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     _results: dict[str, Block] = field(default_factory=dict)
     #: The calls of our tools that Claude Code is about to make: name, arguments and id.
     _next: list[tuple[str, str, str]] = field(default_factory=list)
@@ -295,7 +295,7 @@ class Turn:
             await client.disconnect()
         if self._error is not None:
             raise self._error
-        if self.waits:
+        if self._waiting:
             raise Paused(self.log.run)
         if ended is None or ended.is_error:
             why = "it closed the connection" if ended is None else ended.result or ended.subtype
@@ -313,7 +313,7 @@ class Turn:
                 for block in filter(None, map(dump_block, message.content)):
                     self._unsaved.append((message.message_id or "", block))
                     if block["type"] == "tool_use":
-                        self._event(block["id"]).set()
+                        self._seen[block["id"]].set()
             elif isinstance(message, UserMessage) and isinstance(message.content, list):
                 for part in message.content:
                     if isinstance(part, ToolResultBlock):
@@ -336,9 +336,6 @@ class Turn:
                 why = "Claude's API runs it without asking: turn it off in Claude Code"
                 coverage.missed(self.guarded.name, "hosted tool", block.name, why)
                 coverage.check()
-
-    def _event(self, id: str) -> asyncio.Event:
-        return self._seen.setdefault(id, asyncio.Event())
 
     async def _options(self, prompt: Any) -> ClaudeAgentOptions:
         given = self.guarded.options
@@ -423,7 +420,7 @@ class Turn:
             return _deny("Nothing was run: the call has no id, or the run has failed.")
         if input.get("agent_id"):
             return await self._decide_sub_agents_call(id, name, args)
-        await asyncio.wait_for(self._event(id).wait(), 60)
+        await asyncio.wait_for(self._seen[id].wait(), 60)
         try:
             await self._save()
             own = self.guarded.own_tool(name)
@@ -468,7 +465,7 @@ class Turn:
             await self.log.add_results(done)
         except SaysoError as error:
             self._keep_error(error)
-        if self.waits or self._error is not None:
+        if self._waiting or self._error is not None:
             return {"continue_": False, "stopReason": "A call waits for a decision."}
         return {}
 
@@ -494,7 +491,7 @@ class Turn:
         try:
             outcome = await outcome_with_errors(self.log.calls, call)
         except Paused:
-            self._mark_waiting(id)
+            self._waiting.add(id)
             return None
         except SaysoError as error:
             self._keep_error(error)
@@ -502,10 +499,6 @@ class Turn:
         block = _result(id, outcome)
         self._results[id] = block
         return block
-
-    def _mark_waiting(self, id: str) -> None:
-        self.waits = True
-        self._waiting.add(id)
 
     async def _decide_claudes_call(
         self, id: str, name: str, args: dict[str, Any], *, asks: bool
@@ -522,7 +515,7 @@ class Turn:
         try:
             outcome = await calls.outcome(call)
         except Paused:
-            self._mark_waiting(id)
+            self._waiting.add(id)
             return _deny(_WAITS)
         if not outcome.ok or outcome.by_person:
             return _deny(outcome.text)
@@ -573,7 +566,7 @@ class Turn:
                 raise self._error
             if result is not None:
                 await log.add_results([result])
-        if self.waits:
+        if self._waiting:
             raise Paused(log.run)
 
     async def _result_of_claudes_call(self, id: str) -> Block | None:
@@ -582,7 +575,7 @@ class Turn:
         if row is None:
             return result_block(id, "It is not known whether this call was made.", is_error=True)
         if row.status is CallStatus.ASKED or row.status is CallStatus.IN_DOUBT:
-            self._mark_waiting(id)
+            self._waiting.add(id)
             return None
         if row.status is CallStatus.READY:
             changed = "" if row.original is None else " Its arguments were changed."
