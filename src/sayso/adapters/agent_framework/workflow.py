@@ -241,11 +241,9 @@ class _WorkflowDrive:
     """One run or resume of one thread."""
 
     def __init__(self, guarded: GuardedWorkflow, log: MessageLog) -> None:
-        self.gate = guarded.gate
-        self.log = log
+        self.guarded, self.gate, self.log = guarded, guarded.gate, log
         self.workflow = guarded.build()
         self.types = ValueTypes(self.workflow)
-        self.guarded = guarded
         self.outputs = Outputs()
 
     @cached_property
@@ -260,7 +258,7 @@ class _WorkflowDrive:
                 "process: declare the type in the handler that takes it, or pass JSON"
             )
         await self.log.say_input(_text_of(input), stored)
-        return await self._continue(await self._run(message=input))
+        return await self._run(message=input)
 
     async def go_on(self) -> Outputs:
         self.outputs = Outputs(self.types.load_or_json(item) for item in self.log.outputs)
@@ -268,18 +266,16 @@ class _WorkflowDrive:
             return self.outputs
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         if latest is None:
-            return await self._continue(await self._run(message=self.types.load(self.log.input)))
+            return await self._run(message=self.types.load(self.log.input))
         pending = latest.pending_request_info_events
         if not pending:
             # The process died between two checkpoints.
-            return await self._continue(await self._run(checkpoint_id=latest.checkpoint_id))
+            return await self._run(checkpoint_id=latest.checkpoint_id)
         return await self._answer(latest.checkpoint_id, pending)
 
-    async def _run(self, **options: Any) -> WorkflowRunResult:
-        result: WorkflowRunResult = await self.workflow.run(
-            checkpoint_storage=self.storage, **options
-        )
-        return result
+    async def _run(self, **options: Any) -> Outputs:
+        result = await self.workflow.run(checkpoint_storage=self.storage, **options)
+        return await self._continue(result)
 
     async def _continue(self, result: WorkflowRunResult) -> Outputs:
         """Return the outputs, or answer what the workflow waits for."""
@@ -302,13 +298,12 @@ class _WorkflowDrive:
         if not answers:
             raise Paused(self.log.run)
         refused = [id for id, answer in answers.items() if answer is _NO_ANSWER]
-        if refused:
-            return await self._continue(
-                await self.workflow.cancel_pending_requests(
-                    refused, checkpoint_id=checkpoint, checkpoint_storage=self.storage
-                )
-            )
-        return await self._continue(await self._run(responses=answers, checkpoint_id=checkpoint))
+        if not refused:
+            return await self._run(responses=answers, checkpoint_id=checkpoint)
+        result = await self.workflow.cancel_pending_requests(
+            refused, checkpoint_id=checkpoint, checkpoint_storage=self.storage
+        )
+        return await self._continue(result)
 
     async def _answer_to(self, id: str, event: WorkflowEvent[Any]) -> Any:
         """Return the answer to an event; None while it waits for a decision."""
