@@ -19,7 +19,7 @@ import inspect
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain, count
 from typing import Any
 
@@ -156,7 +156,6 @@ class GuardedAgents:
     # -- what cannot be gated
 
     def _list(self, agent: Agent[Any]) -> None:
-        """Add what an agent has to the table."""
         coverage = self.coverage
         coverage.gated(agent.name, "agent", agent.name)
         for tool in agent.tools:
@@ -196,18 +195,19 @@ class GuardedAgents:
         with context_value(_guarded_agents, self):
             yield
 
-    def copy_to_start(self, agent: Any) -> tuple[Any, Any]:
-        """Return the guarded copy of an agent that is started now, and the context to run it in."""
+    @contextmanager
+    def starting(self, agent: Any) -> Iterator[Any]:
+        """Yield the guarded copy of an agent that is started in this context."""
         run = current_run()
         if run is None or is_guarded(agent):
-            return agent, nullcontext()
-        if not run.path:
+            yield agent
+        elif not run.path:
             self._check_no_tools(agent)
-            return agent, nullcontext()
-        copied = self.checked_copy(agent)
-        if id(agent) in self._as_tools:
-            return copied, nullcontext()
-        return copied, run.in_call(run.new_path(copied.name))
+            yield agent
+        else:
+            copied, is_tool = self.checked_copy(agent), id(agent) in self._as_tools
+            with nullcontext() if is_tool else run.in_call(run.new_path(copied.name)):
+                yield copied
 
     def _check_no_tools(self, agent: Any) -> None:
         """Raise ``InvalidCall`` for an agent with tools, where the gate cannot pause it."""
@@ -230,26 +230,23 @@ class GuardingRunner(AgentRunner):
         self._inner = inner
 
     async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        agent, context = _copy_to_start(starting_agent)
-        with context:
+        with _starting(starting_agent) as agent:
             return await self._inner.run(agent, input, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        agent, context = _copy_to_start(starting_agent)
-        with context:
+        with _starting(starting_agent) as agent:
             return self._inner.run_sync(agent, input, **options)
 
     def run_streamed(
         self, starting_agent: Agent[Any], input: Any, **options: Any
     ) -> RunResultStreaming:
-        agent, context = _copy_to_start(starting_agent)
-        with context:
+        with _starting(starting_agent) as agent:
             return self._inner.run_streamed(agent, input, **options)
 
 
-def _copy_to_start(agent: Any) -> tuple[Any, Any]:
+def _starting(agent: Any) -> AbstractContextManager[Any]:
     guarded = _guarded_agents.get()
-    return (agent, nullcontext()) if guarded is None else guarded.copy_to_start(agent)
+    return nullcontext(agent) if guarded is None else guarded.starting(agent)
 
 
 def is_guarded(agent: Any) -> bool:
