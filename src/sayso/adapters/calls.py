@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from sayso import codec
 from sayso.engine.commands import Reask
-from sayso.errors import InvalidCall, SaysoError
+from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import outcomes
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
 from sayso.gate.plan import cancel_call
@@ -74,6 +74,22 @@ async def outcome_with_errors(calls: FrameworkThread, call: FrameworkCall) -> Ou
         raise
     except Exception:  # the tool's own: it is recorded, and the row has the text
         return await calls.outcome(call)
+
+
+async def settle(calls: FrameworkThread, made: Sequence[FrameworkCall]) -> dict[str, Outcome]:
+    """Ask about all calls of a reply in one commit, then run those that may run, even if others
+    wait. Return the outcomes by id. Raises ``Paused`` at the end if any call waits."""
+    await calls.ask(made)
+    outcomes: dict[str, Outcome] = {}
+    paused: Paused | None = None
+    for call in made:
+        try:
+            outcomes[call.id] = await outcome_with_errors(calls, call)
+        except Paused as pause:
+            paused = pause
+    if paused is not None:
+        raise paused
+    return outcomes
 
 
 class StopSignal(BaseException):

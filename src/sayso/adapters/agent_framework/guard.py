@@ -35,7 +35,7 @@ from sayso.adapters.agent_framework.middleware import (
 from sayso.adapters.agent_framework.reach import AgentWalk
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.adapters.agents import LoggedAgent
-from sayso.adapters.calls import hosted_call
+from sayso.adapters.calls import hosted_call, settle
 from sayso.adapters.conversation import OutputTypes
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
@@ -334,20 +334,13 @@ def _check_history(agent: RawAgent[Any]) -> None:
 async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Message:
     """Return the answers to a provider's requests, or raise ``Paused`` while one waits."""
     asked = [_call(request) for request in requests]
-    await calls.ask(asked)
+    outcomes = await settle(calls, asked)
     contents: list[Content] = []
-    waits = False
     for request, call in zip(requests, asked, strict=True):
-        try:
-            outcome = await calls.outcome(call)
-        except Paused:
-            waits = True
-            continue
+        outcome = outcomes[call.id]
         contents.append(request.to_function_approval_response(outcome.ok))
         if not outcome.ok:
             contents.append(Content.from_text(outcome.text))  # the response has no field for it
-    if waits:
-        raise Paused(calls.run)
     return Message("user", contents)
 
 

@@ -26,11 +26,11 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.agents import LoggedAgent
-from sayso.adapters.calls import StopSignal, outcome_with_errors, raise_stop_causes
+from sayso.adapters.calls import StopSignal, raise_stop_causes, settle
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.adapters.reach import Walk
-from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
@@ -493,26 +493,12 @@ class Turn:
     async def outcome(self, tool: str) -> Outcome:
         """Return the outcome of this tool's next call, after settling all calls of the reply."""
         if self._outcomes is None:
-            self._outcomes = await self._settle()
+            self._outcomes = await settle(self.thread, self._calls)
         for index, call in enumerate(self._calls):
             if call.tool.name == tool:
                 del self._calls[index]
                 return self._outcomes[call.id]
         raise SaysoError(f"{tool} was called, but no reply of the model asks for it")
-
-    async def _settle(self) -> dict[str, Outcome]:
-        """Ask about all calls in one commit, then run those that may run, even if others wait."""
-        await self.thread.ask(self._calls)
-        outcomes: dict[str, Outcome] = {}
-        paused: Paused | None = None
-        for call in self._calls:
-            try:
-                outcomes[call.id] = await outcome_with_errors(self.thread, call)
-            except Paused as pause:
-                paused = pause
-        if paused is not None:
-            raise paused
-        return outcomes
 
 
 def _shown(reply: Json) -> dict[str, Any]:
