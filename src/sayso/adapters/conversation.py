@@ -44,6 +44,13 @@ Body = dict[str, Any]
 _SHOWN = ("role", "content", "calls")
 
 
+def shown(content: str, calls: Iterable[tuple[str | None, str | None, str]]) -> Body:
+    """Return a reply in the fields that pages and terminals show. Each call is its id, the name of
+    its tool and the arguments as JSON."""
+    made = [{"id": id, "name": name, "arguments": args} for id, name, args in calls]
+    return {"content": content, **({"calls": made} if made else {})}
+
+
 class ConversationLog:
     """What is stored of one thread. Subclass it to read the data of one framework."""
 

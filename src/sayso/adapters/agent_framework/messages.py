@@ -33,7 +33,7 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.calls import cancel_skipped, edit_of
-from sayso.adapters.conversation import Body, ConversationLog
+from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.errors import InvalidDecision
 from sayso.gate import Gate
 from sayso.gate.run_result import RunResult, decision_from
@@ -220,15 +220,13 @@ def _dump(messages: Sequence[Message]) -> list[Json]:
     return [message.to_dict() for message in messages]
 
 
-def _shown(messages: Sequence[Message]) -> dict[str, Any]:
-    """Return a reply in the fields that pages and terminals show."""
-    made = []
+def _shown(messages: Sequence[Message]) -> Body:
+    calls = []
     for call in calls_of(messages):
         args = call.arguments
         text = args if isinstance(args, str) else codec.dumps(args or {})
-        made.append({"id": call.call_id, "name": call.name, "arguments": text})
-    text = " ".join(m.text for m in messages if m.role == "assistant" and m.text)
-    return {"content": text, **({"calls": made} if made else {})}
+        calls.append((call.call_id, call.name, text))
+    return shown(" ".join(m.text for m in messages if m.role == "assistant" and m.text), calls)
 
 
 def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:

@@ -15,7 +15,7 @@ from typing import Any
 from claude_agent_sdk import ContentBlock, TextBlock, ThinkingBlock, ToolUseBlock
 
 from sayso import codec
-from sayso.adapters.conversation import Body, ConversationLog
+from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.gate import Gate
 from sayso.policy import Policy
 
@@ -85,14 +85,11 @@ class MessageLog(ConversationLog):
 
     async def add_reply(self, id: str, blocks: Sequence[Block]) -> None:
         """Store a part of a reply, before its calls are made."""
-        calls = [
-            {"id": block["id"], "name": block["name"], "arguments": codec.dumps(block["input"])}
-            for block in blocks
-            if block["type"] == "tool_use"
-        ]
+        uses = [block for block in blocks if block["type"] == "tool_use"]
+        calls = [(block["id"], block["name"], codec.dumps(block["input"])) for block in uses]
         text = "".join(block["text"] for block in blocks if block["type"] == "text")
-        body: Body = {"role": "assistant", "content": text, "id": id, "blocks": list(blocks)}
-        await self.append({**body, **({"calls": calls} if calls else {})})
+        data = {"id": id, "blocks": list(blocks)}
+        await self.append({"role": "assistant", **shown(text, calls), **data})
         self._add(id, blocks)
 
     async def add_results(self, results: Iterable[Block]) -> None:

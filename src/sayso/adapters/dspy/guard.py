@@ -27,7 +27,7 @@ from pydantic_core import to_jsonable_python
 from sayso import codec
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import StopSignal, raise_stop_causes, settle
-from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as
+from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as, shown
 from sayso.adapters.dspy.asking import AskingTool
 from sayso.adapters.reach import Walk
 from sayso.errors import InvalidCall, SaysoError
@@ -501,18 +501,13 @@ class Turn:
         raise SaysoError(f"{tool} was called, but no reply of the model asks for it")
 
 
-def _shown(reply: Json) -> dict[str, Any]:
-    """Return a reply in the fields that pages and terminals show."""
+def _shown(reply: Json) -> Body:
     made = (reply.get("tool_calls") or {}).get("tool_calls", [])
     if reply.get("next_tool_name"):
         made = [{"name": reply["next_tool_name"], "args": reply.get("next_tool_args")}]
-    calls = [
-        {"id": call.get("id") or "", "name": call["name"], "arguments": codec.dumps(call["args"])}
-        for call in made
-    ]
+    calls = [(call.get("id") or "", call["name"], codec.dumps(call["args"])) for call in made]
     content = reply.get("next_thought")
-    shown: dict[str, Any] = {"content": content if isinstance(content, str) else ""}
-    return {**shown, "calls": calls} if calls else shown
+    return shown(content if isinstance(content, str) else "", calls)
 
 
 def current_turn() -> Turn:

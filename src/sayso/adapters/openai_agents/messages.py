@@ -22,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from sayso.adapters.calls import closing_text
-from sayso.adapters.conversation import Body, ReplayLog
+from sayso.adapters.conversation import Body, ReplayLog, shown
 from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.framework import FrameworkThread
@@ -258,13 +258,8 @@ def _dump(item: Any) -> dict[str, Any]:
     return raw
 
 
-def _shown(output: Items) -> dict[str, Any]:
-    """Return a reply in the fields that pages and terminals show."""
+def _shown(output: Items) -> Body:
     parts = [p for item in output if item.get("type") == "message" for p in item["content"]]
-    calls = [
-        {"id": item["call_id"], "name": item["name"], "arguments": item["arguments"]}
-        for item in output
-        if item.get("type") == "function_call"
-    ]
-    text = "".join(part.get("text") or "" for part in parts)
-    return {"content": text, **({"calls": calls} if calls else {})}
+    made = [item for item in output if item.get("type") == "function_call"]
+    calls = [(item["call_id"], item["name"], item["arguments"]) for item in made]
+    return shown("".join(part.get("text") or "" for part in parts), calls)

@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from sayso.adapters.calls import cancel_skipped
-from sayso.adapters.conversation import Body, ConversationLog
+from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.gate import Gate, outcomes
 from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
@@ -155,12 +155,8 @@ def _dump(messages: list[ModelMessage]) -> Json:
     return ModelMessagesTypeAdapter.dump_python(messages, mode="json")
 
 
-def _shown(message: ModelMessage) -> dict[str, Any]:
-    """Return a reply in the fields that pages and terminals show."""
+def _shown(message: ModelMessage) -> Body:
     if not isinstance(message, ModelResponse):
         return {"content": ""}
-    calls = [
-        {"id": call.tool_call_id, "name": call.tool_name, "arguments": call.args_as_json_str()}
-        for call in message.tool_calls
-    ]
-    return {"content": message.text or "", **({"calls": calls} if calls else {})}
+    calls = [(c.tool_call_id, c.tool_name, c.args_as_json_str()) for c in message.tool_calls]
+    return shown(message.text or "", calls)
