@@ -349,7 +349,7 @@ class LoggedModel(Model):
     # -- called by the runner
 
     async def get_response(self, *args: Any, **options: Any) -> ModelResponse:
-        request = _request(self, *args, **options)
+        request = _request(Model.get_response, self, *args, **options)
         active = require_run(self.agent.name)
         reply = await self._stored_reply(active, request["input"])
         if reply is None:
@@ -360,7 +360,7 @@ class LoggedModel(Model):
         return reply
 
     async def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        request = _request(self, *args, **options)
+        request = _request(Model.stream_response, self, *args, **options)
         active = require_run(self.agent.name)
         reply = await self._stored_reply(active, request["input"])
         if reply is not None:
@@ -443,12 +443,9 @@ class LoggedModel(Model):
             await active.calls.ask(calls)
 
 
-_signature = inspect.signature(Model.get_response)
-
-
-def _request(model: Model, *args: Any, **options: Any) -> dict[str, Any]:
+def _request(method: Any, *args: Any, **options: Any) -> dict[str, Any]:
     """Return the arguments of a request by name; the SDK passes some of them by position."""
-    return _signature.bind(model, *args, **options).arguments
+    return inspect.signature(method).bind(*args, **options).arguments
 
 
 def _text_of(output: Sequence[Any]) -> str:
