@@ -30,7 +30,7 @@ def invalid_arguments(error: ValidationError) -> InvalidCall:
 
 
 def normalized(validate: Callable[[Any], BaseModel], args: Any) -> dict[str, Json]:
-    """Return arguments as a tool's model reads them, complete, or raise ``InvalidCall``."""
+    """Return the complete arguments, as a tool's model reads them. Raises ``InvalidCall``."""
     try:
         return validate(args).model_dump(mode="json", by_alias=True)
     except ValidationError as error:
@@ -38,7 +38,7 @@ def normalized(validate: Callable[[Any], BaseModel], args: Any) -> dict[str, Jso
 
 
 def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:
-    """Return a call that the provider or another server makes: it is approved or rejected."""
+    """Return a call that the provider or another server makes: people approve or reject it."""
 
     async def run(_: dict[str, Json]) -> bool:
         return True

@@ -657,7 +657,7 @@ CHANNEL = "agent-framework"
 
 
 async def record_refusal(calls: FrameworkThread, key: str, by: str) -> None:
-    """Record a refusal that was given to the framework, of the call and what it asked."""
+    """Record a refusal that was given to the framework: of a call, and of what it asked."""
     for request in await calls.waiting([key]):
         if request.kind == "in_doubt":
             continue  # it may have run, which a refusal does not settle

@@ -187,7 +187,7 @@ class AgentWalk(Walk):
             return await run(messages, **given)
 
     def check_offered(self, options: Mapping[str, Any] | None) -> None:
-        """Raise ``InvalidCall`` if a request would offer what bypasses the gate unnamed."""
+        """Raise ``InvalidCall`` if a request offers tools that the gate cannot reach."""
         tools: Any = options.get("tools") if options else None
         for tool in tools if isinstance(tools, list) else ():
             if not isinstance(tool, FunctionTool):

@@ -146,7 +146,7 @@ class ChatResponse:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return an error's text for the browser. Only our own errors say what to do."""
+    """Return an error's text for the browser. Errors that are not our own are only logged."""
     if isinstance(error, SaysoError):
         return str(error)
     log.error("a run failed", exc_info=error)

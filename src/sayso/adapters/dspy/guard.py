@@ -400,7 +400,7 @@ class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
             )
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a model whose provider runs tools, which may be a new one."""
+        """Raise ``StopSignal`` for a model whose provider runs tools: ``guard`` may not know it."""
         given = inputs.get("kwargs") or inputs
         for name in (*_hosted(getattr(instance, "kwargs", None)), *_hosted(given)):
             if name not in self._ungated and not _tool.get():
