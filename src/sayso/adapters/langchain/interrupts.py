@@ -222,17 +222,12 @@ class InterruptQuestions:
 
     async def answers(self, interrupts: Iterable[Interrupt]) -> Any:
         """Return the command to resume with; None if nothing is answered."""
-        return await read(self.thread.store, self._answers, interrupts)
-
-    def _answers(self, interrupts: Iterable[Interrupt]) -> Any:
         found: dict[str, Any] = {}
         for interrupt in interrupts:
-            _, row = self._last(interrupt)
-            if row is None:
-                continue
-            if row.status is CallStatus.RESPONDED:
+            _, row = await read(self.thread.store, self._last, interrupt)
+            if row is not None and row.status is CallStatus.RESPONDED:
                 found[interrupt.id] = codec.loads(row.result or "null")
-            elif row.status in _UNANSWERED:
+            elif row is not None and row.status in _UNANSWERED:
                 found[interrupt.id] = refusal(interrupt.value, _why(row))
         return Command(resume=found) if found else None
 
