@@ -151,25 +151,21 @@ class Interpreter:
         self._process = subprocess.Popen(
             [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
 
     def _ask(self, request: dict[str, Any]) -> Any:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
+        print(json.dumps(request), file=self._requests, flush=True)
+        answer = self._answers.readline()
         assert answer, "the other process has died: see its stderr"
         return json.loads(answer)
 
     def close(self) -> None:
         """Stop the interpreter and its children."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        process.wait(30)
-        process.stdout.close()
+        self._requests.close()
+        self._process.wait(30)
+        self._answers.close()
 
 
 class ForkServer(Interpreter):

@@ -192,8 +192,8 @@ def check_call(call: Call) -> None:
         assert call.decision is None, f"{call.id} is {call.status} with a decision"
     if call.status in (_S.ASKED, *closed_by_person, _S.EXPIRED):
         assert call.attempt == 0 or call.asked
-    if call.status in (_S.RUNNING, _S.IN_DOUBT):
-        assert call.status is _S.IN_DOUBT or call.attempt > 0, f"{call.id} never started"
+    if call.status is _S.RUNNING:
+        assert call.attempt > 0, f"{call.id} never started"
     assert len({vote.by for vote in call.votes}) == len(call.votes), f"{call.id}: voted twice"
 
 
