@@ -112,17 +112,13 @@ class CallSlot:
     @property
     def is_final(self) -> bool:
         """Whether nothing about it can change."""
-        return self.call is None or (self.call.status not in OPEN and not self.waiting)
+        waits = any(row.status in _PENDING for row in self.rows)
+        return self.call is None or (self.call.status not in OPEN and not waits)
 
     @property
     def rows(self) -> list[Call]:
         """The row of the call, if it has one, and of what it asked."""
         return self.asks if self.call is None else [self.call, *self.asks]
-
-    @property
-    def waiting(self) -> list[Call]:
-        """The requests here that are waiting for a decision."""
-        return [call for call in self.rows if call.status in _PENDING]
 
 
 @dataclass(slots=True)
@@ -244,7 +240,7 @@ class RunView:
     @property
     def waiting(self) -> list[Call]:
         """The requests that are waiting, in this run and in the runs of its sub-agents."""
-        return [call for r in self.replies for slot in r.slots for call in slot.waiting]
+        return [row for reply in self.replies for row in reply.rows if row.status in _PENDING]
 
 
 def _asked_by(store: Store, call: Call) -> Iterator[Call]:
