@@ -17,6 +17,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, TypedDict, Unpack, cast
 
 from agents import (
@@ -92,14 +93,6 @@ class Interruption(Request):
 
     #: The SDK's id of the call, with those of the calls around it.
     call_id: str = ""
-
-    @classmethod
-    def of(cls, call: Call, request: Request) -> Interruption:
-        values = {field.name: getattr(request, field.name) for field in fields(request)}
-        values["agent"] = NamedString(request.agent)
-        if request.tool is not None:
-            values["tool"] = NamedString(request.tool, request.description)
-        return cls(**values, call_id=call.key)
 
     @property
     def tool_name(self) -> str | None:
@@ -255,7 +248,6 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         super().__init__(gate, policy, self._copies.coverage)
         self.agent = self._copies.checked_copy(agent)
         self._agents = self._copies.agents
-        self._types = OutputTypes(output_type(copied) for copied in self._agents)
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()
         self._options: dict[str, Any] = {
@@ -297,12 +289,16 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
             raise Paused(place.run)
         return result.final_output
 
-    @property
+    @cached_property
     def output_types(self) -> OutputTypes:
-        return self._types
+        return OutputTypes(output_type(agent) for agent in self._agents)
 
     def interruption(self, call: Call, request: Request) -> Request:
-        return Interruption.of(call, request)
+        values = {field.name: getattr(request, field.name) for field in fields(request)}
+        values["agent"] = NamedString(request.agent)
+        if request.tool is not None:
+            values["tool"] = NamedString(request.tool, request.description)
+        return Interruption(**values, call_id=call.key)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
         return [tool for agent in self._agents for tool in framework_tools(agent)]
@@ -315,7 +311,8 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
             conversation = result.to_input_list()
             await close_answered(active, conversation)
         output = result.final_output
-        await log.end_with(conversation, self.dump_output(output), self._types.name_of(output))
+        type_name = self.output_types.name_of(output)
+        await log.end_with(conversation, self.dump_output(output), type_name)
         return output
 
     async def _run(self, active: ActiveRun, log: ItemLog, state: Any) -> Any:
@@ -492,11 +489,10 @@ async def approve_settled(
     the provider runs."""
     for item in items:
         check_guarded(item.agent)
-        if not _is_hosted(item):
-            approve(item)
-            continue
-        outcome = await hosted_outcome(active, active.key_of(item), item.raw_item)
-        if outcome.ok:
+        outcome = None
+        if _is_hosted(item):
+            outcome = await hosted_outcome(active, active.key_of(item), item.raw_item)
+        if outcome is None or outcome.ok:
             approve(item)
         else:
             reject(item, rejection_message=outcome.text)
