@@ -25,7 +25,7 @@ from sayso.adapters.calls import closing_text
 from sayso.adapters.conversation import Body, ReplayLog, shown
 from sayso.errors import InvalidCall, SaysoError
 from sayso.gate import Gate, outcomes
-from sayso.gate.framework import FrameworkThread
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.policy import Policy
 from sayso.rows import CallStatus
 from sayso.sync import context_value, to_thread
@@ -115,6 +115,11 @@ class ActiveRun:
         """Return the key of a call within the thread, and remember it."""
         key = self._keys[agent.name, id] = _path.get() + id
         return key
+
+    def new_call(self, key: str, tool: FrameworkTool, args: Mapping[str, Json]) -> FrameworkCall:
+        """Return a call that is about to be judged by the policy."""
+        self.judged.add(key)
+        return FrameworkCall(id=key, tool=tool, args=args, note=self.notes.get(self.path, ""))
 
     def note_new_call(self, key: str) -> None:
         self._made_in.setdefault(key, self.contexts.get(_path.get()))

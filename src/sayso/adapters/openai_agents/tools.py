@@ -11,7 +11,7 @@ import copy
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
 
@@ -91,13 +91,14 @@ class GuardedTool:
         self.needs_approval = tool.needs_approval
         #: Set if the tool is an agent: it has no effect itself, and its calls have rows.
         self.inner: Agent[Any] | None = tool._agent_instance if tool._is_agent_tool else None
-        self._run = run
+        self.run = run
         self._model = _arguments(tool)
 
     # -- described to the gate
 
     @cached_property
-    def _descriptions(self) -> dict[bool, FrameworkTool]:
+    def descriptions(self) -> dict[bool, FrameworkTool]:
+        """The tool, without and with the need for approval."""
         return {needed: self._describe(needed) for needed in (False, True)}
 
     @property
@@ -105,8 +106,8 @@ class GuardedTool:
         """The tool with its own ``needs_approval``; a predicate sees each call."""
         needed = self.needs_approval
         if isinstance(needed, bool):
-            return self._descriptions[needed]
-        return replace(self._descriptions[True], needs_approval=lambda _: True)
+            return self.descriptions[needed]
+        return replace(self.descriptions[True], needs_approval=lambda _: True)
 
     def _describe(self, needed: bool) -> FrameworkTool:
         tool, model = self.tool, self._model
@@ -127,58 +128,22 @@ class GuardedTool:
             return None
         try:
             args = codec.parse_arguments(arguments or "")
-            return self._call(active, key, self._descriptions[self.needs_approval], args)
+            return active.new_call(key, self.descriptions[self.needs_approval], args)
         except InvalidCall:
             return None  # invoke() tells the model
-
-    def _call(
-        self, active: ActiveRun, key: str, described: FrameworkTool, args: Mapping[str, Json]
-    ) -> FrameworkCall:
-        active.judged.add(key)
-        return FrameworkCall(
-            id=key, tool=described, args=args, note=active.notes.get(active.path, "")
-        )
-
-    async def _description_for(
-        self, context: RunContextWrapper[Any], id: str, args: Mapping[str, Json]
-    ) -> FrameworkTool:
-        """Return the tool with what its ``needs_approval`` says about the complete arguments."""
-        needed = self.needs_approval
-        if not isinstance(needed, bool):
-            try:
-                complete = codec.loads(self._descriptions[True].intake(args))
-                needs: Any = needed(context, complete, id)
-                needs = await needs if inspect.isawaitable(needs) else needs
-            except Exception:
-                needs = True  # a predicate that fails asks
-            needed = needs is not False  # and so does one that does not return a boolean
-        return self._descriptions[needed]
 
     # -- called by the SDK
 
     async def asks(self, context: RunContextWrapper[Any], args: dict[str, Any], id: str) -> bool:
         """Ask about a call, and return whether it waits; the SDK calls it as ``needs_approval``."""
         active = require_run(self.tool.name)
-        key = active.key(self.agent, id)
+        call = _Call(self, active, context, id, args)
         with active.remember_errors():
-            await self._ensure_asked(active, key, context, args, id)
-            waits = await read(active.calls.store, active.waits, key)
+            await call.ensure_asked()
+            waits = await read(active.calls.store, active.waits, call.key)
         if waits:
             active.waits_in.add(active.path)
         return waits
-
-    async def _ensure_asked(
-        self,
-        active: ActiveRun,
-        key: str,
-        context: RunContextWrapper[Any],
-        args: dict[str, Any],
-        id: str,
-    ) -> None:
-        if key not in active.judged and await active.calls.find(key) is None:
-            active.note_new_call(key)
-            described = await self._description_for(context, id, args)
-            await active.calls.ask([self._call(active, key, described, args)])
 
     async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
         """Return the outcome of a call; the SDK calls it as ``on_invoke_tool``."""
@@ -187,10 +152,10 @@ class GuardedTool:
             args = codec.parse_arguments(arguments or "")
         except InvalidCall as error:
             return f"The call cannot be read: {error}"
-        key = active.key(self.agent, context.tool_call_id)
+        call = _Call(self, active, context, context.tool_call_id, args)
         try:
             with active.remember_errors():
-                outcome = await self._outcome(active, key, context, args)
+                outcome = await call.outcome()
         except Paused:
             active.raise_error()
             if self.inner is None or active.stopped:
@@ -207,72 +172,96 @@ class GuardedTool:
             return outcome.text
         return with_notice(outcome) if outcome.notice else outcome.value
 
-    async def _outcome(
-        self, active: ActiveRun, key: str, context: ToolContext[Any], args: dict[str, Json]
-    ) -> Outcome:
+
+@dataclass
+class _Call:
+    """One call at the gate. The SDK has a ``ToolContext`` only once it invokes the tool."""
+
+    made: GuardedTool
+    active: ActiveRun
+    context: Any
+    #: The SDK's id of the call.
+    id: str
+    args: dict[str, Json]
+    #: What the tool itself has raised.
+    _raised: list[Exception] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.key = self.active.key(self.made.agent, self.id)
+
+    async def ensure_asked(self) -> None:
+        active, key = self.active, self.key
+        if key not in active.judged and await active.calls.find(key) is None:
+            active.note_new_call(key)
+            described = await self._described(self.args)
+            await active.calls.ask([active.new_call(key, described, self.args)])
+
+    async def _described(self, args: Mapping[str, Json]) -> FrameworkTool:
+        """Return the tool with what its ``needs_approval`` says about the complete arguments."""
+        needed = self.made.needs_approval
+        if not isinstance(needed, bool):
+            try:
+                complete = codec.loads(self.made.descriptions[True].intake(args))
+                needs: Any = needed(self.context, complete, self.id)
+                needs = await needs if inspect.isawaitable(needs) else needs
+            except Exception:
+                needs = True  # a predicate that fails asks
+            needed = needs is not False  # and so does one that does not return a boolean
+        return self.made.descriptions[needed]
+
+    async def outcome(self) -> Outcome:
+        active, tool = self.active, self.made.tool
         if active.manual:
             # After "always approve" the SDK does not call asks().
-            await self._ensure_asked(active, key, context, args, context.tool_call_id)
-            waiting = await active.calls.find(key)
+            await self.ensure_asked()
+            waiting = await active.calls.find(self.key)
             if waiting is not None:  # the SDK makes the call, so it was approved on a ``RunState``
                 await _decide(active, waiting, yes=True)
-        row = await active.calls.find(key)
+        row = await active.calls.find(self.key)
         edited = row is not None and row.original is not None
-        judged = codec.loads(row.args) if row is not None and edited else args
-        described = await self._description_for(context, context.tool_call_id, judged)
-        raised: list[Exception] = []
+        described = await self._described(codec.loads(row.args) if row and edited else self.args)
         call = replace(
-            self._call(active, key, described, args),
-            run=lambda stored: self._effect(active, key, context, stored, raised),
-            dump=self._dump,
+            active.new_call(self.key, described, self.args),
+            run=self._run if self.made.inner is None else self._run_agent,
+            dump=dump_result if tool.output_json_schema is None else lambda value: value,
         )
         try:
             return await active.calls.outcome(call)
         except Exception as error:
             # The error is recorded. The tool decides what the model reads about it.
-            if error not in raised:
+            if error not in self._raised:
                 raise
-            text = await text_of_failure(function_tool=self.tool, context=context, error=error)
+            text = await text_of_failure(function_tool=tool, context=self.context, error=error)
             if text is None:  # its ``failure_error_function`` is None: the error ends the run
                 raise
-            row = await active.calls.find(key)
+            row = await active.calls.find(self.key)
             notice = "" if row is None or row.original is None else outcomes.what_ran(row)
             return Outcome(ok=False, value=None, text=f"{notice} {text}".strip(), call=row)
 
-    async def _effect(
-        self,
-        active: ActiveRun,
-        key: str,
-        context: ToolContext[Any],
-        args: dict[str, Json],
-        raised: list[Exception],
-    ) -> Any:
-        text = json.dumps(args)
-        if self.inner is None:
-            try:
-                with active.in_call(key):  # an agent that the tool runs has its own path
-                    value = await self._run(with_arguments(context, text), text)
-            except Exception as error:
-                if error is active.error:
-                    active.error = None  # the model reads it, like any error of a tool
-                raised.append(error)
-                raise
-            waits = any(path.startswith(f"{key}/") for path in active.waits_in)
-            if waits and not active.manual:
-                raise Paused(active.calls.run)
-            return value
-        with active.in_call(key):
-            value = await self._run(context, text)
-        # Whether the agent has stopped for approval, as the SDK finds out.
-        assert context.tool_call is not None
-        scope = get_agent_tool_state_scope(context)
-        result = peek_agent_tool_run_result(context.tool_call, scope_id=scope)
-        if active.error is not None or getattr(result, "interruptions", None):
+    async def _run(self, args: dict[str, Json]) -> Any:
+        active, text = self.active, json.dumps(args)
+        try:
+            with active.in_call(self.key):  # an agent that the tool runs has its own path
+                value = await self.made.run(with_arguments(self.context, text), text)
+        except Exception as error:
+            if error is active.error:
+                active.error = None  # the model reads it, like any error of a tool
+            self._raised.append(error)
+            raise
+        waits = any(path.startswith(f"{self.key}/") for path in active.waits_in)
+        if waits and not active.manual:
             raise Paused(active.calls.run)
         return value
 
-    def _dump(self, value: Any) -> Any:
-        return value if self.tool.output_json_schema is not None else dump_result(value)
+    async def _run_agent(self, args: dict[str, Json]) -> Any:
+        with self.active.in_call(self.key):
+            value = await self.made.run(self.context, json.dumps(args))
+        # Whether the agent has stopped for approval, as the SDK finds out.
+        scope = get_agent_tool_state_scope(self.context)
+        result = peek_agent_tool_run_result(self.context.tool_call, scope_id=scope)
+        if self.active.error is not None or getattr(result, "interruptions", None):
+            raise Paused(self.active.calls.run)
+        return value
 
 
 def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
