@@ -234,23 +234,15 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         action, _ = self._create_action_and_config(call, config, state, runtime)
         allowed = tuple(dict.fromkeys(config["allowed_decisions"]))
         own = Terms(rule="interrupt_on", allowed=allowed, description=action["description"])
-        needed: Any = True
-        if config.get("when") is not None:
-            needed = self._when(call, config, state, runtime, request)
-        return framework_tool(tool, needs_approval=needed, own=own)
 
-    def _when(
-        self, call: Any, config: Any, state: Any, runtime: Any, request: ToolCallRequest | None
-    ) -> Callable[[dict[str, Any]], bool]:
-        def needs_approval(args: dict[str, Any]) -> bool:
+        def when(args: dict[str, Any]) -> Any:  # anything but a boolean is an error, and asks
             with_args: Any = {**call, "args": args}
             if request is not None:
-                needed: bool = config["when"](request.override(tool_call=with_args))
-            else:
-                needed = self._should_interrupt(with_args, config, state, runtime)
-            return needed  # anything but a boolean is an error, and asks
+                return config["when"](request.override(tool_call=with_args))
+            return self._should_interrupt(with_args, config, state, runtime)
 
-        return needs_approval
+        needed = True if config.get("when") is None else when
+        return framework_tool(tool, needs_approval=needed, own=own)
 
 
 _GatedMiddleware.__name__ = _GatedMiddleware.__qualname__ = "HumanInTheLoopMiddleware"
