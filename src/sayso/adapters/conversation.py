@@ -153,7 +153,9 @@ class ConversationLog:
 
     async def closing_texts(self) -> list[tuple[Call | None, str]]:
         """Return, for each open call of the last reply, its row and a text about it for the model.
-        New input from the user leaves calls without a result, and providers insist on one."""
+
+        New input from the user leaves calls without a result, and providers insist on one.
+        """
         rows = [await to_thread(self.calls.row_in_any_run, key) for key in self.open_keys]
         return [(row, closing_text(row)) for row in rows]
 

@@ -122,9 +122,11 @@ class Walk:
         return stale
 
     def _function(self, function: Any, where: str) -> Any:
-        """Return a function like this one that holds the guarded copies. Only cells that lead to a
-        target are replaced, so that the function still shares the others with the code around
-        it."""
+        """Return a function like this one that holds the guarded copies.
+
+        Only cells that lead to a target are replaced, so that the function still shares the others
+        with the code around it.
+        """
         held = cells(function)
         new = [types.CellType() if self.reaches(content) else cell for cell, content in held]
         closure = None if function.__closure__ is None else tuple(new)
@@ -296,8 +298,9 @@ def _named(function: Any, owner: type | None) -> Iterator[NamedValue]:
 
 def _possible_attributes(value: Any, names: set[str]) -> set[str]:
     """Return the names that may be attributes of a value, without running any of its code.
-    ``getattr_static`` takes long to find nothing, and most names are attributes of something
-    else."""
+
+    ``getattr_static`` takes long to find nothing, and most names are attributes of something else.
+    """
     try:
         classes = [*_mro_of(value), *_mro_of(type(value))]
     except TypeError:  # not a class

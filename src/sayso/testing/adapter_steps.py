@@ -169,8 +169,10 @@ class Interpreter:
 
 
 class ForkServer(Interpreter):
-    """An interpreter that has imported the framework, and forks a child for each step. It has one
-    OS thread and opens no files, so a fork of it behaves like a new process."""
+    """An interpreter that has imported the framework, and forks a child for each step.
+
+    It has one OS thread and opens no files, so a fork of it behaves like a new process.
+    """
 
     def __init__(self, harness: str) -> None:
         path = [p or os.getcwd() for p in sys.path]

@@ -229,8 +229,10 @@ def _check_unchanged_status(event: Event, status: CallStatus | None, same_attemp
 
 
 def replay(call: Call, events: list[Event]) -> CallStatus | None:
-    """Return the status that a call's events lead to. Check that every move is legal, and that each
-    time of asking has one outcome."""
+    """Return the status that a call's events lead to.
+
+    Check that every move is legal, and that each time of asking has one outcome.
+    """
     status: CallStatus | None = None
     attempt, outcomes = 0, 0
     for event in events:

@@ -362,8 +362,10 @@ _RESULT = "function_result"
 
 
 def _with_reason(decisions: Sequence[Decision], text: str) -> list[Decision]:
-    """Use text beside a plain rejection as its reason. Raises ``InvalidDecision`` beside any other
-    answer, where the text would be lost."""
+    """Use text beside a plain rejection as its reason.
+
+    Raises ``InvalidDecision`` beside any other answer, where the text would be lost.
+    """
     plain = [d for d in decisions if isinstance(d, Reject) and not d.message]
     if not plain:
         raise InvalidDecision(

@@ -281,8 +281,11 @@ class _Call:
         return self.context.result
 
     def _fresh_context(self, args: dict[str, Json]) -> FunctionInvocationContext:
-        """Return a new context for the call. The framework compares the original one with what *it*
-        approved, and would ask again about an edit that a person made."""
+        """Return a new context for the call.
+
+        The framework compares the original one with what *it* approved, and would ask again about
+        an edit that a person made.
+        """
         given = self.context
         return FunctionInvocationContext(
             function=self.tool,
@@ -407,8 +410,10 @@ def check_not_guarded(agent: BaseAgent) -> None:
 
 
 def guard_sub_agent(agent: BaseAgent) -> None:
-    """Put the gate into an agent that is a tool; outside a call of it, the gate does nothing. Only
-    for ``Gated`` alone: what ``guard`` returns calls copies."""
+    """Put the gate into an agent that is a tool; outside a call of it, the gate does nothing.
+
+    Only for ``Gated`` alone: what ``guard`` returns calls copies.
+    """
     check_not_guarded(agent)
     if not isinstance(agent, RawAgent):
         return  # a custom agent asks at the gate itself
@@ -593,9 +598,11 @@ def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> Framework
 
 
 def pin_arguments(context: FunctionInvocationContext) -> None:
-    """Make the framework refuse to run the function with other arguments than these. It does so for
-    its own security middleware, through private names. In a release without them, only the order of
-    the middleware protects the arguments."""
+    """Make the framework refuse to run the function with other arguments than these.
+
+    It does so for its own security middleware, through private names. In a release without them,
+    only the order of the middleware protects the arguments.
+    """
     own = getattr(agent_framework, "_tools", None)
     key = getattr(own, "_SECURITY_ARGUMENTS_SNAPSHOT_CONTEXT_KEY", None)
     token = getattr(own, "_argument_authority_token", None)

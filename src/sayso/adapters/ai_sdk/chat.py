@@ -285,9 +285,11 @@ def owner_of(store: Store, chat: str) -> str | None:
 async def check_owner(
     store: Store, chat: str, by: Reviewer, listener: AgentListener, *, opens: bool
 ) -> None:
-    """Raise ``NotFound`` unless the caller owns the chat. The first message of an unknown chat
-    makes its sender the owner. That is stored before anything else, so if two people post at the
-    same moment, one of them is the owner."""
+    """Raise ``NotFound`` unless the caller owns the chat.
+
+    The first message of an unknown chat makes its sender the owner. That is stored before anything
+    else, so if two people post at the same moment, one of them is the owner.
+    """
     owner = listener.owners.get(chat)
     if owner is None:
         owner = await read(store, owner_of, store, chat)
@@ -302,7 +304,8 @@ async def check_owner(
 
 def is_own_chat(store: Store, chat: str, by: Reviewer) -> bool | None:
     """Return whether the caller owns the chat: False for a reviewer of its requests, and None if
-    there is no such chat. Raises ``NotFound`` for everyone else."""
+    there is no such chat. Raises ``NotFound`` for everyone else.
+    """
     owner = owner_of(store, chat)
     if owner in (None, by.name):
         return None if owner is None else True

@@ -62,8 +62,10 @@ class ChatResponse:
     _over: bool = False
 
     def frames(self) -> AsyncGenerator[str, None]:
-        """Return the response as frames. A client that stops reading stops nothing else. It listens
-        from now on, so a view that was read just now need not be read again."""
+        """Return the response as frames. A client that stops reading stops nothing else.
+
+        It listens from now on, so a view that was read just now need not be read again.
+        """
         signal = ChangeSignal(self.view.store, self.view.thread, self.listener)
         frames = self._frames(signal)
         weakref.finalize(frames, signal.close)  # the client may disconnect before the first frame

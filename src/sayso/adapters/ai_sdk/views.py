@@ -47,8 +47,10 @@ def frame(chunk: Chunk) -> str:
 
 
 def approval_id(call: Call) -> str:
-    """Return the id of a card: the request and the revision that it shows. A call in doubt is
-    another question than before, so its card has another id."""
+    """Return the id of a card: the request and the revision that it shows.
+
+    A call in doubt is another question than before, so its card has another id.
+    """
     doubt = "d" if call.status is CallStatus.IN_DOUBT else ""
     return f"{call.id}.r{call.rev}{doubt}"
 
@@ -303,8 +305,10 @@ class ToolView:
 
 
 def tool_views(slot: CallSlot, *, recipe: bool, guest: Reviewer | None = None) -> list[ToolView]:
-    """Return the views of a call and of what it asked while it ran. Guests do not see secrets, nor
-    more than the name of calls for other reviewers."""
+    """Return the views of a call and of what it asked while it ran.
+
+    Guests do not see secrets, nor more than the name of calls for other reviewers.
+    """
     if slot.call is None:
         views = [_unreadable(slot)]
         return views if guest is None else [_masked(view) for view in views]
@@ -317,8 +321,10 @@ def tool_views(slot: CallSlot, *, recipe: bool, guest: Reviewer | None = None) -
 
 
 def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
-    """Return the text of each reply. Guests do not see secrets, nor text that may tell of calls for
-    other reviewers."""
+    """Return the text of each reply.
+
+    Guests do not see secrets, nor text that may tell of calls for other reviewers.
+    """
     if guest is None:
         return [reply.text for reply in replies]
     withheld = hidden_turns(guest, [reply.rows for reply in replies])

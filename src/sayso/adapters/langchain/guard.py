@@ -101,8 +101,10 @@ def guard(
 
 
 class InputLog(ConversationLog):
-    """What the user said to a graph, and its answers. The messages in between are in LangGraph's
-    checkpoints, which belong to the graph."""
+    """What the user said to a graph, and its answers.
+
+    The messages in between are in LangGraph's checkpoints, which belong to the graph.
+    """
 
     format = "langchain"
 
@@ -532,8 +534,10 @@ _GATED = "sayso_gate"
 def _wrapped(
     inner: Any, held: Mapping[str, BaseTool], tools: ToolGate, facts: NodeFacts
 ) -> ToolNode:
-    """Return a tool node like this one, with the gate inside its other wrappers. People see what
-    the wrappers make of a call, and a wrapper that retries gets the stored result."""
+    """Return a tool node like this one, with the gate inside its other wrappers.
+
+    People see what the wrappers make of a call, and a wrapper that retries gets the stored result.
+    """
     if type(inner) is not ToolNode:
         raise SaysoError(
             f"{type(inner).__name__} is a subclass of ToolNode, which might not ask: use "

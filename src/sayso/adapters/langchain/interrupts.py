@@ -276,9 +276,11 @@ class InterruptQuestions:
         return self.thread.row(self.thread.scope().named_key(subject, key))
 
     def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
-        """Return the last question about an interrupt: its key and its row. An interrupt that
-        accepts no refusal is asked about again if there is no answer, because the graph could not
-        continue."""
+        """Return the last question about an interrupt: its key and its row.
+
+        An interrupt that accepts no refusal is asked about again if there is no answer, because the
+        graph could not continue.
+        """
         key = base = f"{_KEY}{interrupt.id}"
         takes_no = refusal(interrupt.value, "") is not None
         asked = 1
@@ -514,7 +516,9 @@ async def breakpoint_of(
     graph: Any, state: StateSnapshot, read: ReadState, prefix: str = ""
 ) -> Breakpoint:
     """Return where a graph has stopped, from its state and the states of its subgraphs.
-    ``update_state`` while it waits does not make it another breakpoint."""
+
+    ``update_state`` while it waits does not make it another breakpoint.
+    """
     graphs = dict(graph.get_subgraphs())
     inner = [
         await breakpoint_of(graphs[task.name], task.state, read, f"{prefix}{task.name}.")
@@ -549,8 +553,10 @@ theirs: Any = human_in_the_loop
 
 
 def call_interrupt(value: Any, **options: Any) -> Any:
-    """Interrupt the graph with a value, or return the answer to it. Looked up when called, because
-    tests of middleware replace it in LangChain's module."""
+    """Interrupt the graph with a value, or return the answer to it.
+
+    Looked up when called, because tests of middleware replace it in LangChain's module.
+    """
     return theirs.interrupt(value, **options)
 
 

@@ -49,8 +49,10 @@ from sayso.types import Request, Terms
 
 
 def _theirs_in_this_package() -> type[Any]:
-    """Return LangChain's class with its globals looked up in our package. So our package can
-    replace LangChain's module, also where a test patches one of its names."""
+    """Return LangChain's class with its globals looked up in our package.
+
+    So our package can replace LangChain's module, also where a test patches one of its names.
+    """
     home = vars(sys.modules["sayso.adapters.langchain"])
     for name, value in vars(theirs).items():
         if not name.startswith("__"):
@@ -145,8 +147,10 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         return request.override(messages=_answered(request.messages))
 
     async def _after(self, response: Any) -> None:
-        """Finish the run after the model's last reply, if nothing drives the thread. A subgraph's
-        last reply finishes it only if nothing else is open."""
+        """Finish the run after the model's last reply, if nothing drives the thread.
+
+        A subgraph's last reply finishes it only if nothing else is open.
+        """
         config = running_config()
         thread = await self._tools.thread(config).open()
         last = next((m for m in response.result if isinstance(m, AIMessage)), None)

@@ -226,8 +226,10 @@ _OF_A_GRAPH = re.compile(r"[0-9a-f]{8}:[0-9a-f]{16}/")
 
 
 def key_of(config: Mapping[str, Any], state: Any, call: Mapping[str, Any]) -> str:
-    """Return the key of a call on its thread: its id, and the subgraph that makes it. Agents side
-    by side share a thread, and their models may repeat an id."""
+    """Return the key of a call on its thread: its id, and the subgraph that makes it.
+
+    Agents side by side share a thread, and their models may repeat an id.
+    """
     return f"{graph_of(config)}{numbered_id(state, call)}"
 
 
@@ -244,7 +246,10 @@ def _namespace_of_graph(config: Mapping[str, Any]) -> str:
 
 def is_over(config: Mapping[str, Any], key: str) -> bool:
     """Return whether a call was made by this graph's model, or in an earlier step of the outermost
-    graph. When the outermost graph takes its next step, nothing of the last one can continue."""
+    graph.
+
+    When the outermost graph takes its next step, nothing of the last one can continue.
+    """
     ours = graph_of(config)
     of_a_graph = _OF_A_GRAPH.match(key) is not None
     return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
@@ -254,8 +259,10 @@ async def check_no_other_agent(
     thread: FrameworkThread, config: Mapping[str, Any], keys: Sequence[str]
 ) -> None:
     """Raise ``SaysoError`` if an agent has open calls beside ``keys``, the calls of its turn.
+
     LangGraph keeps one state for all agents with ``checkpointer=True`` that a node calls. Run side
-    by side, they would continue each other's turns."""
+    by side, they would continue each other's turns.
+    """
     graph = _namespace_of_graph(config)
     if not graph or all(":" in name for name in graph.split("|")):
         return  # each call has its own state
@@ -407,8 +414,10 @@ def tool_message(text: str, tool_call: Mapping[str, Any], *, ok: bool = True) ->
 
 
 def missing_results(reply: AIMessage, after: Sequence[BaseMessage]) -> list[ToolMessage]:
-    """Return results for those calls of a reply that have none before the next reply. Providers
-    reject a conversation with unanswered calls."""
+    """Return results for those calls of a reply that have none before the next reply.
+
+    Providers reject a conversation with unanswered calls.
+    """
     results = takewhile(lambda message: not isinstance(message, AIMessage), after)
     answered = {result.tool_call_id for result in results if isinstance(result, ToolMessage)}
     return [
@@ -417,8 +426,10 @@ def missing_results(reply: AIMessage, after: Sequence[BaseMessage]) -> list[Tool
 
 
 def result_for(outcome: Outcome, tool_call: Mapping[str, Any], notice: str | None) -> Result:
-    """Return what the framework gets for a finished call. ``notice`` is put before the note that
-    other arguments ran; ``None`` leaves both out."""
+    """Return what the framework gets for a finished call.
+
+    ``notice`` is put before the note that other arguments ran; ``None`` leaves both out.
+    """
     if not outcome.ok or outcome.by_person:
         return tool_message(outcome.text, tool_call, ok=outcome.ok)
     result: Result = outcome.value

@@ -423,8 +423,10 @@ def _check_runner(agent: Any, options: dict[str, Any]) -> None:
 async def save_state(
     active: ActiveRun, log: ItemLog, result: SdkRunResult | RunResultStreaming
 ) -> None:
-    """Store the SDK's state of a run that waits. Requests of an inner agent are not in it: the log
-    alone finds them."""
+    """Store the SDK's state of a run that waits.
+
+    Requests of an inner agent are not in it: the log alone finds them.
+    """
     if any(active.key_of(item) != item.call_id for item in result.interruptions):
         return
     try:
@@ -484,9 +486,11 @@ async def approve_settled(
     approve: Callable[[ToolApprovalItem], None],
     reject: Callable[..., None],
 ) -> None:
-    """Let the SDK continue with these calls. Each of our calls counts as approved for the SDK: the
-    tool returns the outcome when it is invoked. The SDK's own approval only counts for calls that
-    the provider runs."""
+    """Let the SDK continue with these calls.
+
+    Each of our calls counts as approved for the SDK: the tool returns the outcome when it is
+    invoked. The SDK's own approval only counts for calls that the provider runs.
+    """
     for item in items:
         check_guarded(item.agent)
         outcome = None

@@ -90,8 +90,10 @@ class ActiveRun:
 
     @contextmanager
     def remember_errors(self) -> Iterator[None]:
-        """Remember an error at the gate inside an agent that is a tool. The SDK would show it to
-        the outer model, but it must end the whole run."""
+        """Remember an error at the gate inside an agent that is a tool.
+
+        The SDK would show it to the outer model, but it must end the whole run.
+        """
         try:
             yield
         except SaysoError as error:
@@ -191,8 +193,10 @@ class ItemLog(ReplayLog):
         super().replay(body)
 
     def conversation(self, *, closed: bool = False) -> Items:
-        """Return all items up to the user's last input. ``closed`` adds the replies that a newer
-        input interrupted, with a result for each call."""
+        """Return all items up to the user's last input.
+
+        ``closed`` adds the replies that a newer input interrupted, with a result for each call.
+        """
         items = [*self.history, *(self.input or ())]
         for reply in self.replies.get("", ()) if closed else ():
             items += reply["output"]

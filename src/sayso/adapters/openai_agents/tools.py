@@ -408,8 +408,10 @@ def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
 
 async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> None:
     """Record a decision that was made by hand, unless the request is decided already.
+
     ``always_approve`` is a grant. A call that it does not cover waits for people, although the SDK
-    would let it pass: no person has seen it."""
+    would let it pass: no person has seen it.
+    """
     if row.status is not CallStatus.ASKED or (yes and not active.was_shown(row.key)):
         return
     store = active.calls.store
@@ -443,9 +445,11 @@ _REFUSED = (CallStatus.REJECTED, CallStatus.EXPIRED, CallStatus.CANCELLED, CallS
 
 
 def stop_unless_refused(behavior: Any) -> Any:
-    """Return a ``tool_use_behavior`` that does not end the run with a refusal. A tool's result may
-    be the agent's output, but a refusal always goes to the model. Custom behaviours are returned as
-    they are."""
+    """Return a ``tool_use_behavior`` that does not end the run with a refusal.
+
+    A tool's result may be the agent's output, but a refusal always goes to the model. Custom
+    behaviours are returned as they are.
+    """
     if behavior != "stop_on_first_tool" and not isinstance(behavior, dict):
         return behavior
 

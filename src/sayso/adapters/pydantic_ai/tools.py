@@ -448,8 +448,10 @@ def _framework_result(outcome: Outcome) -> Any:
 
 
 def known_tools(toolsets: Iterable[AbstractToolset[Any]]) -> list[FrameworkTool]:
-    """Describe the tools that are known without a run, under the names that the model sees. The
-    tools of an MCP server are not among them."""
+    """Describe the tools that are known without a run, under the names that the model sees.
+
+    The tools of an MCP server are not among them.
+    """
     return [tool for toolset in toolsets for tool in _tools_in(toolset)]
 
 
@@ -482,9 +484,11 @@ _tool_return: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
 
 
 def dump_result(value: Any) -> Json:
-    """Return a tool's result as JSON. What is more than JSON (a file, a ``ToolReturn``) is stored
-    with its kind, and the framework's own type adapter reads it back. Only files that the tool
-    really returned count as files."""
+    """Return a tool's result as JSON.
+
+    What is more than JSON (a file, a ``ToolReturn``) is stored with its kind, and the framework's
+    own type adapter reads it back. Only files that the tool really returned count as files.
+    """
     wrapped = value if isinstance(value, ToolReturn) else ToolReturn(value)
     stored: dict[str, Json] = _tool_return.dump_python(wrapped, mode="json", by_alias=True)
     plain = stored["return_value"]

@@ -96,8 +96,10 @@ class ApprovalActivities:
     async def _advance(
         self, wanted: ActivityInput, step: Callable[[], Awaitable[Any]]
     ) -> ActivityOutput:
-        """Advance a request as far as possible now. Only a failing store fails the activity; all
-        other errors are returned to the workflow."""
+        """Advance a request as far as possible now.
+
+        Only a failing store fails the activity; all other errors are returned to the workflow.
+        """
         run = wanted["run"]
         try:
             async with self.gate.run(run, requester=wanted.get("requester", "")):

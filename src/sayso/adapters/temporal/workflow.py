@@ -164,8 +164,10 @@ class _Attempts:
         return None
 
     def _count(self, cause: BaseException) -> None:
-        """Raise ``NotFound`` if no worker has the tool. While workers are replaced, some may not
-        have it yet."""
+        """Raise ``NotFound`` if no worker has the tool.
+
+        While workers are replaced, some may not have it yet.
+        """
         if not (isinstance(cause, ApplicationError) and cause.type == _UNREGISTERED):
             self.misses = None
         if self.misses is None:
