@@ -18,7 +18,8 @@ _BOUND = re.compile(r"(?P<how>>=|<)\s*(?P<version>[\w.]+)")
 
 
 def require(extra: str, module: str, missing: str) -> None:
-    """Import an adapter's framework, or raise ``ImportError`` with what to install."""
+    """Import the framework of an adapter. Raises ``ImportError`` if it is not installed, or in a
+    version that is not tested."""
     _check_versions(extra)  # before an import that may take seconds
     try:
         import_module(module)

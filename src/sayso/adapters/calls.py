@@ -67,7 +67,8 @@ def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Decision:
 
 
 async def outcome_with_errors(calls: FrameworkThread, call: FrameworkCall) -> Outcome:
-    """Complete a call. An error of the tool is an outcome too, with text for the model."""
+    """Complete a call. An error of the tool is an outcome too, with text for the model. Raises
+    ``Paused`` and errors of the gate."""
     try:
         return await calls.outcome(call)
     except SaysoError:
@@ -122,7 +123,8 @@ def closing_text(row: Call | None) -> str:
 
 
 async def cancel_skipped(calls: FrameworkThread, keys: Iterable[str]) -> None:
-    """Cancel calls that the framework has answered without running them."""
+    """Cancel calls that the framework has answered without running them, for example because their
+    tool is gone or another middleware gave a result."""
     for key in keys:
         row = await calls.find(key)
         if row is not None and row.status in (CallStatus.ASKED, CallStatus.READY):

@@ -229,7 +229,8 @@ class OutputTypes:
         return ""
 
     def load(self, answer: dict[str, Json]) -> Any:
-        """Return a stored answer in its own type. Raises ``ValueError`` if it no longer fits."""
+        """Return a stored answer in its own type. Raises ``ValueError`` if it no longer fits that
+        type, or the agent no longer has it."""
         name = cast(str, answer.get("type", ""))
         if not name:
             return answer["output"]

@@ -332,7 +332,8 @@ def _check_history(agent: RawAgent[Any]) -> None:
 
 
 async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Message:
-    """Return the answers to a provider's requests, or raise ``Paused`` while one waits."""
+    """Return the answers to what a provider asks about the calls that it makes itself, such as
+    those of hosted MCP servers. Raises ``Paused`` while one waits for a decision."""
     asked = [_call(request) for request in requests]
     outcomes = await settle(calls, asked)
     contents: list[Content] = []

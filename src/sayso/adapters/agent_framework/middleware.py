@@ -162,7 +162,8 @@ class Gated(FunctionMiddleware):
     def _thread_and_prefix(
         self, session: str, sub_agent: SubAgentRun | None
     ) -> tuple[FrameworkThread, str]:
-        """Return the thread of a call, and the prefix of keys in its session or sub-agent."""
+        """Return the thread of a call, and the prefix of its key. The prefix separates the calls of
+        several sessions, and of agents that are tools."""
         if sub_agent is not None:
             thread = FrameworkThread(self.gate, sub_agent.calls.thread, policy=self.policy)
             return thread, f"{sub_agent.key}/"

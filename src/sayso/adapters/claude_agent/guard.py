@@ -434,7 +434,8 @@ class Turn:
     async def _may_use(
         self, name: str, args: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        """Allow what the hook let through, and ask about what Claude Code would ask about."""
+        """Allow a call that the hook has let through, with those arguments. Ask about a call that
+        Claude Code's own permissions would ask about."""
         id = context.tool_use_id or ""
         if id and id not in self._cleared and not context.agent_id:
             try:

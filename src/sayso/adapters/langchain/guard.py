@@ -504,7 +504,8 @@ class Tripwire(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        """Raise ``SaysoError`` for an offered tool that the provider runs, added by middleware."""
+        """Raise ``SaysoError`` if a model is offered a tool that its provider runs and that may not
+        bypass the gate: middleware can add one to any request."""
         for tool in _provider_tools((more.get("invocation_params") or {}).get("tools")):
             if not self._is_allowed(tool, metadata):
                 raise SaysoError(

@@ -561,5 +561,6 @@ def call_interrupt(value: Any, **options: Any) -> Any:
 
 
 def running_config() -> Any:
-    """Return the config of the running node. LangChain before 1.3.8 does not import this."""
+    """Return the config of the running node, also looked up when called. LangChain before 1.3.8
+    does not import that function."""
     return getattr(theirs, "get_config", get_config)()

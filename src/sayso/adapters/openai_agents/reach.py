@@ -89,7 +89,8 @@ class GuardedAgents:
         return [copied for _, copied in self._copies.values()]
 
     def checked_copy(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return the guarded copy of an agent. Raises ``InvalidCall`` for what it cannot guard."""
+        """Return the guarded copy of an agent. Raises ``InvalidCall`` if it cannot be guarded, with
+        a list of what the gate does not reach."""
         copied = self.guarded_copy(agent)
         self.coverage.check()
         return copied
@@ -210,7 +211,8 @@ class GuardedAgents:
                 yield copied
 
     def _check_no_tools(self, agent: Any) -> None:
-        """Raise ``InvalidCall`` for an agent with tools, where the gate cannot pause it."""
+        """Raise ``InvalidCall`` for an agent with tools that a guardrail or a hook starts: the gate
+        cannot pause it there."""
         if agent.name in self.coverage.ungated:
             return
         if agent.tools or agent.handoffs or agent.mcp_servers or agent.prompt is not None:

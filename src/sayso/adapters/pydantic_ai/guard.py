@@ -96,7 +96,8 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         coverage.check()
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
-        """Convert ``DeferredToolResults`` to decisions. Anything else is returned unchanged."""
+        """Convert ``DeferredToolResults`` for all or some of the calls to decisions. Anything else
+        is returned unchanged."""
         if not isinstance(decisions, DeferredToolResults):
             return decisions
         log = await self.open_log(run.thread)
