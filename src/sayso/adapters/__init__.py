@@ -18,8 +18,10 @@ _BOUND = re.compile(r"(?P<how>>=|<)\s*(?P<version>[\w.]+)")
 
 
 def require(extra: str, module: str, missing: str) -> None:
-    """Import the framework of an adapter. Raises ``ImportError`` if it is not installed, or in a
-    version that is not tested."""
+    """Import the framework of an adapter.
+
+    Raises ``ImportError`` if it is not installed, or in a version that is not tested.
+    """
     _check_versions(extra)  # before an import that may take seconds
     try:
         import_module(module)
@@ -30,8 +32,10 @@ def require(extra: str, module: str, missing: str) -> None:
 
 def _check_versions(extra: str) -> None:
     """Raise ``ImportError`` if a package of an extra has a version outside of the extra's range.
+
     Both ends of each range are tested. Other versions may fail in unknown ways, and an adapter must
-    not fail open."""
+    not fail open.
+    """
     for line in metadata.requires("sayso") or ():
         requirement = _REQUIREMENT.match(line)
         if requirement is None or requirement["extra"] != extra:

@@ -95,8 +95,11 @@ def listener() -> Listener | None:
 
 
 class Stream:
-    """The framework's events, with ``async for event in stream``. Then ``stream.result`` is the
-    result: if it is ``paused``, decide, and stream the rest with ``stream_resume``."""
+    """The framework's events, with ``async for event in stream``.
+
+    Then ``stream.result`` is the result: if it is ``paused``, decide, and stream the rest with
+    ``stream_resume``.
+    """
 
     def __init__(self, work: Callable[[], Awaitable[RunResult]]) -> None:
         self._work = work

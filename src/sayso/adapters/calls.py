@@ -56,8 +56,10 @@ async def ask_again(
 
 
 def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Decision:
-    """Return an edit to these arguments, completed with the defaults of the tool. Raises
-    ``InvalidDecision``; ``at`` says where the edit came from."""
+    """Return an edit to these arguments, completed with the defaults of the tool.
+
+    Raises ``InvalidDecision``; ``at`` says where the edit came from.
+    """
     properties = (request.schema or {}).get("properties", {})
     defaults = {name: rules["default"] for name, rules in properties.items() if "default" in rules}
     return decision_from({"type": "edit", "args": {**defaults, **args}}, request, at)
@@ -67,8 +69,11 @@ def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Decision:
 
 
 async def outcome_with_errors(calls: FrameworkThread, call: FrameworkCall) -> Outcome:
-    """Complete a call. An error of the tool is an outcome too, with text for the model. Raises
-    ``Paused`` and errors of the gate."""
+    """Complete a call.
+
+    An error of the tool is an outcome too, with text for the model. Raises ``Paused`` and errors of
+    the gate.
+    """
     try:
         return await calls.outcome(call)
     except SaysoError:

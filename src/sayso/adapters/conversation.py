@@ -45,8 +45,10 @@ _SHOWN = ("role", "content", "calls")
 
 
 def shown(content: str, calls: Iterable[tuple[str | None, str | None, str]]) -> Body:
-    """Return a reply in the fields that pages and terminals show. Each call is its id, the name of
-    its tool and the arguments as JSON."""
+    """Return a reply in the fields that pages and terminals show.
+
+    Each call is its id, the name of its tool and the arguments as JSON.
+    """
     made = [{"id": id, "name": name, "arguments": args} for id, name, args in calls]
     return {"content": content, **({"calls": made} if made else {})}
 
@@ -124,8 +126,10 @@ class ConversationLog:
     async def end(
         self, output: Json, *before: Body, content: str = "", type: str = "", **data: Any
     ) -> None:
-        """Store the answer to what the user said, after the messages that led to it. ``type`` is
-        the name of its type, for ``OutputTypes.load``."""
+        """Store the answer to what the user said, after the messages that led to it.
+
+        ``type`` is the name of its type, for ``OutputTypes.load``.
+        """
         answer = {"output": output, **({"type": type} if type else {})}
         last = {"role": "assistant", "content": content, **data, "answer": answer}
         await self.append(*before, last)
@@ -147,8 +151,10 @@ class ConversationLog:
 
     @property
     def open_keys(self) -> list[str]:
-        """The keys of the last reply's calls without a result, in the model's order. The adapter
-        overrides it, if its framework makes several calls at a time."""
+        """The keys of the last reply's calls without a result, in the model's order.
+
+        The adapter overrides it, if its framework makes several calls at a time.
+        """
         return []
 
     async def closing_texts(self) -> list[tuple[Call | None, str]]:
@@ -229,8 +235,10 @@ class OutputTypes:
         return ""
 
     def load(self, answer: dict[str, Json]) -> Any:
-        """Return a stored answer in its own type. Raises ``ValueError`` if it no longer fits that
-        type, or the agent no longer has it."""
+        """Return a stored answer in its own type.
+
+        Raises ``ValueError`` if it no longer fits that type, or the agent no longer has it.
+        """
         name = cast(str, answer.get("type", ""))
         if not name:
             return answer["output"]

@@ -181,8 +181,10 @@ class Walk:
         return self.children(value)
 
     def held(self, function: Any, name: str) -> Iterator[HeldTarget]:
-        """Yield all targets that a function can reach, for an adapter that replaces none of
-        them. ``name`` is for those in variables, where the variable's name is unknown."""
+        """Yield all targets that a function can reach, for an adapter that replaces none of them.
+
+        ``name`` is for those in variables, where the variable's name is unknown.
+        """
         yield from self._targets_in(function, name, "a variable")
         yield from self.out_of_reach(function)
 

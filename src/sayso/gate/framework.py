@@ -80,8 +80,10 @@ class FrameworkTool:
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """The schema that is shown and checked. It also allows None for an argument whose default
-        is None, as in ``note: str = None``."""
+        """The schema that is shown and checked.
+
+        It also allows None for an argument whose default is None, as in ``note: str = None``.
+        """
         properties = self.parameters.get("properties", {})
         nullable = {name: _or_none(properties[name]) for name in self._null_defaults}
         if not nullable:
@@ -225,8 +227,10 @@ class FrameworkThread:
 
     @cached_property
     def run(self) -> str:
-        """The id of the run. The first access reads the store: on an event loop, await ``open``
-        first."""
+        """The id of the run.
+
+        The first access reads the store: on an event loop, await ``open`` first.
+        """
         return run_of(self.store, self.gate.agent, self.thread)
 
     async def open(self) -> FrameworkThread:
@@ -386,8 +390,10 @@ class FrameworkThread:
         await write(self.store, cancel_call(row, reason))
 
     async def once(self, key: str, step: Callable[[], Awaitable[Json]]) -> Json:
-        """Run a step of the adapter once, however often the framework repeats it. It may be
-        repeated if a process dies in the middle of it."""
+        """Run a step of the adapter once, however often the framework repeats it.
+
+        It may be repeated if a process dies in the middle of it.
+        """
 
         async def run(_: Call) -> Json:
             return await step()
@@ -539,8 +545,11 @@ def place_in_call(gate: Gate) -> CallPlace | None:
 
 
 async def kept(calls: FrameworkThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the stored answer for this key, or call ``ask`` and store its answer. Errors are not
-    stored. The answer is stored as text, because a model may write values that no call may hold."""
+    """Return the stored answer for this key, or call ``ask`` and store its answer.
+
+    Errors are not stored. The answer is stored as text, because a model may write values that no
+    call may hold.
+    """
     row = await calls.find(key)
     if row is not None and row.result is not None:
         return json.loads(codec.loads(row.result))
@@ -598,8 +607,10 @@ class FrameworkAgent:
         return cast(Json, output)
 
     async def load_output(self, thread: str, stored: Json) -> Any:
-        """Return the stored output of a run in the type that the framework gave it. Raises
-        ``ValueError`` if it no longer fits that type."""
+        """Return the stored output of a run in the type that the framework gave it.
+
+        Raises ``ValueError`` if it no longer fits that type.
+        """
         return stored
 
     def interruption(self, call: Call, request: Request) -> Request:
@@ -644,8 +655,10 @@ class FrameworkAgent:
         return (self.name,)
 
     def coverage(self) -> Coverage:
-        """Return what the agent can reach, and whether the gate is in front of it. It prints as a
-        table."""
+        """Return what the agent can reach, and whether the gate is in front of it.
+
+        It prints as a table.
+        """
         if self._coverage is not None:
             return self._coverage
         found = Coverage()

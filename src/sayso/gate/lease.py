@@ -128,8 +128,10 @@ class RunLease:
     async def take_thread(
         self, agent: str, thread: str, run: str, requester: str, *notes: Note
     ) -> Run | None:
-        """Take the run of a framework's thread for new input, and reopen it if it is over. Notes
-        are recorded in the same commit."""
+        """Take the run of a framework's thread for new input, and reopen it if it is over.
+
+        Notes are recorded in the same commit.
+        """
         self.on(thread, run)
         reopen = Reopen(thread=thread, run=run, by=requester)
         propose = Propose(thread=thread, run=run, agent=agent, requester=requester, hold=True)

@@ -136,8 +136,10 @@ def checked_name(given: object, name: str) -> str:
 
 
 def checked_thread(thread: str | None, longest: int = MAX_NAME) -> str:
-    """Return the name of a thread; a new one for None. Raises ``InvalidCall`` if no thread can
-    have that name."""
+    """Return the name of a thread; a new one for None.
+
+    Raises ``InvalidCall`` if no thread can have that name.
+    """
     if thread is None:
         return "thread_" + secrets.token_hex(8)
     if not isinstance(thread, str) or not thread.strip():
@@ -190,8 +192,10 @@ def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, An
 
 
 def allow_only(terms: Terms, decisions: tuple[str, ...]) -> Terms:
-    """Return the terms of a call that can take only these decisions. If a person can only give its
-    result, it always asks for one."""
+    """Return the terms of a call that can take only these decisions.
+
+    If a person can only give its result, it always asks for one.
+    """
     allowed = tuple(name for name in terms.allowed if name in decisions)
     terms = replace(terms, allowed=allowed if decisions[0] in allowed else decisions)
     asks = "approve" not in decisions and terms.verdict is Verdict.ALLOW

@@ -63,8 +63,10 @@ class RunState:
         by: str = "user",
         grant: Mapping[str, Any] | None = None,
     ) -> None:
-        """Stage an approval of exactly what the request shows. ``grant`` also approves future
-        calls like it, as in ``Inbox.approve``."""
+        """Stage an approval of exactly what the request shows.
+
+        ``grant`` also approves future calls like it, as in ``Inbox.approve``.
+        """
         self._stage(self._known(request).approve(), by, grant)
 
     def edit(self, request: Request | str, args: Mapping[str, Json], *, by: str = "user") -> None:

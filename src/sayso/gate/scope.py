@@ -150,8 +150,11 @@ class RunScope:
         return bool(self._prefix)
 
     def body(self, key: str) -> RunScope:
-        """Return the scope for the body of a call. Each body counts its own calls, so that a body
-        that is not run again does not shift the numbers of the next."""
+        """Return the scope for the body of a call.
+
+        Each body counts its own calls, so that a body that is not run again does not shift the
+        numbers of the next.
+        """
         if self._prefix == f"{key}/":
             return self
         return RunScope(

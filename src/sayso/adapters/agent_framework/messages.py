@@ -178,8 +178,10 @@ def calls_of(messages: Sequence[Message]) -> list[Content]:
 
 
 def name_calls(messages: Sequence[Message]) -> list[Content]:
-    """Return the calls in a reply, each with an id of its own. It is stored with the reply, so that
-    a call has the same id when it is made again."""
+    """Return the calls in a reply, each with an id of its own.
+
+    It is stored with the reply, so that a call has the same id when it is made again.
+    """
     calls = calls_of(messages)
     for call in calls:
         call.id = call.id or f"af-call-{secrets.token_hex(16)}"

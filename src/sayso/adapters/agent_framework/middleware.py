@@ -99,7 +99,9 @@ class Gated(FunctionMiddleware):
 
     def prepare(self, options: Mapping[str, Any] | None, *, bodiless: bool = True) -> None:
         """Let the framework call functions that it would stop at, because the gate asks about them.
-        Raises ``InvalidCall`` if a request would offer what the gate cannot reach."""
+
+        Raises ``InvalidCall`` if a request would offer what the gate cannot reach.
+        """
         if self.walk is not None:
             self.walk.check_offered(options)
         tools: Any = options.get("tools") if options else None
@@ -162,8 +164,10 @@ class Gated(FunctionMiddleware):
     def _thread_and_prefix(
         self, session: str, sub_agent: SubAgentRun | None
     ) -> tuple[FrameworkThread, str]:
-        """Return the thread of a call, and the prefix of its key. The prefix separates the calls of
-        several sessions, and of agents that are tools."""
+        """Return the thread of a call, and the prefix of its key.
+
+        The prefix separates the calls of several sessions, and of agents that are tools.
+        """
         if sub_agent is not None:
             thread = FrameworkThread(self.gate, sub_agent.calls.thread, policy=self.policy)
             return thread, f"{sub_agent.key}/"
@@ -364,8 +368,10 @@ class SubAgentRun:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Run the agent in this context. At its end, raises the error, or ``Paused`` if something
-        waits."""
+        """Run the agent in this context.
+
+        At its end, raises the error, or ``Paused`` if something waits.
+        """
         try:
             with context_value(_sub_agent, self):
                 yield

@@ -566,8 +566,10 @@ def _recipe_decision(call: Call, answer: ToolPart) -> Decision | None:
 
 
 def _check_shown(call: Call, answer: ToolPart) -> None:
-    """Raise ``Conflict`` if the client showed other arguments than the stored ones. Some clients
-    leave them out."""
+    """Raise ``Conflict`` if the client showed other arguments than the stored ones.
+
+    Some clients leave them out.
+    """
     if "input" in answer and answer["input"] != codec.loads(call.args):
         raise Conflict(_CHANGED)
 

@@ -166,8 +166,10 @@ class _ClientWalk(Walk):
 def _list(
     options: ClaudeAgentOptions, tools: Sequence[SdkMcpTool[Any]], own: str, found: Coverage
 ) -> None:
-    """Add what Claude can reach to the table. The hook sees every call, so only what the code of
-    our tools starts can bypass the gate."""
+    """Add what Claude can reach to the table.
+
+    The hook sees every call, so only what the code of our tools starts can bypass the gate.
+    """
     for tool in tools:
         found.gated(own, "tool", tool.name, "the gate runs it")
         _list_clients(tool, own, found)
@@ -434,8 +436,10 @@ class Turn:
     async def _may_use(
         self, name: str, args: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        """Allow a call that the hook has let through, with those arguments. Ask about a call that
-        Claude Code's own permissions would ask about."""
+        """Allow a call that the hook has let through, with those arguments.
+
+        Ask about a call that Claude Code's own permissions would ask about.
+        """
         id = context.tool_use_id or ""
         if id and id not in self._cleared and not context.agent_id:
             try:

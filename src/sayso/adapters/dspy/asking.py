@@ -44,8 +44,10 @@ class HumanInputRequest:
             raise Expired(f"no answer within {timeout:g} seconds: {self.question}") from None
 
     def set_response(self, response: str) -> None:
-        """Answer the question. Repeating the same answer has no effect; another one raises
-        ``AlreadyDecided``."""
+        """Answer the question.
+
+        Repeating the same answer has no effect; another one raises ``AlreadyDecided``.
+        """
         if not isinstance(response, str):
             raise TypeError(f"an answer must be text, not {type(response).__name__}")
         try:

@@ -118,8 +118,10 @@ class TurnLog(ReplayLog):
 
 
 class GuardedReAct(LoggedAgent[TurnLog]):
-    """A durable agent; ``guard`` returns one. Its input is text for the first input field, or a
-    mapping."""
+    """A durable agent; ``guard`` returns one.
+
+    Its input is text for the first input field, or a mapping.
+    """
 
     channel = "dspy"
     log_type = TurnLog

@@ -110,8 +110,10 @@ class InputLog(ConversationLog):
 
 
 class GuardedAgent(StreamingAgent[InputLog, Stream]):
-    """A guarded graph; ``guard`` returns one. Use ``graph``, the compiled graph, for everything
-    else that a graph can do."""
+    """A guarded graph; ``guard`` returns one.
+
+    Use ``graph``, the compiled graph, for everything else that a graph can do.
+    """
 
     channel = "langchain"
     log_type = InputLog

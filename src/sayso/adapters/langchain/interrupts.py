@@ -561,6 +561,8 @@ def call_interrupt(value: Any, **options: Any) -> Any:
 
 
 def running_config() -> Any:
-    """Return the config of the running node, also looked up when called. LangChain before 1.3.8
-    does not import that function."""
+    """Return the config of the running node, also looked up when called.
+
+    LangChain before 1.3.8 does not import that function.
+    """
     return getattr(theirs, "get_config", get_config)()

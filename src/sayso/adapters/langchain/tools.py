@@ -169,8 +169,11 @@ class ToolGate:
                 continue  # asked just now, or in doubt: interrupt on the next pass
 
     def _result(self, request: ToolCallRequest, outcome: Outcome) -> Result:
-        """Return the result of a call. A refusal goes back to the model, even where LangChain would
-        make the tool's result the output (``return_direct``)."""
+        """Return the result of a call.
+
+        A refusal goes back to the model, even where LangChain would make the tool's result the
+        output (``return_direct``).
+        """
         result = result_for(outcome, request.tool_call, self.notice)
         direct = request.tool is not None and request.tool.return_direct
         node = _node.get().refusal_node or self.refusal_node

@@ -115,8 +115,10 @@ class State(RunState):
     def approve(  # type: ignore[override]
         self, request: Request | str, always_approve: bool = False, *, by: str = "user"
     ) -> None:
-        """Stage an approval. ``always_approve`` also makes it a grant of ``by`` for the tool, for
-        the rest of this run."""
+        """Stage an approval.
+
+        ``always_approve`` also makes it a grant of ``by`` for the tool, for the rest of this run.
+        """
         super().approve(request, by=by, grant=ALWAYS if always_approve else None)
 
     def reject(
@@ -154,8 +156,10 @@ class Result(RunResult):
         return self.output
 
     def final_output_as(self, cls: Any, raise_if_incorrect_type: bool = False) -> Any:
-        """Return the output. Raises ``TypeError`` if it has another type and
-        ``raise_if_incorrect_type`` is set."""
+        """Return the output.
+
+        Raises ``TypeError`` if it has another type and ``raise_if_incorrect_type`` is set.
+        """
         if raise_if_incorrect_type and not isinstance(self.output, cls):
             raise TypeError(f"Final output is not of type {cls.__name__}")
         return self.output

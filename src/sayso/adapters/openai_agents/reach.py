@@ -89,8 +89,10 @@ class GuardedAgents:
         return [copied for _, copied in self._copies.values()]
 
     def checked_copy(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return the guarded copy of an agent. Raises ``InvalidCall`` if it cannot be guarded, with
-        a list of what the gate does not reach."""
+        """Return the guarded copy of an agent.
+
+        Raises ``InvalidCall`` if it cannot be guarded, with a list of what the gate does not reach.
+        """
         copied = self.guarded_copy(agent)
         self.coverage.check()
         return copied
@@ -515,7 +517,9 @@ class CallIds:
         return next(name for name in chain([id], numbered) if not self._is_used(name))
 
     def _is_used(self, id: str) -> bool:
-        """Return whether the thread has a call with this id. By hand, the same input may be run
-        again, so only the conversation counts."""
+        """Return whether the thread has a call with this id.
+
+        By hand, the same input may be run again, so only the conversation counts.
+        """
         stored = not self._active.manual and self._active.calls.row(self._path + id) is not None
         return stored or id in self._known_ids

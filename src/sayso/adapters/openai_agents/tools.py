@@ -328,8 +328,10 @@ def _plain(value: Any) -> Json:
 
 
 def _on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
-    """Return a guardrail that after an edit checks the arguments that will run. The SDK shows it
-    what the model wrote."""
+    """Return a guardrail that after an edit checks the arguments that will run.
+
+    The SDK shows it what the model wrote.
+    """
 
     async def judged(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         active = require_run(data.context.tool_name)

@@ -96,8 +96,10 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         coverage.check()
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
-        """Convert ``DeferredToolResults`` for all or some of the calls to decisions. Anything else
-        is returned unchanged."""
+        """Convert ``DeferredToolResults`` for all or some of the calls to decisions.
+
+        Anything else is returned unchanged.
+        """
         if not isinstance(decisions, DeferredToolResults):
             return decisions
         log = await self.open_log(run.thread)
@@ -231,8 +233,10 @@ _DEFAULT_DENIAL = ToolDenied().message
 
 
 def _decisions(given: DeferredToolResults, log: MessageLog) -> list[Decision]:
-    """Return the decisions that ``DeferredToolResults`` holds. Raises ``InvalidDecision`` if one of
-    them does not fit its request; then none of them counts."""
+    """Return the decisions that ``DeferredToolResults`` holds.
+
+    Raises ``InvalidDecision`` if one of them does not fit its request; then none of them counts.
+    """
     approvals = [_approval(_request(log, id), yes, id) for id, yes in given.approvals.items()]
     return approvals + [_result(_request(log, id), value, id) for id, value in given.calls.items()]
 

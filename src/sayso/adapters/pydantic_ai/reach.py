@@ -109,9 +109,11 @@ class DelegateWalk(Walk):
         return copied
 
     def tool(self, tool: ToolsetTool[Any], where: str) -> ToolsetTool[Any]:
-        """Return a tool whose function delegates to guarded agents. Raises ``InvalidCall`` if it
-        runs an agent that the gate cannot reach and ``ungated`` does not name. That is checked each
-        time, because a function may be given an agent later."""
+        """Return a tool whose function delegates to guarded agents.
+
+        Raises ``InvalidCall`` if it runs an agent that the gate cannot reach and ``ungated`` does
+        not name. That is checked each time, because a function may be given an agent later.
+        """
         inner = getattr(tool, "source_tool", None)
         if inner is not None:  # of a combined toolset
             copied = self.tool(inner, where)
