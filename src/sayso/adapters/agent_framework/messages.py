@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from agent_framework import (
     AgentResponse,
@@ -37,8 +37,9 @@ from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.errors import InvalidDecision
 from sayso.gate import Gate
 from sayso.gate.run_result import RunResult, decision_from
+from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.types import Decision, Json, Reject, Request
+from sayso.types import Decision, Json, Reject, Request, Reviewer
 from sayso.views import question_json
 
 _APPROVALS = ("function_approval_request", "function_approval_response")
@@ -292,13 +293,38 @@ class Result(RunResult):
         return [request_content(request) for request in self.interruptions]
 
 
+class RunnableAgent(Protocol):
+    """What is needed here of a guarded agent."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def response_format(self) -> Any: ...
+
+    def with_options(self, options: Mapping[str, Any]) -> RunnableAgent: ...
+
+    async def run(
+        self,
+        input: Any,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        arguments: Mapping[str, Json] | None = None,
+    ) -> RunResult: ...
+
+    async def resume(
+        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
+    ) -> RunResult: ...
+
+
 class ApprovalAgent(BaseAgent):
-    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``.
+    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``."""
 
-    ``guarded`` is a ``Guarded``, whose module imports this one.
-    """
-
-    def __init__(self, guarded: Any, *, by: str) -> None:
+    def __init__(self, guarded: RunnableAgent, *, by: str) -> None:
         super().__init__(name=guarded.name)
         self.guarded = guarded
         self.by = by
@@ -319,7 +345,7 @@ class ApprovalAgent(BaseAgent):
 
     async def _run(
         self,
-        guarded: Any,
+        guarded: RunnableAgent,
         given: list[Message],
         session: AgentSession | None,
         arguments: dict[str, Any],
@@ -419,7 +445,8 @@ def approval_request(made: Content, about: dict[str, Json]) -> Content:
     )
 
 
-def _response(result: Result, format: Any) -> AgentResponse[Any]:
+def _response(result: RunResult, format: Any) -> AgentResponse[Any]:
+    assert isinstance(result, Result)  # what a guarded agent of this framework returns
     done = result.status == "done"
     contents: list[Any] = [result.text if done else result.error]
     if result.status == "paused":

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import agent_framework
 from agent_framework import (
@@ -73,6 +73,16 @@ _asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.C
 )
 
 
+class GuardsTools(Protocol):
+    """Guards the agents that functions run (``reach.AgentWalk``)."""
+
+    def tool(self, tool: FunctionTool) -> FunctionTool:
+        """Return a function like this one that runs guarded copies."""
+
+    def check_offered(self, options: Mapping[str, Any] | None) -> None:
+        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach."""
+
+
 class Gated(FunctionMiddleware):
     """Ask before functions run: local ones, agents as tools, and those of MCP servers.
 
@@ -87,12 +97,16 @@ class Gated(FunctionMiddleware):
     """
 
     def __init__(
-        self, gate: Gate, policy: Policy | None = None, *, by: str = "user", walk: Any = None
+        self,
+        gate: Gate,
+        policy: Policy | None = None,
+        *,
+        by: str = "user",
+        walk: GuardsTools | None = None,
     ) -> None:
         self.gate = gate
         self.policy = policy
         self.by = by
-        #: Guards the agents that functions run: an ``AgentWalk``, whose module imports this one.
         self.walk = walk
         #: Whether a call waits for a decision, whatever other middleware makes of it.
         self.waits = False
