@@ -120,7 +120,7 @@ class CallSlot:
     @property
     def rows(self) -> list[Call]:
         """The row of the call, if it has one, and of what it asked."""
-        return self.asks if self.call is None else [self.call, *self.asks]
+        return [*([] if self.call is None else [self.call]), *self.asks]
 
 
 @dataclass(slots=True)
