@@ -23,16 +23,9 @@ from sayso.gate import Gate
 from sayso.gate.framework import Outcome
 from sayso.gate.options import checked_string, question_terms
 from sayso.gate.plan import Plan
-from sayso.mcp.calls import Calls, OpenCall
+from sayso.mcp.calls import Calls
 from sayso.mcp.config import DEFAULT_HOLD, VERSION, OnAbandon
-from sayso.mcp.front import (
-    TOOL_USE_ID,
-    Context,
-    FrontCaller,
-    FrontServer,
-    agent_of,
-    text_result,
-)
+from sayso.mcp.front import Context, FrontCaller, FrontServer, agent_of, text_result
 from sayso.mcp.state import StateFile
 from sayso.mcp.upstreams import Listener
 from sayso.rows import Call
@@ -135,11 +128,9 @@ class AskTarget:
 
     @property
     def kind(self) -> str:
-        """The kind of request that it makes."""
         return "question" if self.name == "ask_human" else "approval"
 
     def intake(self, args: Mapping[str, Json]) -> str:
-        """Return the question or the text as it is stored."""
         if self.kind == "question":
             content = stored_question(_question(args))
         else:
@@ -147,7 +138,6 @@ class AskTarget:
         return codec.canonical(content).decode()
 
     def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
-        """Return the plan of the request."""
         allowed = ("respond", "reject") if self.kind == "question" else ("approve", "reject")
         own = question_terms(self.kind, allowed, {})
 
@@ -249,18 +239,12 @@ class AdvisoryServer:
                 return text_result("There is no request with this ticket.", error=True)
             if name == "cancel_request" and not call.task.done():
                 await calls.cancel(call, "the agent withdrew it")
-            return await self._wait(calls, call, caller)
-        note = checked_string(args.get("reason") or "", "reason")
-        meta: Mapping[str, Any] = ctx.meta or {}
-        id = meta.get(TOOL_USE_ID)
-        opened = await calls.open(AskTarget(name, note), args, id if isinstance(id, str) else None)
-        if isinstance(opened, str):
-            return text_result(opened, error=True)
-        return await self._wait(calls, opened, caller)
-
-    async def _wait(
-        self, calls: Calls, call: OpenCall, caller: FrontCaller
-    ) -> types.CallToolResult:
+        else:
+            note = checked_string(args.get("reason") or "", "reason")
+            opened = await calls.open(AskTarget(name, note), args, caller.tool_use_id)
+            if isinstance(opened, str):
+                return text_result(opened, error=True)
+            call = opened
         outcome = await calls.wait(call, caller, self._hold)
         return _status_result(call.ticket, outcome)
 

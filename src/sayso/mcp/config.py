@@ -77,7 +77,6 @@ class Config:
     hold: float = DEFAULT_HOLD
     #: The hold of clients by the name that they report.
     holds: Mapping[str, float] = field(default_factory=dict)
-    on_abandon: OnAbandon = "keep"
 
     def prefix_of(self, upstream: UpstreamConfig) -> str:
         """Return what the names of a server's tools begin with."""
@@ -130,7 +129,6 @@ def parse_config(data: object, folder: Path, environ: Mapping[str, str]) -> Conf
         policy=None if policy is None else folder / Path(policy).expanduser(),
         hold=_seconds(ours, "sayso", DEFAULT_HOLD),
         holds=_holds(_object(ours.get("clients", {}), "sayso.clients")),
-        on_abandon=abandon,
     )
     for field_name in ("agent", "session"):
         given = getattr(config, field_name)

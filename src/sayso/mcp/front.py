@@ -14,7 +14,7 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ import anyio
 import httpx
 import mcp_types as types
 import uvicorn
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server import Server, ServerRequestContext
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
@@ -47,8 +48,9 @@ from sayso.sync import read
 log = logging.getLogger("sayso.mcp")
 
 Context = ServerRequestContext[Any, Any]
+#: What a call of a tool returns. A dict is the server's own result, passed on unchanged.
+CallResult = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 
-#: The tool that waits for a call that returned a ticket.
 WAIT_TOOL = "sayso_wait"
 #: The key of the notice about an edit, for clients that show structured content only.
 NOTICE = "sayso_notice"
@@ -72,12 +74,11 @@ _MAX_TIMED_OUT_WAITS = 3
 
 
 def text_result(text: str, *, error: bool = False) -> types.CallToolResult:
-    """Return a result of one text."""
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
     return types.CallToolResult(content=content, is_error=error)
 
 
-def result_of(outcome: Outcome) -> types.CallToolResult | dict[str, Any]:
+def result_of(outcome: Outcome) -> CallResult:
     """Return an outcome as the result of a tool call."""
     if not outcome.ok:
         return text_result(outcome.text, error=True)
@@ -102,23 +103,22 @@ def with_notice(result: dict[str, Any], notice: str) -> dict[str, Any]:
     return changed
 
 
-def wait_tool() -> types.Tool:
-    """Return the tool that waits for a call that returned a ticket."""
-    return types.Tool(
-        name=WAIT_TOOL,
-        title="Wait for an approval",
-        description=(
-            "Wait for a call that needs a person's approval. Pass the ticket that the call "
-            "returned. Returns the result of the call once it was approved and has run."
-        ),
-        input_schema={
-            "type": "object",
-            "properties": {"ticket": {"type": "string", "description": "The ticket of the call."}},
-            "required": ["ticket"],
-            "additionalProperties": False,
-        },
-        annotations=types.ToolAnnotations(read_only_hint=True),
-    )
+#: The tool that waits for a call that returned a ticket.
+WAIT = types.Tool(
+    name=WAIT_TOOL,
+    title="Wait for an approval",
+    description=(
+        "Wait for a call that needs a person's approval. Pass the ticket that the call "
+        "returned. Returns the result of the call once it was approved and has run."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {"ticket": {"type": "string", "description": "The ticket of the call."}},
+        "required": ["ticket"],
+        "additionalProperties": False,
+    },
+    annotations=types.ToolAnnotations(read_only_hint=True),
+)
 
 
 # -- a client that waits
@@ -142,9 +142,15 @@ class FrontCaller:
 
     @property
     def name(self) -> str:
-        """The name that the client reports."""
         params = self.ctx.session.client_params
         return "" if params is None else params.client_info.name
+
+    @property
+    def tool_use_id(self) -> str | None:
+        """The model's own id of the call, if the client sent it."""
+        meta: Mapping[str, Any] = self.ctx.meta or {}
+        id = meta.get(TOOL_USE_ID)
+        return id if isinstance(id, str) and id else None
 
     @property
     def connection(self) -> str:
@@ -208,9 +214,7 @@ class CallResponder:
         #: By ticket: resolved with the answer to a question that a modern client was asked.
         self._questions: dict[str, asyncio.Future[Any]] = {}
 
-    async def hold(
-        self, calls: Calls, call: OpenCall, caller: FrontCaller
-    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+    async def hold(self, calls: Calls, call: OpenCall, caller: FrontCaller) -> CallResult:
         """Hold a client until its call has ended or its limit is reached; then return a ticket."""
         outcome = await calls.wait(call, caller, self._hold_seconds(caller.name))
         if outcome is not None:
@@ -231,7 +235,7 @@ class CallResponder:
         caller: FrontCaller,
         params: types.CallToolRequestParams,
         model_args: str,
-    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+    ) -> CallResult:
         """Pass on the answer of a modern client's user, and hold the client again."""
         ticket = params.request_state or ""
         call = await calls.find(ticket)
@@ -246,7 +250,7 @@ class CallResponder:
 
     async def wait_for_ticket(
         self, calls: Calls, caller: FrontCaller, args: dict[str, Any]
-    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+    ) -> CallResult:
         """Serve ``sayso_wait``: hold the client for the call with this ticket."""
         ticket = args.get("ticket")
         if not isinstance(ticket, str) or not ticket:
@@ -260,9 +264,7 @@ class CallResponder:
             return await self._unknown_ticket(calls, ticket.strip())
         return await self.hold(calls, call, caller)
 
-    async def _unknown_ticket(
-        self, calls: Calls, ticket: str
-    ) -> types.CallToolResult | dict[str, Any]:
+    async def _unknown_ticket(self, calls: Calls, ticket: str) -> CallResult:
         delivered = calls.delivered(ticket)
         if delivered is not None:
             return result_of(delivered)
@@ -321,7 +323,6 @@ class FrontServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Return the options to announce in the handshake."""
         changes = NotificationOptions(
             prompts_changed=True, resources_changed=True, tools_changed=True
         )
@@ -422,7 +423,7 @@ async def _standard_streams() -> AsyncIterator[tuple[Any, Any]]:
         transport.close()
 
 
-class _LineReader:
+class _LineReader(ObjectReceiveStream[SessionMessage | Exception]):
     """Reads messages from a pipe."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -430,18 +431,9 @@ class _LineReader:
 
     async def receive(self) -> SessionMessage | Exception:
         try:
-            return await self.__anext__()
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
-
-    def __aiter__(self) -> _LineReader:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
             line = await self._reader.readline()
             if not line:
-                raise StopAsyncIteration
+                raise anyio.EndOfStream
             return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError as error:  # no JSON-RPC, or too long
             return error
@@ -449,14 +441,8 @@ class _LineReader:
     async def aclose(self) -> None:
         """Do nothing: the pipe is closed with the process."""
 
-    async def __aenter__(self) -> _LineReader:
-        return self
 
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
-
-
-class _LineWriter:
+class _LineWriter(ObjectSendStream[SessionMessage]):
     """Writes messages to a pipe."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -472,12 +458,6 @@ class _LineWriter:
 
     async def aclose(self) -> None:
         self._writer.close()
-
-    async def __aenter__(self) -> _LineWriter:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
 
 
 class _HttpServer(uvicorn.Server):

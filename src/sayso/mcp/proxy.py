@@ -38,16 +38,16 @@ from sayso.gate.plan import Plan
 from sayso.mcp.calls import Calls, OpenCall, ServerConnectionLost
 from sayso.mcp.config import VERSION, Config, OnAbandon
 from sayso.mcp.front import (
-    TOOL_USE_ID,
+    WAIT,
     WAIT_TOOL,
     CallResponder,
+    CallResult,
     Context,
     FrontCaller,
     FrontServer,
     agent_of,
     result_of,
     text_result,
-    wait_tool,
 )
 from sayso.mcp.state import AcceptedTools, Declaration, StateFile, declaration_of
 from sayso.mcp.upstreams import ConnectionLost, Listener, Upstream
@@ -80,21 +80,16 @@ class ProxyTool:
 
     @property
     def name(self) -> str:
-        """The name that clients see."""
         return self.gated.name
 
     @property
     def on_abandon(self) -> OnAbandon:
-        """What happens to a call whose client leaves."""
         return self.upstream.config.on_abandon
 
     def intake(self, args: Mapping[str, Json]) -> str:
-        """Return the arguments with defaults. Raise ``InvalidCall``."""
         return self.gated.intake(args)
 
     def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
-        """Return the plan of a call."""
-
         async def run(row: Call) -> dict[str, Any]:
             open_call = listener if isinstance(listener, OpenCall) else None
             if open_call is not None:
@@ -226,7 +221,6 @@ class Proxy:
                 self._listed[upstream.name].set()
 
     async def _update_tools(self, upstream: Upstream) -> None:
-        """Replace the tools of a server."""
         prefix = self.config.prefix_of(upstream.config)
         found: dict[str, ProxyTool] = {}
         for tool in upstream.tools:
@@ -341,14 +335,11 @@ class Proxy:
             proxied.tool.model_copy(update={"name": name, "output_schema": None})
             for name, proxied in self._tools.items()
         ]
-        return types.ListToolsResult(tools=[*listed, wait_tool()])
+        return types.ListToolsResult(tools=[*listed, WAIT])
 
-    async def _call_tool(
-        self, ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
-        caller = FrontCaller(ctx)
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> CallResult:
         try:
-            return await self._handle_call(ctx, caller, params)
+            return await self._handle_call(FrontCaller(ctx), params)
         except InvalidCall as error:
             return text_result(f"The call cannot be read: {error}", error=True)
         except SaysoError as error:
@@ -357,8 +348,8 @@ class Proxy:
             return text_result(f"Nothing was run: {paused}", error=True)
 
     async def _handle_call(
-        self, ctx: Context, caller: FrontCaller, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+        self, caller: FrontCaller, params: types.CallToolRequestParams
+    ) -> CallResult:
         agent = agent_of(self.config.agent)
         known, calls = agent in self._calls, self._calls_of(agent)
         if not known:  # an agent that had no token when the proxy started
@@ -386,9 +377,7 @@ class Proxy:
         read = await calls.free_read(tool, tool.intake(args), caller)
         if read is not None:
             return result_of(read)
-        meta: Mapping[str, Any] = ctx.meta or {}
-        id = meta.get(TOOL_USE_ID)
-        call = await calls.open(tool, args, id if isinstance(id, str) and id else None)
+        call = await calls.open(tool, args, caller.tool_use_id)
         if isinstance(call, str):
             return text_result(call, error=True)
         return await self._responder.hold(calls, call, caller)
@@ -413,7 +402,7 @@ class Proxy:
         self._register_legacy_client(ctx)
         found: list[types.Resource] = []
         for upstream in self._upstreams:
-            for resource in await _list_or_empty(upstream.resources):
+            for resource in await upstream.list_all("resources"):
                 self._resource_owners.setdefault(str(resource.uri), upstream)
                 found.append(resource)
         return types.ListResourcesResult(resources=found)
@@ -424,7 +413,7 @@ class Proxy:
         await self._wait_for_servers()
         found: list[types.ResourceTemplate] = []
         for upstream in self._upstreams:
-            for template in await _list_or_empty(upstream.templates):
+            for template in await upstream.list_all("resource_templates"):
                 self._resource_owners.setdefault(template.uri_template, upstream)
                 found.append(template)
         return types.ListResourceTemplatesResult(resource_templates=found)
@@ -436,7 +425,7 @@ class Proxy:
         uri, reason = str(params.uri), "no server has it"
         for upstream in self._owners_of(uri):
             try:
-                return await upstream.read_resource(uri)
+                return await upstream.send(lambda client: client.read_resource(uri))
             except SaysoError as error:
                 reason = str(error)
         raise MCPError(types.INVALID_PARAMS, f"the resource cannot be read: {reason}")
@@ -495,7 +484,7 @@ class Proxy:
         found: list[types.Prompt] = []
         for upstream in self._upstreams:
             prefix = self.config.prefix_of(upstream.config)
-            for prompt in await _list_or_empty(upstream.prompts):
+            for prompt in await upstream.list_all("prompts"):
                 found.append(prompt.model_copy(update={"name": f"{prefix}{prompt.name}"}))
         return types.ListPromptsResult(prompts=found)
 
@@ -504,7 +493,7 @@ class Proxy:
     ) -> types.GetPromptResult:
         upstream, name = self._prompt_owner(params.name)
         try:
-            return await upstream.get_prompt(name, params.arguments)
+            return await upstream.send(lambda client: client.get_prompt(name, params.arguments))
         except SaysoError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
 
@@ -523,7 +512,7 @@ class Proxy:
         context = None if params.context is None else params.context.arguments
         for upstream in owners:
             with contextlib.suppress(SaysoError):
-                return await upstream.complete(ref, argument, context)
+                return await upstream.send(lambda client: client.complete(ref, argument, context))
         return types.CompleteResult(completion=types.Completion(values=[]))
 
     def _prompt_owner(self, name: str) -> tuple[Upstream, str]:
@@ -552,13 +541,3 @@ def _proxy_tool(upstream: Upstream, tool: types.Tool, name: str) -> ProxyTool:
     )
     _ = gated.stored  # refuse a schema that cannot be stored now, not at the first call
     return ProxyTool(upstream, tool, gated, declaration_of(tool))
-
-
-async def _list_or_empty(fetch: Callable[[], Any]) -> list[Any]:
-    """Return a list of a server, or [] if the server cannot be reached."""
-    try:
-        found: list[Any] = await fetch()
-    except SaysoError as error:
-        log.warning("%s", error)
-        return []
-    return found

@@ -93,12 +93,10 @@ def declaration_of(tool: types.Tool) -> Declaration:
 
 
 def digest_of(declared: Declaration) -> str:
-    """Return the digest that identifies a declaration."""
     return codec.sha256(json.dumps(declared, sort_keys=True, ensure_ascii=True).encode())
 
 
 def difference(old: Declaration, new: Declaration) -> str:
-    """Return what changed, line by line."""
     lines = difflib.unified_diff(_lines(old), _lines(new), "accepted", "now", lineterm="", n=2)
     return "\n".join(lines)
 

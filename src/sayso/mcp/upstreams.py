@@ -18,12 +18,12 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import httpx2
 import mcp.client.stdio as stdio_transport
 import mcp_types as types
+from anyio.abc import ObjectReceiveStream
 from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp.client.session import IncomingMessage
@@ -130,7 +130,6 @@ class Upstream:
     # -- the connection
 
     def start(self) -> None:
-        """Begin to connect."""
         self._task = asyncio.create_task(self._keep_connected(), name=f"sayso-mcp-{self.name}")
 
     async def close(self) -> None:
@@ -296,7 +295,7 @@ class Upstream:
             return
         if len(self._watched) >= _MAX_WATCHED:
             raise UpstreamError(f"{self.name}: {_MAX_WATCHED} resources are watched already")
-        await self._send(lambda client: self._subscribe(client, uri))
+        await self.send(lambda client: self._subscribe(client, uri))
         self._watched[uri] = None
 
     async def _subscribe(self, client: Client, uri: str) -> None:
@@ -381,7 +380,7 @@ class Upstream:
                 self._running.remove(listener)
                 _listening.reset(token)
 
-        result = await self._send(send)
+        result = await self.send(send)
         found = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         # Both describe this connection; the proxy's own answers describe the proxy.
         del found["resultType"]
@@ -389,52 +388,24 @@ class Upstream:
             found["_meta"] = meta
         return found
 
-    async def prompts(self) -> list[types.Prompt]:
-        """Return its prompts; none if it is not connected or has none."""
-        if not self._offers("prompts"):
-            return []
-        pages = await self._send(lambda client: _pages(client.list_prompts))
-        return [prompt for page in pages for prompt in page.prompts]
-
-    async def resources(self) -> list[types.Resource]:
-        """Return its resources; none if it is not connected or has none."""
-        if not self._offers("resources"):
-            return []
-        pages = await self._send(lambda client: _pages(client.list_resources))
-        return [resource for page in pages for resource in page.resources]
-
-    async def templates(self) -> list[types.ResourceTemplate]:
-        """Return its resource templates; none if it is not connected or has none."""
-        if not self._offers("resources"):
+    async def list_all(
+        self, kind: Literal["prompts", "resources", "resource_templates"]
+    ) -> list[Any]:
+        """Return what it has of a kind; none if it is not connected, or does not answer."""
+        client = self._client
+        capability = "prompts" if kind == "prompts" else "resources"
+        if client is None or getattr(client.server_capabilities, capability) is None:
             return []
         try:
-            pages = await self._send(lambda client: _pages(client.list_resource_templates))
-        except UpstreamError:  # many servers have resources and no templates
+            pages = await self.send(lambda client: _pages(getattr(client, f"list_{kind}")))
+        except SaysoError as error:
+            # Many servers have resources and no templates.
+            if not (kind == "resource_templates" and isinstance(error, UpstreamError)):
+                log.warning("%s", error)
             return []
-        return [template for page in pages for template in page.resource_templates]
+        return [item for page in pages for item in getattr(page, kind)]
 
-    def _offers(self, capability: str) -> bool:
-        client = self._client
-        return client is not None and getattr(client.server_capabilities, capability) is not None
-
-    async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        """Read a resource."""
-        return await self._send(lambda client: client.read_resource(uri))
-
-    async def get_prompt(self, name: str, args: dict[str, str] | None) -> types.GetPromptResult:
-        """Return a prompt, filled in."""
-        return await self._send(lambda client: client.get_prompt(name, args))
-
-    async def complete(
-        self,
-        ref: types.ResourceTemplateReference | types.PromptReference,
-        argument: dict[str, str],
-        context: dict[str, str] | None,
-    ) -> types.CompleteResult:
-        """Return completions of an argument."""
-        return await self._send(lambda client: client.complete(ref, argument, context))
-
-    async def _send(self, send: Callable[[Client], Awaitable[T]]) -> T:
+    async def send(self, send: Callable[[Client], Awaitable[T]]) -> T:
         """Send a request. After a restart of the server, send it again: it had not arrived."""
         for last in (False, True):
             client = await self.client()
@@ -477,7 +448,6 @@ async def _accept_result(name: str, result: types.CallToolResult) -> None:
 
 
 async def _pages(fetch: Callable[..., Awaitable[Any]]) -> Sequence[Any]:
-    """Return all pages of a list."""
     found, cursor = [], None
     for _ in range(_MAX_PAGES):
         page = await fetch(cursor=cursor)
@@ -503,7 +473,7 @@ def _failure_reason(error: BaseException) -> str:
     return describe_error(error)
 
 
-class _MonitoredStream:
+class _MonitoredStream(ObjectReceiveStream[SessionMessage | Exception]):
     """A stream that sets an event when it ends."""
 
     def __init__(self, stream: Any, ended: asyncio.Event) -> None:
@@ -518,31 +488,10 @@ class _MonitoredStream:
     async def receive(self) -> SessionMessage | Exception:
         try:
             received: SessionMessage | Exception = await self._stream.receive()
-        except Exception:
+        except BaseException:
             self._ended.set()
             raise
         return received
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    def __aiter__(self) -> _MonitoredStream:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            received: SessionMessage | Exception = await self._stream.__anext__()
-        except BaseException:
-            self._ended.set()
-            raise
-        return received
-
-    async def __aenter__(self) -> _MonitoredStream:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: Any, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        ended: bool | None = await self._stream.__aexit__(kind, error, trace)
-        return ended
