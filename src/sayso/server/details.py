@@ -93,7 +93,7 @@ def _recent_call(store: Store, call: Call) -> dict[str, Json]:
 
 def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
     """Return a run for a list. ``withheld`` hides the output: the run made calls for others."""
-    output = None if run.output is None else inert(redact(_parse_output(run.output)).value)
+    output = None if run.output is None else inert(redact(_parse_if_json(run.output)).value)
     return {
         "id": run.id,
         "thread": run.thread,
@@ -125,7 +125,7 @@ def event_view(event: Event, *, masked: bool = False, withheld: bool = False) ->
 def _event_body(stored: str, *, masked: bool) -> Json:
     body = codec.loads(stored)
     for field in ("result", "value", "scope"):  # JSON kept as text: look for secrets inside it
-        inner = _parse_output(body[field]) if isinstance(body.get(field), str) else None
+        inner = _parse_if_json(body[field]) if isinstance(body.get(field), str) else None
         redacted = redact(inner)
         if redacted.masked and not isinstance(inner, str):
             body[field], masked = codec.dumps(redacted.value), True
@@ -138,12 +138,12 @@ def _event_body(stored: str, *, masked: bool) -> Json:
     return inert(view.value)
 
 
-def _parse_output(stored: str) -> Json:
-    """Return a run's output: JSON if an agent produced it, plain text if the run failed."""
+def _parse_if_json(written: str) -> Json:
+    """Parse JSON; return other text as it is: why a run failed, or what a model wrote instead."""
     try:
-        return codec.parse(stored)
+        return codec.parse(written)
     except InvalidCall:
-        return stored
+        return written
 
 
 # -- conversations
@@ -200,10 +200,7 @@ def _call_view(call: dict[str, Any], *, withheld: bool) -> dict[str, Json]:
     if withheld:
         return {**view, "shown_args": HIDDEN_CALL, "veiled": True}
     written = call.get("arguments", "")
-    try:
-        value = codec.parse(written) if isinstance(written, str) else written
-    except InvalidCall:  # models sometimes write arguments that are not JSON
-        value = written
+    value = _parse_if_json(written) if isinstance(written, str) else written
     return {**view, "shown_args": "\n".join(lines(redact(value).value))}
 
 

@@ -58,7 +58,6 @@ class Batch:
         self._seen: dict[Reviewer, bytes] = {}
 
     def seen_by(self, who: Reviewer, sees: Callable[[Item], bool]) -> bytes:
-        """Return the frames that this reader may see."""
         seen = self._seen.get(who) if self.items else b""
         if seen is None:
             seen = self._seen[who] = b"".join(item.frame for item in self.items if sees(item))
@@ -84,23 +83,19 @@ class Feed:
         self._audiences = EventAudiences(store)
         #: The batch from one position to another; most readers are at the same position.
         self._next: tuple[int, int, Batch] = (0, 0, _EMPTY)
-        self._closed = False
+        #: Whether the server is stopping, so that long polls should return.
+        self.closed = False
         self._on_close: set[Callable[[], None]] = set()
         self.running = False
         self.readers = 0
 
     def close(self) -> None:
         """End all readers because the server stops. Safe to call in a signal handler."""
-        self._closed = True
+        self.closed = True
         for group in self._new_events:
             group.set()
         for wake in tuple(self._on_close):
             wake()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the server is stopping, so that long polls should return."""
-        return self._closed
 
     @contextlib.contextmanager
     def calling_on_close(self, wake: Callable[[], None]) -> Iterator[None]:
@@ -148,7 +143,7 @@ class Feed:
     async def _wake_readers(self) -> None:
         for group, new_events in enumerate(self._new_events):
             self._new_events[group] = asyncio.Event()
-            if self._closed:
+            if self.closed:
                 self._new_events[group].set()
             new_events.set()
             await asyncio.sleep(0)
@@ -168,12 +163,12 @@ class Feed:
             yield _EMPTY
             skip: set[str] = set()
             behind = after is not None
-            while not self._closed:
+            while not self.closed:
                 new_events = self._new_events[group]
                 oldest = self._count - len(self._ring)
                 if behind or position < oldest:
                     behind, position = False, max(position, oldest)
-                    async for missed in self._read_from_store(last):
+                    while missed := await to_thread(self._read, last):
                         last = missed[-1].cursor
                         skip.update(item.cursor for item in missed)
                         yield Batch(missed)
@@ -203,14 +198,8 @@ class Feed:
             self._next = (position, self._count, Batch(items))
         return self._next[2]
 
-    async def _read_from_store(self, after: str) -> AsyncIterator[list[Item]]:
-        while batch := await to_thread(self._read, after):
-            yield batch
-            after = batch[-1].cursor
-
-    # -- in a worker thread
-
     def _read(self, cursor: str) -> list[Item]:
+        """Read a page of events, in a worker thread."""
         return [
             Item(at, event.type, frame(at, event), self._audiences.of(event))
             for at, event in self._store.events(cursor, _PAGE)

@@ -350,7 +350,6 @@ class WebhookSender:
             return response.status_code
 
     async def close(self) -> None:
-        """Close the HTTP client."""
         await self._client.aclose()
 
 
@@ -397,7 +396,6 @@ class DeliveryCursor(NamedTuple):
     mark: str = ""
 
     def to_json(self) -> str:
-        """Return the cursor as it is stored."""
         return json.dumps(self._replace(mark=secrets.token_hex(8)))
 
     def first_of_each(self) -> list[Refused]:
@@ -405,7 +403,6 @@ class DeliveryCursor(NamedTuple):
         return list({refused.request: refused for refused in reversed(self.aside)}.values())
 
     def holds_up(self, request: str) -> bool:
-        """Return whether a message about this request was set aside."""
         return any(refused.request == request for refused in self.aside)
 
     def advanced(self, to: Cursor, *refused: Refused) -> DeliveryCursor:
@@ -419,7 +416,6 @@ class DeliveryCursor(NamedTuple):
 
 
 def read_cursor(text: str) -> DeliveryCursor:
-    """Parse a stored cursor."""
     at, tries, due, aside, mark = json.loads(text)
     return DeliveryCursor(at, tries, due, tuple(Refused(*each) for each in aside), mark)
 
@@ -495,20 +491,18 @@ class EndpointReader:
         """Follow the events until ``stopping`` is set."""
         with contextlib.closing(CommitWaiter(self._store, None)) as commits:
             while not stopping.is_set():
-                seconds, listening = await self._step_or_retry()
+                try:
+                    seconds, listening = await self._step()
+                except SaysoError as error:
+                    log.warning("the webhook outbox cannot read the store, retrying: %s", error)
+                    seconds, listening = 1.0, False
+                except Exception:
+                    shown = self._endpoint.shown
+                    log.exception("webhooks to %s failed unexpectedly, retrying", shown)
+                    seconds, listening = _POLL, False
                 if seconds > 0:
                     rest = commits.wait(seconds) if listening else asyncio.sleep(seconds)
                     await _wait_for_either(rest, stopping)
-
-    async def _step_or_retry(self) -> tuple[float, bool]:
-        try:
-            return await self._step()
-        except SaysoError as error:
-            log.warning("the webhook outbox cannot read the store, retrying: %s", error)
-            return 1.0, False
-        except Exception:
-            log.exception("webhooks to %s failed unexpectedly, retrying", self._endpoint.shown)
-            return _POLL, False
 
     async def _step(self) -> tuple[float, bool]:
         """Deliver a message if one is due. Return how long to wait, and if a commit ends it."""
@@ -567,10 +561,7 @@ class EndpointReader:
         if cursor.holds_up(message.request):
             return cursor.advanced(found.cursor, Refused(found.before, message.request))
         tries = cursor.tries + 1
-        if (problem := await self._try(message, tries)) is None:
-            return cursor.advanced(found.cursor)
-        if self._is_dead(message, tries):
-            await to_thread(self._give_up, message, tries, problem)
+        if await self._is_done(message, tries):
             return cursor.advanced(found.cursor)
         refused = Refused(found.before, message.request, tries, self._due(tries, _MAX_PAUSE))
         other, behind = await to_thread(self._other, found, cursor)
@@ -607,13 +598,9 @@ class EndpointReader:
     async def _retry(self, refused: Refused, cursor: DeliveryCursor) -> DeliveryCursor:
         """Deliver a message that was set aside; return the cursor after it."""
         message = await to_thread(self._message_after, refused.before)
-        if message is None:  # its request was pruned
-            return cursor.without(refused)
         tries = refused.tries + 1
-        if (problem := await self._try(message, tries)) is None:
-            return cursor.without(refused)
-        if self._is_dead(message, tries):
-            await to_thread(self._give_up, message, tries, problem)
+        # There is no message any more if its request was pruned.
+        if message is None or await self._is_done(message, tries):
             return cursor.without(refused)
         later = refused._replace(tries=tries, due=self._due(tries, _MAX_PAUSE))
         return cursor.without(refused, later)
@@ -621,6 +608,15 @@ class EndpointReader:
     def _message_after(self, before: Cursor) -> Message | None:
         found = self._store.events(before, 1)
         return message_of(self._store, found[0][1], self._endpoint) if found else None
+
+    async def _is_done(self, message: Message, tries: int) -> bool:
+        """Send a message once. Return whether it was accepted, or is too old to be tried again."""
+        problem = await self._try(message, tries)
+        age = (self._store.now() - message.at) / SECOND
+        if problem is None or tries < _MIN_TRIES or age <= self._endpoint.keep_trying:
+            return problem is None
+        await to_thread(self._give_up, message, tries, problem)
+        return True
 
     async def _try(self, message: Message, tries: int) -> str | None:
         """Send a message once. Return why it was not accepted, or ``None`` if it was."""
@@ -633,10 +629,6 @@ class EndpointReader:
             return str(error)
         self._metrics.webhooks.labels("delivered").inc()
         return None
-
-    def _is_dead(self, message: Message, tries: int) -> bool:
-        age = (self._store.now() - message.at) / SECOND
-        return tries >= _MIN_TRIES and age > self._endpoint.keep_trying
 
     def _due(self, tries: int, longest: float) -> Micros:
         """Return when to try again after so many tries."""

@@ -104,10 +104,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
             stack.enter_context(service.worker.leaving(chat_id))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
-            until_end = stack.pop_all()
-        pieces = _closing_at_end(frames, until_end)
-        weakref.finalize(pieces, until_end.close)  # the client may leave before the first frame
-        return TextStreamResponse(pieces, ai_sdk.HEADERS, ai_sdk.DONE)
+            return _stream_response(frames, stack.pop_all())
 
     @router.get(
         "/{chat_id}/stream",
@@ -133,10 +130,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
             if frames is None:
                 return Response(status_code=204)
-            until_end = stack.pop_all()
-        pieces = _closing_at_end(frames, until_end)
-        weakref.finalize(pieces, until_end.close)
-        return TextStreamResponse(pieces, ai_sdk.HEADERS, ai_sdk.DONE)
+            return _stream_response(frames, stack.pop_all())
 
     @router.get(
         "/{chat_id}/messages",
@@ -175,13 +169,18 @@ def _chat_agent(service: Service, name: str | None) -> Agent:
     return chosen
 
 
-async def _closing_at_end(
-    frames: AsyncGenerator[str, None], until_end: ExitStack
-) -> AsyncGenerator[str, None]:
-    with until_end:
-        async with aclosing(frames):
-            async for frame in frames:
-                yield frame
+def _stream_response(frames: AsyncGenerator[str, None], until_end: ExitStack) -> Response:
+    """Stream an answer, and close ``until_end`` after it."""
+
+    async def pieces() -> AsyncGenerator[str, None]:
+        with until_end:
+            async with aclosing(frames):
+                async for frame in frames:
+                    yield frame
+
+    streamed = pieces()
+    weakref.finalize(streamed, until_end.close)  # the client may leave before the first frame
+    return TextStreamResponse(streamed, ai_sdk.HEADERS, ai_sdk.DONE)
 
 
 # -- the list of chats
