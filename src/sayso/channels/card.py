@@ -265,5 +265,4 @@ def background(
 
 
 def utc_now() -> datetime:
-    """Return the current time by this machine's clock."""
     return datetime.now(UTC)

@@ -48,7 +48,6 @@ class Row(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """The row without its styles."""
         return self.gutter + self.text
 
 

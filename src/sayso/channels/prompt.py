@@ -70,7 +70,6 @@ class Review:
     grant: Mapping[str, Any] | None = None
 
     def read(self) -> Request:
-        """Return the request as it is now."""
         return self.inbox.get_sync(self.id)
 
     def decide(self, decision: Decision) -> Request:
@@ -91,7 +90,6 @@ class Review:
             raise
 
     def events(self) -> list[Event]:
-        """Return the events of the request so far."""
         return self.inbox.events_sync(self.id)
 
     def similar(self, request: Request) -> Sequence[Request]:
@@ -173,7 +171,6 @@ class Prompt:
 
     @property
     def seen(self) -> bool:
-        """Whether the whole card was on the screen."""
         return self.shown >= self.whole
 
     def view(self) -> None:

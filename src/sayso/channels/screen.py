@@ -146,7 +146,6 @@ class Screen:
         self._wake_out, self._wake_in = os.pipe()
 
     def close(self) -> None:
-        """Close the pipe behind ``wake``."""
         os.close(self._wake_out)
         os.close(self._wake_in)
 
@@ -157,23 +156,19 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The current number of columns."""
         return width_of(sys.stdout)
 
     @property
     def height(self) -> int:
-        """The current number of rows."""
         try:
             return max(os.get_terminal_size(sys.stdout.fileno()).lines, 10)
         except OSError:
             return 24
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Draw lines."""
         show(console(plain=self.plain), lines)
 
     def show_rows(self, ready: Iterable[Row]) -> None:
-        """Draw rows that are already wrapped."""
         print_rows(console(plain=self.plain), ready)
 
     def say(self, words: str, style: str = "") -> None:

@@ -309,7 +309,6 @@ def _report_lines(report: Any) -> list[Line]:
 
 
 def report_json(report: Any) -> dict[str, Any]:
-    """Return a report for JSON output."""
     return {
         "ok": report.ok,
         "threads": report.threads,
@@ -446,7 +445,6 @@ def _own_calls(rule: Rule) -> str:
 
 
 def rules_json(rules: Policy) -> dict[str, Any]:
-    """Return a summary of a policy for JSON output."""
     named = [rule.name or f"rule {number}" for number, rule in enumerate(rules.rules, 1)]
     own = {
         title: _own_calls(rule)
@@ -486,7 +484,6 @@ def _terms(terms: Terms) -> Iterator[str]:
 
 
 def explanation_json(found: Explanation) -> dict[str, Any]:
-    """Return an explanation for JSON output."""
     return {
         "verdict": str(found.terms.verdict),
         "rule": found.terms.rule,

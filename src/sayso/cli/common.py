@@ -87,7 +87,6 @@ class Usage(SaysoError):
 
 
 def exit_of(error: SaysoError) -> Exit:
-    """Return the exit code for an error."""
     if isinstance(error, NoReviewer):
         return Exit.NO_REVIEWER
     if isinstance(error, Usage):
@@ -257,7 +256,6 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """The name to write to the audit log."""
         return self.reviewer.name
 
     @property
@@ -268,7 +266,6 @@ class Caller:
     def review(
         self, inbox: Inbox, request: Request, grant: Mapping[str, Any] | None = None
     ) -> Review:
-        """Return this person's review of one request."""
         from sayso.channels.prompt import Review  # imports rich, which no server needs
 
         return Review(inbox, request.id, self.by, self.token, "cli", grant)
@@ -316,7 +313,6 @@ class Commands(TyperGroup):
 
 
 def new_app() -> typer.Typer:
-    """Return a command line without commands."""
     app = typer.Typer(
         name="sayso",
         cls=Commands,

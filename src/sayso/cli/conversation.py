@@ -104,7 +104,6 @@ class Conversation:
         mute_terminal_channel(agent)
 
     def run(self) -> None:
-        """Converse until the person leaves."""
         try:
             result = self._continue_thread()
             while True:
@@ -448,7 +447,6 @@ class EventPrinter:
         self._spoke = False
 
     def __call__(self, event: AgentEvent) -> None:
-        """Print one event."""
         if isinstance(event, Text):
             self._say(event.text)
             return
@@ -465,7 +463,6 @@ class EventPrinter:
         self._spoke = False
 
     def end_text(self) -> None:
-        """End the text that is streaming."""
         if self._speech is not None:
             self._speech.end()
             self._speech = None
@@ -521,7 +518,6 @@ class EventPrinter:
                 self.line(mark, words, style)
 
     def waiting(self, requests: Iterable[Request]) -> None:
-        """Print which requests are pending."""
         for request in requests:
             self.line("…", f"{subject(request)} needs a decision: {request.id}", "bold yellow")
 
@@ -570,7 +566,6 @@ class TextWriter:
         self._began = False
 
     def add(self, piece: str) -> None:
-        """Add a piece of any size."""
         whole = self._rest + piece
         cut = max((found.start() for found in _BLANKS.finditer(whole)), default=0)
         if len(whole) - cut > _LONGEST_WORD:

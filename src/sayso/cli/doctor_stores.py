@@ -101,7 +101,6 @@ class SqliteFile:
             raise StoreError(f"{path} cannot be opened: {error}") from error
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Run a query."""
         try:
             return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
@@ -146,7 +145,6 @@ class SqliteFile:
             yield Check("disk", "ok", words)
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
 
@@ -328,5 +326,4 @@ class PostgresDatabase:
             yield Check("stream", "wrong", words)
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()

@@ -147,7 +147,6 @@ def cut(words: str, width: int) -> str:
 
 
 def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
-    """Yield the lines that describe grants."""
     if not grants:
         yield Line("No grants.")
     for grant in grants:
@@ -169,7 +168,6 @@ def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
 
 
 def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
-    """Return a grant for JSON output."""
     return {
         "id": grant.id,
         "agent": grant.agent,
@@ -196,7 +194,6 @@ def token_lines(tokens: Sequence[Principal], now: Micros) -> Iterator[Line]:
 
 
 def token_json(token: Principal, now: Micros) -> dict[str, Any]:
-    """Return a token for JSON output."""
     return {
         "id": token.id,
         "person": token.person,

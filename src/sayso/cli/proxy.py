@@ -159,11 +159,9 @@ class Gates:
 
     @property
     def place(self) -> str:
-        """Where requests go."""
         return f"server: {self._server}" if self._store is None else f"store: {self._store.url}"
 
     def of(self, agent: str) -> Gate | RemoteGate:
-        """Return the gate of an agent."""
         if agent not in self._made:
             if self._store is None:
                 from sayso.client import RemoteGate
@@ -200,7 +198,6 @@ class Gates:
         return StateFile(state_path(self._server, self._token))
 
     def close(self) -> None:
-        """Close the store."""
         if self._store is not None:
             self._store.close()
 

@@ -300,7 +300,6 @@ class _InterruptHandler:
         self.cut = False
 
     def on_interrupt(self) -> None:
-        """Handle one Ctrl-C."""
         if self._stopping:
             self.cut = True
             self._working.cut_short()

@@ -58,7 +58,6 @@ def script(messages: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def is_slow(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the user's last message asks for a slow answer."""
     return "slow" in _since_the_user_spoke(messages)[0].lower()
 
 
@@ -275,7 +274,6 @@ class Pizza:
 
     @property
     def order(self) -> str:
-        """The complete order as JSON."""
         pizza = {
             "size": self.size,
             "toppings": self.toppings,
@@ -398,25 +396,21 @@ def recipients_in(text: str) -> list[str]:
 
 
 def days_in(text: str) -> int:
-    """Return how many days old the records are."""
     found = re.search(r"\b(\d{1,4})\s*days?\b", text, re.I)
     return int(found[1]) if found else 30
 
 
 def destination_in(text: str) -> str:
-    """Return where to fly."""
     found = _PLACE.search(text) or _ANY_PLACE.search(text)
     return found[1] if found else "Paris"
 
 
 def day_in(text: str) -> str:
-    """Return when to fly."""
     found = _DAY.search(text)
     return found[1] if found else "Friday"
 
 
 def file_in(text: str) -> str:
-    """Return a file's path."""
     found = _FILE.search(text)
     return found[0] if found else "reports/old.csv"
 
@@ -434,7 +428,6 @@ class DemoModel(ScriptedModel):
         super().__init__(script, name="demo")
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
-        """Stream the reply word by word."""
         pieces = [piece async for piece in super().stream(request)]
         is_final = not any(isinstance(piece, ModelReply) and piece.calls for piece in pieces)
         slow = is_final and is_slow(request.messages)

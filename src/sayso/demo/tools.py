@@ -191,7 +191,6 @@ class Effects:
         return [{"tool": tool, "args": json.loads(args), "at": at} for tool, args, at in rows]
 
     def clear(self) -> None:
-        """Delete all rows."""
         self._rows.clear()
         if self.path is not None:
             with self._database() as database:

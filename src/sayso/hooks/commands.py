@@ -130,7 +130,6 @@ class _SyntaxWalker:
         self._text = text
 
     def statements(self, node: Node, writes: tuple[Word, ...] = ()) -> Iterator[SimpleCommand]:
-        """Yield the simple commands below a node."""
         kind = node.type
         if node.is_missing:
             raise UnclearCommand("it is incomplete")
@@ -257,7 +256,6 @@ class _SyntaxWalker:
 
 
 def _names(text: str) -> frozenset[str]:
-    """Split a list of names."""
     return frozenset(text.split())
 
 
@@ -390,7 +388,6 @@ def command_kinds(command: str, cwd: str) -> set[str]:
 
 
 def simple_kinds(simple: SimpleCommand, cwd: str) -> set[str]:
-    """Return the kinds of one simple command."""
     kinds = set[str]()
     for path in simple.writes:
         reads = path is not None and path.startswith("<")

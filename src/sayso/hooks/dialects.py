@@ -55,7 +55,6 @@ class ToolUse(NamedTuple):
         return self.caller_of(self.shown_args)
 
     def caller_of(self, shown: Mapping[str, Any]) -> str:
-        """Return ``caller`` for these arguments."""
         if self.id:
             return f"use:{self.id}"
         called = json.dumps([self.tool, shown, self.cwd], sort_keys=True)
@@ -72,7 +71,6 @@ class ToolUse(NamedTuple):
 
     @property
     def run(self) -> str:
-        """The name of the session's run."""
         return self.session[:100]
 
     @property
@@ -116,7 +114,6 @@ class ToolUse(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The request's title."""
         for name, verb in _TITLES:
             value = self.args.get(name)
             if isinstance(value, str) and value.strip():
@@ -182,7 +179,6 @@ def parse_payload(payload: object) -> ToolUse:
 
 
 def format_answer(use: ToolUse, answer: Answer) -> dict[str, Any]:
-    """Return an answer in the format of the agent."""
     return DIALECTS[use.dialect].write(use, answer)
 
 

@@ -65,8 +65,6 @@ def _run(use: ToolUse) -> str:
 
 
 def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
-    """Return the plan for a tool use."""
-
     async def terms(args: dict[str, Any]) -> Terms:
         return await policy_terms(gate, ToolCall(use.tool, args), Terms(), True)
 

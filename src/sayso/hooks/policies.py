@@ -61,7 +61,6 @@ _RISKS: dict[str, RiskLevel] = {
 
 
 def call_kinds(tool: str, args: Mapping[str, Any]) -> set[str]:
-    """Return the kinds of a call of a coding agent."""
     cwd = args.get("cwd")
     cwd = cwd if isinstance(cwd, str) else ""
     if tool in SHELLS:
@@ -128,7 +127,6 @@ def _has_only(allowed: frozenset[str], tool: str, args: Any) -> bool:
 
 
 def rules(preset: str) -> list[Rule]:
-    """Return the rules of a preset."""
     if preset == "watch":
         return [Rule("*", verdict="allow", name="watch")]
     try:

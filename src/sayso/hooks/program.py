@@ -70,7 +70,6 @@ class Config(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The address of the server or the store."""
         return self.server or self.store
 
 
@@ -230,7 +229,6 @@ class Server:
         return response.status, reply
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

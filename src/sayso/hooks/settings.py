@@ -58,7 +58,6 @@ class HookOptions:
         return round(self.limit + GRACE)
 
     def command(self) -> str:
-        """Return the shell command of the hook."""
         parts = [self.program or find_program(), "hook", "run", "--limit", f"{self.limit:g}"]
         parts += ["--defer"] if self.defer else []
         parts += ["--keep-prompts"] if self.keep_prompts else []
@@ -100,14 +99,12 @@ class Agent:
     tested: bool = True
 
     def file(self, scope: Scope, project: Path) -> Path:
-        """Return the file that the hook is written to."""
         if scope == "project":
             return project / self.project_file
         base = os.environ.get(self.home_variable)
         return (Path(base) if base else Path.home() / self.home) / self.user_file
 
     def entries(self, options: HookOptions) -> dict[str, Any]:
-        """Return our entry for each event."""
         before = "PermissionRequest" if options.prompts else self.before
         return {
             before: self._entry(options.command(), options.timeout),
@@ -323,7 +320,6 @@ class CheckResult(NamedTuple):
 
 
 def check(agent: Agent, project: Path) -> Iterator[CheckResult]:
-    """Check the hook of one agent."""
     scopes: tuple[Scope, ...] = ("user", "project")
     found = 0
     for scope in scopes:

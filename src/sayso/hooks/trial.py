@@ -108,7 +108,6 @@ class FakeModelServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
         return f"http://127.0.0.1:{self.port}"
 
     def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -116,7 +115,6 @@ class FakeModelServer:
         raise NotImplementedError
 
     def turn(self, results: Sequence[str]) -> tuple[int, Turn]:
-        """Return the turn after these results."""
         self.told += results[len(self.told) :]
         number = min(len(results), len(self.turns) - 1)
         self.before_turn(number)
@@ -514,7 +512,6 @@ class Trial:
                 process.wait(30)
 
     def run(self, case: Case) -> TrialResult:
-        """Run one case."""
         self.runs += 1
         folder = self.folder / f"run-{self.runs}"
         home, project = folder / "home", folder / "project"

@@ -47,12 +47,10 @@ class Identity(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name to write to the audit log."""
         return self.reviewer.name
 
     @property
     def role(self) -> str:
-        """The caller's role: agent, chat, reviewer or admin."""
         return self.reviewer.role
 
     @property

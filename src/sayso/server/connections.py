@@ -88,7 +88,6 @@ class ConnectionTable:
             next(iter(self._waiting)).cut_off()
 
     def discard(self, connection: LimitedProtocol) -> None:
-        """Forget a closed connection."""
         self._open.discard(connection)
         self.work(connection)
 

@@ -88,7 +88,6 @@ class Metrics:
             self.waiting.labels(status).set(count)
 
     def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 

@@ -96,12 +96,10 @@ STATUS: dict[type[SaysoError], int] = {
 
 
 def error_status(error: SaysoError) -> int:
-    """Return the HTTP status of an error."""
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
 def error_body(error: SaysoError) -> dict[str, Json]:
-    """Return the JSON body of an error."""
     # The message and the decision may quote what a reviewer wrote, so redact both.
     body: dict[str, Json] = {"error": type(error).__name__, "message": redact(str(error)).value}
     if isinstance(error, errors.InvalidCall | errors.InvalidDecision) and error.path:
@@ -114,7 +112,6 @@ def error_body(error: SaysoError) -> dict[str, Json]:
 
 
 def error_response(error: SaysoError) -> JsonResponse:
-    """Return the response for an error."""
     return JsonResponse(error_body(error), error_status(error), _error_headers(error))
 
 

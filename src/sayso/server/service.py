@@ -132,6 +132,5 @@ class Service:
 
 
 def service_of(request: HttpRequest) -> Service:
-    """Return the service behind the app that received this request."""
     service: Service = request.app.state.sayso
     return service
