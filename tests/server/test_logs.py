@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from served import Serve
 
-from sayso.server.logs import Log, begin_logging
+from sayso.server.logs import begin_logging
 
 FORGED = "2026-11-16 12:00:00,000 INFO sayso.access POST /forged 200 in 1.0 ms"
 
@@ -24,7 +24,7 @@ def text_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
         for name in ("sayso", "uvicorn", "asyncio")
         for logger in [logging.getLogger(name)]
     }
-    begin_logging(Log.TEXT)
+    begin_logging()
     yield stderr
     for name, (handlers, propagate, level) in kept.items():
         logger = logging.getLogger(name)

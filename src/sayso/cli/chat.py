@@ -129,10 +129,10 @@ def demo(
 
 def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
     from sayso.demo.web import demo_app
-    from sayso.server.logs import Log, begin_logging
+    from sayso.server.logs import begin_logging
     from sayso.server.serving import run
 
-    begin_logging(Log.TEXT, logging.WARNING)
+    begin_logging(level=logging.WARNING)
     app = demo_app(url, auth=auth)
 
     def ready(address: str) -> None:

@@ -88,12 +88,10 @@ def _import_module(name: str) -> ModuleType:
         sys.path.insert(0, here)  # as `python -m` does
     try:
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            message = f"there is no module {name!r}, here or installed"
-            raise NotFound(message) from None
-        raise _unusable(f"module {name!r} cannot be imported", error) from error
     except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
+            raise NotFound(f"there is no module {name!r}, here or installed") from None
         raise _unusable(f"module {name!r} cannot be imported", error) from error
 
 

@@ -117,7 +117,7 @@ def serve(
     """
     from sayso.cli.load_agents import load_together
     from sayso.server import create_app
-    from sayso.server.logs import Log, begin_logging
+    from sayso.server.logs import begin_logging
     from sayso.server.serving import run
 
     if no_auth and not is_loopback(host):
@@ -125,7 +125,7 @@ def serve(
     _warn_of_plain_http(host, [page_url, *(host_name or ())])
     if workers < 0:
         raise Usage(f"--workers {workers}: use 0 or a positive number")
-    begin_logging(Log.JSON if log_json else Log.TEXT)
+    begin_logging(as_json=log_json)
     shared, agents = load_together(targets or (), store)
     app = create_app(
         agents,
@@ -252,11 +252,11 @@ def worker(
     SIGTERM and Ctrl-C wait until the current runs pause or end; a second Ctrl-C does not.
     """
     from sayso.cli.load_agents import load_together
-    from sayso.server.logs import Log, begin_logging
+    from sayso.server.logs import begin_logging
 
     if concurrency < 1:
         raise Usage(f"--concurrency {concurrency}: use at least 1")
-    begin_logging(Log.JSON if log_json else Log.TEXT)
+    begin_logging(as_json=log_json)
     shared, agents = load_together(targets, store)
     if shared.url.startswith("memory:"):
         raise Usage("memory:// is not shared between processes: use --store")
@@ -269,10 +269,20 @@ def worker(
             figures = Metrics()
             worker = Worker(agents, shared, concurrency=concurrency, on_step=figures.step)
             working = worker if dispatch is None else _temporal_dispatch(worker, dispatch)
+            interrupts = 0
+
+            def interrupt() -> None:
+                """Stop gracefully at the first Ctrl-C, cut running calls short at the second."""
+                nonlocal interrupts
+                interrupts += 1
+                if interrupts > 1:
+                    working.cut_short()
+                else:
+                    working.stop()
+
             loop = asyncio.get_running_loop()
-            stops = _InterruptHandler(working)
             loop.add_signal_handler(signal.SIGTERM, working.stop)
-            loop.add_signal_handler(signal.SIGINT, stops.on_interrupt)
+            loop.add_signal_handler(signal.SIGINT, interrupt)
             names = ", ".join(agent.name for agent in agents)
             via = "" if dispatch is None else f", dispatch: {dispatch}"
             gc.freeze()
@@ -285,27 +295,10 @@ def worker(
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_DFL)
-            if stops.cut:
+            if interrupts > 1:
                 exit_soon()
 
         asyncio.run(work())
-
-
-class _InterruptHandler:
-    """Handles Ctrl-C: the first one stops gracefully, the second one cuts running calls short."""
-
-    def __init__(self, working: Worker | TemporalDispatch) -> None:
-        self._working = working
-        self._stopping = False
-        self.cut = False
-
-    def on_interrupt(self) -> None:
-        if self._stopping:
-            self.cut = True
-            self._working.cut_short()
-        else:
-            self._stopping = True
-            self._working.stop()
 
 
 def _metrics_server(

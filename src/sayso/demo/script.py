@@ -10,9 +10,10 @@ that streams the script's replies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -84,24 +85,24 @@ def _time(text: str) -> Any:
 
 
 def _two(text: str) -> Any:
-    path = file_in(text)
+    path = first_in(text, "reports/old.csv", _FILE)
     told = f"I will check the weather and delete {path}."
     weather = call("getWeatherInformation", {"city": city_in(text)}, text=told)
     return calls(weather, call("deleteFile", {"path": path}))
 
 
 def _production(text: str) -> Any:
-    version = version_in(text, "2.5.0")
+    version = first_in(text, "2.5.0", *_VERSIONS)
     return call("deploy_to_production", {"version": version}, text="All tests have passed.")
 
 
 def _staging(text: str) -> Any:
-    return call("deploy_to_staging", {"version": version_in(text, "2.5.0")})
+    return call("deploy_to_staging", {"version": first_in(text, "2.5.0", *_VERSIONS)})
 
 
 def _rollback(text: str) -> Any:
     where = "staging" if "staging" in text.lower() else "production"
-    version = version_in(text, "2.4.0")
+    version = first_in(text, "2.4.0", *_VERSIONS)
     return call("rollback", {"environment": where, "version": version})
 
 
@@ -115,13 +116,14 @@ def _email(text: str) -> Any:
 
 
 def _records(text: str) -> Any:
-    age = f"created_at < NOW() - INTERVAL '{days_in(text)} days'"
+    age = f"created_at < NOW() - INTERVAL '{int(first_in(text, '30', _DAYS))} days'"
     told = "Nobody has used these for a while."
     return call("execute_sql", {"query": f"DELETE FROM records WHERE {age};"}, text=told)
 
 
 def _flight(text: str) -> Any:
-    trip = {"destination": destination_in(text), "day": day_in(text)}
+    destination = first_in(text, "Paris", _PLACE, _ANY_PLACE)
+    trip = {"destination": destination, "day": first_in(text, "Friday", _DAY)}
     return call("book_flight", trip, text="I found a good flight.")
 
 
@@ -164,12 +166,8 @@ def _slowly(text: str) -> Any:
 
 
 def _anything(text: str) -> Any:
-    return say("I only follow a script. Try one of these:\n" + "\n".join(_suggested()))
-
-
-def _suggested() -> Iterator[str]:
-    for words, shows in SUGGESTIONS:
-        yield f"- {words} ({shows})"
+    suggested = (f"- {words} ({shows})" for words, shows in SUGGESTIONS)
+    return say("I only follow a script. Try one of these:\n" + "\n".join(suggested))
 
 
 #: The first entry whose words are all in the text applies.
@@ -206,22 +204,15 @@ def _describe_result(outcome: ToolResult) -> str:
         return content
     if content.startswith("A person changed"):
         return f"{tool}: {content}"
-    error = _error_in(content)
-    if error is not None:
-        return f"{tool}: {error}"
+    with contextlib.suppress(ValueError):
+        said = json.loads(content)
+        if isinstance(said, dict) and "error" in said:
+            return f"{tool}: {said['error']}"
     return f"{tool}: a person gave this result instead: {content}"
 
 
 def _with_full_stop(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
-
-
-def _error_in(content: str) -> str | None:
-    try:
-        said = json.loads(content)
-    except ValueError:
-        return None
-    return str(said["error"]) if isinstance(said, dict) and "error" in said else None
 
 
 # -- the pizza
@@ -353,8 +344,11 @@ _NOT_A_CITY = re.compile(
     r"\s+(?:today|tonight|tomorrow|now|please|right|this|on|at|for|and|but|with|slow\w*|thanks)\b.*",
     re.I | re.S,
 )
-_VERSION = re.compile(r"\bv?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?)\b")
-_WHOLE_VERSION = re.compile(r"\bv(?:ersion)?\s*(\d+)\b", re.I)
+#: Such as 2.5.0 or 2.5.0-rc1, and then v3.
+_VERSIONS = (
+    re.compile(r"\bv?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?)\b"),
+    re.compile(r"\bv(?:ersion)?\s*(\d+)\b", re.I),
+)
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _NUMBER = re.compile(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d+)(?![\w.]*\d)")
 _PLACE = re.compile(r"\bto\s+([A-Z][\w'-]*(?:\s+[A-Z][\w'-]*)*)")
@@ -364,7 +358,8 @@ _DAY = re.compile(
     r"|\d{4}-\d{2}-\d{2})\b",
     re.I,
 )
-_FILE = re.compile(r"(?<!\S)(?:[\w.~-]*/)*[\w-]+\.[A-Za-z]\w*")
+_FILE = re.compile(r"(?<!\S)((?:[\w.~-]*/)*[\w-]+\.[A-Za-z]\w*)")
+_DAYS = re.compile(r"\b(\d{1,4})\s*days?\b", re.I)
 
 _MOST_RECIPIENTS = 1000
 _SOME_RECIPIENTS = 120
@@ -378,9 +373,9 @@ def city_in(text: str) -> str:
     return name or "New York"
 
 
-def version_in(text: str, otherwise: str) -> str:
-    """Return a version such as 2.5.0, 2.5.0-rc1 or v3."""
-    found = _VERSION.search(text) or _WHOLE_VERSION.search(text)
+def first_in(text: str, otherwise: str, *patterns: re.Pattern[str]) -> str:
+    """Return what the first of these patterns finds."""
+    found = next(filter(None, (pattern.search(text) for pattern in patterns)), None)
     return found[1] if found else otherwise
 
 
@@ -393,26 +388,6 @@ def recipients_in(text: str) -> list[str]:
     count = int(found[1].replace(",", "")[:9]) if found else _SOME_RECIPIENTS
     count = min(max(count, 1), _MOST_RECIPIENTS)
     return [f"customer{number}@example.com" for number in range(1, count + 1)]
-
-
-def days_in(text: str) -> int:
-    found = re.search(r"\b(\d{1,4})\s*days?\b", text, re.I)
-    return int(found[1]) if found else 30
-
-
-def destination_in(text: str) -> str:
-    found = _PLACE.search(text) or _ANY_PLACE.search(text)
-    return found[1] if found else "Paris"
-
-
-def day_in(text: str) -> str:
-    found = _DAY.search(text)
-    return found[1] if found else "Friday"
-
-
-def file_in(text: str) -> str:
-    found = _FILE.search(text)
-    return found[0] if found else "reports/old.csv"
 
 
 # -- the model

@@ -10,8 +10,9 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import sayso
@@ -25,86 +26,63 @@ REASON = "we still need that file"
 _PAUSED = "paused"
 _PATIENCE = 60.0
 
-Say = Callable[[str], None]
+#: Prints a line at once: two processes write to one output.
+_say = partial(print, flush=True)
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def play(store: str, say: Say = _say) -> int:
+def play(store: str) -> int:
     """Play the tour on this store. Return 0 if exactly what was approved ran, once."""
     effects = sayso.demo.Effects.beside(store)
     before = len(effects.all())
-    say("There is no terminal here, so a scripted person decides. No API key, no model.")
-    say("")
-    _begin_and_die(store, say)
-    say(f"   What really ran so far: {_listed(effects.all()[before:]) or 'nothing'}")
-    say("")
-    inbox = sayso.Inbox(store)
-    try:
-        _decide(inbox, say)
-    finally:
-        inbox.close()
-    for line in _resumed(store):
-        say(line)
+    _say("There is no terminal here, so a scripted person decides. No API key, no model.\n")
+    pid = _run_part(store, "begin", "1. Process {} runs the agent.")
+    _say(f"2. Process {pid} is killed while it waits (SIGKILL). Its requests are stored.")
+    _say(f"   What really ran so far: {_listed(effects.all()[before:]) or 'nothing'}\n")
+    with sayso.Inbox(store) as inbox:
+        _decide(inbox)
+    _run_part(store, "resume", "4. Process {} resumes the same run.")
     ran = effects.all()[before:]
-    say("")
-    say("What really ran:")
+    _say("\nWhat really ran:")
     for row in ran:
         at = datetime.fromisoformat(row["at"]).astimezone()
-        say(f"   {at:%H:%M:%S}  {_listed([row])}")
-    say("")
-    say("To decide yourself, run `sayso demo` in a terminal.")
+        _say(f"   {at:%H:%M:%S}  {_listed([row])}")
+    _say("\nTo decide yourself, run `sayso demo` in a terminal.")
     return 0 if [row["tool"] for row in ran] == ["getWeatherInformation"] else 1
 
 
-def _begin_and_die(store: str, say: Say) -> None:
-    """Start a process, and kill it while it waits for a decision."""
-    with _process(store, "begin") as process:
+def _run_part(store: str, part: str, headline: str) -> int:
+    """Run a part of the tour in a process, and kill it if it waits for a decision."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "sayso.demo.tour", store, part],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        _say(headline.format(process.pid))
         try:
-            say(f"1. Process {process.pid} runs the agent.")
-            for line in _printed(process):
-                if line == _PAUSED:
+            for line in process.stdout:
+                if line.rstrip("\n") == _PAUSED:
+                    process.kill()
                     break
-                say(line)
-        finally:
+                _say(line.rstrip("\n"))
+        except BaseException:
             process.kill()
-    say(f"2. Process {process.pid} is killed while it waits (SIGKILL). Its requests are stored.")
+            raise
+    return process.pid
 
 
-def _decide(inbox: sayso.Inbox, say: Say) -> None:
-    say("3. A scripted person approves one request and rejects the other.")
+def _decide(inbox: sayso.Inbox) -> None:
+    _say("3. A scripted person approves one request and rejects the other.")
     for request in inbox.pending_sync(thread=THREAD):
         decision: sayso.Decision = request.approve()
         if request.tool == "deleteFile":
             decision = request.reject(REASON)
         why = f": {REASON}" if request.tool == "deleteFile" else ""
-        say(f"   {request.tool} {json.dumps(dict(request.args))}")
-        say(f"   -> {decision.type} by the {PERSON}{why}")
+        _say(f"   {request.tool} {json.dumps(dict(request.args))}")
+        _say(f"   -> {decision.type} by the {PERSON}{why}")
         inbox.decide_sync(request, decision, by=PERSON)
-    say("")
-
-
-def _resumed(store: str) -> Iterator[str]:
-    with _process(store, "resume") as process:
-        yield f"4. Process {process.pid} resumes the same run."
-        yield from _printed(process)
-
-
-def _process(store: str, part: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "sayso.demo.tour", store, part],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _printed(process: subprocess.Popen[str]) -> Iterator[str]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        yield line.rstrip("\n")
+    _say("")
 
 
 def _listed(rows: list[dict[str, Any]]) -> str:
@@ -117,9 +95,9 @@ def _listed(rows: list[dict[str, Any]]) -> str:
 async def _play_part(store: str, part: str) -> None:
     agent = sayso.demo.agent(store)
     if part == "begin":
-        print(f"   user:  {WORDS}", flush=True)
+        _say(f"   user:  {WORDS}")
         await _show(agent.stream(WORDS, thread=THREAD))
-        print(_PAUSED, flush=True)
+        _say(_PAUSED)
         await asyncio.sleep(_PATIENCE)  # it could wait forever; it is killed here
     else:
         await _show(agent.stream_resume(THREAD))
@@ -132,20 +110,16 @@ async def _show(events: AsyncIterator[Any]) -> None:
             words += event.text
             continue
         if words:
-            print(f"   agent: {words}", flush=True)
+            _say(f"   agent: {words}")
             words = ""
-        _show_one(event)
-
-
-def _show_one(event: Any) -> None:
-    if isinstance(event, Requested):
-        print(f"   ... {event.request.tool} needs a decision", flush=True)
-    elif isinstance(event, ToolStarted):
-        print(f"   >>> {event.tool} runs", flush=True)
-    elif isinstance(event, ToolEnded):
-        print(f"   <<< {event.tool}: {event.content}", flush=True)
-    elif isinstance(event, Ended) and event.result.status != "paused":
-        print(f"   the run is {event.result.status}", flush=True)
+        if isinstance(event, Requested):
+            _say(f"   ... {event.request.tool} needs a decision")
+        elif isinstance(event, ToolStarted):
+            _say(f"   >>> {event.tool} runs")
+        elif isinstance(event, ToolEnded):
+            _say(f"   <<< {event.tool}: {event.content}")
+        elif isinstance(event, Ended) and event.result.status != "paused":
+            _say(f"   the run is {event.result.status}")
 
 
 if __name__ == "__main__":

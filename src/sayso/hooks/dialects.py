@@ -155,7 +155,6 @@ class Answer(NamedTuple):
 class Dialect(NamedTuple):
     """How one agent talks to its hooks."""
 
-    name: str
     #: Returns the tool use, or None if another agent sent the payload.
     read: Callable[[Payload], ToolUse | None]
     #: Returns the object to print.
@@ -215,22 +214,13 @@ _MOMENTS = {
 }
 
 
-def _read_claude(payload: Payload) -> ToolUse | None:
-    return None if "turn_id" in payload else _read_claude_or_codex("claude", payload)
-
-
-def _read_codex(payload: Payload) -> ToolUse | None:
-    """Read a payload of Codex: like those of Claude Code, but with the id of the turn."""
-    return _read_claude_or_codex("codex", payload) if "turn_id" in payload else None
-
-
-def _read_claude_or_codex(dialect: str, payload: Payload) -> ToolUse | None:
+def _read_claude_or_codex(payload: Payload) -> ToolUse | None:
     event = _event(payload)
     if event not in _MOMENTS:
         return None
     failed = event == "PostToolUseFailure"
     return ToolUse(
-        dialect=dialect,
+        dialect="codex" if "turn_id" in payload else "claude",  # only Codex sends its turns
         event=event,
         moment=_MOMENTS[event],
         session=_text(payload, "session_id"),
@@ -336,10 +326,8 @@ def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
 
 #: Every agent, in the order in which ``parse_payload`` tries them.
 DIALECTS: dict[str, Dialect] = {
-    "claude": Dialect(
-        name="claude", read=_read_claude, write=_write_claude, defers=True, last_wins=True
-    ),
-    "codex": Dialect(name="codex", read=_read_codex, write=_write_claude, last_wins=True),
-    "copilot": Dialect(name="copilot", read=_read_copilot, write=_write_copilot),
-    "gemini": Dialect(name="gemini", read=_read_gemini, write=_write_gemini),
+    "claude": Dialect(_read_claude_or_codex, _write_claude, defers=True, last_wins=True),
+    "codex": Dialect(_read_claude_or_codex, _write_claude, last_wins=True),
+    "copilot": Dialect(_read_copilot, _write_copilot),
+    "gemini": Dialect(_read_gemini, _write_gemini),
 }

@@ -11,26 +11,16 @@ import json
 import logging
 import sys
 import time
-from enum import Enum
 from typing import Any
 
 from sayso.text import inline
 
 
-class Log(Enum):
-    """The format of the log."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-def begin_logging(form: Log, level: int = logging.INFO) -> None:
+def begin_logging(*, as_json: bool = False, level: int = logging.INFO) -> None:
     """Log to stderr: one line per request, per step of the worker, and per problem."""
     handler = logging.StreamHandler(sys.stderr)
-    if form is Log.JSON:
-        handler.setFormatter(_Json())
-    else:
-        handler.setFormatter(_Text("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    text = _Text("%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler.setFormatter(_Json() if as_json else text)
     for name in ("sayso", *_OTHERS):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

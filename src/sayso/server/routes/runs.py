@@ -23,7 +23,7 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import to_thread
 from sayso.text import inline
-from sayso.types import Json, Reviewer, iso
+from sayso.types import Json, Reviewer
 from sayso.views import is_request
 
 if TYPE_CHECKING:
@@ -156,32 +156,22 @@ def _audit_views(
     subjects: dict[str, tuple[bool, str | None]] = {}
     for cursor, event in found:
         if by.role != "admin" and not audiences.of(event).includes(names):
-            yield {"cursor": cursor, "seq": event.seq, "hash": event.hash, **_unnamed(event)}
+            # A reader outside its audience learns that it happened, and when.
+            hidden = event._replace(thread="", digest="", actor="", run="", body=None)
+            yield {**_audit_view(cursor, hidden), "tool": None}
             continue
         subject = subject_of(event)
         if subject not in subjects:
             subjects[subject] = _masked_and_tool(service, subject)
         masked, tool = subjects[subject]
-        yield {
-            "cursor": cursor,
-            "thread": event.thread,
-            "seq": event.seq,
-            "digest": event.digest,
-            "hash": event.hash,
-            **event_view(event, masked=masked),
-            "request": subject or event.call,
-            "tool": tool,
-        }
+        view = _audit_view(cursor, event, masked=masked)
+        yield {**view, "request": subject or event.call, "tool": tool}
 
 
-def _unnamed(event: Event) -> dict[str, Json]:
-    """Return an event for a reader outside its audience: that it happened, and when."""
-    hidden = dict.fromkeys(("thread", "digest", "actor", "run"), "")
-    at = iso(event.at)
-    return {
-        **hidden,
-        **{"at": at, "type": event.type, "request": event.call, "body": None, "tool": None},
-    }
+def _audit_view(cursor: str, event: Event, *, masked: bool = False) -> dict[str, Json]:
+    chained = {"thread": event.thread, "digest": event.digest, "hash": event.hash}
+    view = event_view(event, masked=masked)
+    return {"cursor": cursor, "seq": event.seq, **chained, **view}
 
 
 def _masked_and_tool(service: Service, call_id: str) -> tuple[bool, str | None]:
