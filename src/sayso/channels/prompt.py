@@ -24,14 +24,7 @@ from sayso import codec, text
 from sayso.channels.card import card, details, diff, title, utc_now
 from sayso.channels.layout import Line, name, numbered, rows
 from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken
-from sayso.errors import (
-    AlreadyDecided,
-    Conflict,
-    Expired,
-    InvalidCall,
-    InvalidDecision,
-    SaysoError,
-)
+from sayso.errors import AlreadyDecided, Conflict, Expired, InvalidCall, InvalidDecision, SaysoError
 from sayso.inbox import Inbox
 from sayso.redaction import redact_declared, resolve_ref
 from sayso.rows import Event

@@ -31,13 +31,7 @@ from sayso.inbox.inbox import Judge
 from sayso.inbox.people import no_request
 from sayso.policy import Judging, tighten, tighten_by_agent
 from sayso.rows import Call, CallStatus, Run, Tool
-from sayso.server.schemas import (
-    ClaimBody,
-    OpenBody,
-    QuestionBody,
-    ReportBody,
-    ResultBody,
-)
+from sayso.server.schemas import ClaimBody, OpenBody, QuestionBody, ReportBody, ResultBody
 from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.nested_runs import expire, finish_after, finish_remote_run, release_lapsed

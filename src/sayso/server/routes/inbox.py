@@ -10,14 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from sayso import codec, schema, text
-from sayso.errors import (
-    Conflict,
-    InvalidCall,
-    InvalidDecision,
-    NotFound,
-    Refused,
-    SaysoError,
-)
+from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotFound, Refused, SaysoError
 from sayso.inbox import DecisionResult
 from sayso.inbox.decisions import displayed_scope
 from sayso.inbox.people import names_of
@@ -57,18 +50,7 @@ from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import request_in
 from sayso.sync import read, to_thread
-from sayso.types import (
-    SORTS,
-    Approve,
-    Decision,
-    Edit,
-    Grant,
-    Json,
-    Reject,
-    Respond,
-    Reviewer,
-    iso,
-)
+from sayso.types import SORTS, Approve, Decision, Edit, Grant, Json, Reject, Respond, Reviewer, iso
 from sayso.types import Request as SaysoRequest
 
 log = logging.getLogger("sayso.server")
