@@ -70,13 +70,6 @@ MEANINGS: dict[Exit, str] = {
     Exit.PENDING: "you left or interrupted it: the request is still pending",
 }
 
-_BY_ERROR: tuple[tuple[type[SaysoError], Exit], ...] = (
-    (NotFound, Exit.NOT_FOUND),
-    (Conflict, Exit.CONFLICT),
-    (NotAllowed, Exit.NOT_ALLOWED),
-    (Expired, Exit.EXPIRED),
-)
-
 
 class NoReviewer(SaysoError):
     """The command needs a decision, and there is no terminal to ask in."""
@@ -86,12 +79,18 @@ class Usage(SaysoError):
     """The options are wrong, or do not go together."""
 
 
+_BY_ERROR: dict[type[SaysoError], Exit] = {
+    NoReviewer: Exit.NO_REVIEWER,
+    Usage: Exit.USAGE,
+    NotFound: Exit.NOT_FOUND,
+    Conflict: Exit.CONFLICT,
+    NotAllowed: Exit.NOT_ALLOWED,
+    Expired: Exit.EXPIRED,
+}
+
+
 def exit_of(error: SaysoError) -> Exit:
-    if isinstance(error, NoReviewer):
-        return Exit.NO_REVIEWER
-    if isinstance(error, Usage):
-        return Exit.USAGE
-    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), Exit.PROBLEM)
+    return next((code for kind, code in _BY_ERROR.items() if isinstance(error, kind)), Exit.PROBLEM)
 
 
 # -- options

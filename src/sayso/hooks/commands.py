@@ -279,7 +279,6 @@ _UNSAFE_READ_OPTIONS = {
     "date": ("-s", "--set"),
     "file": ("-C", "--compile"),
     "hostname": ("-F", "-b"),
-    "uniq": (),
 }
 _WRITES = _names("touch mkdir cp mv ln tee rmdir install patch")
 _NETWORK = _names(
@@ -317,12 +316,7 @@ _GIT_READS = _names(
 _GIT_WRITES = _names("add commit mv init stash tag branch switch checkout merge rebase reset")
 _GIT_NETWORK = _names("fetch pull clone ls-remote submodule remote")
 _UNSAFE_GIT_OPTIONS = (
-    "--output",
-    "-O",
-    "--open-files-in-pager",
-    "--ext-diff",
-    "--textconv",
-    "--exec",
+    *("--output", "-O", "--open-files-in-pager", "--ext-diff", "--textconv", "--exec"),
 )
 
 #: Programs that run the rest of their words as a command, with the options that take a value.

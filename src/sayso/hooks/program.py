@@ -399,19 +399,14 @@ def deny(reason: str) -> NoReturn:
         os._exit(DENY)
 
 
-def _start_deadline(seconds: float) -> threading.Timer:
-    """Deny after this many seconds, even if the main thread hangs."""
-    timer = threading.Timer(seconds, deny, [f"no answer within {seconds:g} seconds"])
-    timer.daemon = True
-    timer.start()
-    return timer
-
-
 def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     """Return what to print for the payload on standard input. Raise if there is no answer."""
     began = time.monotonic()
     options = parse_options(arguments)
-    _start_deadline(options.limit)
+    # Denies even if the main thread hangs.
+    timer = threading.Timer(options.limit, deny, [f"no answer within {options.limit:g} seconds"])
+    timer.daemon = True
+    timer.start()
     data = sys.stdin.buffer.read(_MAX_INPUT + 1) if stdin is None else stdin
     if len(data) > _MAX_INPUT:
         raise HookError("the input is too long to be shown to a person")

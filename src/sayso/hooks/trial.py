@@ -256,8 +256,6 @@ class RealAgent:
 
     name: str
     model: type[FakeModelServer]
-    #: The variable that names the folder of its settings.
-    home_variable: str
     environment: Callable[[FakeModelServer], Mapping[str, str]]
     #: The command line, after the program. ``True`` lets the agent run anything.
     arguments: Callable[[bool], Sequence[str]]
@@ -284,7 +282,6 @@ REAL_AGENTS: dict[str, RealAgent] = {
         RealAgent(
             name="claude",
             model=MessagesServer,
-            home_variable="CLAUDE_CONFIG_DIR",
             environment=lambda model: {
                 "ANTHROPIC_BASE_URL": model.url,
                 "ANTHROPIC_API_KEY": "scripted",
@@ -302,7 +299,6 @@ REAL_AGENTS: dict[str, RealAgent] = {
         RealAgent(
             name="codex",
             model=ResponsesServer,
-            home_variable="CODEX_HOME",
             environment=lambda model: {"SCRIPTED_KEY": "scripted"},
             # Users trust a hook in the TUI, which does not run here.
             arguments=lambda _: [
@@ -314,7 +310,6 @@ REAL_AGENTS: dict[str, RealAgent] = {
         RealAgent(
             name="copilot",
             model=CopilotServer,
-            home_variable="COPILOT_HOME",
             environment=lambda model: {
                 "COPILOT_OFFLINE": "true",
                 "COPILOT_PROVIDER_BASE_URL": model.url,
@@ -381,8 +376,6 @@ class Case:
     decide: Decide | None = None
     #: How long the hook waits, in seconds.
     limit: float = 60
-    #: Whether the agent itself would run anything without asking.
-    skip_permissions: bool = True
     #: Replaces the hook's program by one that does not exist.
     no_program: bool = False
     #: The server does not answer.
@@ -391,7 +384,7 @@ class Case:
     retries: bool = False
     #: How long the agent gives the hook, if not longer than the hook takes.
     agent_seconds: int | None = None
-    #: The hook answers the agent's own prompts, instead of every tool use.
+    #: The agent prompts, and the hook answers that, instead of every tool use.
     prompts: bool = False
     #: The hook ends the agent while the request waits.
     defer: bool = False
@@ -427,7 +420,6 @@ CASES: tuple[Case, ...] = (
         expected="ran",
         decide=Request.approve,
         prompts=True,
-        skip_permissions=False,
         only=("claude",),
     ),
     Case(
@@ -435,7 +427,6 @@ CASES: tuple[Case, ...] = (
         expected="not run",
         decide=lambda r: r.reject("no"),
         prompts=True,
-        skip_permissions=False,
         only=("claude",),
     ),
     Case(
@@ -570,7 +561,7 @@ class Trial:
             **{k: v for k, v in os.environ.items() if not k.startswith(("SAYSO", "CLAUDE"))},
             "HOME": str(home),
             "XDG_CONFIG_HOME": str(folder / "config"),
-            self.agent.home_variable: str(home),
+            settings.home_variable: str(home),
             **self.agent.environment(model),
         }
 
@@ -587,7 +578,7 @@ class Trial:
         limit = self.agent.first_seconds if self.runs == 1 else _RUN_SECONDS
         try:
             done = subprocess.run(
-                [self.program, *self.agent.arguments(case.skip_permissions), *extra_arguments],
+                [self.program, *self.agent.arguments(not case.prompts), *extra_arguments],
                 cwd=project,
                 env=environment,
                 stdin=subprocess.DEVNULL,

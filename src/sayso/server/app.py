@@ -121,6 +121,7 @@ def create_app(
         chat.chats_router,
         remote_agents.router,
         inbox.router,
+        inbox.grants_router,
         events.router,
         runs.router,
         stats.router,

@@ -404,17 +404,13 @@ def renew(service: Service, call: Call, token: int) -> bool:
     if call.is_read:
         return call.under_way  # a read has no lease
     run = service.store.run(call.run)
-    lease = _lease_of(None if run is None else run.owner, call.id)
-    (ours,) = service.store.transact(
-        Renew(thread=call.thread, run=call.run, token=token, lease=round(lease * SECOND))
-    )
+    # The run's owner records the lease that the claim asked for, for all servers.
+    owner = "" if run is None else run.owner or ""
+    _, found, asked = owner.rpartition(f":{call.id}:")
+    lease = round((float(asked) if found else _DEFAULT_LEASE) * SECOND)
+    renewal = Renew(thread=call.thread, run=call.run, token=token, lease=lease)
+    (ours,) = service.store.transact(renewal)
     return bool(ours)
-
-
-def _lease_of(owner: str | None, call: str) -> float:
-    """Return the lease that a claim asked for. Its owner string records it for all servers."""
-    _, found, lease = (owner or "").rpartition(f":{call}:")
-    return float(lease) if found else _DEFAULT_LEASE
 
 
 async def report(service: Service, call: Call, body: ResultBody) -> Call:

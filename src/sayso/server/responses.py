@@ -163,7 +163,10 @@ async def handle_http_error(request: HttpRequest, error: Exception) -> Response:
     message = f"{request.method} {request.url.path}: {error.detail}; see /api/openapi.json"
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(_methods_of(request))
+        # Those of every route at this path; Starlette names those of the first only.
+        path, routes = request.url.path, request.app.routes
+        here = [r for r in routes if isinstance(r, Route) and r.path_regex.match(path)]
+        headers["Allow"] = ", ".join(sorted({method for r in here for method in r.methods or ()}))
     return JsonResponse({"error": kind, "message": message}, error.status_code, headers)
 
 
@@ -174,15 +177,6 @@ _NO_PAGE = """<!doctype html>
 <p>There is no page at this address. <a href="/inbox">Go to the inbox</a></p>
 </html>
 """
-
-
-def _methods_of(request: HttpRequest) -> list[str]:
-    """Return the methods of every route at this path; Starlette names those of the first only."""
-    found: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.path_regex.match(request.url.path):
-            found |= route.methods or set()
-    return sorted(found)
 
 
 async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Response:

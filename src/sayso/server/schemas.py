@@ -154,10 +154,7 @@ def _one_of_each_type(schema: dict[str, Any]) -> None:
 class DecisionBody(Body):
     """A decision on a request."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra=_one_of_each_type,
-    )
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_one_of_each_type)
     type: DecisionType
     args: dict[str, Any] | None = Field(None, description="for an edit: the complete arguments")
     message: str | None = Field(None, description="the reason; the agent reads it")

@@ -54,14 +54,14 @@ from sayso.types import SORTS, Approve, Decision, Edit, Grant, Json, Reject, Res
 from sayso.types import Request as SaysoRequest
 
 log = logging.getLogger("sayso.server")
-router = APIRouter(prefix="/api")
+router = APIRouter(prefix="/api", tags=["requests"])
+grants_router = APIRouter(prefix="/api/grants", tags=["grants"])
 
 # -- reading requests
 
 
 @router.get(
     "/requests",
-    tags=["requests"],
     summary="List requests",
     response_model=RequestPage,
     responses=errors(401, 403, 422),
@@ -89,7 +89,6 @@ async def list_requests(
 
 @router.get(
     "/requests/groups",
-    tags=["requests"],
     summary="Count requests",
     response_model=GroupsView,
     responses=errors(401, 403, 422),
@@ -110,7 +109,6 @@ async def count_requests(
 
 @router.get(
     "/requests/{request_id}",
-    tags=["requests"],
     summary="Get a request",
     response_model=RequestView,
     responses=errors(401, 403, 404),
@@ -136,7 +134,6 @@ async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId
 
 @router.post(
     "/requests/{request_id}/reveal",
-    tags=["requests"],
     summary="Reveal masked values",
     response_model=RequestView,
     responses=errors(401, 403, 404),
@@ -160,7 +157,6 @@ BulkDecisions = Annotated[list[BulkDecisionBody], Field(min_length=1, max_length
 
 @router.post(
     "/requests/{request_id}/decision",
-    tags=["requests"],
     summary="Decide a request",
     response_model=RequestView,
     responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
@@ -200,7 +196,6 @@ async def decide_request(
 
 @router.post(
     "/decisions",
-    tags=["requests"],
     summary="Decide many requests",
     response_model=DecisionResults,
     responses=errors(400, 401, 403, 404, 413, 422, 429),
@@ -277,7 +272,6 @@ async def _with_winner(service: Service, request_id: str, error: SaysoError) -> 
 
 @router.post(
     "/requests/{request_id}/cancel",
-    tags=["requests"],
     summary="Cancel a request",
     response_model=RequestView,
     responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
@@ -309,7 +303,6 @@ async def cancel_request(
 
 @router.post(
     "/requests/{request_id}/check",
-    tags=["requests"],
     summary="Check an edit",
     response_model=CheckView,
     responses=errors(400, 401, 403, 404, 413, 422, 429),
@@ -391,9 +384,8 @@ def _as_text(value: Json) -> str | None:
 # -- grants
 
 
-@router.get(
-    "/grants",
-    tags=["grants"],
+@grants_router.get(
+    "",
     summary="List grants",
     response_model=GrantPage,
     responses=errors(401, 403, 422),
@@ -410,9 +402,8 @@ async def list_grants(
     return JsonResponse({"items": items, "next": None})
 
 
-@router.delete(
-    "/grants/{grant_id}",
-    tags=["grants"],
+@grants_router.delete(
+    "/{grant_id}",
     summary="Revoke a grant",
     response_model=GrantView,
     responses=errors(401, 403, 404, 429),
