@@ -14,7 +14,7 @@ import contextlib
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -375,10 +375,17 @@ def once(
 ) -> Exit:
     """Send one message; without one, resume what others have decided meanwhile."""
     mute_terminal_channel(agent)
+    if words.strip():
+        events = agent.stream(words.strip(), thread=thread, requester=who.name)
+    else:
+        run = agent.store.live_run(thread)
+        if run is None:
+            raise Usage("there is no message: pass --message TEXT, or a text on stdin")
+        events = agent.stream_resume(run.id)
     printer = None if json else EventPrinter(agent, plain=plain)
     with asyncio.Runner() as runner:
         try:
-            result = runner.run(_follow_to_the_end(_events(agent, thread, who, words), printer))
+            result = runner.run(_follow_to_the_end(events, printer))
         except KeyboardInterrupt:
             exit_soon(Exit.PENDING)  # closing the runner would wait for a tool's worker thread
             raise
@@ -390,15 +397,6 @@ def once(
         show_command("To decide:", decide)
         show_command("To continue:", again)
     return _EXITS.get(result.status, Exit.PROBLEM)
-
-
-def _events(agent: Agent, thread: str, who: Caller, words: str) -> AsyncIterator[AgentEvent]:
-    if words.strip():
-        return agent.stream(words.strip(), thread=thread, requester=who.name)
-    run = agent.store.live_run(thread)
-    if run is None:
-        raise Usage("there is no message: pass --message TEXT, or a text on stdin")
-    return agent.stream_resume(run.id)
 
 
 async def _follow_to_the_end(
@@ -514,8 +512,19 @@ class EventPrinter:
     def closed(self, requests: Iterable[Request]) -> None:
         """Print why requests were closed without running."""
         for request in requests:
-            for mark, words, style in _closed(request):
-                self.line(mark, words, style)
+            what, decided = subject(request), request.decision
+            question = request.question is not None
+            if request.status == "rejected" and decided is not None:
+                why = f": {text.inline(decided.message)}" if decided.message else ""
+                how = "was not answered" if question else "did not run"
+                words = f"{what} {how}, rejected by {name(decided.by)}{why}"
+                self.line("✗", words, "bold red")
+            elif request.status == "responded" and decided is not None:
+                value = _short(codec.dumps(decided.value), as_json=True)
+                how = "answered" if question else "did not run, result given"
+                self.line("✓", f"{what} {how} by {name(decided.by)}: {value}", "bold green")
+            elif request.status in _WHY_CLOSED:
+                self.line("✗", f"{what} did not run: {_WHY_CLOSED[request.status]}", "bold red")
 
     def waiting(self, requests: Iterable[Request]) -> None:
         for request in requests:
@@ -525,20 +534,6 @@ class EventPrinter:
 def show_command(label: str, command: Sequence[str]) -> None:
     """Print a command to copy: complete and on one line, however narrow the terminal is."""
     print(f"{label} {text.inline(shlex.join(command))}", flush=True)
-
-
-def _closed(request: Request) -> Iterator[tuple[str, str, str]]:
-    what, decided = subject(request), request.decision
-    if request.status == "rejected" and decided is not None:
-        why = f": {text.inline(decided.message)}" if decided.message else ""
-        how = "was not answered" if request.question is not None else "did not run"
-        yield "✗", f"{what} {how}, rejected by {name(decided.by)}{why}", "bold red"
-    elif request.status == "responded" and decided is not None:
-        value = _short(codec.dumps(decided.value), as_json=True)
-        how = "answered" if request.question is not None else "did not run, result given"
-        yield "✓", f"{what} {how} by {name(decided.by)}: {value}", "bold green"
-    elif request.status in _WHY_CLOSED:
-        yield "✗", f"{what} did not run: {_WHY_CLOSED[request.status]}", "bold red"
 
 
 def _short(value: str, *, as_json: bool = False) -> str:

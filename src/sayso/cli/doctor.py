@@ -29,7 +29,6 @@ from sayso.cli.doctor_stores import (
     PostgresDatabase,
     Rows,
     SqliteFile,
-    Storage,
     file_of,
     span,
 )
@@ -85,7 +84,7 @@ def _run_checks(url: str) -> Iterator[Check]:
         yield Check("store", "wrong", f"cannot be used: {error}")
 
 
-def _storage(url: str) -> Storage:
+def _storage(url: str) -> SqliteFile | PostgresDatabase:
     if url.startswith(("postgresql://", "postgres://")):
         return PostgresDatabase(url)
     path = file_of(url)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import quote
 
 from sayso.errors import NotFound, StoreError
@@ -35,14 +35,6 @@ class Check:
 
 #: Yields checks; returns whether the store can be opened without upgrading it.
 StorageChecks = Generator[Check, None, bool]
-
-
-class Storage(Protocol):
-    """Where a store is kept. It is checked before the store is opened."""
-
-    def checks(self) -> StorageChecks: ...
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]: ...
-    def close(self) -> None: ...
 
 
 def span(seconds: float) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,12 +20,10 @@ from sayso.cli.serve import is_loopback
 from sayso.stores import open_store
 
 if TYPE_CHECKING:
-    import socket
-
-    from mcp.server import Server
-
     from sayso.client import RemoteGate
     from sayso.gate import Gate
+    from sayso.mcp.advisory import AdvisoryServer
+    from sayso.mcp.proxy import Proxy
     from sayso.mcp.state import StateFile
     from sayso.stores.base import Store
 
@@ -84,16 +82,13 @@ def proxy(
     if server is not None and found.policy is not None:
         raise Usage("with --server, the policy of `sayso serve` decides: remove the policy here")
     gates = Gates(store, server, found.policy)
-    log_to_stderr()
 
-    async def work() -> None:
+    def make() -> Proxy:
         from sayso.mcp.proxy import Proxy
 
-        made = Proxy(found, gates.of, gates.state())
-        async with made.running(gates.agents()):
-            await serve_front("Sayso proxy", made.server, address, gates, no_auth)
+        return Proxy(found, gates.of, gates.state())
 
-    run_front(work, gates)
+    run_front("Sayso proxy", make, address, gates, no_auth)
 
 
 AgentName = Annotated[
@@ -127,16 +122,13 @@ def advisory(
     except ImportError as missing:
         raise Usage(f"sayso mcp: {missing}") from None
     gates = Gates(store, server)
-    log_to_stderr()
 
-    async def work() -> None:
+    def make() -> AdvisoryServer:
         from sayso.mcp.advisory import AdvisoryServer
 
-        made = AdvisoryServer(gates.of, agent=agent, hold=hold, state=gates.state())
-        async with made.running(gates.agents()):
-            await serve_front("Sayso", made.server, address, gates, no_auth)
+        return AdvisoryServer(gates.of, agent=agent, hold=hold, state=gates.state())
 
-    run_front(work, gates)
+    run_front("Sayso", make, address, gates, no_auth)
 
 
 class Gates:
@@ -216,33 +208,36 @@ def front_address(stdio: bool, listen: str | None, no_auth: bool) -> tuple[str, 
     return host, port
 
 
-async def serve_front(
+def run_front(
     what: str,
-    server: Server[Any],
+    make: Callable[[], Proxy | AdvisoryServer],
     address: tuple[str, int] | None,
     gates: Gates,
     no_auth: bool,
 ) -> None:
-    """Serve clients until the input ends or a signal arrives."""
-    from sayso.mcp.front import bind, serve_http, serve_stdio, stopped_by_signals
+    """Serve clients until the input ends or a signal arrives, then end the process."""
+    # Hosts of MCP servers collect the standard error.
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="sayso: %(message)s")
 
-    if address is None:
-        stopped = asyncio.ensure_future(stopped_by_signals().wait())
-        serving = asyncio.create_task(serve_stdio(server))
-        await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        return
-    listening: socket.socket = bind(*address)
+    async def work() -> None:
+        from sayso.mcp.front import bind, serve_http, serve_stdio, stopped_by_signals
 
-    def ready(url: str) -> None:
-        print(f"{what} is at {url}  ({gates.place})", flush=True)
+        made = make()
+        async with made.running(gates.agents()):
+            if address is None:
+                stopped = asyncio.ensure_future(stopped_by_signals().wait())
+                serving = asyncio.create_task(serve_stdio(made.server))
+                await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+                if serving.done():
+                    serving.result()
+                return
+            await serve_http(
+                made.server,
+                bind(*address),
+                None if no_auth else gates.tokens(),
+                lambda url: print(f"{what} is at {url}  ({gates.place})", flush=True),
+            )
 
-    await serve_http(server, listening, None if no_auth else gates.tokens(), ready)
-
-
-def run_front(work: Callable[[], Coroutine[Any, Any, None]], gates: Gates) -> None:
-    """Serve until the end, then end the process."""
     try:
         asyncio.run(work())
     finally:
@@ -253,8 +248,3 @@ def run_front(work: Callable[[], Coroutine[Any, Any, None]], gates: Gates) -> No
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(0)
-
-
-def log_to_stderr() -> None:
-    """Write warnings to the standard error, where hosts of MCP servers collect them."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="sayso: %(message)s")

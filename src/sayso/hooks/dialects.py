@@ -178,7 +178,8 @@ def parse_payload(payload: object) -> ToolUse:
 
 
 def format_answer(use: ToolUse, answer: Answer) -> dict[str, Any]:
-    return DIALECTS[use.dialect].write(use, answer)
+    """Return what to print for an agent before it uses a tool."""
+    return {} if answer.verdict == "pass" else DIALECTS[use.dialect].write(use, answer)
 
 
 def _event(payload: Payload) -> str:
@@ -234,11 +235,6 @@ def _read_claude_or_codex(payload: Payload) -> ToolUse | None:
 
 
 def _write_claude(use: ToolUse, answer: Answer) -> dict[str, Any]:
-    more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
-    if use.moment == "ran":
-        return _specific(use, more) if more else {}
-    if answer.verdict == "pass":
-        return {}
     if use.moment == "prompt":
         decision: dict[str, Any] = {"behavior": answer.verdict}
         if answer.verdict == "deny":
@@ -246,10 +242,13 @@ def _write_claude(use: ToolUse, answer: Answer) -> dict[str, Any]:
         elif answer.args is not None:
             decision["updatedInput"] = answer.args
         return _specific(use, {"decision": decision})
-    output = {"permissionDecision": answer.verdict, "permissionDecisionReason": answer.reason}
+    output: dict[str, Any] = {"permissionDecision": answer.verdict}
+    output["permissionDecisionReason"] = answer.reason
+    if answer.notice:
+        output["additionalContext"] = answer.notice
     if answer.args is not None:
-        more["updatedInput"] = answer.args
-    return _specific(use, output | more)
+        output["updatedInput"] = answer.args
+    return _specific(use, output)
 
 
 def _specific(use: ToolUse, output: dict[str, Any]) -> dict[str, Any]:
@@ -279,12 +278,8 @@ def _read_copilot(payload: Payload) -> ToolUse | None:
 
 
 def _write_copilot(use: ToolUse, answer: Answer) -> dict[str, Any]:
-    if use.moment == "ran" or answer.verdict == "pass":
-        return {}
-    output = {
-        "permissionDecision": answer.verdict,
-        "permissionDecisionReason": answer.reason or answer.notice,
-    }
+    reason = answer.reason or answer.notice
+    output = {"permissionDecision": answer.verdict, "permissionDecisionReason": reason}
     return output if answer.args is None else {**output, "modifiedArgs": answer.args}
 
 
@@ -309,10 +304,6 @@ def _read_gemini(payload: Payload) -> ToolUse | None:
 
 def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
     more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
-    if use.moment == "ran":
-        return _specific(use, more) if more else {}
-    if answer.verdict == "pass":
-        return {}
     if answer.args is not None:
         # Gemini merges these over its own arguments, so one that an edit removed would still apply.
         removed = sorted(use.args.keys() - answer.args.keys())

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from sayso.errors import InvalidPolicy
@@ -117,15 +116,6 @@ _TOOL_GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 
 
-def _has_kind(kind: str, tool: str, args: Any) -> bool:
-    return kind in call_kinds(tool, args)
-
-
-def _has_only(allowed: frozenset[str], tool: str, args: Any) -> bool:
-    kinds = call_kinds(tool, args)
-    return bool(kinds) and kinds <= allowed
-
-
 def rules(preset: str) -> list[Rule]:
     if preset == "watch":
         return [Rule("*", verdict="allow", name="watch")]
@@ -150,7 +140,7 @@ def _preset(name: str, allowed: frozenset[str], verdicts: Mapping[str, VerdictNa
             rules.append(
                 Rule(
                     tools,
-                    when=_named(f"{group} {kind}", partial(_has_kind, kind, tools[0])),
+                    when=_when(f"{group} {kind}", tools[0], {kind}.issubset),
                     verdict=verdict,
                     name=f"{name}: {group} {kind}",
                     description=f"It {KINDS[kind]}.",
@@ -158,19 +148,20 @@ def _preset(name: str, allowed: frozenset[str], verdicts: Mapping[str, VerdictNa
                 )
             )
     for group, tools, _ in _TOOL_GROUPS:
-        when = _named(f"{group} of {sorted(allowed)}", partial(_has_only, allowed, tools[0]))
-        rules.append(Rule(tools, when=when, verdict="allow", name=f"{name}: {group} allowed"))
+        only = _when(f"{group} of {sorted(allowed)}", tools[0], allowed.issuperset)
+        rules.append(Rule(tools, when=only, verdict="allow", name=f"{name}: {group} allowed"))
     rules.append(Rule(HARMLESS, verdict="allow", name=f"{name}: conversation"))
     other = Risk("medium", (KINDS["other"],))
     rules.append(Rule("*", name=f"{name}: everything else", risk=other))
     return rules
 
 
-def _named(name: str, predicate: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Give a predicate a name. The policy's digest identifies a predicate by its name."""
+def _when(name: str, tool: str, matches: Callable[[set[str]], bool]) -> Callable[[Any], bool]:
+    """Return a predicate over the kinds of a call. The policy's digest identifies it by name."""
 
-    def named(args: Any) -> bool:
-        return predicate(args)
+    def when(args: Any) -> bool:
+        kinds = call_kinds(tool, args)
+        return bool(kinds) and matches(kinds)
 
-    named.__qualname__ = named.__name__ = name
-    return named
+    when.__qualname__ = when.__name__ = name
+    return when

@@ -68,10 +68,6 @@ class Config(NamedTuple):
     #: With a store: a policy file, or the name of a policy for coding agents.
     policy: str = ""
 
-    @property
-    def address(self) -> str:
-        return self.server or self.store
-
 
 def config_path() -> str:
     """Return the file that ``sayso hook install`` writes the address and the token to."""

@@ -55,6 +55,8 @@ _MAX_PAGES = 100
 #: SDK's own values the proxy could not end within two seconds.
 _EXIT_SECONDS, _KILL_SECONDS = 0.7, 0.3
 
+#: The lists that a server can report changes of.
+_LISTS = ("tools", "prompts", "resources")
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 #: The listener of the call that this task makes.
@@ -167,7 +169,7 @@ class Upstream:
                         self._schedule_relist("tools")
                     self._ready.set()
                     self._attempted.set()
-                    for kind in ("tools", "prompts", "resources"):
+                    for kind in _LISTS:
                         self._changed(self, kind)
                     async with self._following(client):
                         await self._lost.wait()
@@ -229,23 +231,14 @@ class Upstream:
     async def _following(self, client: Client) -> AsyncIterator[None]:
         """Follow changes. A server of the modern era reports them only on request."""
         if _is_modern(client):
-            offered = client.server_capabilities
-            tools = bool(offered.tools and offered.tools.list_changed)
-            prompts = bool(offered.prompts and offered.prompts.list_changed)
-            resources = bool(offered.resources and offered.resources.list_changed)
-            if tools or prompts or resources:
-                opened = self._follow(
-                    client,
-                    tools_list_changed=tools,
-                    prompts_list_changed=prompts,
-                    resources_list_changed=resources,
-                )
+            offered = [(kind, getattr(client.server_capabilities, kind)) for kind in _LISTS]
+            followed = [kind for kind, has in offered if has and has.list_changed]
+            if followed:
+                wanted = {f"{kind}_list_changed": kind in followed for kind in _LISTS}
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CONNECT_SECONDS):
-                        await opened.wait()
-                # Nothing reported what changed before the stream was open.
-                followed = {"tools": tools, "prompts": prompts, "resources": resources}
-                for kind in (kind for kind, wanted in followed.items() if wanted):
+                        await self._follow(client, **wanted).wait()
+                for kind in followed:  # nothing reported what changed before the stream was open
                     self._schedule_relist(kind)
         for uri in list(self._watched):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -68,7 +68,11 @@ async def _frames(
     service: Service, who: Identity, after: str | None, counted: ExitStack
 ) -> AsyncIterator[bytes]:
     idle = b": welcome\nretry: 2000\n\n"
-    may_see = _filter_for(who)
+    admin, names = who.role == "admin", names_of(who.reviewer)
+
+    def may_see(item: Item) -> bool:
+        return admin or item.audience.includes(names)
+
     with counted:
         async for batch in service.feed.follow(after, KEEP_ALIVE):
             recheck = batch.revokes or not batch.items
@@ -80,11 +84,3 @@ async def _frames(
             if frames or not batch.items:
                 yield frames or idle
             idle = b": keep-alive\n\n"
-
-
-def _filter_for(who: Identity) -> Callable[[Item], bool]:
-    """Return a function that says whether this reader may see an event."""
-    if who.role == "admin":
-        return lambda item: True
-    names = names_of(who.reviewer)
-    return lambda item: item.audience.includes(names)
