@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -119,14 +120,14 @@ def _filters(*values: Any) -> dict[str, Any]:
 # -- inbox --decide
 
 
+@dataclass(frozen=True, slots=True)
 class _Walk:
     """One person deciding the requests of a page."""
 
-    def __init__(self, screen: Screen, inbox: Inbox, who: Caller, filters: dict[str, Any]) -> None:
-        self.screen = screen
-        self.inbox = inbox
-        self.who = who
-        self.filters = filters
+    screen: Screen
+    inbox: Inbox
+    who: Caller
+    filters: dict[str, Any]
 
     def run(self) -> Exit:
         """List pending requests and do what the person types, until none is left or they quit."""

@@ -155,8 +155,6 @@ class Answer(NamedTuple):
 class Dialect(NamedTuple):
     """How one agent talks to its hooks."""
 
-    #: Returns the tool use, or None if another agent sent the payload.
-    read: Callable[[Payload], ToolUse | None]
     #: Returns the object to print.
     write: Callable[[ToolUse, Answer], dict[str, Any]]
     #: Whether ``defer`` ends the agent until it is resumed.
@@ -169,10 +167,9 @@ def parse_payload(payload: object) -> ToolUse:
     """Return the tool use in a payload. Raise ``UnknownPayload`` if no agent would send it."""
     if not isinstance(payload, Mapping):
         raise UnknownPayload("the input is not a JSON object")
-    for dialect in DIALECTS.values():
-        use = dialect.read(payload)
-        if use is not None:
-            return use
+    use = _read_event(payload) or _read_copilot(payload)
+    if use is not None:
+        return use
     known = ", ".join(sorted(str(key) for key in payload)[:20])
     raise UnknownPayload(f"no known agent sends this (it has {known or 'no keys'})")
 
@@ -180,10 +177,6 @@ def parse_payload(payload: object) -> ToolUse:
 def format_answer(use: ToolUse, answer: Answer) -> dict[str, Any]:
     """Return what to print for an agent before it uses a tool."""
     return {} if answer.verdict == "pass" else DIALECTS[use.dialect].write(use, answer)
-
-
-def _event(payload: Payload) -> str:
-    return str(payload.get("hook_event_name", ""))
 
 
 def _text(payload: Payload, name: str, *, required: bool = True) -> str:
@@ -205,25 +198,29 @@ def _object(payload: Payload, name: str) -> dict[str, Any]:
     return dict(value)
 
 
-# -- Claude Code and Codex: the same events and answers
+# -- Claude Code, Codex and Gemini CLI: payloads with the name of an event
 
-_MOMENTS = {
-    "PreToolUse": "ask",
-    "PermissionRequest": "prompt",
-    "PostToolUse": "ran",
-    "PostToolUseFailure": "ran",
+#: Who sends each event, and its moment. Codex sends those of Claude Code, with the id of its turn.
+_EVENTS = {
+    "PreToolUse": ("claude", "ask"),
+    "PermissionRequest": ("claude", "prompt"),
+    "PostToolUse": ("claude", "ran"),
+    "PostToolUseFailure": ("claude", "ran"),
+    "BeforeTool": ("gemini", "ask"),
+    "AfterTool": ("gemini", "ran"),
 }
 
 
-def _read_claude_or_codex(payload: Payload) -> ToolUse | None:
-    event = _event(payload)
-    if event not in _MOMENTS:
+def _read_event(payload: Payload) -> ToolUse | None:
+    event = str(payload.get("hook_event_name", ""))
+    if event not in _EVENTS:
         return None
+    dialect, moment = _EVENTS[event]
     failed = event == "PostToolUseFailure"
     return ToolUse(
-        dialect="codex" if "turn_id" in payload else "claude",  # only Codex sends its turns
+        dialect="codex" if dialect == "claude" and "turn_id" in payload else dialect,
         event=event,
-        moment=_MOMENTS[event],
+        moment=moment,
         session=_text(payload, "session_id"),
         cwd=_text(payload, "cwd", required=False),
         tool=_text(payload, "tool_name"),
@@ -283,25 +280,6 @@ def _write_copilot(use: ToolUse, answer: Answer) -> dict[str, Any]:
     return output if answer.args is None else {**output, "modifiedArgs": answer.args}
 
 
-# -- Gemini CLI, from its documentation
-
-
-def _read_gemini(payload: Payload) -> ToolUse | None:
-    event = _event(payload)
-    if event not in ("BeforeTool", "AfterTool"):
-        return None
-    return ToolUse(
-        dialect="gemini",
-        event=event,
-        moment="ran" if event == "AfterTool" else "ask",
-        session=_text(payload, "session_id"),
-        cwd=_text(payload, "cwd", required=False),
-        tool=_text(payload, "tool_name"),
-        args=_object(payload, "tool_input"),
-        result=payload.get("tool_response"),
-    )
-
-
 def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
     more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
     if answer.args is not None:
@@ -315,10 +293,9 @@ def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
     return {**output, **(_specific(use, more) if more else {})}
 
 
-#: Every agent, in the order in which ``parse_payload`` tries them.
 DIALECTS: dict[str, Dialect] = {
-    "claude": Dialect(_read_claude_or_codex, _write_claude, defers=True, last_wins=True),
-    "codex": Dialect(_read_claude_or_codex, _write_claude, last_wins=True),
-    "copilot": Dialect(_read_copilot, _write_copilot),
-    "gemini": Dialect(_read_gemini, _write_gemini),
+    "claude": Dialect(_write_claude, defers=True, last_wins=True),
+    "codex": Dialect(_write_claude, last_wins=True),
+    "copilot": Dialect(_write_copilot),
+    "gemini": Dialect(_write_gemini),
 }

@@ -50,7 +50,7 @@ from sayso.mcp.front import (
     text_result,
 )
 from sayso.mcp.state import AcceptedTools, Declaration, StateFile, declaration_of
-from sayso.mcp.upstreams import ConnectionLost, Listener, Upstream
+from sayso.mcp.upstreams import ConnectionLost, Listener, ListKind, Upstream
 from sayso.rows import Call
 from sayso.types import Declared, Json, Terms, ToolCall, Verdict
 
@@ -398,25 +398,27 @@ class Proxy:
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        await self._wait_for_servers()
+        found = await self._list_all("resources")
         self._register_legacy_client(ctx)
-        found: list[types.Resource] = []
-        for upstream in self._upstreams:
-            for resource in await upstream.list_all("resources"):
-                self._resource_owners.setdefault(str(resource.uri), upstream)
-                found.append(resource)
-        return types.ListResourcesResult(resources=found)
+        for upstream, resource in found:
+            self._resource_owners.setdefault(str(resource.uri), upstream)
+        return types.ListResourcesResult(resources=[resource for _, resource in found])
 
     async def _list_templates(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
+        found = await self._list_all("resource_templates")
+        for upstream, template in found:
+            self._resource_owners.setdefault(template.uri_template, upstream)
+        templates = [template for _, template in found]
+        return types.ListResourceTemplatesResult(resource_templates=templates)
+
+    async def _list_all(self, kind: ListKind) -> list[tuple[Upstream, Any]]:
+        """Return what the servers have of a kind, each with its server."""
         await self._wait_for_servers()
-        found: list[types.ResourceTemplate] = []
-        for upstream in self._upstreams:
-            for template in await upstream.list_all("resource_templates"):
-                self._resource_owners.setdefault(template.uri_template, upstream)
-                found.append(template)
-        return types.ListResourceTemplatesResult(resource_templates=found)
+        return [
+            (server, item) for server in self._upstreams for item in await server.list_all(kind)
+        ]
 
     async def _read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
@@ -479,14 +481,15 @@ class Proxy:
     async def _list_prompts(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        await self._wait_for_servers()
+        found = await self._list_all("prompts")
         self._register_legacy_client(ctx)
-        found: list[types.Prompt] = []
-        for upstream in self._upstreams:
-            prefix = self.config.prefix_of(upstream.config)
-            for prompt in await upstream.list_all("prompts"):
-                found.append(prompt.model_copy(update={"name": f"{prefix}{prompt.name}"}))
-        return types.ListPromptsResult(prompts=found)
+        prompts = [
+            prompt.model_copy(
+                update={"name": f"{self.config.prefix_of(upstream.config)}{prompt.name}"}
+            )
+            for upstream, prompt in found
+        ]
+        return types.ListPromptsResult(prompts=prompts)
 
     async def _get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams

@@ -40,6 +40,7 @@ from sayso.mcp.config import VERSION, UpstreamConfig
 log = logging.getLogger("sayso.mcp")
 
 T = TypeVar("T")
+ListKind = Literal["prompts", "resources", "resource_templates"]
 
 #: Seconds to wait for a server that is being started or reconnected.
 CONNECT_SECONDS = 30.0
@@ -381,9 +382,7 @@ class Upstream:
             found["_meta"] = meta
         return found
 
-    async def list_all(
-        self, kind: Literal["prompts", "resources", "resource_templates"]
-    ) -> list[Any]:
+    async def list_all(self, kind: ListKind) -> list[Any]:
         """Return what it has of a kind; none if it is not connected, or does not answer."""
         client = self._client
         capability = "prompts" if kind == "prompts" else "resources"
