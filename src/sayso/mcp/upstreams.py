@@ -307,14 +307,12 @@ class Upstream:
         modern = self._client is not None and _is_modern(self._client)
         if isinstance(message, types.ResourceUpdatedNotification) and not modern:
             self._updated(str(message.params.uri))  # a modern server's are in its stream
-        kinds: tuple[tuple[type, str], ...] = (
-            (types.ToolListChangedNotification, "tools"),
-            (types.PromptListChangedNotification, "prompts"),
-            (types.ResourceListChangedNotification, "resources"),
-        )
-        for kind, name in kinds:
-            if isinstance(message, kind):
-                self._schedule_relist(name)
+        elif isinstance(message, types.ToolListChangedNotification):
+            self._schedule_relist("tools")
+        elif isinstance(message, types.PromptListChangedNotification):
+            self._schedule_relist("prompts")
+        elif isinstance(message, types.ResourceListChangedNotification):
+            self._schedule_relist("resources")
 
     def _schedule_relist(self, kind: str) -> None:
         """Read a list again, in a task. Several changes in a row are read once."""

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -31,48 +32,37 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Histogram(
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.requests = histogram(
             "sayso_http_request_seconds",
             "HTTP requests by route, method and status",
             ("route", "method", "status"),
-            registry=self.registry,
             buckets=_BUCKETS,
         )
-        self.decisions = Counter(
-            "sayso_decisions_total",
-            "Decisions made through this server, by type",
-            ("type",),
-            registry=self.registry,
+        self.decisions = counter(
+            "sayso_decisions_total", "Decisions made through this server, by type", ("type",)
         )
-        self.steps = Histogram(
+        self.steps = histogram(
             "sayso_worker_step_seconds",
             "How long the worker took to advance a run, by agent and outcome",
             ("agent", "status"),
-            registry=self.registry,
         )
-        self.step_counts = Counter(
+        self.step_counts = counter(
             "sayso_worker_steps_total",
             "What happened to runs in the worker, by step and agent",
             ("step", "agent"),
-            registry=self.registry,
         )
-        self.busy = Gauge(
-            "sayso_worker_busy", "Runs that the worker is advancing now", registry=self.registry
-        )
-        self.readers = Gauge(
-            "sayso_feed_readers", "Readers of the live feed", registry=self.registry
-        )
-        self.waiting = Gauge(
+        self.busy = gauge("sayso_worker_busy", "Runs that the worker is advancing now")
+        self.readers = gauge("sayso_feed_readers", "Readers of the live feed")
+        self.waiting = gauge(
             "sayso_requests_waiting",
             "Requests in the store that wait for a person, by status: asked or in_doubt",
             ("status",),
-            registry=self.registry,
         )
-        self.webhooks = Counter(
-            "sayso_webhooks_total",
-            "Webhook deliveries by outcome",
-            ("outcome",),
-            registry=self.registry,
+        self.webhooks = counter(
+            "sayso_webhooks_total", "Webhook deliveries by outcome", ("outcome",)
         )
 
     def step(self, step: Step) -> None:

@@ -336,12 +336,21 @@ class WebhookSender:
     async def _post(
         self, address: str, url: httpx.URL, endpoint: Endpoint, message: Message
     ) -> int:
+        now = datetime.now(UTC)
+        headers = {
+            "host": url.netloc.decode("ascii"),
+            "content-type": "application/json",
+            "user-agent": "sayso-webhooks",
+            "webhook-id": message.id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": Webhook(endpoint.secret).sign(message.id, now, message.body),
+        }
         # Connect to the checked address; the name is only for TLS and the Host header.
         async with self._client.stream(
             "POST",
             url.copy_with(host=address),
             content=message.body.encode(),
-            headers={"host": url.netloc.decode("ascii"), **_signed(endpoint, message)},
+            headers=headers,
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
             timeout=endpoint.timeout,
         ) as response:
@@ -349,17 +358,6 @@ class WebhookSender:
 
     async def close(self) -> None:
         await self._client.aclose()
-
-
-def _signed(endpoint: Endpoint, message: Message) -> dict[str, str]:
-    now = datetime.now(UTC)
-    return {
-        "content-type": "application/json",
-        "user-agent": "sayso-webhooks",
-        "webhook-id": message.id,
-        "webhook-timestamp": str(int(now.timestamp())),
-        "webhook-signature": Webhook(endpoint.secret).sign(message.id, now, message.body),
-    }
 
 
 # -- the outbox

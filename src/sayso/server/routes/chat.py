@@ -76,24 +76,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
         dependencies=[Depends(plain_text_errors)],
         responses=text_errors(401, 403, 404),
     )
-    suffix = "_recipe" if recipe else ""
 
-    @router.post(
-        "",
-        name=f"chat{suffix}",
-        summary="Chat with the default agent",
-        response_class=Response,
-        responses={**_STREAM, **text_errors(400, 413, 429)},
-        openapi_extra=_BODY,
-    )
-    @router.post(
-        "/{agent}",
-        name=f"chat_with_agent{suffix}",
-        summary="Chat with an agent",
-        response_class=Response,
-        responses={**_STREAM, **text_errors(400, 413, 429)},
-        openapi_extra=_BODY,
-    )
     async def chat(request: Request, who: CurrentChatUser, agent: AgentName = None) -> Response:
         """Send new user text or decisions, and stream the answer."""
         service = service_of(request)
@@ -106,20 +89,6 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
             return _stream_response(frames, stack.pop_all())
 
-    @router.get(
-        "/{chat_id}/stream",
-        name=f"resume_chat{suffix}",
-        summary="Resume a chat with the default agent",
-        response_class=Response,
-        responses={**_STREAM, **_NO_STREAM},
-    )
-    @router.get(
-        "/{agent}/{chat_id}/stream",
-        name=f"resume_chat_with_agent{suffix}",
-        summary="Resume a chat with an agent",
-        response_class=Response,
-        responses={**_STREAM, **_NO_STREAM},
-    )
     async def resume_chat(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
     ) -> Response:
@@ -132,18 +101,6 @@ def _chat_router(*, recipe: bool) -> APIRouter:
                 return Response(status_code=204)
             return _stream_response(frames, stack.pop_all())
 
-    @router.get(
-        "/{chat_id}/messages",
-        name=f"list_messages{suffix}",
-        summary="List the messages of a chat with the default agent",
-        response_model=Messages,
-    )
-    @router.get(
-        "/{agent}/{chat_id}/messages",
-        name=f"list_messages_with_agent{suffix}",
-        summary="List the messages of a chat with an agent",
-        response_model=Messages,
-    )
     async def list_messages(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
     ) -> Response:
@@ -152,6 +109,33 @@ def _chat_router(*, recipe: bool) -> APIRouter:
         found = await ai_sdk.messages(chosen, chat_id, by=who.reviewer, recipe=recipe)
         return JsonResponse({"messages": found})
 
+    suffix = "_recipe" if recipe else ""
+    for path, part, whom in (
+        ("", "", "the default agent"),
+        ("/{agent}", "_with_agent", "an agent"),
+    ):
+        name = f"{part}{suffix}"
+        router.post(
+            path,
+            name=f"chat{name}",
+            summary=f"Chat with {whom}",
+            response_class=Response,
+            responses={**_STREAM, **text_errors(400, 413, 429)},
+            openapi_extra=_BODY,
+        )(chat)
+        router.get(
+            f"{path}/{{chat_id}}/stream",
+            name=f"resume_chat{name}",
+            summary=f"Resume a chat with {whom}",
+            response_class=Response,
+            responses={**_STREAM, **_NO_STREAM},
+        )(resume_chat)
+        router.get(
+            f"{path}/{{chat_id}}/messages",
+            name=f"list_messages{name}",
+            summary=f"List the messages of a chat with {whom}",
+            response_model=Messages,
+        )(list_messages)
     return router
 
 
