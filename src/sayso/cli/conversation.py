@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from pydantic_core import to_jsonable_python
@@ -57,21 +57,21 @@ class _Leave(Exception):
     """The person left the conversation."""
 
 
+@dataclass(frozen=True, slots=True)
 class _PendingRequests:
     """Watches pending requests while the person may type something else."""
 
-    def __init__(self, inbox: Inbox, requests: Sequence[Request]) -> None:
-        self._inbox = inbox
-        self._requests = requests
+    inbox: Inbox
+    requests: Sequence[Request]
 
     def patience(self) -> float | None:
         """Return the seconds until the first request expires."""
-        ends: list[datetime] = [r.expires_at for r in self._requests if r.expires_at is not None]
+        ends = [r.expires_at for r in self.requests if r.expires_at is not None]
         return max((min(ends) - utc_now()).total_seconds() + 0.05, 0.2) if ends else None
 
     def changed(self) -> bool:
         """Return whether one of the requests is no longer pending."""
-        return any(self._inbox.get_sync(r.id).status != "pending" for r in self._requests)
+        return any(self.inbox.get_sync(r.id).status != "pending" for r in self.requests)
 
 
 class Conversation:

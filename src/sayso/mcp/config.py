@@ -36,7 +36,6 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _TOP_KEYS = ("agent", "session", "policy", "hold", "clients", "on_abandon")
 _SERVER_KEYS = ("trust_hints", "record", "on_abandon", "prefix", "protocol")
-_CLIENT_KEYS = ("hold",)
 
 
 class InvalidConfig(SaysoError):
@@ -127,7 +126,7 @@ def parse_config(data: object, folder: Path, environ: Mapping[str, str]) -> Conf
         agent=_string(ours, "agent", "sayso", "mcp") or "",
         session=_string(ours, "session", "sayso", "default") or "",
         policy=None if policy is None else folder / Path(policy).expanduser(),
-        hold=_seconds(ours, "sayso", DEFAULT_HOLD),
+        hold=_seconds(ours, "sayso"),
         holds=_holds(_object(ours.get("clients", {}), "sayso.clients")),
     )
     for field_name in ("agent", "session"):
@@ -215,12 +214,10 @@ def _settings(entry: Mapping[str, Any], at: str, known: tuple[str, ...]) -> Mapp
     ours = _object(entry.get("sayso", {}), f"{at}sayso")
     for key in ours:
         if key not in known:
-            elsewhere = ""
+            hint = f"; use {', '.join(known)}"
             if key in _SERVER_KEYS and not at:
-                elsewhere = ': put it into the entry of a server, as "sayso": {...}'
-            raise InvalidConfig(
-                f"{at}sayso.{key} is unknown{elsewhere or '; use ' + ', '.join(known)}"
-            )
+                hint = ': put it into the entry of a server, as "sayso": {...}'
+            raise InvalidConfig(f"{at}sayso.{key} is unknown{hint}")
     return ours
 
 
@@ -228,10 +225,9 @@ def _holds(clients: Mapping[str, Any]) -> dict[str, float]:
     holds = {}
     for name, given in clients.items():
         entry = _object(given, f"sayso.clients.{name}")
-        for key in entry:
-            if key not in _CLIENT_KEYS:
-                raise InvalidConfig(f"sayso.clients.{name}.{key} is unknown; use hold")
-        holds[name] = _seconds(entry, f"sayso.clients.{name}", DEFAULT_HOLD)
+        for key in set(entry) - {"hold"}:
+            raise InvalidConfig(f"sayso.clients.{name}.{key} is unknown; use hold")
+        holds[name] = _seconds(entry, f"sayso.clients.{name}")
     return holds
 
 
@@ -281,8 +277,8 @@ def _choice(entry: Mapping[str, Any], key: str, choices: Any, default: Any, at: 
     return value
 
 
-def _seconds(entry: Mapping[str, Any], at: str, default: float) -> float:
-    value = entry.get("hold", default)
+def _seconds(entry: Mapping[str, Any], at: str) -> float:
+    value = entry.get("hold", DEFAULT_HOLD)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value <= 0:
         raise InvalidConfig(f"{at}.hold: write a positive number of seconds")
