@@ -24,14 +24,7 @@ from sayso import codec, text
 from sayso.channels.layout import Line, name
 from sayso.cli import common, output
 from sayso.cli.common import Exit, opened
-from sayso.cli.doctor_stores import (
-    Check,
-    PostgresDatabase,
-    Rows,
-    SqliteFile,
-    file_of,
-    span,
-)
+from sayso.cli.doctor_stores import Check, PostgresDatabase, Rows, SqliteFile, file_of, span
 from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKey
 from sayso.inbox.people import genuine_principal
 from sayso.keys import ENVIRONMENT

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sayso.errors import SaysoError
-from sayso.hooks.program import Config
 from sayso.hooks.settings import AGENTS, HookOptions, install
 from sayso.inbox import Inbox, create_token
 from sayso.stores import open_store
@@ -261,7 +260,6 @@ class RealAgent:
     arguments: Callable[[bool], Sequence[str]]
     #: Writes further settings into the folder.
     prepare: Callable[[Path, FakeModelServer, Path], None] = lambda home, model, project: None
-    first_seconds: float = _RUN_SECONDS
     #: What makes it resume its last session.
     resume: Sequence[str] = ()
 
@@ -318,7 +316,6 @@ REAL_AGENTS: dict[str, RealAgent] = {
                 "COPILOT_MODEL": "scripted",
             },
             arguments=lambda _: ["-p", "Do what the script says.", "--allow-all-tools"],
-            first_seconds=_FIRST_RUN_SECONDS,
         ),
     )
 }
@@ -539,10 +536,8 @@ class Trial:
     ) -> dict[str, str]:
         """Install the hook, and return the environment of the agent."""
         url = "http://127.0.0.1:9" if case.no_server else self.url
-        config = Config(server=url, token=self.token)
-        (folder / "config" / "sayso" / "hook.json").write_text(
-            json.dumps({name: value for name, value in config._asdict().items() if value})
-        )
+        config = json.dumps({"server": url, "token": self.token})
+        (folder / "config" / "sayso" / "hook.json").write_text(config)
         program = str(folder / "gone" / "sayso") if case.no_program else ""
         options = HookOptions(
             limit=case.limit, program=program, prompts=case.prompts, defer=case.defer
@@ -575,7 +570,7 @@ class Trial:
     ) -> str:
         """Run the agent, and return what went wrong, or an empty text."""
         project = folder / "project"
-        limit = self.agent.first_seconds if self.runs == 1 else _RUN_SECONDS
+        limit = _FIRST_RUN_SECONDS if self.runs == 1 else _RUN_SECONDS
         try:
             done = subprocess.run(
                 [self.program, *self.agent.arguments(not case.prompts), *extra_arguments],

@@ -85,6 +85,7 @@ T = TypeVar("T")
 
 #: Seconds that a probe waits for the check.
 WAIT = 2.0
+_NO_ANSWER = f"no answer within {WAIT:.0f} s, still trying"
 #: A check this many seconds old is stuck in a dead connection; the next probe starts another.
 _STUCK = 60.0
 
@@ -154,11 +155,11 @@ class HealthCheck:
 
     async def check(self) -> Health:
         """Return the store's health within two seconds."""
-        return await self._health.result() or _no_answer()
+        return await self._health.result() or _unhealthy(_NO_ANSWER)
 
     def check_sync(self) -> Health:
         """Return the same, from an OS thread."""
-        return self._health.result_sync() or _no_answer()
+        return self._health.result_sync() or _unhealthy(_NO_ANSWER)
 
     async def count_waiting(self) -> dict[str, int]:
         """Return how many requests wait for people, by status; empty if that is unknown."""
@@ -179,10 +180,6 @@ class HealthCheck:
             return self._store.waiting()
         except SaysoError:
             return {}  # /healthz says why
-
-
-def _no_answer() -> Health:
-    return _unhealthy(f"no answer within {WAIT:.0f} s, still trying")
 
 
 def _unhealthy(reason: str) -> Health:

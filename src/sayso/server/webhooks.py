@@ -608,9 +608,11 @@ class EndpointReader:
     async def _is_done(self, message: Message, tries: int) -> bool:
         """Send a message once. Return whether it was accepted, or is too old to be tried again."""
         problem = await self._try(message, tries)
+        if problem is None:
+            return True
         age = (self._store.now() - message.at) / SECOND
-        if problem is None or tries < _MIN_TRIES or age <= self._endpoint.keep_trying:
-            return problem is None
+        if tries < _MIN_TRIES or age <= self._endpoint.keep_trying:
+            return False
         await to_thread(self._give_up, message, tries, problem)
         return True
 
