@@ -23,7 +23,7 @@ NOW = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
 
 
 def drawn(request: Request, width: int = 80) -> list[str]:
-    return [row.plain for row in rows(card(request, NOW), width)]
+    return [row.gutter + row.text for row in rows(card(request, NOW), width)]
 
 
 def test_secrets_of_the_tool_are_shown_as_fingerprints(request_: Request) -> None:
@@ -49,13 +49,13 @@ def test_wrapping_loses_nothing(line: str, width: int) -> None:
 @given(st.text(st.characters(exclude_categories=["C", "Z", "M"])), st.integers(20, 200))
 def test_no_row_is_wider_than_asked(line: str, width: int) -> None:
     for row in rows([Line(line, gutter="  1  ")], width):
-        assert cell_len(row.plain) <= width
+        assert cell_len(row.gutter + row.text) <= width
 
 
 @given(st.text(), st.integers(20, 80))
 def test_every_row_of_agent_text_is_behind_a_gutter(words: str, width: int) -> None:
     for row in rows(block(words), width):
-        assert row.plain.startswith(("  │ ", "  ┆ "))
+        assert (row.gutter + row.text).startswith(("  │ ", "  ┆ "))
 
 
 @given(st.text(min_size=1))

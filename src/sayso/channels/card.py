@@ -15,7 +15,7 @@ from sayso import text
 from sayso.channels.layout import Line, block, listed, name, numbered
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Event
-from sayso.types import HIGH_RISKS, DecisionMade, Json, Request, moment
+from sayso.types import HIGH_RISKS, Json, Request, moment
 
 _TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
 _ANSWERS = {
@@ -185,22 +185,18 @@ def _result(request: Request) -> Iterator[Line]:
 
 def _footer(request: Request) -> Iterator[Line]:
     yield Line("")
-    if request.decision is not None:
-        yield from decision(request.decision)
+    decided = request.decision
+    if decided is not None:
+        at = decided.at.astimezone()
+        how = ", ".join(name(part) for part in (decided.channel, decided.assurance) if part)
+        words = f"{decided.type} by {name(decided.by)}, {at:%Y-%m-%d %H:%M:%S} ({how})"
+        yield _fact("decision", words, "bold")
+        if decided.message:
+            yield from block(decided.message, gutter="           │ ")
     yield _fact("request", name(request.id))
     if request.revision > 1:
         yield _fact("revision", str(request.revision))
     yield _fact("digest", request.digest)
-
-
-def decision(decided: DecisionMade) -> Iterator[Line]:
-    """Yield who decided what, when, and through which channel."""
-    at = decided.at.astimezone()
-    how = ", ".join(name(part) for part in (decided.channel, decided.assurance) if part)
-    words = f"{decided.type} by {name(decided.by)}, {at:%Y-%m-%d %H:%M:%S} ({how})"
-    yield _fact("decision", words, "bold")
-    if decided.message:
-        yield from block(decided.message, gutter="           │ ")
 
 
 def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line]:

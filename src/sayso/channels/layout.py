@@ -46,10 +46,6 @@ class Row(NamedTuple):
     text: str
     style: str
 
-    @property
-    def plain(self) -> str:
-        return self.gutter + self.text
-
 
 def name(value: str) -> str:
     """Format a name inside a line: bare if it is plain, otherwise quoted to show where it ends."""
