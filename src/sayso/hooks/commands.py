@@ -495,17 +495,12 @@ def _read_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:
         return {"other"}
     if name == "uniq" and len([arg for arg in known if not arg.startswith("-")]) > 1:
         return _written_paths(known[-1:], cwd)  # its second file is written
-    if name == "cd":
-        return _cd_kinds(args, cwd)
+    if name == "cd":  # outside of the project, later relative paths are no longer clear
+        inside = path_kinds(args[0] if args else "~", cwd, writing=True) == {"write"}
+        return {"read"} if inside else {"unclear"}
     if name == "find" and None in args:
         return {"unclear"}
     return {"read"} | _secret_args(known, cwd)
-
-
-def _cd_kinds(args: Sequence[Word], cwd: str) -> set[str]:
-    """Classify ``cd``. Outside of the project, later relative paths are no longer clear."""
-    target = args[0] if args else "~"
-    return {"read"} if path_kinds(target, cwd, writing=True) == {"write"} else {"unclear"}
 
 
 def _interpreter_kinds(name: str, args: Sequence[Word], cwd: str) -> set[str]:

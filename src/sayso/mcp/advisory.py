@@ -241,7 +241,8 @@ class AdvisoryServer:
                 await calls.cancel(call, "the agent withdrew it")
         else:
             note = checked_string(args.get("reason") or "", "reason")
-            opened = await calls.open(AskTarget(name, note), args, caller.tool_use_id)
+            target = AskTarget(name, note)
+            opened = await calls.open(target, target.intake(args), caller.tool_use_id)
             if isinstance(opened, str):
                 return text_result(opened, error=True)
             call = opened

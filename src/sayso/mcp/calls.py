@@ -22,7 +22,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -53,7 +53,7 @@ from sayso.mcp.state import StateFile
 from sayso.mcp.upstreams import ConnectionLost, Listener
 from sayso.rows import LIVE, Call, CallStatus
 from sayso.sync import read
-from sayso.types import Json, Terms, Verdict
+from sayso.types import Terms, Verdict
 
 log = logging.getLogger("sayso.mcp")
 
@@ -94,10 +94,6 @@ class Target(Protocol):
 
     @property
     def on_abandon(self) -> OnAbandon: ...
-
-    def intake(self, args: Mapping[str, Json]) -> str:
-        """Return the arguments with defaults, as they are stored. Raise ``InvalidCall``."""
-        ...
 
     def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
         """Return the plan of a call. Its key is ignored."""
@@ -177,14 +173,11 @@ class Calls:
 
     # -- finding a call, or making one
 
-    async def open(
-        self, target: Target, args: Mapping[str, Json], id: str | None
-    ) -> OpenCall | str:
+    async def open(self, target: Target, model_args: str, id: str | None) -> OpenCall | str:
         """Return the call that a client means, or why it cannot be made.
 
         ``id`` is the model's own id of the call, if the client sent it.
         """
-        model_args = target.intake(args)
         ticket = secrets.token_hex(10)
         if id is not None:
             ticket = codec.sha256(id.encode("utf-8", "replace"))[:20]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,7 +52,7 @@ from sayso.mcp.front import (
 from sayso.mcp.state import AcceptedTools, Declaration, StateFile, declaration_of
 from sayso.mcp.upstreams import ConnectionLost, Listener, ListKind, Upstream
 from sayso.rows import Call
-from sayso.types import Declared, Json, Terms, ToolCall, Verdict
+from sayso.types import Declared, Terms, ToolCall, Verdict
 
 log = logging.getLogger("sayso.mcp")
 
@@ -85,9 +85,6 @@ class ProxyTool:
     @property
     def on_abandon(self) -> OnAbandon:
         return self.upstream.config.on_abandon
-
-    def intake(self, args: Mapping[str, Json]) -> str:
-        return self.gated.intake(args)
 
     def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
         async def run(row: Call) -> dict[str, Any]:
@@ -362,8 +359,8 @@ class Proxy:
             tool = self._tools.get(params.name)
         if tool is None:
             return text_result(self._no_tool(params.name), error=True)
+        model_args = tool.gated.intake(params.arguments or {})
         if params.request_state is not None:
-            model_args = tool.intake(params.arguments or {})
             return await self._responder.resume_with_answer(calls, caller, params, model_args)
         if tool.changes:
             await self._ask_to_accept(tool)
@@ -373,11 +370,10 @@ class Proxy:
                 "change in the Sayso inbox first; then make the call again.",
                 error=True,
             )
-        args = params.arguments or {}
-        read = await calls.free_read(tool, tool.intake(args), caller)
+        read = await calls.free_read(tool, model_args, caller)
         if read is not None:
             return result_of(read)
-        call = await calls.open(tool, args, caller.tool_use_id)
+        call = await calls.open(tool, model_args, caller.tool_use_id)
         if isinstance(call, str):
             return text_result(call, error=True)
         return await self._responder.hold(calls, call, caller)
