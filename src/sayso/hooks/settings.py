@@ -88,8 +88,8 @@ class Agent:
     home_variable: str
     home: str
     #: The event before a tool use, and the one after it.
-    before: str
-    after: str
+    before: str = "PreToolUse"
+    after: str = "PostToolUse"
     #: Copilot has flat entries; the others have groups with a matcher.
     flat: bool = False
     #: Gemini counts in milliseconds.
@@ -132,8 +132,6 @@ AGENTS: dict[str, Agent] = {
             user_file="settings.json",
             home_variable="CLAUDE_CONFIG_DIR",
             home=".claude",
-            before="PreToolUse",
-            after="PostToolUse",
         ),
         Agent(
             name="codex",
@@ -142,8 +140,6 @@ AGENTS: dict[str, Agent] = {
             user_file="hooks.json",
             home_variable="CODEX_HOME",
             home=".codex",
-            before="PreToolUse",
-            after="PostToolUse",
         ),
         Agent(
             name="copilot",

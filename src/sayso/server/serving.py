@@ -92,7 +92,6 @@ def _bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         bound.close()
         raise PortTaken(f"cannot listen on {host}:{port} ({error}): use another --port") from None
-    bound.set_inheritable(False)
     return bound
 
 
