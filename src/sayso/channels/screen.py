@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.color import ColorSystem
 from rich.console import Console
@@ -84,10 +84,10 @@ def can_prompt() -> bool:
         return False
 
 
-def width_of(stream: Any) -> int:
+def screen_width() -> int:
     """Return how many columns to use: those of the terminal, within readable limits."""
     try:
-        columns = os.get_terminal_size(stream.fileno()).columns
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns
     except (AttributeError, ValueError, OSError):
         given = os.environ.get("COLUMNS", "")
         columns = int(given) if given.isdecimal() else 0
@@ -97,7 +97,7 @@ def width_of(stream: Any) -> int:
 def console(*, plain: bool = False) -> Console:
     """Return a console without markup, emoji codes or highlighting. It obeys ``NO_COLOR``."""
     return Console(
-        width=width_of(sys.stdout),
+        width=screen_width(),
         markup=False,
         emoji=False,
         highlight=False,
@@ -156,7 +156,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        return width_of(sys.stdout)
+        return screen_width()
 
     @property
     def height(self) -> int:

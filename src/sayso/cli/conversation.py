@@ -28,7 +28,7 @@ from sayso.agent.models import ModelError
 from sayso.channels.card import utc_now
 from sayso.channels.layout import Line, name, wrapped
 from sayso.channels.prompt import ask
-from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken, console, show, width_of
+from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken, console, screen_width, show
 from sayso.cli import output
 from sayso.cli.common import Caller, Exit, Usage
 from sayso.cli.load_agents import mute_terminal_channel
@@ -474,7 +474,7 @@ class EventPrinter:
     def _say(self, piece: str) -> None:
         if self._speech is None:
             show(console(plain=self._plain), [Line(name(self._agent.name), "bold cyan")])
-            self._speech = TextWriter(sys.stdout, width_of(sys.stdout))
+            self._speech = TextWriter(sys.stdout, screen_width())
         self._spoke = True
         self._speech.add(piece)
 

@@ -171,9 +171,12 @@ def _upstream(
     prefix = _string(ours, "prefix", f"{at}.sayso", None)
     if prefix and not _PREFIX.fullmatch(prefix):
         raise InvalidConfig(f"{at}.sayso.prefix: use up to 40 letters, digits and underscores")
+    trust_hints = ours.get("trust_hints", False)
+    if not isinstance(trust_hints, bool):
+        raise InvalidConfig(f"{at}.sayso.trust_hints: write true or false")
     shared: dict[str, Any] = {
         "name": name,
-        "trust_hints": _flag(ours, "trust_hints", f"{at}.sayso"),
+        "trust_hints": trust_hints,
         "record": _choice(ours, "record", Recorded, "all", f"{at}.sayso"),
         "on_abandon": _choice(ours, "on_abandon", OnAbandon, abandon, f"{at}.sayso"),
         "prefix": prefix,
@@ -260,13 +263,6 @@ def _string_map(value: object, at: str, fill: Callable[[str, str], str]) -> dict
             raise InvalidConfig(f"{at}.{name}: write a string")
     key = at.rpartition(".")[2]
     return {name: fill(text, f"{key}.{name}") for name, text in found.items()}
-
-
-def _flag(entry: Mapping[str, Any], key: str, at: str) -> bool:
-    value = entry.get(key, False)
-    if not isinstance(value, bool):
-        raise InvalidConfig(f"{at}.{key}: write true or false")
-    return value
 
 
 def _choice(entry: Mapping[str, Any], key: str, choices: Any, default: Any, at: str) -> Any:
