@@ -248,6 +248,19 @@ def _write_claude(use: ToolUse, answer: Answer) -> dict[str, Any]:
     return _specific(use, output)
 
 
+def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
+    if answer.args is not None:
+        # Gemini merges these over its own arguments, so one that an edit removed would still apply.
+        removed = sorted(use.args.keys() - answer.args.keys())
+        if removed:
+            why = f"An edit removed {', '.join(removed)}, which this agent cannot do: not run."
+            return {"decision": "deny", "reason": why}
+        more["tool_input"] = answer.args
+    output = {"decision": answer.verdict, "reason": answer.reason}
+    return {**output, **(_specific(use, more) if more else {})}
+
+
 def _specific(use: ToolUse, output: dict[str, Any]) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": use.event, **output}}
 
@@ -278,19 +291,6 @@ def _write_copilot(use: ToolUse, answer: Answer) -> dict[str, Any]:
     reason = answer.reason or answer.notice
     output = {"permissionDecision": answer.verdict, "permissionDecisionReason": reason}
     return output if answer.args is None else {**output, "modifiedArgs": answer.args}
-
-
-def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
-    more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
-    if answer.args is not None:
-        # Gemini merges these over its own arguments, so one that an edit removed would still apply.
-        removed = sorted(use.args.keys() - answer.args.keys())
-        if removed:
-            why = f"An edit removed {', '.join(removed)}, which this agent cannot do: not run."
-            return {"decision": "deny", "reason": why}
-        more["tool_input"] = answer.args
-    output = {"decision": answer.verdict, "reason": answer.reason}
-    return {**output, **(_specific(use, more) if more else {})}
 
 
 DIALECTS: dict[str, Dialect] = {
