@@ -359,8 +359,9 @@ class Proxy:
             tool = self._tools.get(params.name)
         if tool is None:
             return text_result(self._no_tool(params.name), error=True)
-        model_args = tool.gated.intake(params.arguments or {})
+        args = params.arguments or {}
         if params.request_state is not None:
+            model_args = tool.gated.intake(args)
             return await self._responder.resume_with_answer(calls, caller, params, model_args)
         if tool.changes:
             await self._ask_to_accept(tool)
@@ -370,6 +371,7 @@ class Proxy:
                 "change in the Sayso inbox first; then make the call again.",
                 error=True,
             )
+        model_args = tool.gated.intake(args)
         read = await calls.free_read(tool, model_args, caller)
         if read is not None:
             return result_of(read)
