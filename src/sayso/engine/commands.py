@@ -72,6 +72,43 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunCommand(Command):
+    """A command about one run."""
+
+    run: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCommand(RunCommand):
+    """A command about one call of a run."""
+
+    call: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCommand(CallCommand):
+    """A command of the process that started a call, about that attempt."""
+
+    token: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemCommand(Command):
+    """A command that belongs to no conversation."""
+
+    thread: str = SYSTEM_THREAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewCall:
     """A call as it is first proposed. The engine adds its digest and status."""
 
@@ -99,11 +136,10 @@ class NewCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Propose(Command):
+class Propose(RunCommand):
     """Open the run if necessary, append messages, and add calls: asked, allowed or denied."""
 
     name: ClassVar[str] = "propose"
-    run: str
     agent: str
     calls: tuple[NewCall, ...] = ()
     tools: tuple[Tool, ...] = ()
@@ -138,7 +174,7 @@ class Propose(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reopen(Command):
+class Reopen(RunCommand):
     """Reopen a finished run, for an explicit new entry; never sent by a worker or a resume.
 
     The token grows, so that everything read before the reopening is stale. A run that is still
@@ -146,16 +182,11 @@ class Reopen(Command):
     """
 
     name: ClassVar[str] = "reopen"
-    run: str
     by: str = ""
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Park(Command):
+class Park(RunCommand):
     """Release the lease because only people can advance the run.
 
     The run stays due if a decision was made after ``wake_seen``. ``Conflict`` if the token is
@@ -163,24 +194,17 @@ class Park(Command):
     """
 
     name: ClassVar[str] = "park"
-    run: str
     token: int
     wake_seen: int | None = None
     #: When to resume the run without a decision: ``settle=`` can be called then.
     due_at: Micros | None = None
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decide(Command):
+class Decide(CallCommand):
     """One person's answer to one request."""
 
     name: ClassVar[str] = "decide"
-    run: str
-    call: str
     type: str
     by: Reviewer
     channel: str
@@ -208,11 +232,10 @@ class Decide(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim(Command):
+class Claim(RunCommand):
     """Take a due run: its lease and a new token. Calls that its last owner left are in doubt."""
 
     name: ClassVar[str] = "claim"
-    run: str
     owner: str
     lease: Micros
     #: Take the run even if it is not due, unless another process holds it.
@@ -224,14 +247,13 @@ class Claim(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start(Command):
+class Start(RunCommand):
     """Start verified calls: from here on, each is either recorded or in doubt.
 
     A read needs no lease and stays ready: the start counts its attempt and uses its grant.
     """
 
     name: ClassVar[str] = "start"
-    run: str
     calls: tuple[str, ...]
     #: ``Call.mac`` of each row as it was checked. ``Conflict`` if a ready call was written since:
     #: read it, check it and start again.
@@ -247,14 +269,10 @@ class Start(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record(Command):
+class Record(AttemptCommand):
     """Record the outcome of one started attempt."""
 
     name: ClassVar[str] = "record"
-    run: str
-    call: str
-    token: int
-    attempt: int
     ok: bool
     #: JSON, or the text of the error. None if the call ran and its result could not be stored;
     #: ``why`` is the reason.
@@ -265,18 +283,12 @@ class Record(Command):
     #: A read that failed may be retried under the same approval.
     retry: bool = False
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Complete(Command):
+class Complete(CallCommand):
     """Start and record at once, for an approval that has no effect of its own."""
 
     name: ClassVar[str] = "complete"
-    run: str
-    call: str
     #: As for ``Start``.
     seen: str
     result: str
@@ -289,15 +301,13 @@ class Complete(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release(Command):
+class Release(CallCommand):
     """Release a verified call to the agent that asked for it, which runs it itself.
 
     That takes no lease, and the call is never in doubt: it is over for us.
     """
 
     name: ClassVar[str] = "release"
-    run: str
-    call: str
     #: As for ``Start``.
     seen: str
     #: Who may report the result (``Call.caller``).
@@ -309,95 +319,58 @@ class Release(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Defer(Command):
+class Defer(CallCommand):
     """Note that the caller of a request was told to ask again: there is no answer yet."""
 
     name: ClassVar[str] = "defer"
-    run: str
-    call: str
     #: ``Call.caller`` as this caller knows it. Nothing changes if another caller joined since.
     caller: str
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportResult(Command):
+class ReportResult(CallCommand):
     """Store what an agent says about a released call after it ran. The first report counts."""
 
     name: ClassVar[str] = "report"
-    run: str
-    call: str
     ok: bool
     #: JSON text.
     result: str
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspend(Command):
+class Suspend(AttemptCommand):
     """Make a started call ready again that paused to ask a person; it will start from the top."""
 
     name: ClassVar[str] = "suspend"
-    run: str
-    call: str
-    token: int
-    attempt: int
     #: It waits for the run of another agent, which is woken instead of this one.
     elsewhere: bool = False
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkInDoubt(Command):
+class MarkInDoubt(AttemptCommand):
     """Mark an interrupted attempt: it is unknown whether it took effect."""
 
     name: ClassVar[str] = "mark_in_doubt"
-    run: str
-    call: str
-    token: int
-    attempt: int
     reason: str = ""
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settle(Command):
+class Settle(AttemptCommand):
     """Record the answer of ``settle=`` about a doubt: "it ran" closes it, others are evidence."""
 
     name: ClassVar[str] = "settle"
-    run: str
-    call: str
-    token: int
-    attempt: int
     #: One of ``sayso.rows.SETTLEMENTS``.
     answer: str
     #: The result, as JSON text, if it ran.
     result: str | None = None
     said: str = ""
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseLapsed(Command):
+class ReleaseLapsed(RunCommand):
     """Release a run whose lease has expired. Calls that its process left running are in doubt."""
 
     name: ClassVar[str] = "release_lapsed"
-    run: str
 
     @property
     def needs(self) -> Needs:
@@ -405,12 +378,10 @@ class ReleaseLapsed(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reask(Command):
+class Reask(CallCommand):
     """Ask about a call again, because it is no longer what people saw."""
 
     name: ClassVar[str] = "reask"
-    run: str
-    call: str
     reason: str
     tool: Tool | None = None
     terms: Terms | None = None
@@ -422,27 +393,18 @@ class Reask(Command):
     args: str | None = None
     args_hash: str = ""
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renew(Command):
+class Renew(RunCommand):
     """Extend the lease of a run that is still being worked on."""
 
     name: ClassVar[str] = "renew"
-    run: str
     token: int
     lease: Micros
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish(Command):
+class Finish(RunCommand):
     """End the run. ``Conflict`` if another process has taken it since ``token``.
 
     No token is needed in the transaction that records a call of the run: the attempt's own token
@@ -450,7 +412,6 @@ class Finish(Command):
     """
 
     name: ClassVar[str] = "finish"
-    run: str
     status: str
     token: int | None = None
     output: str | None = None
@@ -465,12 +426,10 @@ class Finish(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expire(Command):
+class Expire(CallCommand):
     """Close an expired request."""
 
     name: ClassVar[str] = "expire"
-    run: str
-    call: str
 
     @property
     def needs(self) -> Needs:
@@ -478,11 +437,10 @@ class Expire(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel(Command):
+class Cancel(RunCommand):
     """Cancel one request or a whole run. Calls that have started finish and are recorded."""
 
     name: ClassVar[str] = "cancel"
-    run: str
     by: str
     reason: str = ""
     call: str | None = None
@@ -496,11 +454,10 @@ class Cancel(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recover(Command):
+class Recover(RunCommand):
     """After a restore, mark calls that were ready or running as in doubt: they may have run."""
 
     name: ClassVar[str] = "recover"
-    run: str
     by: str
 
     @property
@@ -509,11 +466,10 @@ class Recover(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddGrant(Command):
+class AddGrant(SystemCommand):
     """Store a grant."""
 
     name: ClassVar[str] = "grant"
-    thread: str = SYSTEM_THREAD
     grant: Grant
 
     @property
@@ -522,11 +478,10 @@ class AddGrant(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeGrant(Command):
+class RevokeGrant(SystemCommand):
     """Revoke a grant."""
 
     name: ClassVar[str] = "revoke_grant"
-    thread: str = SYSTEM_THREAD
     grant: str
     by: str
 
@@ -536,11 +491,10 @@ class RevokeGrant(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddPrincipal(Command):
+class AddPrincipal(SystemCommand):
     """Store a token's hash with the person and role behind it."""
 
     name: ClassVar[str] = "token"
-    thread: str = SYSTEM_THREAD
     principal: Principal
     by: str
 
@@ -550,11 +504,10 @@ class AddPrincipal(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevokePrincipal(Command):
+class RevokePrincipal(SystemCommand):
     """Revoke a token."""
 
     name: ClassVar[str] = "revoke_token"
-    thread: str = SYSTEM_THREAD
     principal: str
     by: str
 
@@ -564,14 +517,13 @@ class RevokePrincipal(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note(Command):
+class Note(SystemCommand):
     """Add an event that changes no row: a policy was loaded, a secret revealed, rows pruned.
 
     With ``run``, it belongs to that run and is pruned with it.
     """
 
     name: ClassVar[str] = "note"
-    thread: str = SYSTEM_THREAD
     type: str
     actor: str
     run: str | None = None
@@ -583,26 +535,15 @@ class Note(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wake(Command):
+class Wake(RunCommand):
     """Make a run due, because a run that it waits for has ended or paused."""
 
     name: ClassVar[str] = "wake"
-    run: str
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRun(Command):
+class ReadRun(RunCommand):
     """Return the run as this transaction leaves it, which saves a read. Not a commit boundary."""
-
-    run: str
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(run=self.run)
 
 
 COMMANDS: tuple[type[Command], ...] = (
