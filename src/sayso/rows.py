@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from functools import lru_cache
@@ -376,6 +376,8 @@ class StoredMessage(NamedTuple):
 # -- the fields that hold structure, as text
 
 _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
+#: The fields of these are stored in their order.
+_FIELDS = {kind: [field.name for field in fields(kind)] for kind in (Vote, Decided, Grant)}
 
 
 # ``json.dumps`` with options makes an encoder for every call.
@@ -391,13 +393,21 @@ def groups_text(groups: tuple[str, ...]) -> str:
 # each of these keeps its text.
 
 
+def _kept_text(value: Terms | Vote | Decided, make: Callable[[Any], str]) -> str:
+    try:
+        return value.text
+    except AttributeError:
+        object.__setattr__(value, "text", make(value))
+        return value.text
+
+
+def _fields_text(value: Vote | Decided) -> str:
+    return _dumps([getattr(value, name) for name in _FIELDS[type(value)]])
+
+
 def terms_text(terms: Terms) -> str:
     """Return terms as text, without those that have their default value."""
-    try:
-        return terms.text
-    except AttributeError:
-        object.__setattr__(terms, "text", _terms_text(terms))
-        return terms.text
+    return _kept_text(terms, _terms_text)
 
 
 @lru_cache(maxsize=1024)
@@ -429,17 +439,8 @@ def terms_from(text: str) -> Terms:
 
 def votes_text(votes: tuple[Vote, ...]) -> str:
     """Return votes as text."""
-    return f"[{','.join(map(_vote_text, votes))}]" if votes else ""
-
-
-def _vote_text(vote: Vote) -> str:
-    try:
-        return vote.text
-    except AttributeError:
-        v = vote
-        parts = [v.type, v.by, v.at, v.channel, v.assurance, v.digest, v.signature, v.message]
-        object.__setattr__(vote, "text", _dumps(parts))
-        return vote.text
+    texts = [_kept_text(vote, _fields_text) for vote in votes]
+    return f"[{','.join(texts)}]" if votes else ""
 
 
 @lru_cache(maxsize=256)
@@ -447,23 +448,13 @@ def votes_from(text: str) -> tuple[Vote, ...]:
     """Return votes from their text."""
     if not text:
         return ()
-    return tuple(
-        Vote(type=t, by=by, at=at, channel=c, assurance=a, digest=d, signature=s, message=m)
-        for t, by, at, c, a, d, s, m in json.loads(text)
-    )
+    named = (zip(_FIELDS[Vote], values, strict=True) for values in json.loads(text))
+    return tuple(Vote(**dict(vote)) for vote in named)
 
 
 def decision_text(decision: Decided | None) -> str | None:
     """Return a decision as text."""
-    if decision is None:
-        return None
-    try:
-        return decision.text
-    except AttributeError:
-        d = decision
-        parts = [d.type, d.by, d.at, d.channel, d.assurance, d.digest, d.signature, d.message]
-        object.__setattr__(decision, "text", _dumps([*parts, d.value]))
-        return decision.text
+    return None if decision is None else _kept_text(decision, _fields_text)
 
 
 @lru_cache(maxsize=256)
@@ -471,18 +462,7 @@ def decision_from(text: str | None) -> Decided | None:
     """Return a decision from its text."""
     if text is None:
         return None
-    type, by, at, channel, assurance, digest, signature, message, value = json.loads(text)
-    return Decided(
-        type=type,
-        by=by,
-        at=at,
-        channel=channel,
-        assurance=assurance,
-        digest=digest,
-        signature=signature,
-        message=message,
-        value=value,
-    )
+    return Decided(**dict(zip(_FIELDS[Decided], json.loads(text), strict=True)))
 
 
 def doubt_text(doubt: Doubt | None) -> str | None:
@@ -564,12 +544,11 @@ def principal_values(principal: Principal) -> tuple[Any, ...]:
     return tuple(values)
 
 
-_GRANT = tuple(field.name for field in fields(Grant))
-grant_values = attrgetter(*_GRANT)
+grant_values = attrgetter(*_FIELDS[Grant])
 
 
 def grant_from(row: Row) -> Grant:
-    return Grant(**dict(zip(_GRANT, row, strict=True)))
+    return Grant(**dict(zip(_FIELDS[Grant], row, strict=True)))
 
 
 def effect_from(row: Row) -> EffectKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from typing import Any
 
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import Call, CallStatus
@@ -85,6 +86,26 @@ def signed(work: UnitOfWork, decided: Decided) -> Decided:
     return replace(decided, signature=work.deps.sign(signed_bytes(decided)))
 
 
+def digested(work: UnitOfWork, call: Call) -> Call:
+    """Return the call with the digest of what people would see of it now."""
+    return call._replace(digest=work.deps.digest(envelope(call)))
+
+
+def revise(work: UnitOfWork, call: Call, actor: str, **changes: Any) -> Call:
+    """Make a new revision of a request, with a new digest; earlier votes are void."""
+    call = call._replace(rev=call.rev + 1, votes=(), **changes)
+    call = work.put_call(digested(work, call))
+    work.emit(
+        "revised",
+        actor=actor,
+        call=call,
+        revision=call.rev,
+        digest=call.digest,
+        args=call.args_hash,
+    )
+    return call
+
+
 def ask(
     work: UnitOfWork, call: Call, event: str, *, until: Micros | None = None, **why: object
 ) -> Call:
@@ -93,8 +114,7 @@ def ask(
     ends = None if terms.expires_in is None else work.now + round(terms.expires_in * 1_000_000)
     if until is not None:
         ends = until if ends is None else min(ends, until)
-    call = call._replace(asked=True, expires_at=ends)
-    call = work.put_call(call._replace(digest=work.deps.digest(envelope(call))))
+    call = work.put_call(digested(work, call._replace(asked=True, expires_at=ends)))
     work.emit(
         event,
         actor=f"agent:{call.agent}",

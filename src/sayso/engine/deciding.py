@@ -7,9 +7,9 @@ person may make it. An error leaves the request as it was.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from sayso.engine.asking import doubt_envelope, envelope, signed
+from sayso.engine.asking import doubt_envelope, revise, signed
 from sayso.engine.commands import Cancel, Decide, Expire, Recover
 from sayso.engine.effects import free_key, is_remote, key_of, take_key
 from sayso.engine.grants import known_people, store_grant
@@ -38,10 +38,18 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
     in_doubt = call.status is CallStatus.IN_DOUBT
     digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
     _check_seen(call, command, digest)
-    _check_allowed(call, command, _DOUBT_ANSWERS if in_doubt else call.terms.allowed)
+    allowed = _DOUBT_ANSWERS if in_doubt else call.terms.allowed
+    if command.type not in allowed:
+        raise InvalidDecision(
+            f"{command.type!r} is not allowed on {call.id}: use {' or '.join(allowed)}", "type"
+        )
     check_reviewer(work, call, command)
-    if in_doubt and command.type == "approve":
-        _check_runs(work, call)
+    stopped = work.require_run().stop
+    if stopped and in_doubt and command.type == "approve":
+        raise Cancelled(
+            f"{call.id} cannot run again, because its run was cancelled ({stopped}): "
+            "enter its result (respond), or give up (reject)"
+        )
     decided = signed(work, _unsigned(work, command, digest))
     if command.type == "reject":
         call = _close(work, call, CallStatus.FAILED if in_doubt else CallStatus.REJECTED, decided)
@@ -92,22 +100,6 @@ def _check_seen(call: Call, command: Decide, digest: str) -> None:
         raise Conflict(
             f"request {call.id} is not what you saw (it is at revision {call.rev} now): "
             "read it again and decide on that"
-        )
-
-
-def _check_allowed(call: Call, command: Decide, allowed: tuple[str, ...]) -> None:
-    if command.type not in allowed:
-        raise InvalidDecision(
-            f"{command.type!r} is not allowed on {call.id}: use {' or '.join(allowed)}", "type"
-        )
-
-
-def _check_runs(work: UnitOfWork, call: Call) -> None:
-    run = work.require_run()
-    if run.stop:
-        raise Cancelled(
-            f"{call.id} cannot run again, because its run was cancelled ({run.stop}): "
-            "enter its result (respond), or give up (reject)"
         )
 
 
@@ -184,16 +176,7 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided) ->
             return call
     elif any(vote.by == decided.by for vote in call.votes):
         return call
-    vote = Vote(
-        type=decided.type,
-        by=decided.by,
-        at=decided.at,
-        channel=decided.channel,
-        assurance=decided.assurance,
-        digest=decided.digest,
-        signature=decided.signature,
-        message=decided.message,
-    )
+    vote = Vote(**{field.name: getattr(decided, field.name) for field in fields(Vote)})
     call = work.put_call(call._replace(votes=(*call.votes, vote)))
     if len(call.votes) < call.terms.quorum:
         _emit(work, call, decided, event="voted", votes=len(call.votes))
@@ -213,7 +196,7 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided) ->
 def _revise(
     work: UnitOfWork, call: Call, command: Decide, decided: Decided
 ) -> tuple[Call, Decided]:
-    """Make an edit a new revision with a new digest; earlier votes are void."""
+    """Make an edit a new revision, and sign the decision about that one."""
     if command.args is None:
         raise InvalidDecision("an edit needs the new arguments", "args")
     terms = command.terms or call.terms
@@ -222,27 +205,19 @@ def _revise(
     ends = [call.expires_at] if call.expires_at is not None else []
     if terms.expires_in is not None:
         ends.append(work.now + round(terms.expires_in * 1_000_000))
-    call = call._replace(
+    call = revise(
+        work,
+        call,
+        decided.by,
         args=command.args,
         args_hash=command.args_hash,
         original=call.args if call.original is None else call.original,
-        rev=call.rev + 1,
-        votes=(),
         terms=terms,
         title=command.title,
         preview="",  # it was of the old arguments
         # If a function makes the key, it is called before the start, and people see the new key.
         effect_key=key_of(call.agent, call.binds, terms, command.args),
         expires_at=min(ends, default=None),
-    )
-    call = work.put_call(call._replace(digest=work.deps.digest(envelope(call))))
-    work.emit(
-        "revised",
-        actor=decided.by,
-        call=call,
-        revision=call.rev,
-        digest=call.digest,
-        args=call.args_hash,
     )
     return call, signed(work, replace(decided, digest=call.digest))
 

@@ -16,7 +16,9 @@ delivered, is never joined: an approval covers one call, even if a provider repe
 
 from __future__ import annotations
 
-from sayso.engine.asking import ask, ask_again, envelope
+from typing import Any
+
+from sayso.engine.asking import ask, ask_again, digested, revise
 from sayso.engine.commands import NewCall, Propose, Reask
 from sayso.engine.grants import covers, is_genuine
 from sayso.engine.running import (
@@ -97,12 +99,12 @@ def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
             )
         return known
     call = _new_call(work, command, new)
-    verdict = new.terms.verdict
+    verdict, policy = new.terms.verdict, f"policy:{new.terms.rule}"
     if verdict is Verdict.DENY:
-        return _denied(work, call)
+        why, status = new.terms.description, CallStatus.REJECTED
+        return _decided_by_rule(work, call, "denied", "deny", policy, why, status=status)
     if verdict is Verdict.ALLOW:
-        by = f"policy:{new.terms.rule}"
-        return _allowed(work, command, call, "allow", by, outcome=new.outcome)
+        return _allowed(work, command, call, "allow", policy, outcome=new.outcome)
     if new.outcome is not None:
         raise InvalidCall(f"{call.tool} ran before a person was asked", "outcome")
     grant = _granted(work, call)
@@ -163,28 +165,33 @@ def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     )
 
 
-def _digested(work: UnitOfWork, call: Call) -> Call:
-    return call._replace(digest=work.deps.digest(envelope(call)))
+def _decided_by_rule(
+    work: UnitOfWork,
+    call: Call,
+    event: str,
+    decision: str,
+    by: str,
+    message: str = "",
+    **changes: Any,
+) -> Call:
+    """Add a call that a policy or a grant has decided.
 
-
-def _denied(work: UnitOfWork, call: Call) -> Call:
-    by = f"policy:{call.terms.rule}"
-    call = _digested(work, call)
-    decision = Decided(
-        type="deny",
+    No person did, so the decision is not signed. The row's MAC covers it, and the policy, or the
+    grant with its own signature, is checked again before the start.
+    """
+    call = digested(work, call)
+    decided = Decided(
+        type=decision,
         by=by,
         at=work.now,
         channel="policy",
         assurance="code",
         digest=call.digest,
         signature="",
-        message=call.terms.description,
+        message=message,
     )
-    call = call._replace(status=CallStatus.REJECTED, decision=decision)
-    work.add_call(call)
-    work.emit(
-        "denied", actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash
-    )
+    call = work.add_call(call._replace(decision=decided, **changes))
+    work.emit(event, actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash)
     return call
 
 
@@ -192,34 +199,14 @@ def _allowed(
     work: UnitOfWork,
     command: Propose,
     call: Call,
-    type: str,
+    decision: str,
     by: str,
     grant: str | None = None,
     outcome: tuple[bool, str | None] | None = None,
 ) -> Call:
-    call = _digested(work, call)
-    decision = Decided(
-        type=type,
-        by=by,
-        at=work.now,
-        channel="policy",
-        assurance="code",
-        digest=call.digest,
-        # No person decided this. The row's MAC covers it, and the policy, or the grant with its
-        # own signature, is checked again before the start.
-        signature="",
-    )
-    call = work.add_call(
-        call._replace(
-            status=CallStatus.READY,
-            decision=decision,
-            grant=grant,
-            valid_until=work.now + round(call.terms.valid_for * 1_000_000),
-        )
-    )
-    work.emit(
-        "allowed", actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash
-    )
+    ends = work.now + round(call.terms.valid_for * 1_000_000)
+    more = {"status": CallStatus.READY, "grant": grant, "valid_until": ends}
+    call = _decided_by_rule(work, call, "allowed", decision, by, **more)
     if outcome is not None:
         if not call.is_read:
             raise InvalidCall(f"{call.tool} is not a read: propose it before it runs", "outcome")
@@ -241,20 +228,6 @@ def _granted(work: UnitOfWork, call: Call) -> Grant | None:
     return None
 
 
-def _new_revision(work: UnitOfWork, call: Call, preview: str, title: str) -> Call:
-    call = call._replace(preview=preview, title=title, rev=call.rev + 1, votes=())
-    call = work.put_call(_digested(work, call))
-    work.emit(
-        "revised",
-        actor=f"agent:{call.agent}",
-        call=call,
-        revision=call.rev,
-        digest=call.digest,
-        args=call.args_hash,
-    )
-    return call
-
-
 def reask(work: UnitOfWork, command: Reask) -> Call:
     """Ask about a call again with its current terms; approvals so far are void.
 
@@ -265,8 +238,9 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
     if call.status is CallStatus.ASKED and not command.reason:
         preview = call.preview if command.preview is None else command.preview
         title = call.title if command.title is None else command.title
-        same = (preview, title) == (call.preview, call.title)
-        return call if same else _new_revision(work, call, preview, title)
+        if (preview, title) == (call.preview, call.title):
+            return call
+        return revise(work, call, f"agent:{call.agent}", preview=preview, title=title)
     if call.status not in (CallStatus.READY, CallStatus.ASKED):
         return call
     if command.tool is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sayso.engine.asking import ask_again
 from sayso.engine.commands import (
@@ -237,17 +238,17 @@ def start_call(work: UnitOfWork, call: Call) -> Call:
     """Mark one call as started under the run's token."""
     run = work.require_run()
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
-    work.emit(
-        "started",
-        actor=f"worker:{run.owner}",
-        call=call,
-        attempt=call.attempt,
-        token=call.token,
-        digest=call.digest,
-        grant=call.grant,
-        **({"effect_key": call.effect_key} if call.effect_key else {}),
-    )
+    _emit_start(work, call, "started", f"worker:{run.owner}", **_key(call), token=call.token)
     return call
+
+
+def _emit_start(work: UnitOfWork, call: Call, event: str, actor: str, **more: Any) -> None:
+    about = {"attempt": call.attempt, "digest": call.digest, "grant": call.grant}
+    work.emit(event, actor=actor, call=call, **about, **more)
+
+
+def _key(call: Call) -> dict[str, str]:
+    return {"effect_key": call.effect_key} if call.effect_key else {}
 
 
 # -- reads: they change nothing, so they take no lease, and stay ready until recorded
@@ -261,15 +262,7 @@ def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
     run = work.require_run()
     token = run.token if run.owner == owner and run.leased(work.now) else 0
     call = work.put_call(call._replace(attempt=call.attempt + 1, token=token))
-    work.emit(
-        "read_started",
-        actor=f"worker:{owner}",
-        call=call,
-        attempt=call.attempt,
-        token=token,
-        digest=call.digest,
-        grant=call.grant,
-    )
+    _emit_start(work, call, "read_started", f"worker:{owner}", token=token)
     return call
 
 
@@ -361,14 +354,12 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
     if call.status is not CallStatus.READY or not lease_run(work, command.owner, command.lease):
         return call
     call = begin(work, call, command.owner)
+    if call.status is CallStatus.RUNNING:
+        return _record(work, call, True, command.result)
     if call.is_read and call.status is CallStatus.READY:
         call = close_read(work, call, call.attempt, True, command.result)
-        refresh_run(work)
-        return call
-    if call.status is not CallStatus.RUNNING:
-        refresh_run(work)
-        return call
-    return _record(work, call, True, command.result)
+    refresh_run(work)
+    return call
 
 
 # -- calls that another agent runs itself
@@ -383,17 +374,9 @@ def release(work: UnitOfWork, command: Release) -> Call:
         return call
     not_now = _consume_approval(work, call)
     if not_now is None:
-        again = {"attempt": call.attempt + 1, "caller": command.caller}
-        call = work.move(call, CallStatus.RELEASED, **again)
-        work.emit(
-            "released",
-            actor=f"agent:{call.agent}",
-            call=call,
-            attempt=call.attempt,
-            digest=call.digest,
-            grant=call.grant,
-            **({"effect_key": call.effect_key} if call.effect_key else {}),
-        )
+        attempt = call.attempt + 1
+        call = work.move(call, CallStatus.RELEASED, attempt=attempt, caller=command.caller)
+        _emit_start(work, call, "released", f"agent:{call.agent}", **_key(call))
     refresh_run(work, hold=True)
     return call if not_now is None else not_now
 
