@@ -73,7 +73,6 @@ class _Hmac:
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
 
     def digest(self, data: bytes) -> bytes:
-        """Return the MAC of ``data``."""
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(data)
         outer.update(inner.digest())
@@ -288,7 +287,6 @@ class Keyring:
 
     @property
     def primary_id(self) -> str:
-        """The id of the key that signs."""
         return self.keys[0].id
 
     @property

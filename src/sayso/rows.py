@@ -44,8 +44,6 @@ OPEN = frozenset({CallStatus.ASKED, CallStatus.READY, CallStatus.RUNNING, CallSt
 
 
 class RunStatus(StrEnum):
-    """The status of a run."""
-
     RUNNING = "running"
     PAUSED = "paused"
     DONE = "done"
@@ -385,7 +383,6 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circu
 
 
 def groups_text(groups: tuple[str, ...]) -> str:
-    """Return the groups of a person as text."""
     return _dumps(groups)
 
 
@@ -424,7 +421,6 @@ def _terms_text(terms: Terms) -> str:
 
 @lru_cache(maxsize=1024)
 def terms_from(text: str) -> Terms:
-    """Return terms from their text."""
     values = json.loads(text)
     for name in ("allowed", "reviewers"):
         if name in values:
@@ -438,14 +434,12 @@ def terms_from(text: str) -> Terms:
 
 
 def votes_text(votes: tuple[Vote, ...]) -> str:
-    """Return votes as text."""
     texts = [_kept_text(vote, _fields_text) for vote in votes]
     return f"[{','.join(texts)}]" if votes else ""
 
 
 @lru_cache(maxsize=256)
 def votes_from(text: str) -> tuple[Vote, ...]:
-    """Return votes from their text."""
     if not text:
         return ()
     named = (zip(_FIELDS[Vote], values, strict=True) for values in json.loads(text))
@@ -453,25 +447,21 @@ def votes_from(text: str) -> tuple[Vote, ...]:
 
 
 def decision_text(decision: Decided | None) -> str | None:
-    """Return a decision as text."""
     return None if decision is None else _kept_text(decision, _fields_text)
 
 
 @lru_cache(maxsize=256)
 def decision_from(text: str | None) -> Decided | None:
-    """Return a decision from its text."""
     if text is None:
         return None
     return Decided(**dict(zip(_FIELDS[Decided], json.loads(text), strict=True)))
 
 
 def doubt_text(doubt: Doubt | None) -> str | None:
-    """Return a doubt as text."""
     return None if doubt is None else _dumps(list(doubt))
 
 
 def doubt_from(text: str | None) -> Doubt | None:
-    """Return a doubt from its text."""
     return None if text is None else Doubt(*json.loads(text))
 
 

@@ -99,7 +99,6 @@ class ProblemCollector:
             self._cut()
 
     def merge(self, others: ProblemCollector) -> None:
-        """Add the problems of another collection."""
         self._kept += others._kept
         self.found += others.found
         self._cut()
@@ -109,7 +108,6 @@ class ProblemCollector:
         del self._kept[MAX_PROBLEMS:]
 
     def first(self) -> list[Problem]:
-        """Return the first problems, in order."""
         self._cut()
         return [problem for _, problem in self._kept]
 
@@ -151,12 +149,10 @@ def read_pages(
 
 
 def chain_of(store: StoreReads, thread: str, after: int = 0) -> Iterator[Event]:
-    """Yield the events of one thread, in order."""
     return read_pages(lambda k, n: store.chain(thread, k, n), lambda e: e.seq, after, PAGE)
 
 
 def threads_of(store: StoreReads, after: str, page: int) -> Iterator[Thread]:
-    """Yield the threads after a name, in the store's order."""
     return read_pages(store.threads, lambda t: t.id, after, page)
 
 

@@ -248,7 +248,6 @@ def _decided(expected: ExpectedCall, event: Event, body: Body) -> None:
 
 
 def _decision(event: Event, body: Body) -> Decided:
-    """Return the decision, or the vote, that an event records."""
     return Decided(**_signature_fields(event, body), value=body["value"])
 
 

@@ -106,7 +106,6 @@ class _BatchRows:
             self._runs.update((run, rows.get(run)) for run in runs)
 
     def chain(self, thread: str) -> Iterator[Event]:
-        """Yield the events of a thread, in order."""
         if thread in self._chains:
             return iter(self._chains[thread])
 
@@ -119,7 +118,6 @@ class _BatchRows:
         return read_pages(page, lambda event: event.seq, 0, PAGE)
 
     def messages(self, thread: str) -> Iterable[StoredMessage]:
-        """Return the messages of a thread."""
         if thread in self._messages:
             return self._messages[thread]
         read = lambda after, limit: self._store.stored_messages(thread, after, limit)  # noqa: E731
@@ -132,7 +130,6 @@ class _BatchRows:
         return next(iter(self._store.listed_calls([call_id])), None)
 
     def run(self, run_id: str) -> Run | None:
-        """Return a run."""
         return self._runs[run_id] if run_id in self._runs else self._store.run(run_id)
 
     def description(self, tool_digest: str) -> str:
@@ -160,7 +157,6 @@ class _Findings:
         self.problems = ProblemCollector()
 
     def merge(self, other: _Findings) -> None:
-        """Add the findings of other threads."""
         self.threads |= other.threads
         self.skipped |= other.skipped
         self.events += other.events
@@ -202,7 +198,6 @@ class _ThreadCheck:
         self.seq, self.pos, self.hash = 0, 0, ""
 
     def run(self) -> None:
-        """Check the whole thread."""
         try:
             for event in self._store.chain(self._thread.id):
                 if isinstance(event.seq, int) and event.seq > self._thread.seq:
@@ -685,7 +680,6 @@ class _StoreCheck:
         return row is None or row.thread not in self._found.skipped
 
     def _check_call_has_event(self, call: Call) -> None:
-        """Report a call in the table that has no event."""
         if not any(event.call == call.id for event in chain_of(self._rows, call.thread)):
             self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
 

@@ -82,7 +82,6 @@ def signed_bytes(decided: Decided | Vote) -> bytes:
 
 
 def signed(work: UnitOfWork, decided: Decided) -> Decided:
-    """Return a person's decision with its signature."""
     return replace(decided, signature=work.deps.sign(signed_bytes(decided)))
 
 

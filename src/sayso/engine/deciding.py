@@ -291,7 +291,6 @@ def expire(work: UnitOfWork, command: Expire) -> Call:
 
 
 def cancel(work: UnitOfWork, command: Cancel) -> Run:
-    """Cancel one request, or the whole run with all of them."""
     to = CallStatus.SUPERSEDED if command.superseded else CallStatus.CANCELLED
     if command.call is not None:
         call = work.require_call(command.call)

@@ -72,7 +72,6 @@ def put_grant(work: UnitOfWork, grant: Grant) -> Grant:
 
 
 def store_grant(work: UnitOfWork, grant: Grant) -> Grant:
-    """Store a grant, and add its event."""
     grant = sign_grant(work, grant)
     work.emit_system(
         "granted",
@@ -89,7 +88,6 @@ def store_grant(work: UnitOfWork, grant: Grant) -> Grant:
 
 
 def add_grant(work: UnitOfWork, command: AddGrant) -> Grant:
-    """Store a grant."""
     if command.grant.id in work.grants:
         raise Conflict(f"grant {command.grant.id} already exists: use another id")
     return store_grant(work, replace(command.grant, created=work.now))
@@ -132,7 +130,6 @@ def _keep_principal(work: UnitOfWork, principal: Principal) -> Principal:
 
 
 def add_principal(work: UnitOfWork, command: AddPrincipal) -> Principal:
-    """Store a token's hash with the person behind it."""
     if work.principal is not None:
         raise Conflict(f"token {work.principal.id} already exists: use another id")
     principal = command.principal._replace(created=work.now)
@@ -162,5 +159,4 @@ def revoke_principal(work: UnitOfWork, command: RevokePrincipal) -> Principal:
 
 
 def note(work: UnitOfWork, command: Note) -> None:
-    """Add an event that changes no row."""
     work.emit(command.type, actor=command.actor, **command.body)

@@ -205,7 +205,7 @@ def _allowed(
     outcome: tuple[bool, str | None] | None = None,
 ) -> Call:
     ends = work.now + round(call.terms.valid_for * 1_000_000)
-    more = {"status": CallStatus.READY, "grant": grant, "valid_until": ends}
+    more: dict[str, Any] = {"status": CallStatus.READY, "grant": grant, "valid_until": ends}
     call = _decided_by_rule(work, call, "allowed", decision, by, **more)
     if outcome is not None:
         if not call.is_read:

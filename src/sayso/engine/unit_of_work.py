@@ -127,11 +127,9 @@ class UnitOfWork:
             raise NotFound(f"no request {call_id} in this store") from None
 
     def by_key(self, key: str) -> Call | None:
-        """Return the call that was made before under this key, or None."""
         return next((call for call in self.calls.values() if call.key == key), None)
 
     def put_run(self, run: Run) -> Run:
-        """Change the run."""
         was, self.run = self.run, run
         self.run_touched = self.run_touched or run != was
         texts = (run.stop, run.snapshot, run.output)
@@ -143,7 +141,6 @@ class UnitOfWork:
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
-        """Move the run and change it."""
         return self.put_run(run_moved(self.require_run(), status, **changes))
 
     def put_call(self, call: Call) -> Call:
@@ -153,7 +150,6 @@ class UnitOfWork:
         return call
 
     def add_call(self, call: Call) -> Call:
-        """Add a new call."""
         self.new_calls.add(call.id)
         self._count(call.status, +1)
         return self.put_call(call)
@@ -174,7 +170,6 @@ class UnitOfWork:
             self.put_run(run._replace(**changes))
 
     def add_message(self, message: Message) -> None:
-        """Append a message to the conversation."""
         count = self.thread.messages + 1
         self.thread = self.thread._replace(messages=count)
         self.messages.append(StoredMessage(self.thread.id, count, message.run, message.body))

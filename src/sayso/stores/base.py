@@ -543,7 +543,6 @@ def run_commands(
 
 
 def _check_place(work: UnitOfWork) -> None:
-    """Raise if a row belongs to another thread than the locked one."""
     run = work.run
     if run is not None and run.thread != work.thread.id:
         raise Conflict(f"run {run.id} belongs to thread {run.thread}, not to {work.thread.id}")
@@ -675,7 +674,6 @@ class Hub:
         self._call(listeners)
 
     def publish_to_all(self) -> None:
-        """Call every listener."""
         with self._lock:
             listeners = [listener for some in self._listeners.values() for listener in some]
         self._call(listeners)
@@ -689,7 +687,6 @@ class Hub:
                 log.exception("a listener failed")
 
     def clear(self) -> None:
-        """Remove all listeners: the store is closed."""
         with self._lock:
             self._listeners.clear()
 

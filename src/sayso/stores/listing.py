@@ -119,7 +119,6 @@ def _search_key(kind: str, agent: str, tool: str, risk: str, description: str) -
 
 
 def group_key_of(call: Call) -> GroupKey:
-    """Return the group of a request."""
     terms = call.terms
     return _group_key(call.kind, call.agent, call.tool, terms.risk.level, terms.reviewers)
 
@@ -190,7 +189,6 @@ def history_of(
 
 
 def history_of_call(call: Call) -> History | None:
-    """Return what statistics count of a call."""
     group, (by, at) = group_key_of(call), decided(call)
     names = (group.kind, group.tool, group.reviewers)
     return history_of(*names, list_status_of(call), call.created, at, by, call.expires_at)

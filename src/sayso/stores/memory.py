@@ -128,7 +128,6 @@ class MemoryStore:
     # -- writing
 
     def transact(self, *commands: Command) -> list[Any]:
-        """Run commands of one thread in one transaction."""
         with self._lock, no_fork():
             self._boundary_name = "+".join(command.name for command in commands if command.name)
             results, work = run_commands(self, commands)
@@ -144,11 +143,9 @@ class MemoryStore:
     def transact_each(
         self, batch: Sequence[Sequence[Command]], *, now: bool = False
     ) -> list[list[Any] | Exception] | None:
-        """Run several lists of commands, one after the other."""
         return transact_one_by_one(self.transact, batch)
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        """Load the rows that the commands need."""
         work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))
         if needs.run is not None:
             work.run = self._runs.get(needs.run)
@@ -230,7 +227,6 @@ class MemoryStore:
             raise Conflict(f"{taken[0]} exists already: use another id")
 
     def seal(self) -> Seal | None:
-        """Sign the heads of all chains that moved."""
         with self._lock, no_fork():
             moved = [t.id for t in self._moved()]
             if not moved or not self.keys.can_sign:
@@ -248,13 +244,8 @@ class MemoryStore:
         return sorted(moved, key=lambda t: (t.id != SYSTEM_THREAD, t.id))
 
     def seal_if_due(self) -> Seal | None:
-        """Make a seal if one is due."""
         with self._lock, no_fork():
-            now, seal, unsealed = self.now(), None, self._unsealed()
-            if unsealed.is_due(now):
-                seal, unsealed = self.seal(), self._unsealed()
-            self._schedule.looked(unsealed, now)
-            return seal
+            return self._schedule.seal_if_due(self.now(), self._unsealed, self.seal)
 
     def _unsealed(self) -> Unsealed:
         moved = self._moved()
@@ -263,7 +254,6 @@ class MemoryStore:
         return Unsealed(count, min(first, default=None), len(self._events))
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        """Delete the contents of runs that ended before then."""
         with self._lock, no_fork():
             busy = {event.thread for event in self._events if event.at >= before}
             ended = [r for r in self._runs.values() if r.status not in LIVE]
@@ -616,7 +606,6 @@ class MemoryStore:
         """Do nothing."""
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Call ``listener`` after commits on a thread (``None``: on any)."""
         return self._hub.subscribe(thread, listener)
 
     def close(self) -> None:

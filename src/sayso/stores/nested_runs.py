@@ -91,7 +91,6 @@ def wake_outer(store: Store, call: str) -> None:
 
 
 def inner_runs(store: Store, run: Run) -> list[Run]:
-    """Return the live runs nested in a run."""
     open_ids = [call.id for call in store.calls_of(run.id) if call.status in OPEN]
     found = [(id, store.live_run(inner_thread(run.thread, id))) for id in open_ids]
     return [inner for id, inner in found if inner is not None and inner.parent_call == id]

@@ -12,9 +12,9 @@ normal commit: from one look it knows a position and a time before which no seal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.keys import Keyring
@@ -54,13 +54,22 @@ def next_seal(
 
 
 def seal_bytes(n: int, at: Micros, heads: str, prev: str) -> bytes:
-    """Return what the hash of a seal covers."""
     return codec.dumps([n, at, heads, prev]).encode()
 
 
-def is_full(seal: Seal) -> bool:
-    """Return whether more chains may have moved than this seal could hold."""
-    return len(codec.loads(seal.heads)) >= MOST_HEADS
+def seal_from(row: Sequence[Any]) -> Seal:
+    """Return the seal that the columns of a row hold, in the order of its fields."""
+    return Seal(**dict(zip((field.name for field in fields(Seal)), row, strict=True)))
+
+
+def seal_all(make: Callable[[], Seal | None]) -> Seal | None:
+    """Make seals until one has room left, and so holds all chains; return the newest."""
+    newest: Seal | None = None
+    while seal := make():
+        newest = seal
+        if len(codec.loads(seal.heads)) < MOST_HEADS:
+            break
+    return newest
 
 
 class Unsealed(NamedTuple):
@@ -75,7 +84,6 @@ class Unsealed(NamedTuple):
     pos: int
 
     def is_due(self, now: Micros) -> bool:
-        """Return whether a seal is due."""
         late = self.oldest is not None and now - self.oldest >= round(SEAL_SECONDS * 1_000_000)
         return late or self.events >= SEAL_EVENTS
 
@@ -95,6 +103,16 @@ class SealSchedule:
     def may_be_due(self, pos: int, now: Micros) -> bool:
         """Return whether a seal may be due after a commit that reached ``pos``."""
         return pos >= self._pos or now >= self._at
+
+    def seal_if_due(
+        self, now: Micros, find: Callable[[], Unsealed], make: Callable[[], Seal | None]
+    ) -> Seal | None:
+        """Find what is unsealed, make a seal if one is due, and plan the next look."""
+        seal, unsealed = None, find()
+        if unsealed.is_due(now):
+            seal, unsealed = make(), find()
+        self.looked(unsealed, now)
+        return seal
 
     def looked(self, unsealed: Unsealed, now: Micros) -> None:
         """Plan the next look from what this one found; call it after sealing, too."""

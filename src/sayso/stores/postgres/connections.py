@@ -124,7 +124,6 @@ Translate = Callable[[str], bytes]
 
 
 def quoted(name: str) -> str:
-    """Quote an identifier for use in a statement."""
     return sql.Identifier(name).as_string()
 
 
@@ -254,7 +253,6 @@ def is_timeout(error: psycopg.Error) -> bool:
 
 
 def is_unprepared(error: psycopg.Error) -> bool:
-    """Return whether prepared statements cannot be used on this server."""
     return isinstance(error, _UNPREPARED)
 
 
@@ -263,7 +261,6 @@ _EVENT_POSITION = "event_thread_seq_key"
 
 
 def explained(error: psycopg.Error, url: str) -> SaysoError:
-    """Return the error to raise for a driver's error."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, GONE):
         return gone(error, url)
@@ -554,7 +551,6 @@ class Pipeline:
         return wire.get_result()
 
     def rows(self, result: pq.abc.PGresult) -> list[Any]:
-        """Decode the rows of an answer."""
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
 

@@ -88,7 +88,7 @@ from sayso.stores.postgres.transaction import (
     unknown,
 )
 from sayso.stores.row_checks import RowDecoder
-from sayso.stores.seals import Seal, SealSchedule, is_full
+from sayso.stores.seals import Seal, SealSchedule, seal_all
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.maintenance import (
     find_unsealed,
@@ -131,7 +131,6 @@ _NAP = 0.002
 
 
 def horizon_of(row: Any) -> Horizon:
-    """Parse the row that ``HORIZON`` returns."""
     return int(row[0]), int(row[1])
 
 
@@ -155,12 +154,10 @@ class Stream:
         return [_placed(row) for row in rows if row[-2]]
 
     def newest(self, before: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
-        """Return the events before a cursor, newest first."""
         rows = self._rows(_BEFORE, (*self._parsed(before or _END), limit))
         return [_placed(row) for row in rows]
 
     def tail(self) -> Cursor:
-        """Return the cursor of the last event."""
         rows = self._when_safe(_LAST.format(""), ())
         if rows and not rows[0][-2]:
             rows = self._rows(_LAST.format(f"WHERE {_SAFE}"), ())
@@ -314,7 +311,6 @@ class JoinedTransaction(SqlReads):
     def transact_each(
         self, batch: Sequence[Sequence[Command]], *, now: bool = False
     ) -> list[list[Any] | Exception] | None:
-        """Run several lists of commands, one after the other."""
         return None if now else transact_one_by_one(self.transact, batch)
 
     def transact(self, *commands: Command) -> list[Any]:
@@ -360,7 +356,6 @@ class JoinedTransaction(SqlReads):
             raise explained(error, self.url) from error
 
     def now(self) -> Micros:
-        """Return the database's time."""
         return self._store.now()
 
     def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
@@ -380,7 +375,6 @@ class JoinedTransaction(SqlReads):
         return self._store.tail()
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Call ``listener`` after commits on that thread."""
         return self._store.subscribe(thread, listener)
 
     def restored(self) -> bool:
@@ -554,7 +548,6 @@ class PostgresStore(SqlReads):
         return connection
 
     def now(self) -> Micros:
-        """Return the database's time, as known here."""
         return self._time.now() if self._clock is None else self._clock()
 
     def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
@@ -567,7 +560,6 @@ class PostgresStore(SqlReads):
     # -- writing
 
     def transact(self, *commands: Command) -> list[Any]:
-        """Run commands of one thread in one durable transaction."""
         knew = self._database.behind
         alone = partial(self._transact, commands, knew)
         return alone() if knew else self._commits.make(commands, alone)
@@ -592,7 +584,6 @@ class PostgresStore(SqlReads):
         return results
 
     def _learn(self, work: UnitOfWork, transaction: PgTransaction) -> None:
-        """Note what was committed."""
         self._tool_cache.learn(
             work.tools, {search_key.id for search_key in transaction.search_keys}
         )
@@ -830,7 +821,6 @@ class PostgresStore(SqlReads):
             self._pos, self._has_written = max(pos, self._pos), True
 
     def make_due_seal(self, now: Micros) -> None:
-        """Make a seal if one is due."""
         if self.keys.can_sign and self._schedule.may_be_due(self._pos, now):
             self._try_to_seal(self.seal_if_due)
 
@@ -842,12 +832,7 @@ class PostgresStore(SqlReads):
             log.warning("not sealed yet; the next seal covers it: %s", error)
 
     def seal(self) -> Seal | None:
-        """Sign the heads of all chains that moved."""
-        newest: Seal | None = None
-        while seal := self._write("seal", self._wait_and_seal):
-            newest = seal
-            if not is_full(seal):
-                break
+        newest = seal_all(lambda: self._write("seal", self._wait_and_seal))
         self._has_written = False
         return newest
 
@@ -858,12 +843,9 @@ class PostgresStore(SqlReads):
         """
         if not self.keys.can_sign:
             return None
-        now, seal, unsealed = self.now(), None, find_unsealed(self._rows)
-        if unsealed.is_due(now):
-            seal = self._write("seal", self._seal_if_free)
-            unsealed = find_unsealed(self._rows)
-        self._schedule.looked(unsealed, now)
-        return seal
+        find = partial(find_unsealed, self._rows)
+        make = partial(self._write, "seal", self._seal_if_free)
+        return self._schedule.seal_if_due(self.now(), find, make)
 
     def _wait_and_seal(self, attempt: Attempt) -> Seal | None:
         attempt.execute(_SEALING, (self.schema,))
@@ -886,8 +868,6 @@ class PostgresStore(SqlReads):
         return at if self._clock is None else self._clock()
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        """Delete the contents of runs that ended before then."""
-
         def one(runs: list[str]) -> dict[str, int]:
             def body(attempt: Attempt) -> dict[str, int]:
                 attempt.lock(SYSTEM_THREAD)
@@ -909,7 +889,6 @@ class PostgresStore(SqlReads):
     def reserve(
         self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
     ) -> list[Run]:
-        """Return due runs, and keep other workers from taking them for a moment."""
         if not agents:
             return []
         now, said = self._sql_now()
@@ -933,8 +912,6 @@ class PostgresStore(SqlReads):
             unreadable += sorted({row[0] for row in rows} - {run.id for run in found})
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        """Move a named cursor if it is still at ``expected``."""
-
         def body(attempt: Attempt) -> bool:
             statement = "SELECT pos FROM cursor WHERE name = ?"
             attempt.probe = lambda rows: rows(statement, (name,)) == [(to,)]
@@ -991,7 +968,6 @@ class PostgresStore(SqlReads):
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Read the store as it is at this moment, without MAC checks."""
         with self._pool.connection(time.monotonic() + self._patience) as connection:
 
             def rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -1056,7 +1032,6 @@ class PostgresStore(SqlReads):
             return self._database.still_behind(connection)
 
     def mark_recovered(self) -> None:
-        """Allow calls to start again after a recovery."""
         with self._pool.connection(time.monotonic() + self._patience) as connection:
             self._database.recovered(connection)
 

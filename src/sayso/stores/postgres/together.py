@@ -126,7 +126,6 @@ class SharedReads:
         return take_turns(functions, self._receive, self)
 
     def rows(self, read: Read) -> list[Any]:
-        """Return the rows that a statement selects."""
         self._asked.append(read)
         wait_turn()
         return self._alone(read) if read.rows is None else read.rows
@@ -291,7 +290,6 @@ class SharedTransaction(PgTransaction):
         raise Apart  # a row that many threads have in common, such as a tool
 
     def send(self, pipe: Pipeline) -> None:
-        """Send what was kept."""
         for unsent in self._unsent:
             answer = pipe.send_encoded(unsent.text, unsent.values)
             if unsent is self._added:

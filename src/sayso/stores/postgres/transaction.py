@@ -188,8 +188,6 @@ class Attempt(Session):
 
 
 def probe_of(work: UnitOfWork) -> Probe:
-    """Return a probe for whether a unit of work was committed."""
-
     def probe(rows: Callable[[str, Sequence[Any]], list[Any]]) -> bool:
         if work.events:
             event = work.events[-1]
@@ -292,7 +290,6 @@ class PgTransaction(SqlTransaction):
         self._added: Reply | None = None
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        """Lock the thread, and load the rows that the commands need."""
         self._session.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
         return super().load(thread, needs)
 
@@ -381,6 +378,5 @@ def _combined_texts(texts: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
 
 
 def notify(execute: Execute, events: Iterable[Event], channel: str) -> None:
-    """Send a NOTIFY to other processes with the commit."""
     if any(event.type not in _NO_NOTIFY for event in events):
         execute("SELECT pg_notify(?, '')", (channel,))

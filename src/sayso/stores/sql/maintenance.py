@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from sayso import codec
@@ -15,7 +16,7 @@ from sayso.rows import SYSTEM_THREAD, Thread, thread_from
 from sayso.stores import seals
 from sayso.stores.base import pruned_note
 from sayso.stores.row_checks import RowDecoder
-from sayso.stores.seals import Seal, Unsealed, next_seal
+from sayso.stores.seals import Seal, Unsealed, next_seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import SQLITE, Dialect, Execute
 from sayso.stores.sql.totals import count_changes, count_pruned
@@ -25,8 +26,8 @@ from sayso.types import Micros
 _MOVED = (
     f"SELECT id, seq, head FROM thread WHERE moved = 1 ORDER BY id <> '{SYSTEM_THREAD}', id LIMIT ?"
 )
-_LAST = "SELECT n, at, heads, prev, hash, signature FROM seal ORDER BY n DESC LIMIT 1"
-_ADD = "INSERT INTO seal (n, at, heads, prev, hash, signature) VALUES (?, ?, ?, ?, ?, ?)"
+_LAST = f"SELECT {sql.SEAL} FROM seal ORDER BY n DESC LIMIT 1"
+_ADD = f"INSERT INTO seal ({sql.SEAL}) VALUES (?, ?, ?, ?, ?, ?)"
 _REACH = "UPDATE thread SET sealed = seq, moved = 0 WHERE id IN ({})"
 
 # Each thread that moved has at least one unsealed event, so a seal's worth of threads is enough to
@@ -58,10 +59,9 @@ def seal_moved(
     if not moved:
         return None
     row = execute(_LAST, ()).fetchone()
-    names = ("n", "at", "heads", "prev", "hash", "signature")
-    last = None if row is None else Seal(**dict(zip(names, row, strict=True)))
+    last = None if row is None else seal_from(row)
     seal = next_seal(keys, last, [(row[0], row[1], row[2]) for row in moved], at)
-    execute(_ADD, (seal.n, seal.at, seal.heads, seal.prev, seal.hash, seal.signature))
+    execute(_ADD, astuple(seal))
     # The rows are locked in this transaction, so ``seq`` is what was signed.
     execute(_REACH.format(dialect.strings), (codec.dumps([row[0] for row in moved]),))
     count_changes(execute, dialect)

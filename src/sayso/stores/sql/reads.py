@@ -68,7 +68,7 @@ from sayso.stores.listing import (
     wanted,
 )
 from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
-from sayso.stores.seals import Seal
+from sayso.stores.seals import Seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql import totals
 from sayso.stores.sql.statements import Dialect, Execute
@@ -243,7 +243,6 @@ class RequestPage:
         return self._in_groups(few, self._group_is(Viewer()))
 
     def _in_groups(self, calls: Sequence[Piece | None], group: Piece) -> Piece:
-        """Count calls by list and group."""
         (of_call, call_values), (of_group, group_values) = _all_of(calls), group
         counted = (
             f"SELECT request_group, list_status, count(*) AS many, min({END}) AS ends, "
@@ -462,7 +461,6 @@ class RequestPage:
             yield from filter(None, row)
 
     def _search_keys(self) -> Piece:
-        """Select the ids of the search keys that match the query."""
         text, values = self._search_key_is(self._wanted)
         if self._wanted is not None and self._wanted.words:
             rarest = self._wanted.words[0]
@@ -508,7 +506,6 @@ def _on_lists(list_statuses: Sequence[str]) -> str:
 
 
 def _all_of(pieces: Iterable[Piece | None]) -> Piece:
-    """Join conditions with AND."""
     there = [piece for piece in pieces if piece is not None]
     text = " AND ".join(text for text, _ in there) or "1 = 1"
     return text, [value for _, values in there for value in values]
@@ -846,13 +843,8 @@ class SqlReads:
         return "" if row is None else str(row[0])
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
-        statement = (
-            "SELECT n, at, heads, prev, hash, signature FROM seal WHERE n > ? ORDER BY n LIMIT ?"
-        )
-        return [
-            Seal(n=n, at=at, heads=heads, prev=prev, hash=hash_, signature=signature)
-            for n, at, heads, prev, hash_, signature in self._rows(statement, (after, limit))
-        ]
+        statement = f"SELECT {sql.SEAL} FROM seal WHERE n > ? ORDER BY n LIMIT ?"
+        return [seal_from(row) for row in self._rows(statement, (after, limit))]
 
     def _among(self, statement: str, names: Sequence[str], *values: Any) -> list[Any]:
         return self._rows(statement.format(self._dialect.strings), (json.dumps(names), *values))

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from sayso.rows import LATER, Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
+from sayso.stores.seals import Seal
 from sayso.types import Grant
 
 
@@ -72,6 +73,7 @@ PRINCIPAL = ", ".join(Principal._fields)
 MESSAGE = ", ".join(StoredMessage._fields)
 EFFECT = ", ".join(EffectKey._fields)
 TOOL = ", ".join(Tool._fields)
+SEAL = ", ".join(field.name for field in fields(Seal))
 
 # Columns of a call that a command may change. Indexed columns are separate and written only when
 # they change, or every change would touch every index.
@@ -216,7 +218,7 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "tool": TOOL,
         "grants": GRANT,
         "event": EVENT,
-        "seal": "n, at, heads, prev, hash, signature",
+        "seal": SEAL,
         "principal": PRINCIPAL,
         "cursor": "name, pos",
         "effect": EFFECT,

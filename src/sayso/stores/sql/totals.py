@@ -125,7 +125,6 @@ def count_pruned(execute: Execute, dialect: Dialect, runs: Sequence[str]) -> Cou
 
 
 def _history(row: Sequence[Any]) -> History | None:
-    """Return the history of a request from its row."""
     try:
         return _checked(history_of(*row))
     except (TypeError, ValueError) as error:

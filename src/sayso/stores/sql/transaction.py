@@ -85,7 +85,6 @@ class ToolCache:
         return time.monotonic() < self.search_keys.get(number, 0.0)
 
     def learn(self, tools: Iterable[Tool], search_keys: Collection[int]) -> None:
-        """Remember what was committed just now."""
         if len(self.tools) + len(self.search_keys) > _MAX_CACHED:
             self.forget()
         for tool in tools:
@@ -164,7 +163,6 @@ class SqlTransaction:
         self.search_keys: set[SearchKey | GroupKey] = set()
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        """Lock the thread, and load the rows that the commands need."""
         ask, lock, decode = self._execute, self._dialect.lock, self._decode
         row = ask(sql.LOAD_THREAD + lock, (thread,))
         run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
@@ -379,7 +377,6 @@ class SqlTransaction:
         return search_key.id
 
     def _described(self, call: Call, work: UnitOfWork) -> str:
-        """Return the description of the call's tool."""
         for tool in work.tools:
             if tool.digest == call.tool_digest:
                 return tool.description

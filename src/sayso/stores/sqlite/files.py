@@ -47,7 +47,6 @@ Identity = tuple[int, int]
 
 
 def identity_of(found: os.stat_result) -> Identity:
-    """Return which file this is."""
     return found.st_dev, found.st_ino
 
 
@@ -267,7 +266,6 @@ def _not_ours(file: str, what: str) -> StoreError:
 
 
 def last_pos(connection: Connection) -> int:
-    """Return the position of the last event."""
     row = connection.execute("SELECT max(pos) FROM event").fetchone()
     return row[0] or 0
 
@@ -548,7 +546,6 @@ class Sidecar:
 
     @property
     def closed(self) -> bool:
-        """Return whether both files are closed."""
         return not self._closing.alive
 
     def close(self) -> None:

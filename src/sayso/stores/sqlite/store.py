@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +41,7 @@ from sayso.stores.base import (
     run_commands,
 )
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
-from sayso.stores.seals import Seal, SealSchedule, is_full
+from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.maintenance import (
     find_unsealed,
@@ -185,7 +186,6 @@ class RowCache:
         return self.calls.get(self.ids.get((run, key), ""))
 
     def keep(self, work: UnitOfWork) -> None:
-        """Cache what a command has just written."""
         if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
             self.forget()
         if work.moves_thread:
@@ -254,11 +254,9 @@ class SqliteTransaction(SqlTransaction):
         self._row_cache = row_cache
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        """Load the rows that the commands need, from the cache or the database."""
         return self._cached(thread, needs) or super().load(thread, needs)
 
     def save(self, work: UnitOfWork) -> None:
-        """Write what changed, and cache it."""
         super().save(work)
         self._row_cache.keep(work)
 
@@ -337,6 +335,10 @@ _QUICK = 0.008
 _EVENTS_PER_COMMIT = 20
 
 
+def _unsealed(connection: Connection) -> Unsealed:
+    return find_unsealed(lambda *query: connection.execute(*query).fetchall())
+
+
 class SqliteStore(SqlReads):
     """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
 
@@ -378,7 +380,6 @@ class SqliteStore(SqlReads):
         renew_in_child(self)
 
     def _reset(self) -> None:
-        """Set up the state of one process."""
         self._generation = generation()
         self._writer_lock = threading.Lock()
         #: The OS thread that holds the lock.
@@ -443,7 +444,7 @@ class SqliteStore(SqlReads):
             raise another(self.url)
         self.incarnation = incarnation
         self._seen = self._pos = last_pos(connection)
-        unsealed = find_unsealed(lambda *query: connection.execute(*query).fetchall())
+        unsealed = _unsealed(connection)
         if not unsealed.is_due(self._clock()):
             self._schedule.looked(unsealed, self._clock())
         self._sidecar.adopt(self.incarnation, self._seen)
@@ -455,7 +456,6 @@ class SqliteStore(SqlReads):
     # -- writing
 
     def transact(self, *commands: Command) -> list[Any]:
-        """Run commands of one thread in one durable transaction."""
         results: list[Any] = self._submit_one(self._operation(commands))
         return results
 
@@ -500,7 +500,6 @@ class SqliteStore(SqlReads):
         return [each.result if each.error is None else each.error for each in operations]
 
     def _submit_one(self, operation: Operation) -> Any:
-        """Commit an operation and return its result."""
         self._submit([operation])
         return self._outcome(operation)
 
@@ -678,15 +677,8 @@ class SqliteStore(SqlReads):
         return self._can_seal and self._schedule.may_be_due(pos, self._clock())
 
     def _seal_when_due(self, writer: Connection) -> Seal | None:
-        def rows(statement: str, values: Sequence[Any]) -> list[Any]:
-            return writer.execute(statement, values).fetchall()
-
-        now, seal, unsealed = self._clock(), None, find_unsealed(rows)
-        if unsealed.is_due(now):
-            seal = self._seal(writer)
-            unsealed = find_unsealed(rows)
-        self._schedule.looked(unsealed, now)
-        return seal
+        find, make = partial(_unsealed, writer), partial(self._seal, writer)
+        return self._schedule.seal_if_due(self._clock(), find, make)
 
     def _seal(self, writer: Connection) -> Seal | None:
         self._has_written = False
@@ -694,16 +686,11 @@ class SqliteStore(SqlReads):
         return seal_moved(writer.execute, self.keys, self._clock())
 
     def seal(self) -> Seal | None:
-        """Sign the heads of all chains that moved."""
-        newest: Seal | None = None
-        while seal := self._submit_one(Operation(["seal"], lambda _: self._seal(self._ready()))):
-            newest = seal
-            if not is_full(seal):
-                break
-        return newest
+        return seal_all(
+            lambda: self._submit_one(Operation(["seal"], lambda _: self._seal(self._ready())))
+        )
 
     def seal_if_due(self) -> Seal | None:
-        """Make a seal if one is due."""
         if not (self._can_seal and find_unsealed(self._rows).is_due(self.now())):
             return None
         look = Operation(["seal"], lambda _: self._seal_when_due(self._ready()))
@@ -711,8 +698,6 @@ class SqliteStore(SqlReads):
         return seal
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        """Delete the contents of runs that ended before then."""
-
         def one(runs: list[str]) -> dict[str, int]:
             def body(transaction: SqlTransaction) -> dict[str, int]:
                 execute = self._ready().execute
@@ -731,7 +716,6 @@ class SqliteStore(SqlReads):
         return prune_in_batches(lambda last: prunable(self._rows, before, last), one)
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        """Move a named cursor if it is still at ``expected``."""
         move = Operation(
             ["cursor"], lambda _: move_cursor(self._ready().execute, name, to, expected)
         )
@@ -801,7 +785,6 @@ class SqliteStore(SqlReads):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Read the store as it is at this moment, without MAC checks."""
         self._ready()
         self._files.check()
         connection = self._new_reader()
@@ -857,7 +840,6 @@ class SqliteStore(SqlReads):
     def reserve(
         self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
     ) -> list[Run]:
-        """Return due runs, and keep other workers from taking them for a moment."""
         window = 2 * (limit + len(skip))
         while True:
             due = self.ready(agents, window)
@@ -872,7 +854,6 @@ class SqliteStore(SqlReads):
         return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
-        """Allow calls to start again after a recovery."""
         self._sidecar.reset(int(self.tail()))
 
     def close(self) -> None:
