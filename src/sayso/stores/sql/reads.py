@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import nlargest, nsmallest
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -77,7 +78,9 @@ from sayso.types import Grant, Micros
 
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 K = TypeVar("K")
+T = TypeVar("T")
 R = TypeVar("R", bound=AuthenticRow)
+N = TypeVar("N", Run, Thread)
 #: SQL text and its values.
 Piece = tuple[str, list[Any]]
 
@@ -109,26 +112,23 @@ class RequestPage:
 
         Rows that are left out do not shorten the page.
         """
-        limit = self._query.limit
-        found: list[tuple[int, Call]] = []
-        part, seen = self, set[Any]()
-        while True:
+        query, numbers = self._query, dict[str, int]()
+
+        def rows_after(after: int | None) -> list[Any]:
+            part = RequestPage(self._rows, self._dialect, self._decode, replace(query, after=after))
             rows = part._read()
-            # A key that was tampered with may lead back to rows that were read.
-            numbers_of = {row[0]: row[-1] for row in rows if row[0] not in seen}
-            if rows and not numbers_of:
-                return found
-            seen |= numbers_of.keys()
-            new = [row for row in rows if row[0] in numbers_of]
-            calls = [c for c in self._decode.listed(call_from, new) if self._belongs(c)]
-            found += [(page_key(self._query, numbers_of[c.id], c.expires_at), c) for c in calls]
-            if len(found) >= limit or len(rows) < limit:
-                return found[:limit]
-            last = self._key_of(rows[-1])
-            if last is None:
-                return found
-            rest = replace(self._query, after=last)
-            part = RequestPage(self._rows, self._dialect, self._decode, rest)
+            numbers.update((row[0], row[-1]) for row in rows)
+            return rows
+
+        listed = partial(self._decode.listed, call_from)
+        calls = first_rows(
+            query.limit,
+            lambda rows: filter(self._belongs, listed(rows)),
+            rows_after,
+            self._key_of,
+            query.after,
+        )
+        return [(page_key(query, numbers[call.id], call.expires_at), call) for call in calls]
 
     def _key_of(self, row: Any) -> int | None:
         """Return the key to continue after a row, which may have been tampered with.
@@ -260,17 +260,13 @@ class RequestPage:
 
         ``listing.is_for`` says which. With ``named``, only groups that have reviewers.
         """
-        text, values = self._search_key_is(None)
-        parts = [text] if text else []
+        pieces = [self._search_key_is(None)]
         if named:
-            parts.append("reviewers <> '[]'")
+            pieces.append(("reviewers <> '[]'", []))
         if viewer.names is not None:
-            names = sorted(viewer.names)
-            meant = " OR ".join([f"? IN ({self._dialect.reviewers})"] * len(names))
-            seen = meant if viewer.only_theirs else f"reviewers = '[]' OR {meant}"
-            parts.append(f"({seen})" if whole else f"NOT ({seen})")
-            values += names
-        return " AND ".join(parts) or "1 = 1", values
+            seen, names = totals.seen_by(self._dialect, viewer)
+            pieces.append((seen if whole else f"NOT {seen}", names))
+        return _all_of(pieces)
 
     def _open_words(self) -> Piece | None:
         """Match the search keys of the text by their words, if there is a text."""
@@ -307,14 +303,12 @@ class RequestPage:
     # -- one run or thread
 
     def _of_run_or_thread(self) -> Piece:
-        query, parts, values = self._query, [], []
+        query, pieces = self._query, list[Piece]()
         if query.run is not None:
-            parts.append("run = ?")
-            values.append(query.run)
+            pieces.append(("run = ?", [query.run]))
         if query.thread is not None:
-            parts.append("run IN (SELECT id FROM run WHERE thread = ?)")
-            values.append(query.thread)
-        return " AND ".join(parts), values
+            pieces.append(("run IN (SELECT id FROM run WHERE thread = ?)", [query.thread]))
+        return _all_of(pieces)
 
     def _matches(self) -> Piece | None:
         """Match a call by its search key or its id."""
@@ -356,58 +350,51 @@ class RequestPage:
 
     def _later(self) -> Piece | None:
         """Continue after the previous page, and leave out what is too old."""
-        query, parts, values = self._query, [], []
+        query, pieces = self._query, list[Piece]()
         if query.created_after is not None:
-            parts.append("created >= ?")
-            values.append(query.created_after)
+            pieces.append(("created >= ?", [query.created_after]))
         if query.expires_by is not None:
-            parts.append(f"{END} <= ?")
-            values.append(query.expires_by)
+            pieces.append((f"{END} <= ?", [query.expires_by]))
         if query.after is not None:
             end, n = page_start(query)
             if query.sort == "expiring":
-                parts.append(f"{END} >= ? AND ({END} > ? OR n > ?)")
-                values += [end, end, n]
+                pieces.append((f"{END} >= ? AND ({END} > ? OR n > ?)", [end, end, n]))
             else:
-                parts.append("n > ?" if query.sort == "oldest" else "n < ?")
-                values.append(n)
-        return (" AND ".join(parts), values) if parts else None
+                pieces.append(("n > ?" if query.sort == "oldest" else "n < ?", [n]))
+        return _all_of(pieces) if pieces else None
 
     # -- through the search keys
 
     def _shows(self, *, without_text: bool = False) -> Piece | None:
         """Match a call's search key; ``None`` if the query does not restrict it."""
-        text, values = self._search_key_is(None if without_text else self._wanted)
-        if not text:
+        piece = self._search_key_is(None if without_text else self._wanted)
+        if piece is None:
             return None
+        text, values = piece
         found = f"SELECT 1 FROM search_key WHERE search_key.id = call.search_key AND {text}"
         return f"EXISTS ({found})", values
 
-    def _search_key_is(self, words: Wanted | None) -> Piece:
-        query, parts, values = self._query, [], []
+    def _search_key_is(self, words: Wanted | None) -> Piece | None:
+        query, pieces = self._query, list[Piece]()
         for name in ("agent", "tool", "risk"):
             value = getattr(query, name)
             if value is not None:
-                parts.append(f"{name} = ?")
-                values.append(short(value))
+                pieces.append((f"{name} = ?", [short(value)]))
         if query.agents is not None:
             marks = ", ".join("?" * len(query.agents))
-            parts.append(f"agent IN ({marks})" if marks else "1 = 0")
-            values += [short(agent) for agent in query.agents]
+            agents = [short(agent) for agent in query.agents]
+            pieces.append((f"agent IN ({marks})" if marks else "1 = 0", agents))
         if query.kind not in (None, "in_doubt"):
-            parts.append("kind = ?")
-            values.append(query.kind)
+            pieces.append(("kind = ?", [query.kind]))
         if words is not None:
-            text, more = _words_are(words)
-            parts.append(text)
-            values += more
-        return " AND ".join(parts), values
+            pieces.append(_words_are(words))
+        return _all_of(pieces) if pieces else None
 
     def _search_keys_are_few(self) -> bool:
         """Count up to the limit. With words, the rarest one decides, and is moved to the front."""
         words = self._wanted
         if words is None or not words.words:
-            text, values = self._search_key_is(words)
+            text, values = _all_of([self._search_key_is(words)])
             counted = f"SELECT 1 FROM search_key WHERE {text} LIMIT {FEW_SEARCH_KEYS + 1}"
             counts = self._rows(f"SELECT count(*) FROM ({counted}) AS counted", values)[0]
         else:
@@ -461,7 +448,7 @@ class RequestPage:
             yield from filter(None, row)
 
     def _search_keys(self) -> Piece:
-        text, values = self._search_key_is(self._wanted)
+        text, values = _all_of([self._search_key_is(self._wanted)])
         if self._wanted is not None and self._wanted.words:
             rarest = self._wanted.words[0]
             text = f"id IN (SELECT search_key FROM {_BEGINS}) AND {text}"
@@ -517,13 +504,36 @@ def _union_of(pieces: Iterable[Piece | None]) -> Piece:
     return text, [value for _, values in there for value in values]
 
 
-_RUN_CREATED = sql.RUN.split(", ").index("created")
-_THREAD_CREATED = sql.THREAD.split(", ").index("created")
-_id_of = itemgetter(0)
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
 #: How many columns a thread has, before those of a message that is joined to it.
 _THREAD = len(Thread._fields)
 _THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
+
+
+def first_rows(
+    limit: int,
+    listed: Callable[[list[Any]], Iterable[T]],
+    rows_after: Callable[[K | None], list[Any]],
+    key_of: Callable[[Any], K | None],
+    after: K | None,
+) -> list[T]:
+    """Return the first rows of a list, as ``listed`` decodes them.
+
+    Those that it leaves out do not shorten the list.
+    """
+    found: list[T] = []
+    seen: set[Any] = set()
+    while True:
+        rows = rows_after(after)
+        # A key that was tampered with may lead back to rows that were read.
+        new = [row for row in rows if row[0] not in seen]
+        seen.update(row[0] for row in new)
+        found += listed(new)
+        if len(found) >= limit or len(rows) < limit or not new:
+            return found[:limit]
+        after = key_of(rows[-1])
+        if after is None:
+            return found
 
 
 class SqlReads:
@@ -547,13 +557,15 @@ class SqlReads:
         rows = self._rows(statement, values)
         return rows[0] if rows else None
 
+    def _one(self, decode: Decode[R], statement: str, *values: Any) -> R | None:
+        row = self._row(statement, *values)
+        return None if row is None else self._decode.one(decode, row)
+
     def run(self, run_id: str) -> Run | None:
-        row = self._row(sql.LOAD_RUN, run_id)
-        return None if row is None else self._decode.one(run_from, row)
+        return self._one(run_from, sql.LOAD_RUN, run_id)
 
     def live_run(self, thread: str) -> Run | None:
-        row = self._row(sql.LOAD_LIVE_RUN, thread)
-        return None if row is None else self._decode.one(run_from, row)
+        return self._one(run_from, sql.LOAD_LIVE_RUN, thread)
 
     def last_run(self, thread: str) -> Run | None:
         live = self.live_run(thread)
@@ -563,16 +575,13 @@ class SqlReads:
         return self.run(messages[0].run) if messages else None
 
     def call(self, call_id: str) -> Call | None:
-        row = self._row(sql.LOAD_CALL, call_id)
-        return None if row is None else self._decode.one(call_from, row)
+        return self._one(call_from, sql.LOAD_CALL, call_id)
 
     def call_by_key(self, run: str, key: str) -> Call | None:
-        row = self._row(sql.LOAD_CALL_BY_KEY, run, key)
-        return None if row is None else self._decode.one(call_from, row)
+        return self._one(call_from, sql.LOAD_CALL_BY_KEY, run, key)
 
     def released_call(self, run: str, caller: str) -> Call | None:
-        row = self._row(sql.LOAD_RELEASED_CALL, run, caller)
-        return None if row is None else self._decode.one(call_from, row)
+        return self._one(call_from, sql.LOAD_RELEASED_CALL, run, caller)
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         if keys is None:
@@ -694,39 +703,29 @@ class SqlReads:
         )
         statement = f"{_RUNS} WHERE id IN ({walks}) ORDER BY created DESC, id DESC LIMIT ?"
 
-        def rows_after(key: str | None) -> list[Any]:
-            at, name = age_start(key)
+        def rows_before(at: Micros, name: str) -> list[Any]:
             walked = [at, at, name, *named, limit] * len(statuses)
             return self._rows(statement, (*walked, limit))
 
-        def key_of(row: Sequence[Any]) -> str:
-            return age_key(row[_RUN_CREATED], row[0])
+        return self._newest_first(run_from, Run._fields, rows_before, after, limit)
 
-        runs = self._first(limit, run_from, rows_after, key_of, after)
-        return [(age_key(run.created, run.id), run) for run in runs]
-
-    def _first(
+    def _newest_first(
         self,
+        decode: Decode[N],
+        columns: Sequence[str],
+        rows_before: Callable[[Micros, str], list[Any]],
+        after: str | None,
         limit: int,
-        decode: Decode[R],
-        rows_after: Callable[[K], list[Any]],
-        key_of: Callable[[Sequence[Any]], K],
-        after: K,
-    ) -> list[R]:
-        """Return the first rows of a list. Those that are left out do not shorten it."""
-        found: list[R] = []
-        seen: set[Any] = set()
-        while True:
-            rows = rows_after(after)
-            # A key that was tampered with may lead back to rows that were read.
-            new = [row for row in rows if row[0] not in seen]
-            if rows and not new:
-                return found
-            seen.update(row[0] for row in new)
-            found += self._decode.listed(decode, new)
-            if len(found) >= limit or len(rows) < limit:
-                return found[:limit]
-            after = key_of(rows[-1])
+    ) -> list[tuple[str, N]]:
+        created = columns.index("created")
+        rows = first_rows(
+            limit,
+            partial(self._decode.listed, decode),
+            lambda key: rows_before(*age_start(key)),
+            lambda row: age_key(row[created], row[0]),
+            after,
+        )
+        return [(age_key(row.created, row.id), row) for row in rows]
 
     def threads_of(
         self, owner: str, after: str | None = None, limit: int = 50
@@ -736,15 +735,10 @@ class SqlReads:
             "AND created <= ? AND (created < ? OR id < ?) ORDER BY created DESC, id DESC LIMIT ?"
         )
 
-        def rows_after(key: str | None) -> list[Any]:
-            at, name = age_start(key)
+        def rows_before(at: Micros, name: str) -> list[Any]:
             return self._rows(statement, (owner, at, at, name, limit))
 
-        def key_of(row: Sequence[Any]) -> str:
-            return age_key(row[_THREAD_CREATED], row[0])
-
-        threads = self._first(limit, thread_from, rows_after, key_of, after)
-        return [(age_key(thread.created, thread.id), thread) for thread in threads]
+        return self._newest_first(thread_from, Thread._fields, rows_before, after, limit)
 
     def grants(self, *, live_only: bool = True) -> list[Grant]:
         rows = self._rows(f"SELECT {sql.GRANT} FROM grants ORDER BY created, id")
@@ -757,19 +751,20 @@ class SqlReads:
         return self._decode.listed(principal_from, rows)
 
     def effect(self, key: str) -> EffectKey | None:
-        row = self._row(sql.LOAD_EFFECT, key)
-        return None if row is None else self._decode.one(effect_from, row)
+        return self._one(effect_from, sql.LOAD_EFFECT, key)
 
     def effects(self, after: str = "", limit: int = 1000) -> list[EffectKey]:
-        def rows_after(key: str) -> list[Any]:
-            return self._rows(sql.LOAD_EFFECTS, (key, limit))
+        return self._by_id(effect_from, sql.LOAD_EFFECTS, after, limit)
 
-        return self._first(limit, effect_from, rows_after, _id_of, after)
+    def _by_id(self, decode: Decode[R], statement: str, after: str, limit: int) -> list[R]:
+        """Read a list in the order of its first column."""
+        listed = partial(self._decode.listed, decode)
+        read = lambda key: self._rows(statement, (key, limit))  # noqa: E731
+        return first_rows(limit, listed, read, itemgetter(0), after)
 
     def principal(self, token_hash: str) -> Principal | None:
         statement = f"SELECT {sql.PRINCIPAL} FROM principal WHERE token_hash = ?"
-        row = self._row(statement, token_hash)
-        return None if row is None else self._decode.one(principal_from, row)
+        return self._one(principal_from, statement, token_hash)
 
     def overdue(self, limit: int = 100) -> list[Due]:
         now, said = self._sql_now()
@@ -827,16 +822,11 @@ class SqlReads:
         return [event_from(row) for row in self._rows(statement, (call_id, limit))]
 
     def thread(self, thread: str) -> Thread | None:
-        row = self._row(sql.LOAD_THREAD, thread)
-        return None if row is None else self._decode.one(thread_from, row)
+        return self._one(thread_from, sql.LOAD_THREAD, thread)
 
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]:
         statement = f"{_THREADS} WHERE id > ? ORDER BY id LIMIT ?"
-
-        def rows_after(key: str) -> list[Any]:
-            return self._rows(statement, (key, limit))
-
-        return self._first(limit, thread_from, rows_after, _id_of, after)
+        return self._by_id(thread_from, statement, after, limit)
 
     def cursor(self, name: str) -> str:
         row = self._row("SELECT pos FROM cursor WHERE name = ?", name)

@@ -177,7 +177,7 @@ def _before(slot: str) -> str:
     )
 
 
-def _seen(dialect: Dialect, viewer: Viewer) -> tuple[str, list[str]]:
+def seen_by(dialect: Dialect, viewer: Viewer) -> tuple[str, list[str]]:
     """Match the reviewers of requests that a viewer sees as a group."""
     if viewer.names is None:
         return "1 = 1", []
@@ -192,7 +192,7 @@ def tallies(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros
     One statement reads both, or a change could be counted twice.
     """
     slots = [at // SLOT for at in since]
-    seen, names = _seen(dialect, viewer)
+    seen, names = seen_by(dialect, viewer)
     edges = ", ".join(f"({slot:d})" for slot in (*slots, _END))
     before, over_all = _before("edge"), f"{_before(f'{_END}')} - {_before(f'{slots[0]:d}')}"
     statement = (
@@ -258,7 +258,7 @@ class _Counts:
 
 def open_ages(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
     """Count the open requests of each group that a viewer sees, by age."""
-    seen, names = _seen(dialect, viewer)
+    seen, names = seen_by(dialect, viewer)
     open_ = ", ".join(repr(name) for name in OPEN)
     here = (
         "FROM call WHERE call.request_group = counted.request_group "
