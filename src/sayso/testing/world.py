@@ -41,6 +41,8 @@ from sayso.types import Grant, Json, Reviewer, Terms, Verdict
 
 SECOND = 1_000_000
 LEASE = 30 * SECOND
+#: The run of most tests, as fields of a command.
+RUN: dict[str, Any] = {"thread": "t", "run": "r"}
 #: Fields of a new call that tests set; all other options of ``World.new`` are terms.
 _FIELDS = {"binds", "note", "preview", "outcome", "effect_key", "settles", "caller"}
 
@@ -94,6 +96,11 @@ class World:
         if row.status is CallStatus.IN_DOUBT:
             return codec.digest(doubt_envelope(row))
         return row.digest
+
+    def holder(self, key: str) -> str | None:
+        """Return the call that holds an effect key, if one does."""
+        effect = self.store.effect(key)
+        return None if effect is None else effect.call
 
     def events(self, thread: str | None = None, call: Call | None = None) -> list[str]:
         """Return the types of the events so far, in order."""
@@ -258,6 +265,12 @@ class World:
         self, call: Call | str, type: str = "approve", by: str | Reviewer = "ana", **more: Any
     ) -> Call:
         """Decide a call, as someone with a token who has seen its current digest."""
+        return self._call(self.decision(call, type, by, **more))
+
+    def decision(
+        self, call: Call | str, type: str = "approve", by: str | Reviewer = "ana", **more: Any
+    ) -> Decide:
+        """Return the command of such a decision."""
         row = self.call(call)
         reviewer = Reviewer(by, assurance="token") if isinstance(by, str) else by
         if type == "edit" and "args" in more:
@@ -265,17 +278,8 @@ class World:
             more["args_hash"] = codec.sha256(more["args"].encode())
         if "value" in more:
             more["value"] = codec.canonical(more["value"]).decode()
-        more.setdefault("seen_digest", self.digest(row))
-        command = Decide(
-            thread=row.thread,
-            run=row.run,
-            call=row.id,
-            type=type,
-            by=reviewer,
-            channel=more.pop("channel", "test"),
-            **more,
-        )
-        return self._call(command)
+        more = {"channel": "test", "seen_digest": self.digest(row), **more}
+        return Decide(**_of(row), type=type, by=reviewer, **more)
 
     def start(self, *calls: Call, owner: str = "w1", lease: int = LEASE) -> tuple[Call, ...]:
         ids, seen = tuple(call.id for call in calls), tuple(self.mac_of(call) for call in calls)

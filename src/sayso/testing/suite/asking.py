@@ -11,7 +11,7 @@ from sayso import codec
 from sayso.engine.commands import AddGrant, Reask, Reopen, RevokeGrant
 from sayso.errors import Cancelled, Conflict, NotFound
 from sayso.rows import CallStatus, RunStatus
-from sayso.testing.world import LEASE, SECOND, World, tool_of
+from sayso.testing.world import LEASE, RUN, SECOND, World, tool_of
 from sayso.types import Grant, Terms
 
 
@@ -164,9 +164,7 @@ class AskTests:
             with pytest.raises(Conflict):
                 world.ask(run="r2")
             assert world.store.run("r2") is None
-            live = world.store.live_run("t")
-            assert live is not None
-            assert live.id == "r"
+            assert world.store.live_run("t") == world.run("r")
             del world.runs["r2"]
 
     def test_a_finished_run_stays_finished_unless_it_is_reopened(self, world: World) -> None:
@@ -242,16 +240,9 @@ class AskTests:
         world.clock.advance(5)
         changed = tool_of("send", "v2")
         terms = Terms(reviewers=("bo",), expires_in=10.0)
+        why, binds = "the tool changed", '{"folder":"a"}'
         (again,) = world.transact(
-            Reask(
-                thread="t",
-                run="r",
-                call=call.id,
-                reason="the tool changed",
-                tool=changed,
-                terms=terms,
-                binds='{"folder":"a"}',
-            )
+            Reask(**RUN, call=call.id, reason=why, tool=changed, terms=terms, binds=binds)
         )
         assert again == world.call(call)
         assert again.status is CallStatus.ASKED
@@ -270,9 +261,7 @@ class AskTests:
         call = world.decide(world.ask(quorum=2, expires_in=60.0))
         world.clock.advance(30)
         terms = replace(call.terms, quorum=3)
-        (again,) = world.transact(
-            Reask(thread="t", run="r", call=call.id, reason="stricter", terms=terms)
-        )
+        (again,) = world.transact(Reask(**RUN, call=call.id, reason="stricter", terms=terms))
         assert again == world.call(call)
         assert (again.status, again.rev, again.votes) == (CallStatus.ASKED, call.rev + 1, ())
         assert (again.terms.quorum, again.expires_at) == (3, call.expires_at)
@@ -360,13 +349,7 @@ class GrantTests:
         assert world.ask("pay", args={"amount": 1}).grant == fits.id
 
     @pytest.mark.parametrize(
-        "new",
-        [
-            {"tool": "delete"},
-            {"verdict": "deny"},
-            {"quorum": 2},
-            {"kind": "question"},
-        ],
+        "new", [{"tool": "delete"}, {"verdict": "deny"}, {"quorum": 2}, {"kind": "question"}]
     )
     def test_calls_that_a_grant_does_not_cover(self, world: World, new: dict[str, Any]) -> None:
         world.grant()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from sayso.engine.asking import signed_bytes
-from sayso.engine.commands import Decide
 from sayso.errors import (
     AlreadyDecided,
     Conflict,
@@ -17,7 +16,7 @@ from sayso.errors import (
     NotAllowed,
     NotFound,
 )
-from sayso.rows import Call, CallStatus, RunStatus
+from sayso.rows import CallStatus, RunStatus
 from sayso.testing.world import SECOND, World, tool_of
 from sayso.types import Grant, Reviewer, Terms
 
@@ -160,9 +159,9 @@ class DecisionTests:
         call = world.ask()
         with world.unchanged():
             with pytest.raises(NotFound, match="req_none"):
-                world.transact(_decide(world, call, call="req_none"))
+                world.transact(replace(world.decision(call), call="req_none"))
             with pytest.raises(NotFound):
-                world.transact(_decide(world, call, run="r-none"))
+                world.transact(replace(world.decision(call), run="r-none"))
 
     # -- who
 
@@ -328,19 +327,6 @@ def _grant(world: World) -> Grant:
         by="ana",
         created=world.clock(),
     )
-
-
-def _decide(world: World, asked: Call, **other: Any) -> Decide:
-    command = Decide(
-        thread="t",
-        run="r",
-        call=asked.id,
-        type="approve",
-        by=Reviewer("ana"),
-        channel="test",
-        seen_digest=world.digest(asked),
-    )
-    return replace(command, **other)
 
 
 class VoteTests:

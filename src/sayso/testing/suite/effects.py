@@ -10,12 +10,18 @@ import pytest
 from sayso.engine.commands import Park
 from sayso.errors import AlreadyDecided, Cancelled, InvalidCall
 from sayso.rows import Call, CallStatus, RunStatus
-from sayso.testing.world import LEASE, World
+from sayso.testing.world import LEASE, RUN, World
 
 
 def gated_read(world: World, **new: Any) -> Call:
     """Return a read that a person has approved."""
     return world.decide(world.ask(effect="read", **new))
+
+
+def leased_read(world: World) -> Call:
+    """Return a read that was started under the lease of a worker."""
+    new = world.new(verdict="allow", effect="read")
+    return world.propose(new, owner="w1", lease=LEASE)[0]
 
 
 class EffectTests:
@@ -75,15 +81,11 @@ class EffectTests:
         assert (now.owner, now.token, now.ready_at) == (held.owner, held.token, held.ready_at)
 
     def test_a_read_under_a_lease_keeps_or_releases_it(self, world: World) -> None:
-        (call,) = world.propose(
-            world.new(verdict="allow", effect="read"), owner="w1", lease=30_000_000
-        )
+        call = leased_read(world)
         run = world.run()
         assert (call.status, call.attempt, call.token) == (CallStatus.READY, 1, run.token)
         assert run.owner == "w1"
-        (other,) = world.propose(
-            world.new(verdict="allow", effect="read"), owner="w1", lease=30_000_000
-        )
+        other = leased_read(world)
         world.record(call, hold=True)
         assert world.run().owner == "w1"
         world.record(other)
@@ -101,9 +103,7 @@ class EffectTests:
         assert world.call(call).status is CallStatus.READY
 
     def test_a_read_whose_process_died_is_simply_read_again(self, world: World) -> None:
-        (call,) = world.propose(
-            world.new(verdict="allow", effect="read"), owner="w1", lease=30_000_000
-        )
+        call = leased_read(world)
         world.clock.advance(31)
         assert world.claim("w2") is not None
         (again,) = world.start(call, owner="w2")
@@ -132,9 +132,7 @@ class EffectTests:
         (call,) = world.propose(new)
         assert (call.status, call.result, call.attempt) == (CallStatus.DONE, '"sunny"', 0)
         assert world.events(call=call) == ["allowed", "read_recorded"]
-        again = world.new(
-            id="req_other", key=new.key, verdict="allow", effect="read", outcome=(True, '"rain"')
-        )
+        again = replace(new, id="req_other", outcome=(True, '"rain"'))
         assert world.propose(again) == (call,)
         failed = world.new(verdict="allow", effect="read", outcome=(False, "boom"))
         assert world.propose(failed)[0].status is CallStatus.FAILED
@@ -218,9 +216,7 @@ class EffectKeyTests:
 
     def test_a_late_failure_frees_the_key_and_a_late_result_does_not(self, world: World) -> None:
         for ok in (True, False):
-            call = world.running(effect_key=f"/{ok}")
-            world.doubt(call)
-            world.record(call, ok=ok, result='"late"')
+            world.record(world.doubted(effect_key=f"/{ok}"), ok=ok, result='"late"')
         assert [effect.key for effect in world.store.effects()] == ["/True"]
 
     def test_a_call_that_paused_gives_the_key_back_and_takes_it_again(self, world: World) -> None:
@@ -311,9 +307,7 @@ class EffectKeyTests:
     def test_a_recovered_call_holds_its_key(self, world: World) -> None:
         call = world.ready(effect_key="/refund:17")
         world.recover()
-        held = world.store.effect("/refund:17")
-        assert held is not None
-        assert held.call == call.id
+        assert world.holder("/refund:17") == call.id
 
     def test_a_refused_start_takes_no_key(self, world: World) -> None:
         world.ready(effect_key="/refund:17")
@@ -402,7 +396,7 @@ class SettlementTests:
         assert call.settles is settles
         assert bool(world.store.ready(["agent"], 9)) is settles
         run = world.run()
-        park = Park(thread="t", run="r", token=run.token, wake_seen=run.wake)
+        park = Park(**RUN, token=run.token, wake_seen=run.wake)
         world.transact(park)
         assert world.store.ready(["agent"], 9) == []
         world.transact(replace(park, due_at=world.clock() + 5_000_000))

@@ -21,7 +21,7 @@ from sayso.stores.listing import (
     list_status_of,
     sees_group,
 )
-from sayso.testing.world import SECOND, World, seconds, tool_of
+from sayso.testing.world import RUN, SECOND, World, seconds, tool_of
 from sayso.types import Reviewer, Risk
 
 
@@ -431,9 +431,7 @@ class SearchTests:
     def test_a_search_follows_what_becomes_of_a_request(self, world: World) -> None:
         call = world.ask("pay", description="first words")
         terms = replace(world.decide(call).terms, description="second thoughts")
-        (again,) = world.transact(
-            Reask(thread="t", run="r", call=call.id, reason="changed", terms=terms)
-        )
+        (again,) = world.transact(Reask(**RUN, call=call.id, reason="changed", terms=terms))
         assert _found(world, text="first") == []
         assert _found(world, text="second") == [again.id]
         world.decide(again, "reject")
