@@ -84,16 +84,32 @@ class ImpossibleEvent(Exception):
 
 
 @dataclass(slots=True)
-class ExpectedCall:
-    """A call's row as its events imply it."""
+class Expected:
+    """A row as its events imply it."""
 
     id: str
-    run: str
     thread: str
+    #: The place of its last event.
     seq: int = 0
     pos: int = 0
-    at: int = 0
-    created: int = 0
+    created: Micros = 0
+    #: An event had no body, so the row can no longer be derived.
+    body_missing: bool = False
+    pruned: bool = False
+
+    def follows(self, event: Event, body: Body | None, *, pruned: bool) -> bool:
+        """Note the place of an event. Return whether the row can still be derived from it."""
+        self.seq, self.pos = event.seq, event.pos
+        if body is None:
+            self.body_missing, self.pruned = True, pruned
+        return not self.body_missing
+
+
+@dataclass(slots=True)
+class ExpectedCall(Expected):
+    """A call's row as its events imply it."""
+
+    run: str = ""
     status: CallStatus | None = None
     asked: bool = False
     doubted: bool = False
@@ -119,9 +135,6 @@ class ExpectedCall:
     doubt: Doubt | None = None
     #: The caller that waits for the call, if an event names one; a new call may have one without.
     caller: str | None = None
-    #: An event had no body, so the row can no longer be derived.
-    body_missing: bool = False
-    pruned: bool = False
 
     @property
     def ended(self) -> bool:
@@ -421,15 +434,9 @@ _SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded"})
 
 
 @dataclass(slots=True)
-class ExpectedRun:
+class ExpectedRun(Expected):
     """A run's row as its events imply it."""
 
-    id: str
-    thread: str
-    seq: int = 0
-    pos: int = 0
-    at: int = 0
-    created: Micros = 0
     #: The agent, its digest, the requester, and the call that the run belongs to.
     began: tuple[Any, ...] | None = None
     status: RunStatus = _R.RUNNING
@@ -438,9 +445,6 @@ class ExpectedRun:
     stop: str | None = None
     snapshot: str | None = None
     output: str | None = None
-    #: An event had no body, so the row can no longer be derived.
-    body_missing: bool = False
-    pruned: bool = False
 
     def apply(self, event: Event, body: Mapping[str, Any]) -> None:
         """Apply an event. Raise ``ImpossibleEvent`` if it cannot follow."""

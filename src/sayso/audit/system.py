@@ -206,53 +206,32 @@ def grant_and_token_problems(
     store: StoreReads, system: SystemThread, spent: Counter[str]
 ) -> list[Problem]:
     """Return the grants and tokens that do not match the system thread."""
-    grants = {grant.id: grant for grant in store.grants(live_only=False)}
-    tokens = {principal.id: principal for principal in store.principals()}
-    found = list(_unknown("grant", grants, system.grants))
-    found += _unknown("token", tokens, system.tokens)
-    for name, issued in system.grants.items():
-        wrong = _grant_wrong(grants.get(name), issued, spent[name], store.keys)
-        if wrong:
-            found.append(_problem(issued.event, f"grant {name}", wrong))
-    for name, issued in system.tokens.items():
-        wrong = _token_wrong(tokens.get(name), issued, store.keys)
-        if wrong:
-            found.append(_problem(issued.event, f"token {name}", wrong))
+    grants: dict[str, Any] = {grant.id: grant for grant in store.grants(live_only=False)}
+    tokens: dict[str, Any] = {principal.id: principal for principal in store.principals()}
+    found: list[Problem] = []
+    for noun, rows, known in (("grant", grants, system.grants), ("token", tokens, system.tokens)):
+        for name in rows.keys() - known.keys():
+            what = f"{noun} {name} is in the table, but no event issued it"
+            found.append(Problem(SYSTEM_THREAD, 0, 0, what))
+        for name, issued in known.items():
+            wrong = _wrong_columns(rows.get(name), issued, spent[name], store.keys)
+            if wrong:
+                event = issued.event
+                what = f"{noun} {name} does not match the record: {', '.join(wrong)}"
+                found.append(Problem(event.thread, event.seq, event.pos, what))
     return found
 
 
-def _problem(event: Event, name: str, wrong: list[str]) -> Problem:
-    what = f"{name} does not match the record: {', '.join(wrong)}"
-    return Problem(event.thread, event.seq, event.pos, what)
-
-
-def _unknown(noun: str, rows: dict[str, Any], known: dict[str, Issuance]) -> Iterator[Problem]:
-    for name in rows.keys() - known.keys():
-        yield Problem(SYSTEM_THREAD, 0, 0, f"{noun} {name} is in the table, but no event issued it")
-
-
-def _grant_wrong(grant: Grant | None, issued: Issuance, spent: int, keys: Keyring) -> list[str]:
-    if grant is None:
-        return ["its row is missing"]
-    body = issued.body
-    uses, left = body["uses"], grant.uses_left
-    matches = {
-        "agent": grant.agent == body["agent"],
-        "tool": (grant.tool, grant.tool_digest) == (body["tool"], body["tool_digest"]),
-        "scope": grant.scope == body["scope"],
-        "by": grant.by == issued.event.actor,
-        "ends": grant.ends == body["ends"],
-        "revoked": grant.revoked == issued.revoked,
-        # Pruned runs may have used the grant too, so fewer uses may be left than the events show.
-        "uses_left": left is None if uses is None else left is not None and left <= uses - spent,
-    }
-    return _wrong_columns(matches, keys, grant, grant_bytes(grant))
-
-
 def _wrong_columns(
-    matches: dict[str, bool], keys: Keyring, row: Grant | Principal, signed: bytes
+    row: Grant | Principal | None, issued: Issuance, spent: int, keys: Keyring
 ) -> list[str]:
     """Return the columns that differ; if none does, check those that no event holds."""
+    if row is None:
+        return ["its row is missing"]
+    if isinstance(row, Grant):
+        matches, signed = _grant_matches(row, issued, spent), grant_bytes(row)
+    else:
+        matches, signed = _token_matches(row, issued), principal_bytes(row)
     wrong = [name for name, does_match in matches.items() if not does_match]
     if not wrong:
         genuine = keys.verify(signed, row.signature)
@@ -262,15 +241,27 @@ def _wrong_columns(
     return wrong
 
 
-def _token_wrong(principal: Principal | None, issued: Issuance, keys: Keyring) -> list[str]:
-    if principal is None:
-        return ["its row is missing"]
+def _grant_matches(grant: Grant, issued: Issuance, spent: int) -> dict[str, bool]:
     body = issued.body
-    matches = {
+    uses, left = body["uses"], grant.uses_left
+    return {
+        "agent": grant.agent == body["agent"],
+        "tool": (grant.tool, grant.tool_digest) == (body["tool"], body["tool_digest"]),
+        "scope": grant.scope == body["scope"],
+        "by": grant.by == issued.event.actor,
+        "ends": grant.ends == body["ends"],
+        "revoked": grant.revoked == issued.revoked,
+        # Pruned runs may have used the grant too, so fewer uses may be left than the events show.
+        "uses_left": left is None if uses is None else left is not None and left <= uses - spent,
+    }
+
+
+def _token_matches(principal: Principal, issued: Issuance) -> dict[str, bool]:
+    body = issued.body
+    return {
         "person": principal.person == body["person"],
         "role": principal.role == body["role"],
         "groups": list(principal.groups) == body["groups"],
         "ends": principal.ends == body["ends"],
         "revoked": principal.revoked == issued.revoked,
     }
-    return _wrong_columns(matches, keys, principal, principal_bytes(principal))

@@ -13,6 +13,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
@@ -34,6 +35,7 @@ from sayso.audit.chain import (
     threads_of,
 )
 from sayso.audit.replay import (
+    Expected,
     ExpectedCall,
     ExpectedConversation,
     ExpectedRun,
@@ -341,29 +343,24 @@ class _ThreadCheck:
         reused = expected is not None and expected.pruned and body is not None
         if expected is None or reused:  # after pruning, a new run may have the same name
             expected = self._runs[event.run] = ExpectedRun(event.run, event.thread)
-        expected.seq, expected.pos, expected.at = event.seq, event.pos, event.at
-        if body is None:
-            expected.body_missing, expected.pruned = True, pruned
-        elif not expected.body_missing:
+        if expected.follows(event, body, pruned=pruned):
             self._apply(event, "", expected.apply, event, body)
 
     def _check_run_row(self, expected: ExpectedRun) -> None:
         if expected.body_missing and not expected.pruned:
             return
-        open_calls: Counter[CallStatus] = Counter()
-        if self._open:
-            open_calls.update(
-                call.status
-                for call in self._open.values()
-                if call.run == expected.id and call.status
-            )
+        open_calls = [call.status for call in self._open.values() if call.run == expected.id]
         try:
-            wrong = self._run_row_problem(self._store.run(expected.id), expected, open_calls)
+            run = self._store.run(expected.id)
+            wrong = self._run_row_problem(run, expected, Counter(filter(None, open_calls)))
         except DAMAGE_ERRORS as error:
             wrong = f"has a row that cannot be read: {error}"
+        self._report_row("run", expected, wrong)
+
+    def _report_row(self, noun: str, expected: Expected, wrong: str) -> None:
         if wrong:
-            problem = self._problem(expected.seq, expected.pos, f"run {expected.id} {wrong}")
-            self._problems.add(problem, table=True)
+            what = f"{noun} {expected.id} {wrong}"
+            self._problems.add(self._problem(expected.seq, expected.pos, what), table=True)
 
     def _run_row_problem(
         self, run: Run | None, expected: ExpectedRun, calls: Counter[CallStatus]
@@ -395,11 +392,9 @@ class _ThreadCheck:
             return
         expected = self._open.get(event.call)
         if expected is None:
-            expected = self._open[event.call] = ExpectedCall(event.call, event.run, event.thread)
-        expected.seq, expected.pos, expected.at = event.seq, event.pos, event.at
-        if body is None:
-            expected.body_missing, expected.pruned = True, pruned
-        elif not expected.body_missing:
+            expected = ExpectedCall(event.call, event.thread, run=event.run)
+            self._open[event.call] = expected
+        if expected.follows(event, body, pruned=pruned):
             self._apply_to_call(expected, event, body)
         if expected.ended:
             self._check_call_row(self._open.pop(event.call))
@@ -423,9 +418,7 @@ class _ThreadCheck:
             self._findings.calls[found.call.run] += 1
         if expected.effect_key and not expected.body_missing:
             self._findings.effects[expected.effect_key] = expected.id
-        if wrong:
-            problem = self._problem(expected.seq, expected.pos, f"call {expected.id} {wrong}")
-            self._problems.add(problem, table=True)
+        self._report_row("call", expected, wrong)
 
     def _call_row_problem(self, found: ListedCall | None, expected: ExpectedCall) -> str:
         if expected.body_missing:
@@ -631,8 +624,10 @@ class _StoreCheck:
         self._check_orphan_runs()
         self._check_grants_and_tokens()
         self._check_effect_keys()
-        self._check_open_counts()
-        self._check_totals()
+        self._check_counts("counts of open requests", self._rows.miscounted)
+        if not self._problems.found:  # rows that are missing or changed add up to other totals
+            totals = partial(self._rows.wrong_totals, self._system.pruned_requests)
+            self._check_counts("totals of the statistics", totals)
 
     def _check_missing_threads(self) -> None:
         for thread in self._seals.heads.keys() - self._found.threads - self._found.skipped:
@@ -683,27 +678,15 @@ class _StoreCheck:
         if not any(event.call == call.id for event in chain_of(self._rows, call.thread)):
             self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
 
-    def _check_open_counts(self) -> None:
-        """Check the counts of open requests, which have no MAC."""
+    def _check_counts(self, what: str, count_wrong: Callable[[], int]) -> None:
+        """Check numbers that are kept beside the requests, and have no MAC."""
         try:
-            wrong = self._rows.miscounted()
+            wrong = count_wrong()
         except DAMAGE_ERRORS as error:
-            self._report_row(f"the counts of open requests cannot be read: {error}")
+            self._report_row(f"the {what} cannot be read: {error}")
             return
         if wrong:
-            self._report_row(f"counts of open requests that do not match the requests: {wrong}")
-
-    def _check_totals(self) -> None:
-        """Check the totals of the statistics, which have no MAC."""
-        if self._problems.found:
-            return  # rows that are missing or changed add up to other totals
-        try:
-            wrong = self._rows.wrong_totals(self._system.pruned_requests)
-        except DAMAGE_ERRORS as error:
-            self._report_row(f"the totals of the statistics cannot be read: {error}")
-            return
-        if wrong:
-            self._report_row(f"totals of the statistics that do not match the requests: {wrong}")
+            self._report_row(f"{what} that do not match the requests: {wrong}")
 
     def _check_grants_and_tokens(self) -> None:
         try:
