@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from sayso.errors import InvalidCall
 
@@ -42,17 +42,15 @@ def canonical(value: object) -> bytes:
     """Return the RFC 8785 bytes of a JSON value. Raise ``InvalidCall`` with the path at fault."""
     plain = _check(value)
     try:
-        data = _sorted(value).encode() if plain else _general(value)
+        if plain:
+            data = _sorted(value).encode()
+        else:
+            import rfc8785  # here, because few values need it
+
+            data = rfc8785.dumps(cast("Any", value))
     except RecursionError:  # only where the caller's own stack is nearly full
         raise InvalidCall("the value is nested too deeply for the stack that is left") from None
     _check_size(len(data))
-    return data
-
-
-def _general(value: Any) -> bytes:
-    import rfc8785  # here, because few values need it
-
-    data: bytes = rfc8785.dumps(value)
     return data
 
 
@@ -232,7 +230,9 @@ def _fault(scalar: object) -> str | None:
     if isinstance(scalar, int):
         return _BIG_INTEGER if abs(scalar) > MAX_INTEGER else None
     if isinstance(scalar, float):
-        return _float_fault(scalar)
+        if not math.isfinite(scalar):
+            return f"{scalar} is not a JSON number; use null or a string"
+        return _BIG_INTEGER if MAX_INTEGER < abs(scalar) < _FIRST_EXPONENT else None
     return f"a value of type {type(scalar).__name__} has no JSON form; convert it first"
 
 
@@ -241,14 +241,6 @@ def _text_fault(text: str) -> str | None:
         text.encode()
     except UnicodeEncodeError:
         return "half a surrogate pair, which is not Unicode text; declare it as bytes"
-    return None
-
-
-def _float_fault(number: float) -> str | None:
-    if not math.isfinite(number):
-        return f"{number} is not a JSON number; use null or a string"
-    if MAX_INTEGER < abs(number) < _FIRST_EXPONENT:
-        return _BIG_INTEGER
     return None
 
 

@@ -494,15 +494,11 @@ def _create(file: str, text: str) -> None:
             os.link(draft, file)
     finally:
         os.unlink(draft)
-    _sync_folder(os.path.dirname(file))
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    folder = os.open(os.path.dirname(file), os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        os.fsync(folder)
     finally:
-        os.close(descriptor)
+        os.close(folder)
 
 
 def _read(file: str) -> str:
