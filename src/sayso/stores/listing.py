@@ -103,6 +103,11 @@ class Wanted(NamedTuple):
     ids: tuple[str, ...]
 
 
+def number_of(values: Sequence[object]) -> int:
+    """Return a number of 63 bits that identifies values, for a key of the database."""
+    return int(codec.sha256(codec.dumps(values).encode())[:16], 16) >> 1
+
+
 def search_key_of(call: Call, description: str) -> SearchKey:
     """Return the search key of a call; ``description`` is the fallback."""
     terms = call.terms
@@ -112,9 +117,8 @@ def search_key_of(call: Call, description: str) -> SearchKey:
 
 @lru_cache(maxsize=4096)
 def _search_key(kind: str, agent: str, tool: str, risk: str, description: str) -> SearchKey:
-    digest = codec.sha256(codec.dumps([kind, agent, tool, risk, description]).encode())
+    number = number_of([kind, agent, tool, risk, description])
     words = tuple(dict.fromkeys([*_name(tool), *_name(agent), *_words(description)]))
-    number = int(digest[:16], 16) >> 1
     return SearchKey(number, kind, short(agent), short(tool), risk, words[:_MOST_WORDS])
 
 
@@ -126,8 +130,8 @@ def group_key_of(call: Call) -> GroupKey:
 @lru_cache(maxsize=4096)
 def _group_key(kind: str, agent: str, tool: str, risk: str, reviewers: tuple[str, ...]) -> GroupKey:
     names = codec.dumps(list(reviewers))
-    digest = codec.sha256(codec.dumps([kind, agent, tool, risk, names]).encode())
-    return GroupKey(int(digest[:16], 16) >> 1, kind, short(agent), short(tool), risk, names)
+    number = number_of([kind, agent, tool, risk, names])
+    return GroupKey(number, kind, short(agent), short(tool), risk, names)
 
 
 def decided(call: Call) -> tuple[str | None, Micros | None]:

@@ -87,14 +87,17 @@ _TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
 _MARK = re.compile(r"\?")
 
 #: Nothing changed, and a retry may succeed.
-_TRANSIENT = (
+TRANSIENT = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.LockNotAvailable,
     errors.ReadOnlySqlTransaction,
 )
+#: ``statement_timeout`` ended a statement. Writes are small, so it waited for a lock. Retry: a
+#: result that is not recorded would leave its call in doubt.
+TIMED_OUT = errors.QueryCanceled
 #: A pooler moved the transaction to a session that does not have our prepared statements.
-_UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 #: Errors about the values of one statement.
 _UNFIT = (psycopg.DataError, psycopg.ProgrammingError, errors.ProgramLimitExceeded)
 #: Tables were dropped or changed.
@@ -236,24 +239,6 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
         return False
     connection.close()
     return True
-
-
-def is_transient(error: psycopg.Error) -> bool:
-    """Return whether nothing changed and a retry may succeed."""
-    return isinstance(error, _TRANSIENT)
-
-
-def is_timeout(error: psycopg.Error) -> bool:
-    """Return whether the server cancelled a statement, as ``statement_timeout`` makes it do.
-
-    Writes are small, so the statement waited for a lock. Retry: a result that is not recorded would
-    leave its call in doubt.
-    """
-    return isinstance(error, errors.QueryCanceled)
-
-
-def is_unprepared(error: psycopg.Error) -> bool:
-    return isinstance(error, _UNPREPARED)
 
 
 #: The constraint that keeps two events from the same position of a thread's chain.

@@ -15,9 +15,9 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -44,6 +44,9 @@ from sayso.stores.base import (
 from sayso.stores.postgres.connections import (
     FIRST_NAP,
     LONGEST_NAP,
+    TIMED_OUT,
+    TRANSIENT,
+    UNPREPARED,
     Connection,
     Pipeline,
     Pool,
@@ -51,9 +54,6 @@ from sayso.stores.postgres.connections import (
     connect,
     explained,
     is_lost,
-    is_timeout,
-    is_transient,
-    is_unprepared,
     translator,
 )
 from sayso.stores.postgres.database import (
@@ -97,8 +97,8 @@ from sayso.stores.sql.maintenance import (
     prune_in_batches,
     seal_moved,
 )
-from sayso.stores.sql.reads import Rows, Snapshot, SqlReads, move_cursor
-from sayso.stores.sql.statements import POSTGRES, Reply
+from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
+from sayso.stores.sql.statements import POSTGRES, Reply, Rows
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Micros
 
@@ -134,7 +134,7 @@ def horizon_of(row: Any) -> Horizon:
     return int(row[0]), int(row[1])
 
 
-class Stream:
+class Stream(SqlReads):
     """The events in the order (era, transaction, position), with nothing skipped.
 
     Positions are handed out before the commit, and transactions do not end in the order in which
@@ -143,17 +143,16 @@ class Stream:
     keeps a transaction open delays the stream, but not the work, which reads rows.
     """
 
-    def __init__(self, rows: Callable[[str, Sequence[Any]], list[Any]]) -> None:
-        self._rows = rows
-        self._stuck = ""
+    #: A transaction that was waited for in vain.
+    _stuck = ""
 
-    def events(self, after: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
+    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         """Return the next events that nothing can precede any more."""
         era, xid, pos = self._parsed(after)
         rows = self._when_safe(_AFTER, (era, xid, pos, limit))
         return [_placed(row) for row in rows if row[-2]]
 
-    def newest(self, before: Cursor, limit: int) -> list[tuple[Cursor, Event]]:
+    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
         rows = self._rows(_BEFORE, (*self._parsed(before or _END), limit))
         return [_placed(row) for row in rows]
 
@@ -380,25 +379,10 @@ class JoinedTransaction(SqlReads):
     def restored(self) -> bool:
         return self._store.restored()
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        raise _not_here()
+    def _not_here(self, *_: Any, **__: Any) -> NoReturn:
+        raise StoreError("this needs a transaction of its own: call it on the store itself")
 
-    def mark_recovered(self) -> None:
-        raise _not_here()
-
-    def seal(self) -> Seal | None:
-        raise _not_here()
-
-    def seal_if_due(self) -> Seal | None:
-        raise _not_here()
-
-    def prune(self, before: Micros, by: str) -> dict[str, int]:
-        raise _not_here()
-
-    def reserve(
-        self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
-    ) -> list[Run]:
-        raise _not_here()
+    snapshot = mark_recovered = seal = seal_if_due = prune = reserve = _not_here
 
     def close(self) -> None:
         """Do nothing: you own the connection and the store."""
@@ -417,11 +401,8 @@ def _check_starts(work: UnitOfWork) -> None:
         )
 
 
-def _not_here() -> StoreError:
-    return StoreError("this needs a transaction of its own: call it on the store itself")
-
-
 T = TypeVar("T")
+A = TypeVar("A", bound=Attempt)
 
 log = logging.getLogger("sayso.stores")
 
@@ -458,7 +439,7 @@ def _name_of(commands: Sequence[Command]) -> str:
     return "+".join(command.name for command in commands if command.name)
 
 
-class PostgresStore(SqlReads):
+class PostgresStore(Stream):
     """A store in a schema of a PostgreSQL database, 14 or later."""
 
     _dialect = POSTGRES
@@ -498,7 +479,6 @@ class PostgresStore(SqlReads):
         self._translate = translator(self.schema)
         self._database = Database(self.schema, self._translate, self.url)
         self._pool = Pool(self._connect, size, self.url)
-        self._stream = Stream(self._rows)
         self._hub = Hub(self._start_watching)
         self.after_fork()
         renew_in_child(self)
@@ -609,12 +589,7 @@ class PostgresStore(SqlReads):
         except StoreError as error:
             return [error for _ in batch]
         self._finish([share for share in shares if isinstance(share, Share)])
-        return [
-            share.results
-            if isinstance(share, Share)
-            else share or partial(self._transact, commands, knew)
-            for commands, share in zip(batch, shares, strict=True)
-        ]
+        return self._outcomes(batch, shares, knew, lambda share: share.results)
 
     def _commit_queued(self, batch: Sequence[Sequence[Command]]) -> list[TransactOutcome]:
         """Commit for callers on several OS threads, each of which then publishes its own events:
@@ -624,11 +599,21 @@ class PostgresStore(SqlReads):
             self._finish([share])
             return share.results
 
+        shares = self._share(batch, knew=False)
+        return self._outcomes(batch, shares, False, lambda share: partial(finish, share))
+
+    def _outcomes(
+        self,
+        batch: Sequence[Sequence[Command]],
+        shares: Sequence[Share | Exception | None],
+        knew: bool,
+        of: Callable[[Share], TransactOutcome],
+    ) -> list[TransactOutcome]:
         return [
-            partial(finish, share)
+            of(share)
             if isinstance(share, Share)
-            else share or partial(self._transact, commands, knew=False)
-            for commands, share in zip(batch, self._share(batch, knew=False), strict=True)
+            else share or partial(self._transact, commands, knew)
+            for commands, share in zip(batch, shares, strict=True)
         ]
 
     def _finish(self, shares: Sequence[Share]) -> None:
@@ -649,7 +634,7 @@ class PostgresStore(SqlReads):
         with self._pool.connection(end) as connection:
             if self._database.behind and not knew:
                 raise restored(self.url)  # the new connection noticed it
-            attempt = SharedAttempt(connection, *self._session())
+            attempt = self._attempt(connection, SharedAttempt)
             attempt.brief = True
 
             def body(_: Attempt) -> None:
@@ -743,14 +728,14 @@ class PostgresStore(SqlReads):
             with self._pool.connection(end) as connection:
                 if self._database.behind and not knew:
                     raise restored(self.url)  # the new connection noticed it
-                attempt = self._attempt(connection)
+                attempt = self._attempt(connection, Attempt)
                 attempt.brief = brief
                 try:
                     result: T = attempt.run(body, before)
                     break
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, attempt)
-                    again = again or is_timeout(error)
+                    again = again or isinstance(error, TIMED_OUT)
                     late = time.monotonic() > end and not attempt.sent
                     if not again or late:
                         raise explained(error, self.url) from error
@@ -762,12 +747,10 @@ class PostgresStore(SqlReads):
         self._cross(name, "after")
         return result
 
-    def _attempt(self, connection: Connection) -> Attempt:
-        return Attempt(connection, *self._session())
-
-    def _session(self) -> tuple[Translate, str, str, Clock]:
+    def _attempt(self, connection: Connection, kind: type[A]) -> A:
         database = self._database
-        return self._translate, database.incarnation, database.lineage, self._time
+        names = database.incarnation, database.lineage
+        return kind(connection, self._translate, *names, self._time)
 
     def _check_lineage(self, attempt: Attempt) -> None:
         try:
@@ -781,17 +764,17 @@ class PostgresStore(SqlReads):
             self.boundary(name, when)
 
     def _may_try_again(
-        self, error: psycopg.Error, connection: Connection, attempt: Attempt
+        self, error: psycopg.Error, connection: Connection, attempt: Attempt | None = None
     ) -> bool:
-        if is_unprepared(error):
+        if isinstance(error, UNPREPARED):
             self._prepare = False
             self._pool.renew()
         lost = is_lost(error, connection)
         if lost:
             self._pool.renew()  # most likely the others are lost too
-        else:
+        elif attempt is not None:
             attempt.sent = False  # the server refused, so nothing changed
-        return lost or is_unprepared(error) or is_transient(error)
+        return lost or isinstance(error, (*UNPREPARED, *TRANSIENT))
 
     def _read_back(self, attempt: Attempt, probe: Callable[[Rows], T], end: float) -> T:
         """Read back the outcome of a commit whose answer was lost."""
@@ -856,16 +839,14 @@ class PostgresStore(SqlReads):
         return self._seal(attempt) if free else None
 
     def _seal(self, attempt: Attempt) -> Seal | None:
-        seal = seal_moved(attempt.execute, self.keys, self._time_of(attempt), POSTGRES)
+        at = attempt.facts()
+        at = at if self._clock is None else self._clock()
+        seal = seal_moved(attempt.execute, self.keys, at, POSTGRES)
         if seal is not None:
             n, digest = seal.n, seal.hash
             statement = "SELECT hash FROM seal WHERE n = ?"
             attempt.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
         return seal
-
-    def _time_of(self, attempt: Attempt) -> Micros:
-        at = attempt.facts()
-        return at if self._clock is None else self._clock()
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         def one(runs: list[str]) -> dict[str, int]:
@@ -935,7 +916,7 @@ class PostgresStore(SqlReads):
                     with Pipeline(connection, self._translate) as pipe:
                         return pipe.send_encoded(read.statement, read.values).fetchall()
                 except psycopg.Error as error:
-                    again = self._may_try_again(error, connection, self._attempt(connection))
+                    again = self._may_try_again(error, connection)
                     if not again or time.monotonic() > end:
                         raise explained(error, self.url) from error
 
@@ -964,7 +945,7 @@ class PostgresStore(SqlReads):
                     for read, answer in zip(reads, answers, strict=True):
                         read.rows = answer.fetchall()
             except psycopg.Error as error:
-                self._may_try_again(error, connection, self._attempt(connection))
+                self._may_try_again(error, connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -975,7 +956,7 @@ class PostgresStore(SqlReads):
                     with Pipeline(connection, self._translate) as pipe:
                         return pipe.send(statement, values).fetchall()
                 except psycopg.Error as error:
-                    if self._may_try_again(error, connection, self._attempt(connection)):
+                    if self._may_try_again(error, connection):
                         raise SnapshotLost(str(error)) from error
                     connection.rollback()
                     rows(_SNAPSHOT)  # so that the next statement is not refused for this one
@@ -998,15 +979,6 @@ class PostgresStore(SqlReads):
                 free = {row[0] for row in self._rows(FREE, (names, self._database.incarnation))}
             found = [due for due in found if due.thread in free]
         return found
-
-    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        return self._stream.events(after, limit)
-
-    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        return self._stream.newest(before, limit)
-
-    def tail(self) -> Cursor:
-        return self._stream.tail()
 
     # -- commits of other processes
 

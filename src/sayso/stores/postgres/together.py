@@ -35,7 +35,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.stores.postgres.connections import Pipeline, encoded
-from sayso.stores.postgres.transaction import FREE, Attempt, PgTransaction
+from sayso.stores.postgres.transaction import FREE, Attempt, NotSent, PgTransaction
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import Reply
@@ -215,19 +215,12 @@ class SharedAttempt(Attempt):
         return outcomes
 
 
-class _Unsent:
-    """A write that is kept until all callers are done. Nobody reads its reply before."""
-
-    rowcount = -1
+class _Unsent(NotSent):
+    """A write that is kept until all callers are done."""
 
     def __init__(self, text: str, values: Sequence[bytes | None]) -> None:
         self.text = text
         self.values = values
-
-    def fetchone(self) -> Any:
-        raise AssertionError("a write gives no rows")
-
-    fetchall = fetchone
 
 
 class SharedTransaction(PgTransaction):

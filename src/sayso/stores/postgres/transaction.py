@@ -29,7 +29,7 @@ from sayso.rows import SYSTEM_THREAD, Event, run_from
 from sayso.stores.postgres.connections import Answer, Connection, Pipeline, Translate
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import POSTGRES, Execute, Reply
+from sayso.stores.sql.statements import POSTGRES, Execute, Reply, Rows
 from sayso.stores.sql.transaction import SqlTransaction, ToolCache
 from sayso.types import Micros
 
@@ -90,7 +90,7 @@ _HAS_TRANSACTION_TIMEOUT = 170_000
 _END_AFTER_SECONDS = 5.0
 
 #: Returns whether the rows that a transaction wrote are there.
-Probe = Callable[[Callable[[str, Sequence[Any]], list[Any]]], bool]
+Probe = Callable[[Rows], bool]
 
 
 class Session:
@@ -188,7 +188,7 @@ class Attempt(Session):
 
 
 def probe_of(work: UnitOfWork) -> Probe:
-    def probe(rows: Callable[[str, Sequence[Any]], list[Any]]) -> bool:
+    def probe(rows: Rows) -> bool:
         if work.events:
             event = work.events[-1]
             statement = "SELECT hash FROM event WHERE thread = ? AND seq = ?"
@@ -259,7 +259,7 @@ _NUMBERED = frozenset({sql.ADD_CALL, sql.ADD_EVENT})
 _MAX_COMBINED = 40
 
 
-class _NotSent:
+class NotSent:
     """The reply to a write that was not sent yet, which nobody may read."""
 
     rowcount = -1
@@ -268,9 +268,6 @@ class _NotSent:
         raise AssertionError("a write gives no rows")
 
     fetchall = fetchone
-
-
-_NOT_SENT = _NotSent()
 
 
 class PgTransaction(SqlTransaction):
@@ -310,7 +307,7 @@ class PgTransaction(SqlTransaction):
             if text == sql.OWN_THREAD or len(pending) == _MAX_COMBINED:
                 flush()  # one statement can change a row only once
             pending.append((text, values))
-            return _NOT_SENT
+            return NotSent()
 
         self._write = gather
         try:

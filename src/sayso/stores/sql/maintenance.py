@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
-from typing import Any
 
 from sayso import codec
 from sayso.engine import EngineDeps
@@ -18,7 +17,7 @@ from sayso.stores.base import pruned_note
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, Unsealed, next_seal, seal_from
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import SQLITE, Dialect, Execute
+from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Rows
 from sayso.stores.sql.totals import count_changes, count_pruned
 from sayso.types import Micros
 
@@ -39,7 +38,7 @@ _UNSEALED = (
 )
 
 
-def find_unsealed(rows: Callable[[str, Sequence[Any]], list[Any]]) -> Unsealed:
+def find_unsealed(rows: Rows) -> Unsealed:
     """Read how much no seal covers yet."""
     ((count, oldest, pos),) = rows(_UNSEALED, (seals.SEAL_EVENTS,))
     return Unsealed(int(count), oldest, pos or 0)
@@ -96,9 +95,7 @@ _ORPHANS = (
 )
 
 
-def prunable(
-    rows: Callable[[str, Sequence[Any]], list[Any]], before: Micros, after: str
-) -> list[str]:
+def prunable(rows: Rows, before: Micros, after: str) -> list[str]:
     """Return the next runs that can be pruned, in the order of their ids."""
     return [row[1] for row in rows(_OVER_AFTER, (after, before, PRUNE_RUNS))]
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from sayso.errors import StoreError, StoreVersion
 
+_Execute = Callable[[str, Sequence[Any]], Any]
+
 #: The migration whose tables ``schema.sql`` creates, in both dialects.
 SCHEMA_VERSION = 8
 _BEGIN = re.compile(r"\bBEGIN\b")
@@ -34,7 +36,7 @@ def _folder(dialect: str) -> Traversable:
     return files("sayso.stores.sql") / "migrations" / dialect
 
 
-def version_of(names: set[str], execute: Callable[[str, Sequence[Any]], Any], url: str) -> int:
+def version_of(names: set[str], execute: _Execute, url: str) -> int:
     """Return the schema version of a database with these tables; 0 if it has none.
 
     Raises ``StoreError`` if the tables are not Sayso's.
@@ -49,7 +51,7 @@ def version_of(names: set[str], execute: Callable[[str, Sequence[Any]], Any], ur
     return int(version)
 
 
-def read_meta(execute: Callable[[str, Sequence[Any]], Any], url: str) -> dict[str, str]:
+def read_meta(execute: _Execute, url: str) -> dict[str, str]:
     """Return the table ``meta``; raise ``StoreError`` if a required row is missing."""
     meta = {key: value for key, value in execute("SELECT key, value FROM meta", ()).fetchall()}
     for key in ("version", "incarnation", "key"):
@@ -84,12 +86,7 @@ def check_version(version: int, dialect: str, url: str) -> None:
         )
 
 
-def migrate(
-    version: int,
-    dialect: str,
-    execute: Callable[[str, Sequence[Any]], Any],
-    key_id: str,
-) -> None:
+def migrate(version: int, dialect: str, execute: _Execute, key_id: str) -> None:
     """Create the tables, or run the missing migrations, inside the caller's transaction."""
     if version == 0:
         for statement in _statements(schema(dialect)):
@@ -120,9 +117,7 @@ def _statements(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def check_key(
-    key_id: str, known_ids: Sequence[str], execute: Callable[[str, Sequence[Any]], Any], url: str
-) -> None:
+def check_key(key_id: str, known_ids: Sequence[str], execute: _Execute, url: str) -> None:
     """Raise ``StoreError`` if none of the known keys belongs to the store.
 
     Other processes could not verify what this one signs. A store's keys are the one that it was

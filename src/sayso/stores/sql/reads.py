@@ -72,11 +72,10 @@ from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
 from sayso.stores.seals import Seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql import totals
-from sayso.stores.sql.statements import Dialect, Execute
+from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Grant, Micros
 
-Rows = Callable[[str, Sequence[Any]], list[Any]]
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R", bound=AuthenticRow)

@@ -25,6 +25,8 @@ class Reply(Protocol):
 
 
 Execute = Callable[[str, Sequence[Any]], Reply]
+#: Executes a SELECT and returns its rows.
+Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -31,11 +31,9 @@ from typing import Any
 from sayso import codec
 from sayso.errors import Tampered
 from sayso.stores.base import DecisionTime, History, OpenAges, Tallies, Tally, Viewer
-from sayso.stores.listing import OPEN, SLOT, Series, facts_of, history_of, sees_group
-from sayso.stores.sql.statements import Dialect, Execute
+from sayso.stores.listing import OPEN, SLOT, Series, facts_of, history_of, number_of, sees_group
+from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.types import Micros
-
-Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 #: About how many requests one seal adds to the totals; other writers wait for it.
 _MOST_CHANGES = 2000
@@ -161,7 +159,7 @@ def _tampered(error: Exception) -> Tampered:
 
 @lru_cache(maxsize=4096)
 def _id_of(series: Series) -> int:
-    return int(codec.sha256(codec.dumps(list(series)).encode())[:16], 16) >> 1
+    return number_of(series)
 
 
 # -- reading

@@ -232,34 +232,24 @@ class OpenFiles:
 
     def check(self) -> None:
         """Raise ``StoreError`` if the database was deleted or replaced since it was opened."""
-        file, known = self._database
-        try:
-            found = os.stat(file)
-        except OSError as error:
-            raise _gone(file, error) from None
-        if (found.st_dev, found.st_ino) != known:
-            raise _not_ours(file, "replaced")
+        _check_file(*self._database)
 
     def check_all(self) -> None:
         """Check the log and its index too."""
-        self.check()
-        for file, known in self._logs:
-            try:
-                found = os.stat(file)
-            except OSError as error:
-                raise _gone(file, error) from None
-            if identity_of(found) != known:
-                raise _not_ours(file, "replaced")
+        for file, known in (self._database, *self._logs):
+            _check_file(file, known)
 
 
-def _gone(file: str, error: OSError) -> StoreError:
-    if isinstance(error, FileNotFoundError):
-        return _not_ours(file, "deleted")
-    return StoreError(f"{file} can no longer be read: {error.strerror}")
-
-
-def _not_ours(file: str, what: str) -> StoreError:
-    return StoreError(
+def _check_file(file: str, known: Identity) -> None:
+    try:
+        if identity_of(os.stat(file)) == known:
+            return
+        what = "replaced"
+    except FileNotFoundError:
+        what = "deleted"
+    except OSError as error:
+        raise StoreError(f"{file} can no longer be read: {error.strerror}") from None
+    raise StoreError(
         f"{file} was {what} while it was open, so it can no longer be used: put the file back, or "
         "restore a backup and restart every process that uses it"
     )
@@ -435,8 +425,7 @@ class Sidecar:
     def _opened_again(self, path: str, descriptor: int) -> bool:
         """Reopen a file that was deleted or replaced, under its old descriptor."""
         try:
-            found = os.stat(path)
-            if (found.st_dev, found.st_ino) == self._files[descriptor]:
+            if identity_of(os.stat(path)) == self._files[descriptor]:
                 return False
         except FileNotFoundError:
             pass

@@ -475,22 +475,23 @@ class SqliteStore(SqlReads):
 
     def transact_now(self, *commands: Command) -> list[Any] | None:
         """Run commands if nothing else is writing and recent commits were quick; else ``None``."""
-        sealing = self._wants_look(self._pos + _EVENTS_PER_COMMIT)
-        if self._writer is None or self._pace > _QUICK or sealing:
-            return None
-        if self._writer_lock.locked():
+        if not self._is_quick(1):
             return None
         operation = self._operation(commands)
         return self._outcome(operation) if self._submit([operation], blocking=False) else None
+
+    def _is_quick(self, commits: int) -> bool:
+        if self._writer is None or self._pace > _QUICK or self._writer_lock.locked():
+            return False
+        # Sealing may take long.
+        return not self._wants_look(self._pos + _EVENTS_PER_COMMIT * commits)
 
     def transact_each(
         self, batch: Sequence[Sequence[Command]], *, now: bool = False
     ) -> list[list[Any] | Exception] | None:
         """Run several lists of commands in one commit; return results or a refusal for each."""
-        if now and (self._writer is None or self._pace > _QUICK or self._writer_lock.locked()):
+        if now and not self._is_quick(len(batch)):
             return None
-        if now and self._wants_look(self._pos + _EVENTS_PER_COMMIT * len(batch)):
-            return None  # sealing may take long
         operations = [self._operation(commands) for commands in batch]
         try:
             if not self._submit(operations, blocking=not now):
