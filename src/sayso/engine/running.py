@@ -10,26 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from sayso.engine import commands
 from sayso.engine.asking import ask_again
-from sayso.engine.commands import (
-    Claim,
-    Complete,
-    Defer,
-    Finish,
-    MarkInDoubt,
-    Park,
-    ReadRun,
-    Record,
-    Release,
-    ReleaseLapsed,
-    Renew,
-    Reopen,
-    ReportResult,
-    Settle,
-    Start,
-    Suspend,
-    Wake,
-)
 from sayso.engine.effects import close_duplicate, free_key, take_key
 from sayso.engine.grants import covers, is_genuine, put_grant
 from sayso.engine.unit_of_work import UnitOfWork
@@ -86,14 +68,14 @@ def wake(work: UnitOfWork) -> None:
     work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
 
 
-def wake_run(work: UnitOfWork, command: Wake) -> None:
+def wake_run(work: UnitOfWork, command: commands.Wake) -> None:
     """Make a run due without a decision. A run that has ended stays as it is."""
     if work.require_run().status in LIVE:
         wake(work)
         work.emit("woken", actor="engine")
 
 
-def read_run(work: UnitOfWork, command: ReadRun) -> Run:
+def read_run(work: UnitOfWork, command: commands.ReadRun) -> Run:
     """Return the run after the commands before this one."""
     return work.require_run()
 
@@ -111,7 +93,7 @@ def check_token(run: Run, token: int) -> None:
         raise Conflict(f"run {run.id} was taken over by another process: use its outcome")
 
 
-def reopen(work: UnitOfWork, command: Reopen) -> Run | None:
+def reopen(work: UnitOfWork, command: commands.Reopen) -> Run | None:
     """Reopen a finished run: the only move that may follow ``finished``."""
     run = work.run
     if run is None or run.status in LIVE:
@@ -123,7 +105,7 @@ def reopen(work: UnitOfWork, command: Reopen) -> Run | None:
     return run
 
 
-def park(work: UnitOfWork, command: Park) -> Run:
+def park(work: UnitOfWork, command: commands.Park) -> Run:
     """Release the lease. The run stays due if a decision was made meanwhile."""
     run = work.require_run()
     check_token(run, command.token)
@@ -133,7 +115,7 @@ def park(work: UnitOfWork, command: Park) -> Run:
     return work.require_run()
 
 
-def claim(work: UnitOfWork, command: Claim) -> Run | None:
+def claim(work: UnitOfWork, command: commands.Claim) -> Run | None:
     """Take a due run. Return None if another process was faster.
 
     The process that holds the run gets it again, with the same token. If it were refused, a
@@ -158,7 +140,7 @@ def claim(work: UnitOfWork, command: Claim) -> Run | None:
     return run
 
 
-def start(work: UnitOfWork, command: Start) -> tuple[Call, ...]:
+def start(work: UnitOfWork, command: commands.Start) -> tuple[Call, ...]:
     """Start the calls that are ready. Those that may no longer run are asked about again."""
     calls = [work.require_call(call_id) for call_id in command.calls]
     ready = [call for call in calls if call.status is CallStatus.READY]
@@ -273,7 +255,7 @@ def reads_under_lease(work: UnitOfWork, call: Call) -> bool:
     return call.is_read and call.status is CallStatus.READY and ours
 
 
-def record_read(work: UnitOfWork, call: Call, command: Record) -> Call:
+def record_read(work: UnitOfWork, call: Call, command: commands.Record) -> Call:
     """Record the outcome of a read. The first result counts; a failure may leave it ready."""
     if call.status is not CallStatus.READY:
         return call
@@ -301,7 +283,7 @@ def _stop_read(work: UnitOfWork, call: Call, attempt: int, error: str | None) ->
     return call
 
 
-def record(work: UnitOfWork, command: Record) -> Call:
+def record(work: UnitOfWork, command: commands.Record) -> Call:
     """Record an outcome under the attempt's own token. A late one closes a doubt that is open."""
     call = work.require_call(command.call)
     if call.is_read:
@@ -346,7 +328,7 @@ def _record(
     return call
 
 
-def complete(work: UnitOfWork, command: Complete) -> Call:
+def complete(work: UnitOfWork, command: commands.Complete) -> Call:
     """Start a ready call and record its outcome in one step."""
     call = work.require_call(command.call)
     _check_not_stopped(work.require_run())
@@ -365,7 +347,7 @@ def complete(work: UnitOfWork, command: Complete) -> Call:
 # -- calls that another agent runs itself
 
 
-def release(work: UnitOfWork, command: Release) -> Call:
+def release(work: UnitOfWork, command: commands.Release) -> Call:
     """Release a ready call to its agent. Leases of the run stay as they are."""
     call = work.require_call(command.call)
     _check_not_stopped(work.require_run())
@@ -381,7 +363,7 @@ def release(work: UnitOfWork, command: Release) -> Call:
     return call if not_now is None else not_now
 
 
-def defer(work: UnitOfWork, command: Defer) -> Call:
+def defer(work: UnitOfWork, command: commands.Defer) -> Call:
     """Let the same call, made again, find this request. A call that was decided stays as it is."""
     call = work.require_call(command.call)
     waits = call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT)
@@ -391,7 +373,7 @@ def defer(work: UnitOfWork, command: Defer) -> Call:
     return call
 
 
-def report(work: UnitOfWork, command: ReportResult) -> Call:
+def report(work: UnitOfWork, command: commands.ReportResult) -> Call:
     """Store the result of a released call, once. It moves neither the call nor its run."""
     call = work.require_call(command.call)
     if call.status is CallStatus.RELEASED and call.result is None:
@@ -401,7 +383,7 @@ def report(work: UnitOfWork, command: ReportResult) -> Call:
     return call
 
 
-def suspend(work: UnitOfWork, command: Suspend) -> Call:
+def suspend(work: UnitOfWork, command: commands.Suspend) -> Call:
     """Make a started call ready again: it paused to ask, so nothing is in doubt."""
     call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -429,7 +411,7 @@ def suspend(work: UnitOfWork, command: Suspend) -> Call:
     return call
 
 
-def mark_in_doubt(work: UnitOfWork, command: MarkInDoubt) -> Call:
+def mark_in_doubt(work: UnitOfWork, command: commands.MarkInDoubt) -> Call:
     """Mark a running attempt as in doubt. An attempt that has ended stays as it is."""
     call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
@@ -439,7 +421,7 @@ def mark_in_doubt(work: UnitOfWork, command: MarkInDoubt) -> Call:
     return call
 
 
-def settle_doubt(work: UnitOfWork, command: Settle) -> Call:
+def settle_doubt(work: UnitOfWork, command: commands.Settle) -> Call:
     """Record the answer of ``settle=`` about a doubt, unless a person has closed it.
 
     "It ran" closes the doubt with the result. Any other answer is evidence for the person who
@@ -463,7 +445,7 @@ def settle_doubt(work: UnitOfWork, command: Settle) -> Call:
     return call
 
 
-def release_lapsed(work: UnitOfWork, command: ReleaseLapsed) -> tuple[Call, ...]:
+def release_lapsed(work: UnitOfWork, command: commands.ReleaseLapsed) -> tuple[Call, ...]:
     """Release a run whose lease has expired, and mark its running calls as in doubt."""
     run = work.require_run()
     if run.status not in LIVE or not run.lapsed(work.now):
@@ -501,7 +483,7 @@ def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True)
     return call
 
 
-def renew(work: UnitOfWork, command: Renew) -> bool:
+def renew(work: UnitOfWork, command: commands.Renew) -> bool:
     """Extend a lease, or release it. Return False if it is not ours any more."""
     run = work.require_run()
     if run.token != command.token or run.owner is None:
@@ -512,7 +494,7 @@ def renew(work: UnitOfWork, command: Renew) -> bool:
     return True
 
 
-def finish(work: UnitOfWork, command: Finish) -> Run:
+def finish(work: UnitOfWork, command: commands.Finish) -> Run:
     """End the run, unless some of its calls are still open."""
     run = work.require_run()
     if command.token is not None:

@@ -285,14 +285,10 @@ def sees_group(viewer: Viewer, reviewers: Sequence[str]) -> bool:
 
 def is_for(viewer: Viewer, call: Call) -> bool:
     """Return whether a viewer's groups count a call."""
-    if viewer.names is None:
+    reviewers, names = call.terms.reviewers, viewer.names
+    if names is None or sees_group(viewer, reviewers) or plain_name(call.requester) in names:
         return True
-    if not call.terms.reviewers:
-        return not viewer.only_theirs or plain_name(call.requester) in viewer.names
-    audience = {*call.terms.reviewers, plain_name(call.requester)}
-    if call.decision is not None:
-        audience.add(call.decision.by)
-    return not viewer.names.isdisjoint(audience)
+    return bool(reviewers) and call.decision is not None and call.decision.by in names
 
 
 def shows(key: SearchKey, text: str | None, call_id: str) -> bool:

@@ -141,22 +141,21 @@ class RowDecoder:
 
         A row under an unknown key may be genuine, so it raises ``UnknownKey``.
         """
-        found: list[R] = []
-        for row in rows:
-            try:
-                found.append(self.one(decode, row))
-            except Tampered as error:
-                self._warn("ignored", error)
-        return found
+        return self._good(decode, rows, "ignored", Tampered)
 
     def listed(self, decode: Decode[R], rows: Iterable[Sequence[Any]]) -> list[R]:
         """Decode the rows of a list; leave out the bad ones, and log them."""
+        return self._good(decode, rows, "left out of a list", Tampered, UnknownKey)
+
+    def _good(
+        self, decode: Decode[R], rows: Iterable[Sequence[Any]], what: str, *bad: type[Exception]
+    ) -> list[R]:
         found: list[R] = []
         for row in rows:
             try:
                 found.append(self.one(decode, row))
-            except (Tampered, UnknownKey) as error:
-                self._warn("left out of a list", error)
+            except bad as error:
+                self._warn(what, error)
         return found
 
     def _warn(self, what: str, error: Exception) -> None:

@@ -389,8 +389,7 @@ class JoinedTransaction(SqlReads):
 
 
 def _check_starts(work: UnitOfWork) -> None:
-    """Raise ``StoreError`` if a call with an effect starts here: after a rollback it would start
-    again."""
+    """Raise ``StoreError`` if a call with an effect starts: after a rollback it would again."""
     begin = ("started", "released")
     started = [work.require_call(event.call) for event in work.events if event.type in begin]
     # An approved text starts no tool.
@@ -983,8 +982,6 @@ class PostgresStore(Stream):
     # -- commits of other processes
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Call ``listener`` after commits: of this process at once, of others after a NOTIFY or
-        the next poll."""
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:

@@ -151,8 +151,8 @@ LOAD_CHAIN = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq > ? ORDER BY s
 LOAD_EVENTS_SINCE = f"SELECT {EVENT} FROM event WHERE thread = ? AND seq >= ? ORDER BY seq"
 LOAD_EVENTS_SINCE_CALLS = (
     f"SELECT {EVENT} FROM event WHERE thread = ? "
-    "AND seq >= (SELECT min(seq) FROM call WHERE id IN ({{}})) ORDER BY seq"
-).replace("{{}}", "{}")
+    f"AND seq >= (SELECT min(seq) FROM call WHERE id IN ({{}})) ORDER BY seq"
+)
 LOAD_GRANT = f"SELECT {GRANT} FROM grants WHERE id = ?"
 LOAD_GRANTS_FOR = (
     f"SELECT {GRANT} FROM grants WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "

@@ -108,8 +108,7 @@ call_in_child(_after_fork)
 
 
 def check_usable(path: Path) -> Identity:
-    """Return the identity of a file; raise ``StoreError`` if the parent was using it at the
-    fork."""
+    """Return the identity of a file. Raise if the parent process was using it at the fork."""
     identity = identity_of(os.stat(path))
     if any(connection.file == identity for connection in _abandoned):
         raise forked(path)
@@ -509,8 +508,7 @@ class Sidecar:
             return None
 
     def mark(self, pos: int) -> None:
-        """Record the position of the newest event. Not synced: a stale mark only detects fewer
-        restores."""
+        """Record the position of the newest event. Not synced: an old mark misses a restore."""
         if self.behind:
             return
         try:  # noqa: SIM105 - suppress() costs more

@@ -819,8 +819,6 @@ class SqliteStore(SqlReads):
     # -- commits of other processes
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        """Call ``listener`` after commits: of this process at once, of others within
-        milliseconds."""
         self._ready()
         return self._hub.subscribe(thread, listener)
 
