@@ -59,6 +59,7 @@ _MAX_ATTEMPTS = 3
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R", Event, StoredMessage)
 
 
 class _BatchRows:
@@ -78,24 +79,13 @@ class _BatchRows:
         names = [thread.id for thread in threads]
         with suppress(*DAMAGE_ERRORS):
             if sum(thread.seq for thread in threads) < _BATCH_EVENTS:
-                self._read_chains(names)
+                events = store.chains(names, _BATCH_EVENTS)
+                chains = _by_thread(names, events)
+                if chains:
+                    self._read_rows_of(events)
+                self._chains = chains
             if sum(thread.messages for thread in threads) < _BATCH_EVENTS:
-                self._read_messages(names)
-
-    def _read_chains(self, names: list[str]) -> None:
-        events = self._store.chains(names, _BATCH_EVENTS)
-        if len(events) < _BATCH_EVENTS:  # else there are more than the threads' rows say
-            self._read_rows_of(events)
-            self._chains = {name: [] for name in names}
-            for event in events:
-                self._chains[event.thread].append(event)
-
-    def _read_messages(self, names: list[str]) -> None:
-        messages = self._store.conversations(names, _BATCH_EVENTS)
-        if len(messages) < _BATCH_EVENTS:
-            self._messages = {name: [] for name in names}
-            for message in messages:
-                self._messages[message.thread].append(message)
+                self._messages = _by_thread(names, store.conversations(names, _BATCH_EVENTS))
 
     def _read_rows_of(self, events: list[Event]) -> None:
         calls = {event.call for event in events if event.call} - self._calls.keys()
@@ -140,6 +130,16 @@ class _BatchRows:
             tool = self._store.tool(tool_digest) if tool_digest else None
             self._descriptions[tool_digest] = "" if tool is None else tool.description
         return self._descriptions[tool_digest]
+
+
+def _by_thread(names: Sequence[str], rows: Sequence[R]) -> dict[str, list[R]]:
+    """Return the rows of each thread; none if there are more than the threads' rows say."""
+    if len(rows) >= _BATCH_EVENTS:
+        return {}
+    found: dict[str, list[R]] = {name: [] for name in names}
+    for row in rows:
+        found[row.thread].append(row)
+    return found
 
 
 class _Findings:

@@ -8,12 +8,10 @@ its commit boundary; ``COMMANDS`` lists them all, so that a fault test can stop 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 from sayso.rows import OPEN, SYSTEM_THREAD, CallStatus, Message, Principal, Tool
 from sayso.types import Grant, Micros, Reviewer, Terms
-
-T = TypeVar("T")
 
 
 class Needs(NamedTuple):
@@ -39,24 +37,14 @@ class Needs(NamedTuple):
         """Return what both need. At most one run may be named."""
         if more == Needs(run=self.run):
             return self
-        return Needs(
-            run=more.run if self.run is None else self.run,
-            calls=_each(self.calls, more.calls),
-            keys=_each(self.keys, more.keys),
-            callers=_each(self.callers, more.callers),
-            statuses=self.statuses | more.statuses,
-            grants_for=_each(self.grants_for, more.grants_for),
-            grants=_each(self.grants, more.grants),
-            spends=self.spends or more.spends,
-            effects=_each(self.effects, more.effects),
-            system=self.system or more.system,
-            person=more.person if self.person is None else self.person,
-            principal=more.principal if self.principal is None else self.principal,
-        )
+        return Needs._make(map(_both, self, more))
 
 
-def _each(some: tuple[T, ...], others: tuple[T, ...]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys((*some, *others))) if some and others else some or others
+def _both(one: Any, other: Any) -> Any:
+    """Return what one or the other names."""
+    if isinstance(one, tuple):
+        return tuple(dict.fromkeys((*one, *other)))
+    return one | other if isinstance(one, frozenset) else one or other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,6 @@ from sayso.stores.seals import Seal, SealSchedule, seal_all
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.maintenance import (
     find_unsealed,
-    prunable,
     prune,
     prune_in_batches,
     seal_moved,
@@ -864,7 +863,7 @@ class PostgresStore(Stream):
             self.seal()
             return counts
 
-        return prune_in_batches(lambda last: prunable(self._rows, before, last), one)
+        return prune_in_batches(self._rows, before, one)
 
     def reserve(
         self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()

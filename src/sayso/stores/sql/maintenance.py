@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 
@@ -95,11 +96,6 @@ _ORPHANS = (
 )
 
 
-def prunable(rows: Rows, before: Micros, after: str) -> list[str]:
-    """Return the next runs that can be pruned, in the order of their ids."""
-    return [row[1] for row in rows(_OVER_AFTER, (after, before, PRUNE_RUNS))]
-
-
 def prune(
     execute: Execute,
     deps: EngineDeps,
@@ -145,16 +141,16 @@ def prune(
 
 
 def prune_in_batches(
-    next_runs: Callable[[str], list[str]], one: Callable[[list[str]], dict[str, int]]
+    rows: Rows, before: Micros, one: Callable[[list[str]], dict[str, int]]
 ) -> dict[str, int]:
     """Prune a batch of runs after the other, and let other writers in between."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     last = ""
     while True:
-        runs, began = next_runs(last), time.monotonic()
-        for name, count in one(runs).items():
-            counts[name] = counts.get(name, 0) + count
+        runs = [row[1] for row in rows(_OVER_AFTER, (last, before, PRUNE_RUNS))]
+        began = time.monotonic()
+        counts.update(one(runs))
         if len(runs) < PRUNE_RUNS:
-            return counts
+            return dict(counts)
         last = runs[-1]
         time.sleep(time.monotonic() - began)

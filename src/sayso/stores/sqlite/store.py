@@ -45,7 +45,6 @@ from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.maintenance import (
     find_unsealed,
-    prunable,
     prune,
     prune_in_batches,
     seal_moved,
@@ -714,7 +713,7 @@ class SqliteStore(SqlReads):
             counts: dict[str, int] = self._submit_one(Operation(["prune"], body))
             return counts
 
-        return prune_in_batches(lambda last: prunable(self._rows, before, last), one)
+        return prune_in_batches(self._rows, before, one)
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         move = Operation(
