@@ -16,6 +16,7 @@ delivered, is never joined: an approval covers one call, even if a provider repe
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from sayso.engine.asking import ask, ask_again, digested, revise
@@ -33,6 +34,9 @@ from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
 from sayso.types import Decided, Grant, Verdict
+
+#: The fields of a new call that its row has too.
+_PROPOSED = tuple(field.name for field in fields(NewCall) if field.name in Call._fields)
 
 
 def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
@@ -141,27 +145,12 @@ def _first_args(call: Call) -> str:
 
 def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     return Call(
-        id=new.id,
         run=command.run,
         thread=command.thread,
-        key=new.key,
-        kind=new.kind,
         agent=command.agent,
-        tool=new.tool,
-        tool_digest=new.tool_digest,
-        args=new.args,
-        args_hash=new.args_hash,
-        nonce=new.nonce,
-        terms=new.terms,
         created=work.now,
         requester=work.require_run().requester,
-        binds=new.binds,
-        title=new.title,
-        note=new.note,
-        preview=new.preview,
-        effect_key=new.effect_key,
-        settles=new.settles,
-        caller=new.caller,
+        **{name: getattr(new, name) for name in _PROPOSED},
     )
 
 
