@@ -19,7 +19,7 @@ from sayso import Gate, Inbox, Paused
 from sayso.audit import verify
 from sayso.errors import StoreError, StoreVersion
 from sayso.keys import Keyring
-from sayso.stores.sqlite import SqliteStore
+from sayso.stores.sqlite import SqliteStore, files
 from sayso.testing import FakeClock
 from sayso.testing.world import World
 
@@ -550,3 +550,19 @@ def _maker(path: Path, start: int, go: int, writer: int) -> int:
         finally:
             os._exit(status)
     return pid
+
+
+# -- a system without locks of files
+
+
+def test_due_runs_are_offered_where_files_cannot_be_locked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "fcntl", None)
+    world.decide(world.ask())
+    reserve = world.store.reserve
+    assert [run.id for run in reserve(("agent",), 8, "w1")] == ["r"]
+    assert reserve(("agent",), 8, "w2") == []
+    world.claim("w1")
+    world.clock.advance(31)
+    assert [run.id for run in reserve(("agent",), 8, "w2")] == ["r"]

@@ -323,9 +323,6 @@ class Folder:
             self._settled = self._seen
 
 
-_TRY = 0 if fcntl is None else fcntl.LOCK_EX | fcntl.LOCK_NB
-
-
 class Reservations:
     """Which due runs the workers of this machine are about to take, as locks on bytes of a file.
 
@@ -347,20 +344,23 @@ class Reservations:
             for name, (token, _, until) in list(self._ours.items()):
                 if until <= now or tokens.get(name) != token:  # it was claimed since
                     del self._ours[name]
-                    self._locked(name, fcntl.LOCK_UN)
+                    self._locked(name, release=True)
             for run in due:
                 if len(found) == limit:
                     break
                 if run.id in skip or run.thread in skip:
                     continue
                 _, other, _ = self._ours.get(run.id, (0, "", 0.0))
-                free = other == worker or (not other and self._locked(run.id, _TRY))
+                free = other == worker or (not other and self._locked(run.id))
                 if free:
                     self._ours[run.id] = (run.token, worker, now + RESERVED_SECONDS)
                     found.append(run)
         return found
 
-    def _locked(self, run: str, how: int) -> bool:
+    def _locked(self, run: str, *, release: bool = False) -> bool:
+        if fcntl is None:
+            return True
+        how = fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB
         place = int.from_bytes(hashlib.sha256(run.encode()).digest()[:7])
         try:
             if self._fd is None:
