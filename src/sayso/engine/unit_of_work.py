@@ -132,12 +132,10 @@ class UnitOfWork:
     def put_run(self, run: Run) -> Run:
         was, self.run = self.run, run
         self.run_touched = self.run_touched or run != was
-        texts = (run.stop, run.snapshot, run.output)
-        before = (None, None, None) if was is None else (was.stop, was.snapshot, was.output)
-        if texts != before:
-            for name, now, then in zip(("stop", "snapshot", "output"), texts, before, strict=True):
-                if now != then and now != "":
-                    self.writes[name] = None if now is None else _sha256(now)
+        for name in ("stop", "snapshot", "output"):
+            text = getattr(run, name)
+            if text != getattr(was, name, None) and text != "":
+                self.writes[name] = None if text is None else _sha256(text)
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
@@ -151,20 +149,20 @@ class UnitOfWork:
 
     def add_call(self, call: Call) -> Call:
         self.new_calls.add(call.id)
-        self._count(call.status, +1)
+        self._count(None, call.status)
         return self.put_call(call)
 
     def move(self, call: Call, to: CallStatus, **changes: Any) -> Call:
         """Move a call along the table, and update the run's counters."""
-        self._count(call.status, -1, to)
+        self._count(call.status, to)
         return self.put_call(moved(call, to, **changes))
 
-    def _count(self, status: CallStatus, step: int, to: CallStatus | None = None) -> None:
+    def _count(self, left: CallStatus | None, entered: CallStatus) -> None:
         run = self.require_run()
         changes: dict[str, Any] = {}
-        for state, by in ((status, step), (to, +1)):
-            name = COUNTERS.get(state) if state is not None else None
-            if name is not None:
+        for status, by in ((left, -1), (entered, +1)):
+            if status in COUNTERS:
+                name = COUNTERS[status]
                 changes[name] = changes.get(name, getattr(run, name)) + by
         if changes:
             self.put_run(run._replace(**changes))

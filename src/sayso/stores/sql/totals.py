@@ -23,9 +23,9 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from sayso import codec
@@ -123,38 +123,32 @@ def count_pruned(execute: Execute, dialect: Dialect, runs: Sequence[str]) -> Cou
 
 
 def _history(row: Sequence[Any]) -> History | None:
-    try:
-        return _checked(history_of(*row))
-    except (TypeError, ValueError) as error:
-        raise _tampered(error) from error
+    return _checked(lambda: history_of(*row))
 
 
 def _counted(text: str) -> History | None:
     """Return the history that the totals have counted of a request."""
+    return _checked(lambda: History(*json.loads(text)) if text else None)
+
+
+def _checked(read: Callable[[], History | None]) -> History | None:
+    """Return what ``read`` returns. Raise ``Tampered`` if it is not the history of a request."""
     try:
-        return _checked(History(*json.loads(text)) if text else None)
+        history = read()
+        if history is not None:
+            if tuple(map(type, history)) != (str, str, str, int, str, int, str, int):
+                raise TypeError(f"{history} is not the history of a request")
+            _names(history.reviewers)
     except (TypeError, ValueError) as error:
-        raise _tampered(error) from error
-
-
-def _checked(history: History | None) -> History | None:
-    if history is None:
-        return None
-    if tuple(map(type, history)) != (str, str, str, int, str, int, str, int):
-        raise TypeError(f"{history} is not the history of a request")
-    _names(history.reviewers)
+        raise Tampered(
+            f"the statistics were changed in the database: {error}. Run `sayso audit verify`."
+        ) from error
     return history
 
 
 @lru_cache(maxsize=4096)
 def _names(reviewers: str) -> tuple[str, ...]:
     return tuple(json.loads(reviewers))
-
-
-def _tampered(error: Exception) -> Tampered:
-    return Tampered(
-        f"the statistics were changed in the database: {error}. Run `sayso audit verify`."
-    )
 
 
 @lru_cache(maxsize=4096)
@@ -309,12 +303,10 @@ def wrong_totals(rows: Rows, pruned: Mapping[History, int]) -> int:
     Raises ``Tampered`` if a request or a change cannot be read.
     """
     missing: Counter[tuple[int, int]] = Counter()
-    for history, many in pruned.items():
+    kept = ((history, 1) for history in _counted_histories(rows))
+    for history, many in chain(pruned.items(), kept):
         for series, slot in facts_of(history):
             missing[_id_of(series), slot] += many
-    for history in _counted_histories(rows):
-        for series, slot in facts_of(history):
-            missing[_id_of(series), slot] += 1
     # An id that is no hash of its series may have been exchanged with another.
     known = {number: Series(*series) for number, *series in rows(_SERIES, ())}
     wrong = {number for number, series in known.items() if _id_of(series) != number}

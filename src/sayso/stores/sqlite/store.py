@@ -362,20 +362,17 @@ class SqliteStore(SqlReads):
         self._sidecar = Sidecar(self.path, self._name)
         try:
             self.keys = keys or Keyring.for_store(self.path)
-            self._set_up()
+            self._can_seal = self.keys.can_sign
+            self._deps = engine_deps(self.keys)
+            self._decode = RowDecoder(self.keys)
+            self._tool_cache = ToolCache()
+            self._hub = Hub(self._start_watching)
+            self._closed = False
+            self._reset()
+            self._ready()
         except BaseException:
             self._sidecar.close()
             raise
-
-    def _set_up(self) -> None:
-        self._can_seal = self.keys.can_sign
-        self._deps = engine_deps(self.keys)
-        self._decode = RowDecoder(self.keys)
-        self._tool_cache = ToolCache()
-        self._hub = Hub(self._start_watching)
-        self._closed = False
-        self._reset()
-        self._ready()
         renew_in_child(self)
 
     def _reset(self) -> None:
