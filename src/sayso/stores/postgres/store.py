@@ -98,7 +98,7 @@ from sayso.stores.sql.maintenance import (
 )
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
 from sayso.stores.sql.statements import POSTGRES, Reply, Rows
-from sayso.stores.sql.transaction import ToolCache
+from sayso.stores.sql.transaction import StoreParts, ToolCache
 from sayso.types import Micros
 
 #: An era, and the oldest transaction that is still open.
@@ -327,7 +327,8 @@ class JoinedTransaction(SqlReads):
                 f"thread {commands[0].thread} changed after your transaction began to write: roll "
                 "back and try again, or ask before you write"
             )
-        transaction = PgTransaction(session, ToolCache(), store._deps, self._decode, store._clock)
+        parts = store._parts._replace(tool_cache=ToolCache())
+        transaction = PgTransaction(session, parts)
         results, work = run_commands(transaction, commands)
         _check_starts(work)
         notify(session.execute, work.events, store._channel)
@@ -537,6 +538,10 @@ class PostgresStore(Stream):
 
     # -- writing
 
+    @property
+    def _parts(self) -> StoreParts:
+        return StoreParts(self._tool_cache, self._deps, self._decode, self._clock)
+
     def transact(self, *commands: Command) -> list[Any]:
         knew = self._database.behind
         alone = partial(self._transact, commands, knew)
@@ -549,7 +554,7 @@ class PostgresStore(Stream):
         """
 
         def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, PgTransaction]:
-            transaction = self._transaction(attempt)
+            transaction = PgTransaction(attempt, self._parts)
             results, work = run_commands(transaction, commands)
             attempt.probe = probe_of(work)
             notify(attempt.execute, work.events, self._channel)
@@ -566,9 +571,6 @@ class PostgresStore(Stream):
             work.tools, {search_key.id for search_key in transaction.search_keys}
         )
         self.has_reached(transaction.last_pos())
-
-    def _transaction(self, attempt: Attempt) -> PgTransaction:
-        return PgTransaction(attempt, self._tool_cache, self._deps, self._decode, self._clock)
 
     def transact_now(self, *commands: Command) -> None:
         """Return ``None``: a database on the network is never that quick."""
@@ -663,9 +665,7 @@ class PostgresStore(Stream):
         free = attempt.lock_free(sorted(first))
 
         def run(commands: Sequence[Command]) -> Share:
-            transaction = SharedTransaction(
-                attempt, self._tool_cache, self._deps, self._decode, self._clock
-            )
+            transaction = SharedTransaction(attempt, self._parts)
             return Share(*run_commands(transaction, commands), transaction)
 
         numbers = sorted(first[thread] for thread in free)
@@ -853,7 +853,7 @@ class PostgresStore(Stream):
                 attempt.execute(_SEALING, (self.schema,))  # which also counts in the totals
                 execute, deps, decode = attempt.execute, self._deps, self._decode
                 counts, note = prune(execute, deps, decode, runs, before, by, POSTGRES)
-                _, work = run_commands(self._transaction(attempt), (note,))
+                _, work = run_commands(PgTransaction(attempt, self._parts), (note,))
                 attempt.probe = probe_of(work)
                 return counts
 

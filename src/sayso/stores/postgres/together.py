@@ -32,14 +32,13 @@ from weakref import WeakMethod
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from sayso.engine import EngineDeps, UnitOfWork
+from sayso.engine import UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.stores.postgres.connections import Pipeline, encoded
 from sayso.stores.postgres.transaction import FREE, Attempt, NotSent, PgTransaction
-from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import Reply
-from sayso.stores.sql.transaction import SqlTransaction, ToolCache
+from sayso.stores.sql.transaction import SqlTransaction, StoreParts
 from sayso.types import Micros
 
 T = TypeVar("T")
@@ -226,15 +225,8 @@ class _Unsent(NotSent):
 class SharedTransaction(PgTransaction):
     """One caller's part of a shared transaction. Raises ``Apart`` if it cannot be shared."""
 
-    def __init__(
-        self,
-        attempt: SharedAttempt,
-        tool_cache: ToolCache,
-        deps: EngineDeps,
-        decode: RowDecoder,
-        clock: Callable[[], Micros] | None,
-    ) -> None:
-        super().__init__(attempt, tool_cache, deps, decode, clock)
+    def __init__(self, attempt: SharedAttempt, parts: StoreParts) -> None:
+        super().__init__(attempt, parts)
         self._at = attempt.at
         self._unsent: list[_Unsent] = []
 
@@ -253,7 +245,7 @@ class SharedTransaction(PgTransaction):
         return None
 
     def _read_time(self, reply: Reply | None) -> Micros:
-        return self._at if self._has_clock else self._clock()
+        return self._time(self._at)
 
     def _ask_spent(self, work: UnitOfWork, needs: Needs) -> list[Reply]:
         if needs.spends and any(call.grant is not None for call in work.calls.values()):

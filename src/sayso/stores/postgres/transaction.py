@@ -22,15 +22,14 @@ from typing import Any
 
 from psycopg import errors
 
-from sayso.engine import EngineDeps, UnitOfWork
+from sayso.engine import UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.errors import StoreError
 from sayso.rows import SYSTEM_THREAD, Event, run_from
 from sayso.stores.postgres.connections import Answer, Connection, Pipeline, Translate
-from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import POSTGRES, Execute, Reply, Rows
-from sayso.stores.sql.transaction import SqlTransaction, ToolCache
+from sayso.stores.sql.transaction import SqlTransaction, StoreParts
 from sayso.types import Micros
 
 #: How many microseconds a reading is good for: clocks are set, and standbys have their own.
@@ -273,17 +272,9 @@ class NotSent:
 class PgTransaction(SqlTransaction):
     """A transaction that reads the database's clock with the rows, after the lock."""
 
-    def __init__(
-        self,
-        session: Session,
-        tool_cache: ToolCache,
-        deps: EngineDeps,
-        decode: RowDecoder,
-        clock: Callable[[], Micros] | None,
-    ) -> None:
-        super().__init__(session.execute, tool_cache, POSTGRES, deps, decode, clock or (lambda: 0))
+    def __init__(self, session: Session, parts: StoreParts) -> None:
+        super().__init__(session.execute, POSTGRES, parts)
         self._session = session
-        self._has_clock = clock is None
         self._added: Reply | None = None
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
@@ -338,8 +329,7 @@ class PgTransaction(SqlTransaction):
         return self._session.ask_facts()
 
     def _read_time(self, reply: Reply | None) -> Micros:
-        now = self._session.facts(reply)
-        return now if self._has_clock else super()._read_time(reply)
+        return self._time(self._session.facts(reply))
 
 
 def _combined(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
@@ -123,6 +123,16 @@ def add_search_keys(
                 execute(ADD_WORDS.format(marks), pairs)
 
 
+class StoreParts(NamedTuple):
+    """What every transaction of a store uses."""
+
+    tool_cache: ToolCache
+    deps: EngineDeps
+    decode: RowDecoder
+    #: ``None`` if the database's own clock counts.
+    clock: Callable[[], Micros] | None
+
+
 class SqlTransaction:
     """One open transaction: loads the rows of commands, and saves the changed ones.
 
@@ -131,23 +141,13 @@ class SqlTransaction:
     """
 
     def __init__(
-        self,
-        execute: Execute,
-        tool_cache: ToolCache,
-        dialect: Dialect,
-        deps: EngineDeps,
-        decode: RowDecoder,
-        clock: Callable[[], Micros],
-        write: Execute | None = None,
+        self, execute: Execute, dialect: Dialect, parts: StoreParts, write: Execute | None = None
     ) -> None:
         self._execute = execute
         #: Executes statements whose reply nobody reads.
         self._write = write or execute
-        self._tool_cache = tool_cache
         self._dialect = dialect
-        self._deps = deps
-        self._decode = decode
-        self._clock = clock
+        self._tool_cache, self._deps, self._decode, self._clock = parts
         self._threads: dict[str, Thread | None] = {}
         self._run: Run | None = None
         self._calls: dict[str, Call] = {}
@@ -203,7 +203,10 @@ class SqlTransaction:
         return None
 
     def _read_time(self, reply: Reply | None) -> Micros:
-        return self._clock()
+        return self._time()
+
+    def _time(self, of_database: Micros = 0) -> Micros:
+        return of_database if self._clock is None else self._clock()
 
     def _thread(self, thread_id: str, reply: Reply) -> Thread:
         """Return the stored thread, or an empty one if it does not exist yet."""

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sayso.engine import Command, EngineDeps, UnitOfWork
+from sayso.engine import Command, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
@@ -52,7 +52,7 @@ from sayso.stores.sql.maintenance import (
 from sayso.stores.sql.migrate import another, read_meta
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
 from sayso.stores.sql.statements import SQLITE, Execute, Reply
-from sayso.stores.sql.transaction import SqlTransaction, ToolCache
+from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import (
     PATIENCE,
     Connection,
@@ -239,17 +239,8 @@ def fetching(writer: sqlite3.Connection) -> Execute:
 class SqliteTransaction(SqlTransaction):
     """A transaction that reads only rows that are not cached."""
 
-    def __init__(
-        self,
-        writer: sqlite3.Connection,
-        tool_cache: ToolCache,
-        deps: EngineDeps,
-        decode: RowDecoder,
-        clock: Callable[[], Micros],
-        row_cache: RowCache,
-    ) -> None:
-        execute = fetching(writer)
-        super().__init__(execute, tool_cache, SQLITE, deps, decode, clock, writer.execute)
+    def __init__(self, writer: sqlite3.Connection, parts: StoreParts, row_cache: RowCache) -> None:
+        super().__init__(fetching(writer), SQLITE, parts, writer.execute)
         self._row_cache = row_cache
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
@@ -271,7 +262,7 @@ class SqliteTransaction(SqlTransaction):
         found = {name: call for name, call in calls.items() if call is not None}
         if len(found) < len(calls) or (needs.spends and any(c.grant for c in found.values())):
             return None
-        work = UnitOfWork(now=self._clock(), deps=self._deps, thread=its, run=run, calls=found)
+        work = UnitOfWork(now=self._time(), deps=self._deps, thread=its, run=run, calls=found)
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
             work.people = tuple(self._decode.genuine(principal_from, rows))
@@ -451,6 +442,10 @@ class SqliteStore(SqlReads):
 
     # -- writing
 
+    @property
+    def _parts(self) -> StoreParts:
+        return StoreParts(self._tool_cache, self._deps, self._decode, self._clock)
+
     def transact(self, *commands: Command) -> list[Any]:
         results: list[Any] = self._submit_one(self._operation(commands))
         return results
@@ -600,9 +595,7 @@ class SqliteStore(SqlReads):
         pos = self._check_lineage(writer) if self._row_cache.check(writer) else self._pos
         refused = False
         for operation in batch:
-            transaction = SqliteTransaction(
-                writer, self._tool_cache, self._deps, self._decode, self._clock, self._row_cache
-            )
+            transaction = SqliteTransaction(writer, self._parts, self._row_cache)
             operation.run(writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is not None:
                 refused = True
