@@ -525,6 +525,11 @@ def transact_one_by_one(
     return outcomes
 
 
+def commit_name(commands: Sequence[Command]) -> str:
+    """Return the name of the boundary at which these commands are committed."""
+    return "+".join(command.name for command in commands if command.name)
+
+
 def run_commands(
     transaction: Transaction, commands: Sequence[Command]
 ) -> tuple[list[Any], UnitOfWork]:

@@ -49,6 +49,7 @@ from sayso.stores.base import (
     Viewer,
     age_key,
     age_start,
+    commit_name,
     engine_deps,
     page_key,
     page_start,
@@ -129,7 +130,7 @@ class MemoryStore:
 
     def transact(self, *commands: Command) -> list[Any]:
         with self._lock, no_fork():
-            self._boundary_name = "+".join(command.name for command in commands if command.name)
+            self._boundary_name = commit_name(commands)
             results, work = run_commands(self, commands)
             if self._schedule.may_be_due(len(self._events), self.now()):
                 self.seal_if_due()

@@ -37,6 +37,7 @@ from sayso.stores.base import (
     Listener,
     SnapshotLost,
     TransactOutcome,
+    commit_name,
     engine_deps,
     run_commands,
     transact_one_by_one,
@@ -433,11 +434,6 @@ _RESERVE = (
 )
 
 
-def _name_of(commands: Sequence[Command]) -> str:
-    """Return the name of a commit for its boundary."""
-    return "+".join(command.name for command in commands if command.name)
-
-
 class PostgresStore(Stream):
     """A store in a schema of a PostgreSQL database, 14 or later."""
 
@@ -560,7 +556,7 @@ class PostgresStore(Stream):
             notify(attempt.execute, work.events, self._channel)
             return results, work, transaction
 
-        results, work, transaction = self._write(_name_of(commands), body, brief=True, knew=knew)
+        results, work, transaction = self._write(commit_name(commands), body, brief=True, knew=knew)
         self._learn(work, transaction)
         self._hub.publish({event.thread for event in work.events})
         self.make_due_seal(work.now)
@@ -704,7 +700,7 @@ class PostgresStore(Stream):
     ) -> None:
         for commands, share in zip(batch, shares, strict=True):
             if isinstance(share, Share):
-                self._cross(_name_of(commands), when)
+                self._cross(commit_name(commands), when)
 
     def _write(
         self,
@@ -851,8 +847,7 @@ class PostgresStore(Stream):
             def body(attempt: Attempt) -> dict[str, int]:
                 attempt.lock(SYSTEM_THREAD)
                 attempt.execute(_SEALING, (self.schema,))  # which also counts in the totals
-                execute, deps, decode = attempt.execute, self._deps, self._decode
-                counts, note = prune(execute, deps, decode, runs, before, by, POSTGRES)
+                counts, note = prune(attempt.execute, self._parts, runs, before, by, POSTGRES)
                 _, work = run_commands(PgTransaction(attempt, self._parts), (note,))
                 attempt.probe = probe_of(work)
                 return counts

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 
 from sayso import codec
-from sayso.engine import EngineDeps
 from sayso.engine.commands import Note
 from sayso.engine.row_macs import row_mac
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Thread, thread_from
 from sayso.stores import seals
 from sayso.stores.base import pruned_note
-from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, Unsealed, next_seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Rows
 from sayso.stores.sql.totals import count_changes, count_pruned
+from sayso.stores.sql.transaction import StoreParts
 from sayso.types import Micros
 
 # The system thread comes first: a pruning counts, under plain links, once it is sealed.
@@ -98,8 +97,7 @@ _ORPHANS = (
 
 def prune(
     execute: Execute,
-    deps: EngineDeps,
-    decode: RowDecoder,
+    parts: StoreParts,
     runs: Sequence[str],
     before: Micros,
     by: str,
@@ -120,7 +118,7 @@ def prune(
 
     for name in sorted({thread for thread, _ in over()}):
         rows = execute(sql.LOAD_THREAD + dialect.lock_free, (name,)).fetchall()
-        threads.update({row.id: row for row in decode.listed(thread_from, rows)})
+        threads.update({row.id: row for row in parts.decode.listed(thread_from, rows)})
     # Look again now that the threads are locked.
     forgotten = [pair for pair in over() if pair[0] in threads]
     requests = count_pruned(execute, dialect, [run for _, run in forgotten])
@@ -132,7 +130,7 @@ def prune(
         for name, statement in _FORGET.items():
             counts[name] += execute(statement, pair).rowcount
     for name in sorted({thread for thread, _ in forgotten}):
-        mac = row_mac(threads[name], deps.mac)
+        mac = row_mac(threads[name], parts.deps.mac)
         execute(sql.SAVE_PRUNED, (threads[name].messages_pruned, mac, name))
     if len(runs) < PRUNE_RUNS:  # the last batch
         for statement in _ORPHANS:

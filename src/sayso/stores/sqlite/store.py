@@ -690,9 +690,8 @@ class SqliteStore(SqlReads):
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         def one(runs: list[str]) -> dict[str, int]:
             def body(transaction: SqlTransaction) -> dict[str, int]:
-                execute = self._ready().execute
                 self._row_cache.forget()
-                counts, note = prune(execute, self._deps, self._decode, runs, before, by)
+                counts, note = prune(self._ready().execute, self._parts, runs, before, by)
                 _, work = run_commands(transaction, (note,))
                 self._added += len(work.events)
                 self._tool_cache.forget()
