@@ -284,6 +284,9 @@ class JoinedTransaction(SqlReads):
         self._decode = store._decode
         self._store = store
         self._connection = connection
+        # These do not read your transaction.
+        self.events, self.newest, self.tail = store.events, store.newest, store.tail
+        self.subscribe, self.restored = store.subscribe, store.restored
         # The connection must lead to the same database, or the change would go elsewhere.
         try:
             rows = self._rows("SELECT value FROM meta WHERE key = 'incarnation'")
@@ -364,21 +367,6 @@ class JoinedTransaction(SqlReads):
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor when your transaction commits."""
         return bool(self._inside(lambda at: move_cursor(at.execute, name, to, expected)))
-
-    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        return self._store.events(after, limit)
-
-    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        return self._store.newest(before, limit)
-
-    def tail(self) -> Cursor:
-        return self._store.tail()
-
-    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        return self._store.subscribe(thread, listener)
-
-    def restored(self) -> bool:
-        return self._store.restored()
 
     def _not_here(self, *_: Any, **__: Any) -> NoReturn:
         raise StoreError("this needs a transaction of its own: call it on the store itself")
