@@ -91,10 +91,6 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
 
 def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     known = work.by_key(new.key)
-    if known is None and new.caller:
-        joined = _join(work, new)
-        if joined is not None:
-            return joined
     if known is not None:
         if (_first_args(known), known.kind, known.tool) != (new.args, new.kind, new.tool):
             raise Conflict(
@@ -102,6 +98,9 @@ def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
                 f"(request {known.id}); use another key for another call"
             )
         return known
+    joined = _join(work, new) if new.caller else None
+    if joined is not None:
+        return joined
     call = _new_call(work, command, new)
     verdict, policy = new.terms.verdict, f"policy:{new.terms.rule}"
     if verdict is Verdict.DENY:

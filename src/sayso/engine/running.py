@@ -201,18 +201,18 @@ def _use_approval(work: UnitOfWork, call: Call) -> str:
     if call.grant is None:
         return ""
     grant = work.grants.get(call.grant)
-    if grant is not None and not is_genuine(work, grant):
+    if grant is None:
+        return "the grant ended before the start"
+    if not is_genuine(work, grant):
         return "the grant was tampered with"
-    if grant is not None and not (
-        covers(grant, call) and work.deps.matches(grant.scope, call.args)
-    ):
+    if not (covers(grant, call) and work.deps.matches(grant.scope, call.args)):
         return "the grant does not cover it any more"
     # One call takes one use, however often it pauses and starts again.
-    spends = grant is not None and grant.uses_left is not None and call.attempt == 0
-    if grant is None or not (grant if spends else replace(grant, uses_left=None)).live(work.now):
+    left = grant.uses_left if call.attempt == 0 else None
+    if not replace(grant, uses_left=left).live(work.now):
         return "the grant ended before the start"
-    if spends and grant.uses_left is not None:
-        put_grant(work, replace(grant, uses_left=grant.uses_left - 1))
+    if left is not None:
+        put_grant(work, replace(grant, uses_left=left - 1))
     return ""
 
 
