@@ -72,8 +72,10 @@ def parse(data: str | bytes) -> Any:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Parse the arguments that a model wrote. Raise ``InvalidCall`` unless they are one JSON
-    object."""
+    """Parse the arguments that a model wrote.
+
+    Raise ``InvalidCall`` unless they are one JSON object.
+    """
     value = parse(text)
     if not isinstance(value, dict):
         raise InvalidCall("the arguments must be a JSON object")

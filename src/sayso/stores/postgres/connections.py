@@ -447,8 +447,11 @@ class Pipeline:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the connection idle. An interrupt (Ctrl-C) does not wait for answers: the
-        connection stays busy, and the pool closes it."""
+        """Leave the connection idle.
+
+        An interrupt (Ctrl-C) does not wait for answers: the connection stays busy, and the pool
+        closes it.
+        """
         if error is None or isinstance(error, Exception):
             with suppress(psycopg.Error):  # an error that comes too late to matter
                 if self._awaited:

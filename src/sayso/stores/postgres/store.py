@@ -480,8 +480,11 @@ class PostgresStore(Stream):
         self._reads = CallQueue(self._read_each, self._size)
 
     def _open(self) -> None:
-        """Create or migrate the schema. A server that cannot be reached is an error at once; one
-        that goes away after accepting a connection is waited for."""
+        """Create or migrate the schema.
+
+        A server that cannot be reached is an error at once; one that goes away after accepting a
+        connection is waited for.
+        """
         end, nap, connected = time.monotonic() + self._patience, FIRST_NAP, False
         while True:
             lost = connected

@@ -115,8 +115,10 @@ class Session:
         self._locked(threads)
 
     def _locked(self, threads: Sequence[str], *first: str) -> Reply:
-        """Send one statement. Columns are computed left to right, so the time is read after the
-        locks are taken."""
+        """Send one statement.
+
+        Columns are computed left to right, so the time is read after the locks are taken.
+        """
         facts = FACTS.format(self._lineage)
         columns = ", ".join((*first, *[LOCK] * len(threads), facts))
         values = [value for thread in threads for value in (self._store, thread)]
