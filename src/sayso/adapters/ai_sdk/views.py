@@ -210,8 +210,10 @@ class RunView:
         """Read only the calls that are still open."""
         for reply in self.replies[self._settled :]:
             self.fill(reply)
-            if all(slot.is_final for slot in reply.slots):
-                self._settled += 1
+        for reply in self.replies[self._settled :]:
+            if not all(slot.is_final for slot in reply.slots):
+                break
+            self._settled += 1
 
     def _is_idle(self, run: Run) -> bool:
         if run.status not in LIVE:
