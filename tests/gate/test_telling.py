@@ -89,14 +89,16 @@ async def test_who_waits_is_not_held_up_and_a_failure_is_told(
 def test_what_a_loop_ends_in_the_middle_is_told(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def endless(request: Request) -> None:
-        await asyncio.Event().wait()
-
     async def main() -> None:
+        reached = asyncio.Event()
+
+        async def endless(request: Request) -> None:
+            reached.set()
+            await asyncio.Event().wait()
+
         gate = Gate(case.store, wait=None, channels=[endless])
         asking = asyncio.create_task(gate.ask("Which?"))
-        await until_async(case.inbox.store.tail)
-        await asyncio.sleep(0.05)
+        await reached.wait()
         asking.cancel()
 
     asyncio.run(main())

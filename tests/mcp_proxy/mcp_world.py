@@ -89,7 +89,7 @@ class World:
             live.stop()
 
     def config(self, *, servers: dict[str, Any] | None = None, **ours: Any) -> dict[str, Any]:
-        return {"mcpServers": servers or {"shop": self.shop()}, "sayso": {"hold": 5, **ours}}
+        return {"mcpServers": servers or {"shop": self.shop()}, "sayso": {"hold": 30, **ours}}
 
     def write(self, config: dict[str, Any]) -> Path:
         path = self.folder / "mcp.json"

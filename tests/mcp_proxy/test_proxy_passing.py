@@ -126,7 +126,7 @@ async def test_a_watched_resource_is_reported_when_it_changes(
 async def test_a_resource_is_watched_after_its_server_was_started_again(
     world: World, behind: str
 ) -> None:
-    config = world.config(servers={"shop": world.stdio_shop(protocol=behind)})
+    config = world.config(servers={"shop": world.stdio_shop(protocol=behind)}, hold=1)
     async with world.client("2026-07-28", config, ALLOW) as client:
         watched = ["shop://hours", "shop://nothing"]
         async with client.listen(resource_subscriptions=watched) as events:
@@ -151,7 +151,7 @@ async def test_a_change_before_a_resource_is_watched_again_is_reported(
         await subscribe(self, client, uri)
 
     monkeypatch.setattr(Upstream, "_subscribe", delayed)
-    config = world.config(servers={"shop": world.stdio_shop(protocol=behind)})
+    config = world.config(servers={"shop": world.stdio_shop(protocol=behind)}, hold=1)
     async with (
         world.client("2026-07-28", config, ALLOW) as client,
         client.listen(resource_subscriptions=["shop://hours"]) as events,
