@@ -15,13 +15,14 @@ from mcp_world import ERAS, World, said
 from sayso.gate import Gate
 from sayso.mcp import advisory
 from sayso.mcp.advisory import AdvisoryServer
+from sayso.mcp.front import TOOL_USE_ID
 from sayso.stores import open_store
 
 SAYSO = Path(sys.executable).with_name("sayso")
 
 
 @asynccontextmanager
-async def asking(world: World, era: str = "legacy", hold: float = 5) -> AsyncIterator[Client]:
+async def asking(world: World, era: str = "legacy", hold: float = 30) -> AsyncIterator[Client]:
     store = open_store(world.url)
     made = AdvisoryServer(lambda agent: Gate(store, agent=agent), agent="helper", hold=hold)
     try:
@@ -70,6 +71,17 @@ async def test_an_approval_is_given_later(world: World, era: str) -> None:
         for _ in range(2):
             known = await told(client, "check_request", ticket=pending["ticket"])
             assert known["status"] == "approved"
+
+
+async def test_calls_with_an_empty_id_are_two_requests(world: World) -> None:
+    async with asking(world, hold=0.3) as client:
+        for question in ("Which colour?", "Which size?"):
+            await client.call_tool("ask_human", {"question": question}, meta={TOOL_USE_ID: ""})
+        asked = await world.asked(2)
+    assert {request.question.text for request in asked if request.question} == {
+        "Which colour?",
+        "Which size?",
+    }
 
 
 async def test_a_request_is_withdrawn(world: World) -> None:
