@@ -29,23 +29,8 @@ def ask_store(store: str, policy: str, use: ToolUse, wait: float) -> dict[str, A
     """Ask about a tool use, wait, and release the call. Return the request as JSON."""
 
     async def ask(gate: Gate) -> Call:
-        async def terms(args: dict[str, Any]) -> Terms:
-            return await policy_terms(gate, ToolCall(use.tool, args), Terms(), True)
-
-        plan = Plan(
-            key=f"hook={secrets.token_hex(16)}",
-            kind="approval",
-            args=codec.canonical(use.shown_args).decode(),
-            agent=use.dialect,
-            terms=terms,
-            tool=remote_tool(use.tool, use.schema, None, ""),
-            tool_name=use.tool,
-            title=fixed_title(use.title),
-            note=use.note,
-            wait=max(wait, 0.0),
-            caller=use.caller,
-        )
-        return await gate.driver.release(RunScope(gate.driver, _run(use), ""), plan)
+        entry = RunScope(gate.driver, _run(use), "")
+        return await gate.driver.release(entry, plan_of(gate, use, wait))
 
     return _with_gate(store, policy, use, ask)
 
@@ -77,3 +62,24 @@ def _with_gate(
 
 def _run(use: ToolUse) -> str:
     return f"{use.dialect}/{use.run}"
+
+
+def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
+    """Return the plan for a tool use."""
+
+    async def terms(args: dict[str, Any]) -> Terms:
+        return await policy_terms(gate, ToolCall(use.tool, args), Terms(), True)
+
+    return Plan(
+        key=f"hook={secrets.token_hex(16)}",
+        kind="approval",
+        args=codec.canonical(use.shown_args).decode(),
+        agent=use.dialect,
+        terms=terms,
+        tool=remote_tool(use.tool, use.schema, None, ""),
+        tool_name=use.tool,
+        title=fixed_title(use.title),
+        note=use.note,
+        wait=max(wait, 0.0),
+        caller=use.caller,
+    )
