@@ -60,7 +60,7 @@ def test_writers_do_not_wait_for_each_other_and_lose_no_count(
         list(pool.map(write_anything, range(WRITERS)))
     assert world.store.miscounted() == 0
     # The last sums may have been among what was rolled back: two rows each, up to the next sum.
-    write(0, ["asked", "in_doubt"] * 128, rolled_back=0)
+    write(0, ["asked", "in_doubt"] * 130, rolled_back=0)
     assert world.store.miscounted() == 0
     ((rows, most),) = place.sql("SELECT count(*), max(n) FROM open_count")
     assert most > 1024
