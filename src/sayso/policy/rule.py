@@ -299,6 +299,7 @@ class Rule:
         return "" if inside else "hours"
 
     def local(self, now: datetime) -> datetime:
+        """Return the time in this rule's time zone."""
         if now.tzinfo is None:
             raise ValueError("now needs a time zone: use datetime.now(UTC)")
         return now.astimezone(self._zone)

@@ -167,6 +167,7 @@ class Worker:
             task.cancel()
 
     async def drained(self) -> None:
+        """Wait for the runs in progress."""
         if self._tasks:
             runs = "1 run" if len(self._tasks) == 1 else f"{len(self._tasks)} runs"
             log.info("stopping: waiting for %s to pause or end", runs)

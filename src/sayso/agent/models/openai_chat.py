@@ -50,11 +50,13 @@ class OpenAIChat(OpenAIModel):
     provider, path = "openai", "chat.completions"
 
     async def reply(self, request: ModelRequest) -> ModelReply:
+        """Return the whole reply. Raises ``ModelError``."""
         body = self._body(request)
         body.pop("stream_options", None)  # only valid with stream=True
         return self._read(await self._create(body), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        """Yield text as it arrives, then the whole ``ModelReply``."""
         body = {"stream_options": {"include_usage": True}, **self._body(request)}
         if body["stream_options"] is None:  # set to None for servers that reject it
             del body["stream_options"]

@@ -50,9 +50,11 @@ class OpenAIResponses(OpenAIModel):
     provider, path = "openai-responses", "responses"
 
     async def reply(self, request: ModelRequest) -> ModelReply:
+        """Return the whole reply. Raises ``ModelError``."""
         return self._read(await self._create(self._body(request)), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        """Yield text as it arrives, then the whole ``ModelReply``."""
         done: dict[int, dict[str, Any]] = {}
         end: dict[str, Any] | None = None
         async with self._events(self._body(request)) as events:
