@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
@@ -83,9 +84,11 @@ def check_one_outcome_each(store: Any, told: list[Any]) -> None:
 
 
 def test_no_process_starves(fork_server: ForkServer, tmp_path: Path) -> None:
-    """In three seconds; on a busy machine in twelve, because its scheduler is fair only by then."""
-    if not is_fair(fork_server, tmp_path / "short", 3.0):
-        assert is_fair(fork_server, tmp_path / "long", 12.0)
+    """In three seconds, unless other programs keep the machine busy: then its scheduler needs
+    longer to be fair, and a process that starves does so in twelve seconds too."""
+    busy = os.getloadavg()[0] > 3 * (os.cpu_count() or 1)
+    fair = is_fair(fork_server, tmp_path / "short", 3.0)
+    assert fair or (busy and is_fair(fork_server, tmp_path / "long", 12.0))
 
 
 def is_fair(fork_server: ForkServer, folder: Path, seconds: float) -> bool:
