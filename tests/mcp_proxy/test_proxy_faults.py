@@ -17,6 +17,8 @@ from mcp_world import World, said, start_proxy, start_shop, ticket_in
 from sayso_process import Process
 from waiting import until, until_async
 
+from sayso.mcp import upstreams
+
 ALLOW = '[[rule]]\ntool = "*"\nverdict = "allow"\n'
 SAYSO = Path(sys.executable).with_name("sayso")
 
@@ -189,6 +191,39 @@ def test_the_end_of_the_input_ends_the_proxy_and_its_servers_within_two_seconds(
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+async def ends(world: World, config: dict[str, object], seconds: float) -> bool:
+    """Serve a client for so long. Return whether the proxy ends when the client leaves."""
+
+    async def run() -> None:
+        async with world.client(config=config):
+            await asyncio.sleep(seconds)
+
+    done, _ = await asyncio.wait({asyncio.create_task(run())}, timeout=20)
+    return bool(done)
+
+
+async def test_a_proxy_ends_at_any_moment_of_a_connection(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = world.config()
+    for step in range(25):
+        assert await ends(world, config, step * 0.002), step
+    assert "trying again" not in caplog.text
+
+
+async def test_a_proxy_ends_although_its_client_swallows_the_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Swallowing(Client):
+        async def __aexit__(self, *error: object) -> bool:  # type: ignore[override]
+            with contextlib.suppress(BaseException):
+                await super().__aexit__(*error)  # type: ignore[arg-type]
+            return True
+
+    monkeypatch.setattr(upstreams, "Client", Swallowing)
+    assert await ends(world, world.config(), 0.5)
 
 
 async def test_a_killed_proxy_loses_nothing(world: World) -> None:

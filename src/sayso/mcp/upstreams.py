@@ -115,6 +115,7 @@ class Upstream:
         #: Tasks that each read one stream of changes, from a server of the modern era.
         self._followers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
         self._client: Client | None = None
         #: Set while connected.
         self._ready = asyncio.Event()
@@ -137,6 +138,10 @@ class Upstream:
 
     async def close(self) -> None:
         """Disconnect. A server that this process started is ended."""
+        # The SDK's client can swallow a cancellation while it disconnects, so that alone is not
+        # enough to end the task.
+        self._closing = True
+        self._lost.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -177,11 +182,14 @@ class Upstream:
                     self._error = "the connection broke"
             except Exception as error:
                 self._error = _failure_reason(error)
-                log.warning("%s: %s; trying again in %.1f s", self.name, self._error, pause)
+                if not self._closing:
+                    log.warning("%s: %s; trying again in %.1f s", self.name, self._error, pause)
             finally:
                 self._client = None
                 self._ready.clear()
                 self._attempted.set()
+            if self._closing:
+                return
             # A server that dies again soon after it was started must not be started in a loop.
             lasted = time.monotonic() - began > _STABLE_SECONDS
             pause = _FIRST_PAUSE if lasted else min(pause * 2, _LONGEST_PAUSE)
