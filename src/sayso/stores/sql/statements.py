@@ -132,7 +132,11 @@ LOAD_LAST_MESSAGE = (
     f"SELECT {_OF_THREAD}, {_OF_MESSAGE} FROM thread LEFT JOIN message AS said "
     "ON said.thread = thread.id AND said.seq = thread.messages WHERE thread.id = ?"
 )
-HAS_MESSAGES = "SELECT 1 FROM message WHERE thread = ? LIMIT 1"
+# In one statement: a thread and its first messages may be committed between two.
+HAS_MESSAGES_ONLY = (
+    "SELECT 1 FROM message WHERE thread = ? "
+    "AND NOT EXISTS (SELECT 1 FROM thread WHERE id = ?) LIMIT 1"
+)
 SAVE_PRUNED = "UPDATE thread SET messages_pruned = ?, mac = ? WHERE id = ?"
 LOAD_STORED_MESSAGES = (
     f"SELECT {MESSAGE} FROM message WHERE thread = ? AND seq > ? ORDER BY seq LIMIT ?"

@@ -530,6 +530,22 @@ class RecordTests:
         assert world.store.messages("t2") == [(1, "I heard")]
         subscription.cancel()
 
+    def test_a_conversation_may_begin_while_it_is_read(self, world: World) -> None:
+        def begin() -> None:
+            for number in range(100):
+                world.propose(says=("hello",), run=f"r{number}", thread=f"t{number}")
+
+        writer = threading.Thread(target=begin)
+        writer.start()
+        for number in range(100):
+            found: list[tuple[int, str]] = []
+            while not found:
+                ended = not writer.is_alive()
+                found = world.store.messages(f"t{number}")
+                assert found or not ended
+            assert found == [(1, "hello")]
+        writer.join()
+
     def test_a_refused_command_notifies_nobody(self, world: World) -> None:
         world.ask()
         notified = threading.Event()
