@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from engine_machine import Machine
 from hypothesis import HealthCheck, settings
+
+pytestmark = pytest.mark.timeout(600)  # a minute on an idle machine
 
 # Enough to find each of the defects that this machine was written after; `make chaos` goes further.
 Machine.TestCase.settings = settings(
