@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from pg_places import PgOpener, Place
+from waiting import until
 
 from sayso.errors import StoreError
 from sayso.stores.postgres import connections
@@ -48,6 +49,7 @@ def test_where_the_server_has_no_more_connections_one_that_is_given_back_will_do
 
 def test_a_change_that_the_server_cuts_short_is_made_again(open_pg: PgOpener, place: Place) -> None:
     """Many services set ``statement_timeout``; what has run must be recorded all the same."""
+    open_pg()  # making the tables may take longer
     url = with_setting(place, "statement_timeout=100")
     world = a_world(open_pg(url))
     world.ask("pay")
@@ -116,3 +118,49 @@ def test_a_machine_that_says_nothing_is_not_waited_for_unless_the_address_says_s
     monkeypatch.setenv("PGCONNECT_TIMEOUT", "7")
     with open_pg()._pool.connection(time.monotonic() + 20) as connection:
         assert connection.info.get_parameters()["connect_timeout"] == "7"
+
+
+def test_connections_are_lent_in_the_order_of_asking(open_pg: PgOpener) -> None:
+    pool = open_pg(size=1)._pool
+    order: list[str] = []
+
+    def borrow(name: str) -> None:
+        with pool.connection(time.monotonic() + 30):
+            order.append(name)
+
+    end = time.monotonic() + 30
+    with ThreadPoolExecutor(3) as elsewhere:
+        with pool.connection(end):
+            for number in range(3):
+                elsewhere.submit(borrow, f"waited {number}")
+                until(lambda: len(pool.waiting) == number + 1)  # noqa: B023
+        borrow("came last")
+    assert order == ["waited 0", "waited 1", "waited 2", "came last"]
+
+
+def test_who_gives_up_waiting_keeps_no_connection(open_pg: PgOpener) -> None:
+    store = open_pg(size=1, patience=0.2)
+    with (
+        store._pool.connection(time.monotonic() + 30),
+        ThreadPoolExecutor(1) as elsewhere,
+        pytest.raises(StoreError, match="all 1 connections"),
+    ):
+        elsewhere.submit(store.threads).result()
+    assert store.threads() == []
+
+
+def test_no_os_thread_starves(open_pg: PgOpener) -> None:
+    """Twenty OS threads that never rest, and three connections: each gets its share."""
+    world = a_world(open_pg())
+    call, end = world.ask(), time.monotonic() + 3
+
+    def read() -> int:
+        reads = 0
+        while time.monotonic() < end:
+            assert world.store.call(call.id) is not None
+            reads += 1
+        return reads
+
+    with ThreadPoolExecutor(20) as threads:
+        reads = [reading.result() for reading in [threads.submit(read) for _ in range(20)]]
+    assert min(reads) > sum(reads) / 20 / 10, reads

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import select
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from itertools import count
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 from weakref import WeakSet
@@ -267,6 +268,15 @@ def gone(error: psycopg.Error, url: str) -> StoreError:
     )
 
 
+def taken(places: list[None]) -> bool:
+    """Take one of these places; return whether there was one."""
+    try:
+        places.pop()
+    except IndexError:
+        return False
+    return True
+
+
 FIRST_NAP = 0.01
 LONGEST_NAP = 0.5
 #: How many seconds a connection may be idle while others are in use: the server has few to share.
@@ -291,7 +301,9 @@ class Pool:
 
     def after_fork(self) -> None:
         """Start without connections: a forked child cannot use those of its parent."""
-        self._free = threading.BoundedSemaphore(self._size)
+        self._places = [None] * self._size
+        #: Those who wait for a place, in the order of asking.
+        self.waiting: deque[SimpleQueue[None]] = deque()
         self._idle: list[Connection] = []
         self._idle_since: dict[Connection, float] = {}
         self._generation = 0
@@ -302,7 +314,7 @@ class Pool:
     def connection(self, end: float) -> Iterator[Connection]:
         """Lend a connection; wait until ``end`` for a free one or for a server that is away."""
         self._check_open()
-        if not self._free.acquire(timeout=max(end - time.monotonic(), 0.0)):
+        if not self._take_place(end):
             raise StoreError(
                 f"all {self._size} connections to {self._url} are busy: open the store with a "
                 "larger size=, or do less at once"
@@ -315,7 +327,45 @@ class Pool:
             finally:
                 self._give_back(connection, generation)
         finally:
-            self._free.release()
+            self._give_back_place()
+
+    def _take_place(self, end: float) -> bool:
+        """Wait until ``end`` for leave to use a connection; return whether it was given.
+
+        Whoever asked first gets it. With a semaphore, a few busy OS threads take the place that
+        they have just given back, and the others wait forever. There is no lock, because a
+        finalizer may read from the store while its OS thread is in here.
+        """
+        if not self.waiting and taken(self._places):
+            return True
+        place = SimpleQueue[None]()
+        self.waiting.append(place)
+        self._hand_over()
+        try:
+            place.get(timeout=max(end - time.monotonic(), 0.0))
+        except BaseException as error:
+            try:
+                self.waiting.remove(place)
+            except ValueError:  # it was given at the last moment
+                if isinstance(error, Empty):
+                    return True
+                self._give_back_place()
+            if isinstance(error, Empty):
+                return False
+            raise
+        return True
+
+    def _give_back_place(self) -> None:
+        self._places.append(None)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give free places to those who wait."""
+        while self.waiting and taken(self._places):
+            try:
+                self.waiting.popleft().put(None)
+            except IndexError:  # it has given up
+                self._places.append(None)
 
     def _check_open(self) -> None:
         if self.closed:
