@@ -194,6 +194,39 @@ async def test_a_call_approved_while_the_proxy_was_down_is_taken_up(world: World
     assert world.effects == ["order tea 1"]
 
 
+async def test_a_result_delivered_while_open_calls_are_listed_is_not_delivered_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, go_on = asyncio.Event(), asyncio.Event()
+    original = mcp_calls.read
+
+    async def read(store: Any, function: Any, *args: Any) -> Any:
+        found = await original(store, function, *args)
+        if function.__name__ == "_open_in_store":
+            listed.set()
+            await go_on.wait()
+        return found
+
+    async with (
+        world.proxy() as proxy,
+        Client(proxy.server, mode="legacy", cache=None) as client,
+    ):
+        first = asyncio.create_task(client.call_tool("order", TEA))
+        await world.asked()
+        monkeypatch.setattr(mcp_calls, "read", read)
+        # The proxy does this whenever a server's tools are listed again.
+        resuming = asyncio.create_task(proxy._calls_of(proxy.config.agent).resume_open_calls())
+        await listed.wait()
+        await approve_all(world)
+        assert (await first).structured_content == {"ordered": "tea", "count": 1}
+        go_on.set()
+        await resuming
+        second = asyncio.create_task(client.call_tool("order", TEA))
+        await world.asked()
+        assert not second.done()
+    assert world.effects == ["order tea 1"]
+
+
 async def test_a_result_that_was_not_handed_over_survives_a_restart(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as client:

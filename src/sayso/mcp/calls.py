@@ -61,7 +61,7 @@ log = logging.getLogger("sayso.mcp")
 _KEY = "call"
 #: Seconds between progress messages to a client that asked for progress.
 PROGRESS_SECONDS = 3.0
-#: How many outcomes to keep for a client that asks for them again.
+#: How many calls to remember after a client got their result.
 _MAX_DELIVERED = 500
 _MAX_OPEN = 1000
 #: How many calls of one agent may wait at the same time.
@@ -167,8 +167,9 @@ class Calls:
         self._target = target
         #: The calls that were not delivered, by ticket.
         self._open_calls: dict[str, OpenCall] = {}
-        #: What clients got, for a gate without a store of its own.
-        self._delivered: OrderedDict[str, Outcome] = OrderedDict()
+        #: The last calls whose result a client got, by ticket; with what it got, for a gate without
+        #: a store of its own.
+        self._delivered: OrderedDict[str, Outcome | None] = OrderedDict()
         self._background: set[asyncio.Task[Any]] = set()
 
     # -- finding a call, or making one
@@ -205,7 +206,8 @@ class Calls:
             row = None if run is None else await read(store, store.call_by_key, name, _KEY)
             call = self._open_calls.get(ticket)  # another task may have found it in the meantime
             if call is None and run is not None and row is not None:
-                call = self._restore(ticket, row, open=run.status in LIVE)
+                open = run.status in LIVE and ticket not in self._delivered
+                call = self._restore(ticket, row, open=open)
         return call
 
     async def resume_open_calls(self) -> None:
@@ -214,7 +216,8 @@ class Calls:
             self._resume_from_state()
             return
         for ticket, row in await read(self.gate.store, self._open_in_store):
-            if ticket not in self._open_calls:
+            # A client may have got the result of one while they were read.
+            if ticket not in self._open_calls and ticket not in self._delivered:
                 self._restore(ticket, row)
 
     def _resume_from_state(self) -> None:
@@ -387,10 +390,9 @@ class Calls:
         if self._open_calls.pop(call.ticket, None) is None:
             return
         self._save_state(call, open=False)
-        if not isinstance(self.gate, Gate):
-            self._delivered[call.ticket] = outcome
-            while len(self._delivered) > _MAX_DELIVERED:
-                self._delivered.popitem(last=False)
+        self._delivered[call.ticket] = None if isinstance(self.gate, Gate) else outcome
+        while len(self._delivered) > _MAX_DELIVERED:
+            self._delivered.popitem(last=False)
         try:
             status = "done" if outcome.ok else "failed"
             await self.gate.driver.backend.finish(call.scope, status)
@@ -398,7 +400,7 @@ class Calls:
             log.warning("%s: the delivery was not stored: %s", call.target.name, error)
 
     def delivered(self, ticket: str) -> Outcome | None:
-        """Return an outcome that a client got before."""
+        """Return an outcome that a client got before, if it is not in the store."""
         return self._delivered.get(ticket)
 
     @contextlib.contextmanager
