@@ -268,7 +268,7 @@ def gone(error: psycopg.Error, url: str) -> StoreError:
     )
 
 
-def taken(places: list[None]) -> bool:
+def took_one(places: list[None]) -> bool:
     """Take one of these places; return whether there was one."""
     try:
         places.pop()
@@ -302,7 +302,7 @@ class Pool:
     def after_fork(self) -> None:
         """Start without connections: a forked child cannot use those of its parent."""
         self._places = [None] * self._size
-        #: Those who wait for a place, in the order of asking.
+        #: The callers that wait for a place, in the order of asking.
         self.waiting: deque[SimpleQueue[None]] = deque()
         self._idle: list[Connection] = []
         self._idle_since: dict[Connection, float] = {}
@@ -330,29 +330,33 @@ class Pool:
             self._give_back_place()
 
     def _take_place(self, end: float) -> bool:
-        """Wait until ``end`` for leave to use a connection; return whether it was given.
+        """Wait until ``end`` for permission to use a connection; return whether it was given.
 
-        Whoever asked first gets it. With a semaphore, a few busy OS threads take the place that
-        they have just given back, and the others wait forever. There is no lock, because a
-        finalizer may read from the store while its OS thread is in here.
+        Callers are served in the order of asking. With a semaphore, a few busy OS threads take the
+        place that they have just given back, and the others wait forever. There is no lock, because
+        a finalizer may read from the store while its OS thread is in here.
         """
-        if not self.waiting and taken(self._places):
+        if not self.waiting and took_one(self._places):
             return True
         place = SimpleQueue[None]()
         self.waiting.append(place)
         self._hand_over()
         try:
             place.get(timeout=max(end - time.monotonic(), 0.0))
-        except BaseException as error:
-            try:
-                self.waiting.remove(place)
-            except ValueError:  # it was given at the last moment
-                if isinstance(error, Empty):
-                    return True
+        except Empty:
+            return not self._stop_waiting(place)
+        except BaseException:  # an interrupt
+            if not self._stop_waiting(place):
                 self._give_back_place()
-            if isinstance(error, Empty):
-                return False
             raise
+        return True
+
+    def _stop_waiting(self, place: SimpleQueue[None]) -> bool:
+        """Leave the queue. Return False if the place was given at the last moment."""
+        try:
+            self.waiting.remove(place)
+        except ValueError:
+            return False
         return True
 
     def _give_back_place(self) -> None:
@@ -360,11 +364,11 @@ class Pool:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give free places to those who wait."""
-        while self.waiting and taken(self._places):
+        """Give free places to the callers that wait."""
+        while self.waiting and took_one(self._places):
             try:
                 self.waiting.popleft().put(None)
-            except IndexError:  # it has given up
+            except IndexError:  # the last one stopped waiting
                 self._places.append(None)
 
     def _check_open(self) -> None:

@@ -34,7 +34,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from sayso.engine import UnitOfWork
 from sayso.engine.commands import Needs
-from sayso.stores.postgres.connections import Pipeline, encoded, taken
+from sayso.stores.postgres.connections import Pipeline, encoded, took_one
 from sayso.stores.postgres.transaction import FREE, Attempt, NotSent, PgTransaction
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import Reply
@@ -335,7 +335,7 @@ class CallQueue(Generic[C]):
 
     def make(self, call: C, alone: Callable[[], list[Any]]) -> list[Any]:
         """Make a call by calling ``alone``, or together with others."""
-        if max(self._batches, default=0) <= 1 and taken(self._alone):
+        if max(self._batches, default=0) <= 1 and took_one(self._alone):
             try:
                 return alone()
             finally:
@@ -355,7 +355,7 @@ class CallQueue(Generic[C]):
 
     def _outcome(self, queued: _Queued[C]) -> CallOutcome[Any]:
         while self._unstarted:
-            if (not self._workers or not self._queue.empty()) and taken(self._unstarted):
+            if (not self._workers or not self._queue.empty()) and took_one(self._unstarted):
                 args = (self._queue, self._batches, self._call_each)
                 worker = threading.Thread(target=_work, args=args, name="sayso-call", daemon=True)
                 try:

@@ -627,7 +627,7 @@ class SqlReads:
         else:
             rows = self._rows(sql.LOAD_MESSAGES, (thread, after, thread))
         if not rows:
-            if self._decode.checks and self._rows(sql.HAS_MESSAGES_ONLY, (thread, thread)):
+            if self._decode.checks and self._rows(sql.HAS_ORPHAN_MESSAGES, (thread, thread)):
                 raise tampered(f"thread {thread}", "its row is missing, and it has messages")
             return None, []
         row = self._decode.one(thread_from, rows[0][:_THREAD])

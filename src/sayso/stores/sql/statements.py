@@ -132,8 +132,8 @@ LOAD_LAST_MESSAGE = (
     f"SELECT {_OF_THREAD}, {_OF_MESSAGE} FROM thread LEFT JOIN message AS said "
     "ON said.thread = thread.id AND said.seq = thread.messages WHERE thread.id = ?"
 )
-# In one statement: a thread and its first messages may be committed between two.
-HAS_MESSAGES_ONLY = (
+# One statement: between two, a thread could be committed with its first messages.
+HAS_ORPHAN_MESSAGES = (
     "SELECT 1 FROM message WHERE thread = ? "
     "AND NOT EXISTS (SELECT 1 FROM thread WHERE id = ?) LIMIT 1"
 )
