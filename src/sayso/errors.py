@@ -26,7 +26,7 @@
     │   └── UnknownKey       a row was signed with a key that this process does not have
     ├── ModelError           the model could not be reached, or refused the request
     └── StoreError           the store cannot be read or written
-        └── StoreVersion     the store was written by a newer version
+        └── StoreVersion     the store was written by another version
 
 ``Paused`` is outside the tree: it derives from ``BaseException``, so that a framework that turns
 every exception of a tool into text for the model cannot swallow it.
@@ -199,7 +199,7 @@ class StoreError(SaysoError):
 
 
 class StoreVersion(StoreError):
-    """The store was written by a newer version of Sayso."""
+    """The store was written by another version of Sayso, which this one cannot work with."""
 
 
 class Paused(BaseException):

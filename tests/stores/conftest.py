@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from homes import Home
 from kept_sessions import kept_sessions
 from pg_places import PgOpener, Place
 from postgres_server import shared_url, why_not
@@ -132,3 +133,12 @@ def open_pg(place: Place, keys: Keyring) -> Iterator[PgOpener]:
     yield opener
     for store in opened:
         store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def home(request: pytest.FixtureRequest, path: Path, keys: Keyring) -> Iterator[Home]:
+    """Yield a place for a store in each database."""
+    place = request.getfixturevalue("place") if request.param == "postgres" else None
+    home = Home(path, place, keys)
+    yield home
+    home.close()

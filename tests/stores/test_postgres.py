@@ -128,15 +128,12 @@ def test_many_open_an_empty_database_at_once(place: Place, keys: Keyring) -> Non
 def test_migrations_go_up_and_never_down(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = migrate.migrations("postgres")
-    assert [number for number, _ in known] == list(range(1, len(known) + 1))
     world = a_world(open_pg())
     call = world.decide(world.ask())
-    newer = known[-1][0] + 1
+    newer = migrate.SCHEMA_VERSION + 1
 
     def pretend(text: str) -> None:
-        later = [*known, (newer, text)]
-        monkeypatch.setattr(migrate, "migrations", lambda dialect: later)
+        monkeypatch.setattr(migrate, "migrations", lambda dialect: ((newer, text),))
 
     pretend("CREATE TABLE extra (x BIGINT); INSERT INTO nowhere VALUES (1);")
     with pytest.raises(StoreError, match="nowhere"):

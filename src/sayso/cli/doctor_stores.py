@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from sayso.errors import NotFound, StoreError
-from sayso.stores.sql.migrate import migrations, version_of
+from sayso.stores.sql.migrate import SCHEMA_VERSION, newest_version, version_of
 
 State = Literal["ok", "note", "wrong"]
 
@@ -50,6 +50,9 @@ def schema_check(version: int, newest: int) -> Check:
     words = f"version {version}; this sayso knows {newest}"
     if version > newest:
         return Check("schema", "wrong", f"{words}: written by a newer version of Sayso: upgrade")
+    if version < SCHEMA_VERSION:
+        unreleased = "a development version that was never released: open another store"
+        return Check("schema", "wrong", f"{words}; {unreleased}")
     if version < newest:
         later = "the next process that opens it upgrades it: make a backup first"
         return Check("schema", "note", f"{words}; {later}")
@@ -106,7 +109,7 @@ class SqliteFile:
         yield from self._disk()
         names = {row[0] for row in self.rows("SELECT name FROM sqlite_master")}
         version = version_of(names, self._connection.execute, str(self._path))
-        newest = migrations("sqlite")[-1][0]
+        newest = newest_version("sqlite")
         yield schema_check(version, newest)
         return version == newest
 
@@ -243,7 +246,7 @@ class PostgresDatabase:
         version = version_of(
             names, lambda text, _: self._connection.execute(self._translate(text)), self._url
         )
-        newest = migrations("postgres")[-1][0]
+        newest = newest_version("postgres")
         yield schema_check(version, newest)
         return version == newest
 

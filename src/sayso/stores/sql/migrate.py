@@ -1,4 +1,4 @@
-"""Tables: a new store gets today's, an older one is upgraded, a newer one is refused."""
+"""Tables: create those of a new store, upgrade an older one, refuse a newer one."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from sayso.errors import StoreError, StoreVersion
 
 _Execute = Callable[[str, Sequence[Any]], Any]
 
-#: The migration whose tables ``schema.sql`` creates, in both dialects.
-SCHEMA_VERSION = 8
+#: The version of the tables that ``schema.sql`` creates. Older ones were never released.
+SCHEMA_VERSION = 9
 _BEGIN = re.compile(r"\bBEGIN\b")
 
 
 @cache
 def migrations(dialect: str) -> tuple[tuple[int, str], ...]:
-    """Return the numbered SQL files of a dialect, in order."""
-    found = [entry for entry in _folder(dialect).iterdir() if entry.name[:4].isdecimal()]
-    return tuple(sorted((int(entry.name[:4]), entry.read_text()) for entry in found))
+    """Return the changes to the tables since ``schema.sql`` was released: versions and SQL."""
+    numbered = [entry for entry in _folder(dialect).iterdir() if entry.name[:4].isdecimal()]
+    return tuple(sorted((int(entry.name[:4]), entry.read_text()) for entry in numbered))
 
 
-@cache
-def schema(dialect: str) -> str:
-    """Return the SQL that creates the tables of a new store."""
-    return (_folder(dialect) / "schema.sql").read_text()
+def newest_version(dialect: str) -> int:
+    """Return the version of the tables that this build of Sayso reads and writes."""
+    return max([SCHEMA_VERSION, *[number for number, _ in migrations(dialect)]])
 
 
 def _folder(dialect: str) -> Traversable:
-    return files("sayso.stores.sql") / "migrations" / dialect
+    return files("sayso.stores") / dialect
 
 
 def version_of(names: set[str], execute: _Execute, url: str) -> int:
@@ -77,19 +76,25 @@ def damaged(url: str, what: str) -> StoreError:
 
 
 def check_version(version: int, dialect: str, url: str) -> None:
-    """Raise ``StoreVersion`` if a newer version of Sayso wrote the store."""
-    newest = migrations(dialect)[-1][0]
+    """Raise ``StoreVersion`` if this version of Sayso can neither use the store nor upgrade it."""
+    newest = newest_version(dialect)
     if version > newest:
         raise StoreVersion(
             f"{url} was written by a newer version of Sayso (schema {version}, this one knows "
             f"{newest}): upgrade sayso, or open another store"
+        )
+    if 0 < version < SCHEMA_VERSION:
+        raise StoreVersion(
+            f"{url} was created by a development version of Sayso (schema {version}) that was "
+            "never released, so it cannot be upgraded: open another store, or move this one away "
+            "to start with an empty one"
         )
 
 
 def migrate(version: int, dialect: str, execute: _Execute, key_id: str) -> None:
     """Create the tables, or run the missing migrations, inside the caller's transaction."""
     if version == 0:
-        for statement in _statements(schema(dialect)):
+        for statement in _statements((_folder(dialect) / "schema.sql").read_text()):
             execute(statement, ())
         version = SCHEMA_VERSION
         meta = {"incarnation": secrets.token_hex(16), "key": key_id, "version": str(version)}

@@ -1,5 +1,5 @@
--- The tables of a new store. An older store gets the same tables by the numbered migrations, so a new
--- migration changes this file too, and SCHEMA_VERSION in sayso.stores.sql.migrate.
+-- The tables of a store. Until version 0.1.0 is released, change them here; afterwards, add a file
+-- with the next number (0010_name.sql), which both new and older stores run after this one.
 
 -- What the store says of itself: its version, its incarnation, the key that signs for it.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
