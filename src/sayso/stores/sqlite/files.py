@@ -39,7 +39,9 @@ from sayso.stores.sql.migrate import (
 )
 
 _BUSY_MS = 10_000
-_DURABLE = ("journal_mode=WAL", "synchronous=FULL")
+#: Each commit is on the disk when it returns, whatever the library's defaults are. ``fullfsync``
+#: concerns macOS, where a plain fsync leaves data in the disk's cache.
+_DURABLE = ("synchronous=FULL", "fullfsync=1", "locking_mode=NORMAL")
 
 
 #: Identifies a file, whatever its name.
@@ -189,8 +191,36 @@ def check_alone(path: Path) -> None:
     if (found is None or not found.st_size) and log.exists() and log.stat().st_size:
         raise StoreError(
             f"{log} belongs to {path.name}, which is missing: put that file back; or, to start "
-            f"with an empty store, stop every process that uses it and delete {log} and {path}-shm"
+            f"with an empty store, stop every process that uses it and delete {log}, {path}-shm "
+            f"and {path}.mark"
         )
+
+
+def check_marked(path: Path, incarnation: str) -> None:
+    """Raise ``StoreError`` unless a database holds the store that its mark names.
+
+    The file is opened read-only: closing a connection that can write would copy a log that does not
+    belong to the database into it.
+    """
+    content = "is missing"
+    if path.exists():
+        content = "is empty"
+        address = f"file:{quote(os.fsencode(path))}?mode=ro"
+        try:
+            with no_fork(), closing(sqlite3.connect(address, uri=True)) as connection:
+                connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+                names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+                if version_of(names, connection.execute, f"sqlite:///{path}"):
+                    content = "holds another store"
+                    meta = read_meta(connection.execute, f"sqlite:///{path}")
+                    if meta["incarnation"] == incarnation:
+                        return
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot open {path}: {error}") from error
+    raise StoreError(
+        f"{path} {content}, and {path.name}.mark says that a store was here: restore it from a "
+        f"backup and run `sayso recover`. If this is intended, delete {path}.mark"
+    )
 
 
 def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
@@ -199,6 +229,12 @@ def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         version = version_of(names, connection.execute, url)
         check_version(version, "sqlite", url)
+        if version == 0:
+            # Without a log, the commit writes to the main file. So a store that loses its log, or
+            # whose main file is copied alone, is an older state of itself and not a new store.
+            _set_journal(connection, "delete")
+        else:
+            _set_journal(connection, "wal")
         for setting in _DURABLE:
             connection.execute(f"PRAGMA {setting}")
         connection.execute("BEGIN IMMEDIATE")
@@ -210,10 +246,21 @@ def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
         meta = read_meta(connection.execute, url)
         check_key(meta["key"], [key.id for key in keys.keys], connection.execute, url)
         connection.execute("COMMIT")
+        _set_journal(connection, "wal")
     except sqlite3.Error as error:
         path = url.removeprefix("sqlite:///")
         raise StoreError(f"cannot open the store {path}: {error}") from error
     return meta["incarnation"]
+
+
+def _set_journal(connection: Connection, mode: str) -> None:
+    """Set the journal mode, which SQLite may refuse without an error."""
+    (actual,) = connection.execute(f"PRAGMA journal_mode={mode}").fetchone()
+    if actual != mode:
+        raise sqlite3.OperationalError(
+            f"its journal mode is {actual!r} and cannot be changed to {mode!r} here: put it on a "
+            "local disk"
+        )
 
 
 class OpenFiles:
@@ -482,15 +529,20 @@ class Sidecar:
             time.sleep(_RETRY_SECONDS)
         return False
 
+    def marked(self) -> str:
+        """Return the incarnation of the store that the mark names; "" if there is none."""
+        mark = self._read()
+        return mark[0] if mark else ""
+
     def adopt(self, incarnation: str, pos: int) -> None:
-        """Compare the store with its mark; create a missing mark."""
+        """Compare the position of the store with its mark; create a missing mark."""
         self._incarnation = incarnation
-        marked = self._read()
-        self.behind = marked is not None and marked[0] == incarnation and pos < marked[1]
+        mark = self._read()
+        self.behind = mark is not None and pos < mark[1]
         if self.behind:
             # It stays behind until it is recovered, however many events are added.
             self.fall_behind()
-        elif marked is None or marked[0] != incarnation:
+        elif mark is None:
             self.mark(pos)
 
     def still_behind(self) -> bool:

@@ -61,6 +61,7 @@ from sayso.stores.sqlite.files import (
     Sidecar,
     brought_up_to_date,
     check_alone,
+    check_marked,
     check_usable,
     connected,
     forked,
@@ -413,6 +414,8 @@ class SqliteStore(SqlReads):
             self._sidecar = Sidecar(self.path, self._name)
         with self._sidecar.lock(), no_fork():
             check_alone(self.path)
+            if marked := self._sidecar.marked():
+                check_marked(self.path, marked)
             writer = connected(self.path)
             try:
                 self._prepare(writer)
