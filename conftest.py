@@ -15,7 +15,6 @@ import contextlib
 import gc
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from unittest import mock
 
 import hypothesis
 import pytest
+from memory_folder import memory_folder
 from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.python import pad
 from sybil.integration.pytest import SybilItem
@@ -35,11 +35,9 @@ NOT_RUN = re.compile(r"<!-- not run: \S[^\n]* -->\s*\Z")
 
 # Thousands of tests commit, and would mostly wait for the disk. Tests kill processes, which memory
 # survives as well as a disk does; the test of lost power simulates its own disk.
-_MEMORY = "/dev/shm"
-_ENOUGH = 4 << 30
-_free = shutil.disk_usage(_MEMORY).free if os.access(_MEMORY, os.W_OK) else 0
-if "TMPDIR" not in os.environ and _free > _ENOUGH:
-    os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
+_memory = memory_folder()
+if "TMPDIR" not in os.environ and _memory is not None:
+    os.environ["TMPDIR"] = tempfile.tempdir = _memory
 
 # Tests start thousands of processes, and each would compile everything that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -59,7 +59,6 @@ def main() -> None:
     given = parser.parse_args()
     os.environ.setdefault(ENVIRONMENT, new_key())
     folder = Path(tempfile.mkdtemp(prefix="sayso-full-"))
-    folder.chmod(0o755)
     server = PostgresServer(folder / "pg")
     server.start()
     figures: dict[str, Any] = {"requests": given.requests, "open": given.open}

@@ -101,7 +101,6 @@ class _Shared:
 def server() -> Iterator[None]:
     """Provide PostgreSQL servers with fsync on, started when a row first needs them."""
     with tempfile.TemporaryDirectory(prefix="sayso-bench-") as folder:
-        os.chmod(folder, 0o755)  # PostgreSQL may have to run as another user
         _Shared.folder = Path(folder)
         try:
             yield
@@ -118,7 +117,6 @@ def database(*, slow_disk: bool = False) -> str:
         raise RuntimeError("no PostgreSQL: measure rows inside `with server():`")
     disk = "slow" if slow_disk else "fast"
     if disk not in _Shared.servers:
-        # In the server's folder, because it may run as another user.
         shim = preload_slow_disk(_Shared.folder) if slow_disk else None
         _Shared.servers[disk] = PostgresServer(_Shared.folder / disk, environment=shim)
         _Shared.servers[disk].start()

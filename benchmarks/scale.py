@@ -45,7 +45,6 @@ def main() -> None:
     sizes = [int(size) for size in given.rows.split(",") if size]
     os.environ.setdefault(ENVIRONMENT, new_key())
     folder = Path(tempfile.mkdtemp(prefix="sayso-scale-"))
-    folder.chmod(0o755)
     server = PostgresServer(folder)
     server.start()
     try:

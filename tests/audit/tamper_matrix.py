@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from memory_folder import memory_folder
 from postgres_server import why_not
 from tamper_world import (
     KEYS,
@@ -386,7 +387,6 @@ class Matrix:
             self._insert(table, {c: row[c] if c in named else by[c] for c in row})
 
 
-_MEMORY = "/dev/shm"
 _OF_A_THREAD = ("run", "call", "message", "event")
 
 
@@ -414,7 +414,7 @@ def opened(configuration: str, folder: Path) -> Matrix:
 def measure(configuration: str, say: Callable[[str], None]) -> dict[str, str]:
     """Return the outcome of each case of one configuration."""
     found: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(dir=_MEMORY if os.path.isdir(_MEMORY) else None) as folder:
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         matrix = opened(configuration, Path(folder))
         with closing(matrix.database):
             for case in matrix.cases():

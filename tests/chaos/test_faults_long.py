@@ -73,9 +73,8 @@ def test_a_power_cut_forgets_nothing_that_was_acknowledged(
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder with a short name, which the server's user may enter."""
+    """A folder with a short name, because the server's socket is in it."""
     folder = Path(tempfile.mkdtemp(prefix="sayso-pw-"))
-    folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

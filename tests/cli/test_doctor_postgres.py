@@ -32,7 +32,6 @@ KEY_DATA = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
 def server() -> Iterator[PostgresServer]:
     """Yield a separate server with fsync on. Its socket needs a short path."""
     folder = Path(tempfile.mkdtemp(prefix="sayso-doctor-"))
-    folder.chmod(0o755)
     made = PostgresServer(folder)
     made.start()
     yield made

@@ -45,7 +45,6 @@ def server() -> Iterator[PostgresServer]:
     if why_not():
         pytest.skip(why_not())
     folder = Path(tempfile.mkdtemp(prefix="sayso-stop-"))  # its socket needs a short path
-    folder.chmod(0o755)
     made = PostgresServer(folder, fsync=False)
     made.start()
     yield made

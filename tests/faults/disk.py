@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
+from ordinary_user import ordinary_user
 from places import open_at
 from stories import append
 from waiting import until
 
 from sayso import Inbox, SaysoError, StoreError
-
-_NOBODY = 65534
 
 
 def decide(folder: str, most: int = 500, after: str = "") -> dict[str, Any]:
@@ -26,7 +24,7 @@ def decide(folder: str, most: int = 500, after: str = "") -> dict[str, Any]:
     inbox = Inbox(store)
     waiting = inbox.pending_sync(limit=most).items
     if after:
-        append(Path(folder, "there"))
+        Path(folder, "there").touch()
         until(Path(folder, after).exists)
     for request in waiting:
         try:
@@ -47,14 +45,9 @@ def decide(folder: str, most: int = 500, after: str = "") -> dict[str, Any]:
 
 def locked_out(folder: str) -> str:
     """Return the errors of a process that may only read the store's files."""
-    root = os.geteuid() == 0
     try:
-        if root:  # who may write everything
-            os.seteuid(_NOBODY)
-        open_at(folder).close()
+        with ordinary_user():
+            open_at(folder).close()
     except StoreError as error:
         return str(error)
-    finally:
-        if root:
-            os.seteuid(0)
     return "it was opened"

@@ -28,11 +28,10 @@ def cut_server_power(
 ) -> dict[str, int]:
     """Cut the power at several moments. Return the counts of violations over all cuts.
 
-    ``home`` is a folder that the server's user may enter, with a short name.
+    ``home`` is a folder with a short name, because the server's socket is in it.
     """
     disk = home / "disk"
     disk.mkdir()
-    disk.chmod(0o755)
     server = PostgresServer(disk / "server")
     server.start()
     if careless:
@@ -77,7 +76,6 @@ def _looked_at(disk: Disk, to: Path, place: Path, some: random.Random | None) ->
     for path in (to / "server").rglob("*"):
         os.chown(path, owner, -1)
     (to / "server" / "data").chmod(0o700)
-    to.chmod(0o755)
     try:
         server.start()
         facts = json.loads((place / "postgres").read_text())

@@ -68,7 +68,6 @@ class Setting:
 def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
     """For SQLite the processes have their files on that disk, for PostgreSQL its server."""
     home = Path(tempfile.mkdtemp(prefix="sayso-disk-"))
-    home.chmod(0o755)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         server = None

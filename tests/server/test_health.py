@@ -28,7 +28,6 @@ def database() -> Iterator[PostgresServer]:
     if why_not():
         pytest.skip(why_not())
     folder = Path(tempfile.mkdtemp(prefix="sayso-health-"))
-    folder.chmod(0o755)
     made = PostgresServer(folder, fsync=False)
     made.start()
     yield made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import runpy
 import shutil
 import signal
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from postgres_server import PostgresServer, why_not
+from postgres_server import PostgresServer, launcher, why_not
 from waiting import until
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "programs.py"
@@ -62,11 +60,7 @@ class PgBouncer:
         self._config = folder / "pgbouncer.ini"
         text = _CONFIG.format(server=server.folder, folder=folder, size=size)
         self._config.write_text(text)
-        self._command = [_program(), "-q", str(self._config)]
-        if os.geteuid() == 0:  # which it refuses to be
-            nobody = pwd.getpwnam("nobody")
-            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-            self._command[1:1] = ["-u", "nobody"]
+        self._command = [*launcher(folder), _program(), "-q", str(self._config)]
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -104,7 +98,6 @@ class PgBouncer:
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="sayso-pb-"))  # sockets need a short path
-    folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

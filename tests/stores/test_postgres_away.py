@@ -36,7 +36,6 @@ pytestmark = [
 def a_server() -> Iterator[PostgresServer]:
     """A server of its own; its socket needs a short path."""
     folder = Path(tempfile.mkdtemp(prefix="sayso-away-"))
-    folder.chmod(0o755)
     made = PostgresServer(folder, fsync=False)
     made.start()
     yield made

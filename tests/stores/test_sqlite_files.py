@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ordinary_user import ordinary_user
 
 from sayso import Gate, Inbox, Paused
 from sayso.audit import verify
@@ -419,24 +420,16 @@ def test_a_mark_that_was_removed_is_made_again(
 def test_a_folder_that_became_read_only_stops_nobody(open_again: Opener) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        folder.chmod(0o777)
-        was = os.geteuid()
-        if was == 0:  # root may write anywhere
-            os.seteuid(65534)
-        try:
+        with ordinary_user():
             world = World(open_again(folder / "store.db"), FakeClock())
             call = world.ask()
-            os.seteuid(was)
             folder.chmod(0o555)
-            os.seteuid(65534 if was == 0 else was)
             assert world.decide(call).status == "ready"
             world.store.calls_of("r")
             world.check()
             world.store.close()
             with pytest.raises(StoreError, match=r"new\.db"):
                 open_again(folder / "new.db")
-        finally:
-            os.seteuid(was)
             folder.chmod(0o777)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ordinary_user import ordinary_user
 from waiting import until
 
 from sayso.errors import StoreError
@@ -30,40 +30,18 @@ def descriptors() -> set[str]:
 # -- a disk that does not do its part
 
 
-@pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """A folder that another user can reach, unlike those of pytest."""
-    with tempfile.TemporaryDirectory() as name:
-        os.chmod(name, 0o755)
-        yield Path(name)
-
-
-@pytest.fixture
-def nobody() -> Iterator[None]:
-    """Root may write anything, so be somebody else for a while."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-def test_what_may_not_be_written_is_refused(
-    shared_folder: Path, open_again: Opener, request: pytest.FixtureRequest
-) -> None:
-    path = shared_folder / "store.db"
+def test_what_may_not_be_written_is_refused(tmp_path: Path, open_again: Opener) -> None:
+    path = tmp_path / "store.db"
     open_again(path).close()
-    for file in shared_folder.iterdir():
+    for file in tmp_path.iterdir():
         file.chmod(0o444)
-    shared_folder.chmod(0o555)
-    request.getfixturevalue("nobody")
-    with pytest.raises(StoreError, match="cannot open"):
-        open_again(path)
-    with pytest.raises(StoreError):
-        open_again(shared_folder / "new.db")
+    tmp_path.chmod(0o555)
+    with ordinary_user():
+        with pytest.raises(StoreError, match="cannot open"):
+            open_again(path)
+        with pytest.raises(StoreError):
+            open_again(tmp_path / "new.db")
+    tmp_path.chmod(0o755)
 
 
 def test_a_disk_that_became_read_only_refuses_the_decision(world: World) -> None:
