@@ -45,7 +45,7 @@ COMMANDS = {
     "doctor": ("doctor", "doctor"),
 }
 
-#: Packages of the extra ``server``, which ``serve``, ``demo`` and a worker's metrics need.
+#: Packages of the extra ``server``, which ``serve``, ``worker`` and ``demo`` need.
 _SERVER = {"fastapi", "httptools", "prometheus_client", "standardwebhooks", "starlette", "uvicorn"}
 
 
