@@ -149,7 +149,8 @@ def _settled(command: Settle, before: Call, after: Call, run: Run, now: int) -> 
     assert before.doubt is not None
     assert before.doubt.ask_at <= now, "its process may still have been at work"
     assert before.doubt.answer in ("", "unknown"), "the other side had answered"
-    assert after.doubt == (before.doubt.ask_at, command.answer, command.said, now)
+    answered = {"answer": command.answer, "said": command.said, "at": now}
+    assert after.doubt == before.doubt._replace(**answered)
     if command.answer == "ran":
         assert (after.status, after.result) == (_S.DONE, command.result)
     else:

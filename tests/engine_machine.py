@@ -277,11 +277,11 @@ class Machine(Twins):
     # -- workers
 
     @precondition(lambda self: self.attempts)
-    @rule(data=st.data(), what=st.sampled_from(["suspend", "suspend elsewhere", "doubt", "doubt"]))
+    @rule(data=st.data(), what=st.sampled_from(["suspend", "suspend elsewhere", "doubt", "ended"]))
     def stop_short(self, data: Data, what: str) -> None:
         attempt = self._attempt(data)
-        if what == "doubt":
-            self.send(MarkInDoubt(**attempt, reason="cut short"))
+        if what in ("doubt", "ended"):
+            self.send(MarkInDoubt(**attempt, reason="cut short", ended=what == "ended"))
         else:
             self.send(Suspend(**attempt, elsewhere="elsewhere" in what))
 

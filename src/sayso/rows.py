@@ -67,8 +67,8 @@ SETTLEMENTS: tuple[str, ...] = ("ran", "did_not_run", "unknown")
 class Doubt(NamedTuple):
     """What is known about the last doubt of a call, besides its result.
 
-    ``settle=`` of its tool may be called once, from ``ask_at`` on, when the process that ran the
-    call has certainly lost its lease.
+    ``settle=`` of its tool may be called once, from ``ask_at`` on: when the attempt has ended, or
+    the process that ran it has certainly lost its lease.
     """
 
     ask_at: Micros
@@ -77,6 +77,10 @@ class Doubt(NamedTuple):
     #: The evidence, or why there is no answer.
     said: str = ""
     at: Micros = 0
+    #: Whether the attempt is known to have ended, with an exception. Otherwise it may still run.
+    ended: bool = False
+    #: Why the outcome is unknown.
+    reason: str = ""
 
 
 class Call(NamedTuple):
@@ -154,6 +158,8 @@ class Call(NamedTuple):
 
     def can_be_joined_by(self, caller: str) -> bool:
         """Return whether a caller that makes the same call again may wait for this one."""
+        if self.status is CallStatus.RELEASED:
+            return False  # its answer was delivered
         waits = self.status in (CallStatus.ASKED, CallStatus.READY)
         same = caller.startswith(TOOL_USE) and caller == self.caller
         return self.caller == LATER or (waits and same)

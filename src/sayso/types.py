@@ -478,7 +478,7 @@ class Execution:
 
     status: str
     attempts: int
-    #: The result; for a call that failed or was cancelled, the reason as text.
+    #: The result; for a call that failed, was cancelled or is in doubt, the reason as text.
     result: Json = None
     #: False if the call ran and its result could not be stored.
     kept: bool = True

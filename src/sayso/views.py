@@ -159,7 +159,9 @@ def decision_made(call: Call) -> DecisionMade | None:
 def _execution(call: Call) -> Execution:
     started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
     result: Json = None
-    if call.result is not None:
+    if call.status is CallStatus.IN_DOUBT:
+        result = None if call.doubt is None else call.doubt.reason
+    elif call.result is not None:
         # For these, it is a text: why the call failed, was cancelled, or (a read) is to be retried.
         is_text = call.status in (CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.READY)
         result = call.result if is_text else codec.loads(call.result)

@@ -312,7 +312,7 @@ def _in_doubt(expected: ExpectedCall, event: Event, body: Body) -> None:
     expected.doubted = True
     expected.votes, expected.votes_before_doubt = [], expected.votes
     if "ask_at" in body:  # otherwise it is retried
-        expected.doubt = Doubt(body["ask_at"])
+        expected.doubt = Doubt(body["ask_at"], ended=body["ended"], reason=body["reason"])
 
 
 def _settled(expected: ExpectedCall, event: Event, body: Body) -> None:

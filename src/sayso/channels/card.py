@@ -173,6 +173,9 @@ def _result(request: Request) -> Iterator[Line]:
     if request.status == "cancelled":
         yield from _section("Why it was cancelled", str(execution.result or ""))
         return
+    if execution.status == "in_doubt":
+        yield from _section("Why its outcome is unknown", str(execution.result or ""))
+        return
     if execution.status not in ("done", "failed") and request.status != "responded":
         return
     yield from _heading({"failed": "Error"}.get(execution.status, "Result"))

@@ -340,6 +340,8 @@ class MarkInDoubt(AttemptCommand):
 
     name: ClassVar[str] = "mark_in_doubt"
     reason: str = ""
+    #: The attempt has ended, with an exception.
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -416,7 +416,7 @@ def mark_in_doubt(work: UnitOfWork, command: commands.MarkInDoubt) -> Call:
     call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if call.status is CallStatus.RUNNING and ours:
-        call = doubt_call(work, call, command.reason)
+        call = doubt_call(work, call, command.reason, ended=command.ended)
         refresh_run(work)
     return call
 
@@ -464,18 +464,24 @@ def _doubt_running(work: UnitOfWork, reason: str) -> tuple[Call, ...]:
     return tuple(doubt_call(work, call, reason) for call in running)
 
 
-def doubt_call(work: UnitOfWork, call: Call, reason: str, *, retry: bool = True) -> Call:
+def doubt_call(
+    work: UnitOfWork, call: Call, reason: str, *, ended: bool = False, retry: bool = True
+) -> Call:
     """Mark a call whose outcome is unknown as in doubt. An idempotent one becomes ready again."""
-    retry = retry and call.terms.effect == "idempotent" and not work.require_run().stop
+    run = work.require_run()
+    retry = retry and call.terms.effect == "idempotent" and not run.stop
     shown = call.asked or not retry
     # Its expiry no longer applies, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()
-    # Until its lease ends, the interrupted process may still be running it.
-    run, more = work.require_run(), dict[str, object]()
-    ask_at = (run.ready_at or work.now) if run.leased(work.now) else work.now
+    more: dict[str, object] = {}
     call = work.move(call, CallStatus.IN_DOUBT, votes=votes, asked=shown)
     if not retry:
-        call, more = work.put_call(call._replace(doubt=Doubt(ask_at))), {"ask_at": ask_at}
+        ask_at = work.now
+        if not ended and run.leased(work.now):
+            # Until its lease ends, the interrupted process may still be running it.
+            ask_at = run.ready_at or work.now
+        call = work.put_call(call._replace(doubt=Doubt(ask_at, ended=ended, reason=reason)))
+        more = {"ask_at": ask_at, "ended": ended}
     work.emit("in_doubt", actor="engine", call=call, attempt=call.attempt, reason=reason, **more)
     if retry:
         call = work.move(call, CallStatus.READY)

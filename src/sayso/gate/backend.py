@@ -156,7 +156,7 @@ class Backend(Protocol):
         """Make an attempt ready again that paused to ask people."""
 
     async def record_doubt(self, call: Call, reason: str) -> Call:
-        """Mark an interrupted attempt as in doubt."""
+        """Mark an attempt as in doubt that was interrupted, and may still run."""
 
     async def settle(self, call: Call, ask: Settler) -> Call:
         """Call ``settle=`` for a call in doubt, if it may be called now and was not yet."""

@@ -317,8 +317,8 @@ class World:
         """Suspend the attempt in ``call``, as a question in its body does."""
         return self._call(Suspend(**attempt_of(call)))
 
-    def doubt(self, call: Call, reason: str = "cut short") -> Call:
-        return self._call(MarkInDoubt(**attempt_of(call), reason=reason))
+    def doubt(self, call: Call, reason: str = "cut short", *, ended: bool = False) -> Call:
+        return self._call(MarkInDoubt(**attempt_of(call), reason=reason, ended=ended))
 
     def settle(self, call: Call, answer: str, **more: Any) -> Call:
         """Settle the doubt about the attempt in ``call`` with what the other side says."""

@@ -9,7 +9,7 @@ import pytest
 
 from sayso.engine.commands import Park
 from sayso.errors import AlreadyDecided, Cancelled, InvalidCall
-from sayso.rows import Call, CallStatus, RunStatus
+from sayso.rows import Call, CallStatus, Doubt, RunStatus
 from sayso.testing.world import LEASE, RUN, World
 
 
@@ -375,9 +375,18 @@ class SettlementTests:
         world.clock.advance(31)
         (doubted,) = world.sweep()
         assert (doubted.attempt, second.attempt) == (2, 2)
-        assert doubted.doubt == (world.clock(), "", "", 0)
+        assert doubted.doubt == Doubt(world.clock(), reason="its process died")
         assert world.settle(first, "ran", result="1") == doubted
         assert world.settle(doubted, "ran", result="1").status is CallStatus.DONE
+
+    def test_ended_attempt_is_settled_at_once(self, world: World) -> None:
+        call = world.running(settles=True)
+        doubted = world.doubt(call, "TimeoutError: no reply", ended=True)
+        assert doubted.doubt == Doubt(world.clock(), ended=True, reason="TimeoutError: no reply")
+        assert [run.id for run in world.store.ready(["agent"], 9)] == ["r"]
+        done = world.settle(doubted, "ran", result="1")
+        assert done.status is CallStatus.DONE
+        assert done == world.call(call)
 
     def test_a_doubt_is_not_settled_before_the_lease_ends(self, world: World) -> None:
         call = world.doubted(settles=True)
