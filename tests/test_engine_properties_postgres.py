@@ -1,8 +1,4 @@
-"""The same commands in any order on PostgreSQL and in memory: both must agree, step by step.
-
-PostgreSQL is tried twice: with a transaction for each caller, and with transactions that callers
-share.
-"""
+"""The same commands in any order on PostgreSQL and in memory: both must agree, step by step."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, settings
 from postgres_server import shared_url, why_not
-from sharing_store import SharingStore
 
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.postgres import store as postgres
@@ -37,8 +32,6 @@ class Numbered(World):
 class PostgresMachine(Machine):
     """The machine of two stores, with PostgreSQL in the place of SQLite."""
 
-    _store: type[PostgresStore] = PostgresStore
-
     def __init__(self) -> None:
         postgres.PATIENCE = 60.0  # other workers have transactions open on the same server
         with psycopg.connect(shared_url(), autocommit=True) as connection:
@@ -59,7 +52,7 @@ class PostgresMachine(Machine):
 
     def _open(self) -> Any:
         options: dict[str, Any] = {"schema": SCHEMA, "clock": self.clock, "keys": KEYS}
-        return self._plain(self._store(shared_url(), **options))
+        return self._plain(PostgresStore(shared_url(), **options))
 
     def crash(self) -> None:
         """Go on with a store that knows nothing of the one before."""
@@ -69,18 +62,11 @@ class PostgresMachine(Machine):
         abandoned._pool.close()
 
 
-class SharingMachine(PostgresMachine):
-    """The same with shared transactions."""
-
-    _store = SharingStore
-
-
-PostgresMachine.TestCase.settings = SharingMachine.TestCase.settings = settings(
-    max_examples=12,
+PostgresMachine.TestCase.settings = settings(
+    max_examples=20,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 TestPostgres = PostgresMachine.TestCase
-TestPostgresTogether = SharingMachine.TestCase

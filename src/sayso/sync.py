@@ -20,13 +20,11 @@ import os
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial, update_wrapper
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 from sayso.errors import SaysoError
 from sayso.forking import renew_in_child
@@ -43,14 +41,8 @@ _own_loop: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_own_loop
 
 # -- worker threads
 
-#: The function to call; the event loop of the caller, and the function to call there with the
-#: result or error; and whether the caller no longer waits.
-_Job = tuple[
-    Callable[[], Any],
-    asyncio.AbstractEventLoop,
-    Callable[[Any, BaseException | None], object],
-    Callable[[], bool],
-]
+#: The function to call, and the future of the caller, which gets the result or the error.
+_Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 #: How many calls to the store run at once, and how many seconds a process that exits waits for
 #: them: nothing waits for their results any more.
@@ -90,18 +82,7 @@ class ThreadPool:
 
     def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Call the function in a worker thread. A job that is cancelled in time never starts."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._put((function, loop, partial(_resolve, future), future.cancelled))
-        return future
-
-    def run_then(
-        self, function: Callable[[], T], tell: Callable[[T | None, BaseException | None], object]
-    ) -> None:
-        """Call the function in a worker thread, then call ``tell`` on the loop with its outcome."""
-        self._put((function, asyncio.get_running_loop(), tell, lambda: False))
-
-    def _put(self, job: _Job) -> None:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._lock:
             if self._free <= 0 and (
                 len(self._threads) < self._size or threading.current_thread() in self._threads
@@ -112,13 +93,14 @@ class ThreadPool:
                 self._threads.append(thread)
                 self._free += 1
             self._free -= 1
-        self._jobs.put(job)
+        self._jobs.put((function, future))
+        return future
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            function, loop, tell, is_over = job
+            function, future = job
             value = error = None
-            if not is_over():
+            if not future.cancelled():
                 try:
                     value = function()
                 except BaseException as raised:  # whatever it is, it belongs to the caller
@@ -126,8 +108,8 @@ class ThreadPool:
             with self._lock:
                 self._free += 1
             with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
-                loop.call_soon_threadsafe(tell, value, error)
-            del job, function, loop, tell, is_over, value, error  # keep nothing alive while idle
+                future.get_loop().call_soon_threadsafe(_resolve, future, value, error)
+            del job, function, future, value, error  # keep nothing alive while idle
 
     def _finish(self) -> None:
         """Complete running jobs before the interpreter exits."""
@@ -193,10 +175,6 @@ def exit_soon(code: int = 0) -> None:
 
 # -- calls to the store
 
-#: The time of the last turn that a commit on this OS thread's loop left to other tasks.
-_last_turn = threading.local()
-_TURN_SECONDS = 0.004
-
 
 async def to_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a blocking function without blocking the loop, if there is one."""
@@ -215,223 +193,34 @@ async def read(source: Readable, function: Callable[P, T], *args: P.args, **kwar
     """Call a function that only reads from a store: in a thread, unless that would cost more."""
     if source.quick_reads or _is_direct():
         return function(*args, **kwargs)
-    call = partial(function, *args, **kwargs)
-    if _combines(source):
-        found: T = await _calls_to(source)[0].soon(call)
-        return found
-    return await _threads_of(source).run(call)
+    return await _threads_of(source).run(partial(function, *args, **kwargs))
 
 
 class Writable(Readable, Protocol):
-    """A store to write to. ``transact_now`` commits only if that is too quick for a thread."""
+    """A store to write to."""
 
     def transact(self, *commands: Any) -> list[Any]: ...
-    def transact_now(self, *commands: Any) -> list[Any] | None: ...
-    def transact_each(
-        self, batch: Sequence[Sequence[Any]], *, now: bool = False
-    ) -> Sequence[Any] | None: ...
-
-
-#: Commits of two tasks that are fewer seconds apart are worth waiting for each other.
-_TOGETHER_SECONDS = 0.005
-#: How many calls are made at once: each waits for all of them. Fewer than ``_FEW_TOGETHER`` are not
-#: divided.
-_MOST_TOGETHER, _FEW_TOGETHER = 32, 8
-#: A batch that takes more seconds does not hold up the next one, if the store can do both at once.
-_LONG_SECONDS = 0.05
-
-#: A value, or the error that was raised; or a function to call for it, which may take long.
-_Outcome = tuple[Any, BaseException | None] | Callable[[], Any]
-
-
-class _Batches(ABC):
-    """The calls of one kind that the tasks of one loop make to one store.
-
-    Calls that are made while others are under way are collected. The next batch is then one call of
-    the store in one worker thread, and each task gets its own result or error.
-    """
-
-    def __init__(self, store: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._store = store
-        self._loop = loop
-        self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
-        #: Identifies the batch that the next one waits for.
-        self._batch: object | None = None
-        #: Whether one task made the last calls, so that it need not wait for others.
-        self._alone = False
-        #: When it began, and what ends the waiting if it takes long.
-        self._began = 0.0
-        self._late: asyncio.TimerHandle | None = None
-
-    @abstractmethod
-    def _run(self, calls: list[Any]) -> Sequence[_Outcome]:
-        """Make these calls, in a worker thread."""
-
-    def _run_now(self, calls: list[Any]) -> Sequence[_Outcome] | None:
-        """Make these calls on the loop if that costs less than a worker thread, else ``None``."""
-        return None
-
-    def soon(self, call: Any) -> asyncio.Future[Any]:
-        """Make a call together with those of other tasks. Cancelled in time, it is not made."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append((future, call))
-        self._plan()
-        return future
-
-    def _plan(self) -> None:
-        if not self._waiting:
-            return
-        if self._batch is None:
-            self._batch, self._began = object(), self._loop.time()
-            if self._alone:
-                self._start()
-            else:
-                self._loop.call_soon(self._start)
-        elif self._late is None and _combines(self._store):
-            when = self._began + _LONG_SECONDS
-            self._late = self._loop.call_at(when, self._over, self._batch)
-
-    def _start(self) -> None:
-        wanted = [each for each in self._waiting if not each[0].done()]
-        most = _MOST_TOGETHER
-        if _combines(self._store) and len(wanted) > _FEW_TOGETHER:
-            # The loop runs the tasks of one half while the database works for the other.
-            most = min(max(_FEW_TOGETHER, len(wanted) // 2), most)
-        batch, self._waiting = wanted[:most], wanted[most:]
-        calls = [call for _, call in batch]
-        self._alone = len(batch) == 1 and _combines(self._store)
-        try:
-            outcomes = self._run_now(calls) if batch else []
-        except BaseException:  # an interrupt: nothing waits for the outcome any more
-            for future, _ in batch:
-                future.cancel()
-            self._over(self._batch)
-            raise
-        if outcomes is not None:
-            self._tell(batch, outcomes)
-            self._over(self._batch)
-            return
-        done = partial(self._done, batch, self._batch)
-        _threads_of(self._store).run_then(partial(self._run, calls), done)
-
-    def _done(
-        self, batch: list[Any], token: object, outcomes: Any, error: BaseException | None
-    ) -> None:
-        self._tell(batch, outcomes if error is None else [(None, error) for _ in batch])
-        self._over(token)
-
-    def _tell(self, batch: list[Any], outcomes: Sequence[_Outcome]) -> None:
-        for (future, _), outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, tuple):
-                _resolve(future, *outcome)
-            elif not future.done():
-                _threads_of(self._store).run_then(outcome, partial(_resolve, future))
-
-    def _over(self, token: object) -> None:
-        """Start the next batch, if this is the one that it waits for."""
-        if self._batch is not token:
-            return
-        self._batch = None
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-        self._plan()
-
-
-class _Reads(_Batches):
-    """Functions that read from a store that answers several in one round trip."""
-
-    def _run(self, calls: list[Callable[[], Any]]) -> Sequence[_Outcome]:
-        return _read_each(self._store, calls)
-
-
-def _read_each(store: Any, functions: list[Callable[[], Any]]) -> Sequence[Any]:
-    if len(functions) == 1:
-        return [(functions[0](), None)]
-    outcomes: Sequence[Any] = store.read_each(functions)
-    return outcomes
-
-
-class _Commits(_Batches):
-    """Transactions of a store that commits several at once.
-
-    Each is a list of commands or, if the store combines reads, a function that reads and returns
-    it. A task that commits alone to a store that reads quickly does so at once. Where several tasks
-    commit at about the same time, the loop runs all of them up to their commits, and these are made
-    together: one transaction, one wait for the disk, and at most one hand-over to a worker thread.
-    """
-
-    #: The task that committed last (none: several did), and when.
-    _task: asyncio.Task[Any] | None = None
-    _at = 0.0
-
-    def now(self, commands: Sequence[Any]) -> list[Any] | None:
-        """Commit at once; return ``None`` if others are about to commit, or it might take long."""
-        task = asyncio.current_task()
-        together = task is not self._task and time.monotonic() - self._at < _TOGETHER_SECONDS
-        if self._batch is not None or together:
-            return None
-        results: list[Any] | None = self._store.transact_now(*commands)
-        self._task, self._at = task, time.monotonic()
-        return results
-
-    def _run_now(self, calls: list[Sequence[Any]]) -> Sequence[_Outcome] | None:
-        outcomes = self._store.transact_each(calls, now=True)
-        return None if outcomes is None else [_outcome(each) for each in outcomes]
-
-    def _run(self, calls: list[Any]) -> Sequence[_Outcome]:
-        if builds := [call for call in calls if callable(call)]:
-            built = iter(_read_each(self._store, builds))
-            made = [next(built) if callable(call) else (call, None) for call in calls]
-        else:
-            made = [(call, None) for call in calls]
-        batch = [commands for commands, error in made if error is None]
-        outcomes = iter(self._store.transact_each(batch) if batch else ())
-        return [_outcome(next(outcomes) if error is None else error) for _, error in made]
-
-    def _tell(self, batch: list[Any], outcomes: Sequence[_Outcome]) -> None:
-        super()._tell(batch, outcomes)
-        self._task, self._at = None, time.monotonic()
-
-
-def _outcome(outcome: Any) -> _Outcome:
-    if isinstance(outcome, BaseException):
-        return None, outcome
-    return (outcome, None) if isinstance(outcome, list) else outcome
-
-
-_calls = threading.local()
-
-
-def _calls_to(store: Readable) -> tuple[_Reads, _Commits]:
-    loop = asyncio.get_running_loop()
-    if getattr(_calls, "loop", None) is not loop:
-        _calls.loop, _calls.of = loop, WeakKeyDictionary()
-    of: WeakKeyDictionary[Readable, tuple[_Reads, _Commits]] = _calls.of
-    found = of.get(store)
-    if found is None:
-        found = of[store] = (_Reads(store, loop), _Commits(store, loop))
-    return found
-
-
-def _commits_to(store: Writable) -> _Commits:
-    return _calls_to(store)[1]
-
-
-def _combines(store: Readable) -> bool:
-    """Return whether a store does what several callers ask at once (``read_each``)."""
-    return hasattr(store, "read_each")
 
 
 async def write(store: Writable, *commands: Any) -> list[Any]:
-    """Commit: in a thread, unless that would cost more than the commit."""
+    """Commit. If the caller is cancelled before the commit began, nothing is written."""
     if _is_direct():
         return store.transact(*commands)
-    results = _commits_to(store).now(commands) if store.quick_reads else None
-    if results is None:
-        return await _writing(store, commands)
-    await _yield_to_loop()
-    return results
+    return await _writing(store, commands)
+
+
+async def write_built(
+    store: Writable, build: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
+) -> list[Any]:
+    """Commit a command that is built by reading first; both use one worker thread."""
+    if _is_direct():
+        return store.transact(build(*args, **kwargs))
+    return await _threads_of(store).run(lambda: store.transact(build(*args, **kwargs)))
+
+
+async def write_shielded(store: Writable, *commands: Any) -> list[Any]:
+    """Commit, to the end even if the caller is cancelled."""
+    return await write_start(store, lambda _: (), *commands)
 
 
 async def write_start(
@@ -443,16 +232,6 @@ async def write_start(
     """
     if _is_direct():
         return store.transact(*commands)
-    if store.quick_reads:
-        await _yield_to_loop()  # before the commit: if this is cancelled, nothing was written
-        if (results := _commits_to(store).now(commands)) is not None:
-            return results
-    return await _shielded(store, commands, undo)
-
-
-async def _shielded(
-    store: Writable, commands: Sequence[Any], undo: Callable[[list[Any]], Sequence[Any]]
-) -> list[Any]:
     writing = _writing(store, commands)
     try:
         return await asyncio.shield(writing)
@@ -464,37 +243,7 @@ async def _shielded(
 
 
 def _writing(store: Writable, commands: Sequence[Any]) -> asyncio.Future[list[Any]]:
-    if store.quick_reads or _combines(store):
-        return _commits_to(store).soon(commands)
     return _threads_of(store).run(partial(store.transact, *commands))
-
-
-async def write_built(
-    store: Writable, build: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
-) -> list[Any]:
-    """Commit a command that is built by reading first; if that needs a thread, both use one."""
-    if store.quick_reads or _is_direct():
-        return await write(store, build(*args, **kwargs))
-    if _combines(store):
-        results: list[Any] = await _commits_to(store).soon(lambda: [build(*args, **kwargs)])
-        return results
-    return await _threads_of(store).run(lambda: store.transact(build(*args, **kwargs)))
-
-
-async def write_shielded(store: Writable, *commands: Any) -> list[Any]:
-    """Commit, to the end even if the caller is cancelled."""
-    if _is_direct():
-        return store.transact(*commands)
-    results = _commits_to(store).now(commands) if store.quick_reads else None
-    return await _shielded(store, commands, lambda _: ()) if results is None else results
-
-
-async def _yield_to_loop() -> None:
-    """Let other tasks run now and then: each commit on the loop blocks them for a moment."""
-    now = time.monotonic()
-    if now - getattr(_last_turn, "at", 0.0) > _TURN_SECONDS:
-        await asyncio.sleep(0)
-        _last_turn.at = time.monotonic()
 
 
 # -- sync twins

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from stories import append
 
 from sayso import Agent, tool
 from sayso.agent.tool import Context
-from sayso.stores.base import Store, transact_one_by_one
+from sayso.stores.base import Store
 from sayso.stores.postgres import store as postgres
 from sayso.testing import ScriptedModel, call, say
 from sayso.worker import Worker
@@ -122,17 +122,7 @@ def slow_down(store: Store, lag: float) -> None:
             time.sleep(random.random() * lag)
         return transact(*commands)
 
-    commit_with(store, later)
-
-
-def commit_with(store: Store, transact: Callable[..., list[Any]]) -> None:
-    """Make every commit of a store with this function, never on the event loop's OS thread."""
-
-    def each(batch: Sequence[Sequence[Any]], *, now: bool = False) -> Any:
-        return None if now else transact_one_by_one(transact, batch)
-
-    store.transact, store.transact_each = transact, each  # type: ignore[method-assign]
-    store.transact_now = lambda *commands: None  # type: ignore[method-assign]
+    store.transact = later  # type: ignore[method-assign]
 
 
 def resume_at_once(folder: str, runs: list[str], threads: int, lag: float) -> list[str]:

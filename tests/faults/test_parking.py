@@ -36,7 +36,7 @@ class Late:
         store: Any = self.store
         self._run, self._transact = store.run, store.transact
         store.run = self._look
-        paying_worker.commit_with(store, self._write)
+        store.transact = self._write
         store.call, store.calls_of = self._after(store.call), self._after(store.calls_of)
 
     def _look(self, name: str) -> Any:

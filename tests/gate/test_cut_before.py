@@ -117,9 +117,8 @@ async def test_the_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
     assert "in_doubt" not in [event.type for event in store.chain("t")]
 
 
-async def test_on_the_loop_there_is_nothing_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sayso.sync._TURN_SECONDS", 0.0)
-    monkeypatch.setattr("sayso.sync._TOGETHER_SECONDS", 0.0)
+async def test_cancelled_call_is_never_in_doubt() -> None:
+    """Wherever the cancellation comes: before, in or after one of the commits."""
     store, ran = MemoryStore(), []
     gate = Gate(store, wait=0)
 
@@ -128,39 +127,16 @@ async def test_on_the_loop_there_is_nothing_in_between(monkeypatch: pytest.Monke
         ran.append("paid")
         return "paid"
 
-    for turns in range(5):
+    for turn in range(40):
         task = asyncio.create_task(pay())
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await asyncio.sleep(turn * 0.0002)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    rows = [row for _, run in store.runs() for row in store.calls_of(run.id)]
-    assert {str(row.status) for row in rows} == {"done"}
-    assert len(rows) == len(ran) > 0
-
-
-async def test_a_start_that_waits_for_other_tasks_is_undone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sayso.sync._TOGETHER_SECONDS", 60.0)
-    store, ran = MemoryStore(), []
-    gate = Gate(store, wait=0)
-
-    @gate.guard(needs_approval=False)
-    async def pay() -> str:
-        ran.append("paid")
-        return "paid"
-
-    for turns in range(12):
-        task = asyncio.create_task(pay())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    await pay()
     await asyncio.sleep(0.05)
-    rows = [row for _, run in store.runs() for row in store.calls_of(run.id)]
+    rows = [row for _, run in store.runs(limit=100) for row in store.calls_of(run.id)]
     statuses = [str(row.status) for row in rows]
-    assert set(statuses) == {"cancelled", "done"}  # none is in doubt, or left running
+    assert set(statuses) <= {"cancelled", "done"}  # none is in doubt, or left running
     assert statuses.count("done") == len(ran) > 0
 
 

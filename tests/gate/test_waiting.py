@@ -347,8 +347,7 @@ def test_a_store_that_is_away_is_waited_for_once(
         raise StoreError("cannot connect")
 
     with monkeypatch.context() as patch:
-        for name in ("transact", "transact_now"):
-            patch.setattr(case.store, name, away)
+        patch.setattr(case.store, "transact", away)
         with pytest.raises(StoreError, match="cannot connect"):
             case.enter(lambda: case.paying()("cy"))
         assert len(tried) == 1

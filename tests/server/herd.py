@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import sayso
@@ -33,26 +32,11 @@ class Counting:
 
     def __init__(self, store: Any, counts: Counter[str]) -> None:
         self._counts = counts
-        self._quick = store.quick_reads
-        self._transact, self._transact_each = store.transact, store.transact_each
-        store.transact, store.transact_each = self.transact, self.transact_each
-        store.transact_now = self.transact
+        self._transact = store.transact
+        store.transact = self.transact
 
     def transact(self, *commands: Any) -> list[Any]:
-        return self._counted(commands, self._transact(*commands))
-
-    def transact_each(self, batch: Sequence[Sequence[Any]], *, now: bool = False) -> Any:
-        outcomes = self._transact_each(batch, now=now)
-        if outcomes is None or (len(batch) == 1 and not self._quick):
-            return outcomes  # the latter called ``transact``
-        return [self._outcome(*each) for each in zip(batch, outcomes, strict=True)]
-
-    def _outcome(self, commands: Sequence[Any], outcome: Any) -> Any:
-        if callable(outcome):
-            return lambda: self._counted(commands, outcome())
-        return self._counted(commands, outcome) if isinstance(outcome, list) else outcome
-
-    def _counted(self, commands: Sequence[Any], results: list[Any]) -> list[Any]:
+        results: list[Any] = self._transact(*commands)
         for command, result in zip(commands, results, strict=True):
             if isinstance(command, Claim):
                 self._counts["claims"] += 1

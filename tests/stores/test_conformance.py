@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from pg_places import Place
-from sharing_store import SharingStore
 
 from sayso.keys import Keyring
 from sayso.stores.base import Store
@@ -32,20 +31,13 @@ class TestSqlite(StoreSuite):
 
 
 class TestPostgres(StoreSuite):
-    store: type[PostgresStore] = PostgresStore
-
     @pytest.fixture(autouse=True)
     def _place(self, swept_place: Place, sessions: None) -> None:
         self.place = swept_place
 
     def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
-        return self.store(self.place.url, schema=self.place.schema, clock=clock, keys=keys)
+        return PostgresStore(self.place.url, schema=self.place.schema, clock=clock, keys=keys)
 
     def reopen(self, store: Store) -> Store:
         store.close()
         return self.make_store(store.now, store.keys)
-
-
-@pytest.mark.chaos  # the property machine does the same in less time
-class TestPostgresTogether(TestPostgres):
-    store = SharingStore

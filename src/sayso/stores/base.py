@@ -33,10 +33,6 @@ from sayso.types import Grant, Micros
 #: A position in the stream of events, opaque to callers; "" is before the first.
 Cursor = str
 
-#: The results of commands, or why they were refused, or (nothing was done yet) a function that runs
-#: them, which may take longer than others should wait.
-TransactOutcome = list[Any] | Exception | Callable[[], list[Any]]
-
 #: Called before and after each commit with the commands' names; fault tests kill the process here.
 Boundary = Callable[[str, str], None]
 
@@ -453,23 +449,6 @@ class Store(StoreReads, Protocol):
         """
         ...
 
-    def transact_now(self, *commands: Command) -> list[Any] | None:
-        """Do the same if it takes less time than handing it to a worker thread and cannot block.
-
-        Returns ``None``, having done nothing, if it may take longer.
-        """
-        ...
-
-    def transact_each(
-        self, batch: Sequence[Sequence[Command]], *, now: bool = False
-    ) -> Sequence[TransactOutcome] | None:
-        """Run several lists of commands, each as ``transact`` would, in as few commits as possible.
-
-        Returns the outcome of each; a refusal does not touch the others. With ``now``, returns
-        ``None``, having done nothing, if it may take long.
-        """
-        ...
-
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``; return whether it moved."""
         ...
@@ -510,19 +489,6 @@ class Transaction(Protocol):
     def save(self, work: UnitOfWork) -> None:
         """Write what changed."""
         ...
-
-
-def transact_one_by_one(
-    transact: Callable[..., list[Any]], batch: Sequence[Sequence[Command]]
-) -> list[list[Any] | Exception]:
-    """Do what ``transact_each`` does in a store that gains nothing from committing together."""
-    outcomes: list[list[Any] | Exception] = []
-    for commands in batch:
-        try:
-            outcomes.append(transact(*commands))
-        except Exception as error:
-            outcomes.append(error)
-    return outcomes
 
 
 def commit_name(commands: Sequence[Command]) -> str:

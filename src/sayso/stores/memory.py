@@ -56,7 +56,6 @@ from sayso.stores.base import (
     position_of,
     pruned_note,
     run_commands,
-    transact_one_by_one,
 )
 from sayso.stores.listing import (
     OPEN,
@@ -136,15 +135,6 @@ class MemoryStore:
                 self.seal_if_due()
         self._hub.publish({event.thread for event in work.events})
         return results
-
-    def transact_now(self, *commands: Command) -> list[Any] | None:
-        """Run commands; memory never blocks."""
-        return self.transact(*commands)
-
-    def transact_each(
-        self, batch: Sequence[Sequence[Command]], *, now: bool = False
-    ) -> list[list[Any] | Exception] | None:
-        return transact_one_by_one(self.transact, batch)
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))

@@ -469,7 +469,7 @@ class Answer:
 
     def _arrived(self) -> pq.abc.PGresult:
         if self.result is None:
-            self._pipe.wait()
+            self._pipe.receive()
         assert self.result is not None, "the answers have been received"
         return self.result
 
@@ -514,17 +514,17 @@ class Pipeline:
                 self._wire.exit_pipeline_mode()
 
     def send(self, text: str, values: Sequence[Any]) -> Answer:
-        """Send a statement of the common dialect; reading the answer waits for it."""
-        return self.send_encoded(text, encoded(values))
+        """Send a statement of the common dialect; reading the answer waits for it.
 
-    def send_encoded(self, text: str, values: Sequence[bytes | None]) -> Answer:
-        """Send a statement whose values are ``encoded``."""
+        Raises ``InvalidCall``, ``UnicodeEncodeError`` or ``TypeError`` if a value cannot be stored.
+        """
+        encoded = [_as_text(value) for value in values]
         statement = self._translate(text)
         name = self._prepared(statement)
         if name is None:
-            self._wire.send_query_params(statement, values)
+            self._wire.send_query_params(statement, encoded)
         else:
-            self._wire.send_query_prepared(name, values)
+            self._wire.send_query_prepared(name, encoded)
         return self._await()
 
     def _await(self) -> Answer:
@@ -548,10 +548,6 @@ class Pipeline:
         self._wire.send_prepare(name, statement)
         self._preparing[statement] = self._await()
         return name
-
-    def wait(self) -> None:
-        """Return when the answers to everything sent so far are here."""
-        self.receive()
 
     def receive(self) -> None:
         """Wait for the answers to everything sent; raise the first refusal among them."""
@@ -595,14 +591,6 @@ class Pipeline:
     def rows(self, result: pq.abc.PGresult) -> list[Any]:
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
-
-
-def encoded(values: Sequence[Any]) -> list[bytes | None]:
-    """Return values as they are sent.
-
-    Raises ``InvalidCall``, ``UnicodeEncodeError`` or ``TypeError`` if one of them cannot be stored.
-    """
-    return [_as_text(value) for value in values]
 
 
 def _as_text(value: Any) -> bytes | None:

@@ -1,10 +1,10 @@
 """PostgreSQL: many machines share one database, and need nothing else.
 
 The thread's row is the lock; runs and grants are locked after it, always in this order. Time is the
-database's. A transaction takes two round trips (``transaction``), and callers at the same time
-share round trips and transactions (``together``). This module has the order of the events
-(``Stream``), the listener for commits of other processes (``Watcher``), the store itself, and the
-store inside a transaction of your own (``JoinedTransaction``).
+database's. A transaction takes two round trips (``transaction``), and each caller has its own. This
+module has the order of the events (``Stream``), the listener for commits of other processes
+(``Watcher``), the store itself, and the store inside a transaction of your own
+(``JoinedTransaction``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -36,11 +36,9 @@ from sayso.stores.base import (
     Hub,
     Listener,
     SnapshotLost,
-    TransactOutcome,
     commit_name,
     engine_deps,
     run_commands,
-    transact_one_by_one,
 )
 from sayso.stores.postgres.connections import (
     FIRST_NAP,
@@ -64,19 +62,6 @@ from sayso.stores.postgres.database import (
     split_schema,
     without_password,
 )
-from sayso.stores.postgres.together import (
-    Apart,
-    CallQueue,
-    Outcome,
-    Read,
-    Share,
-    SharedAttempt,
-    SharedReads,
-    SharedTransaction,
-    reading_alone,
-    reads_alone,
-    shared_reads,
-)
 from sayso.stores.postgres.transaction import (
     FREE,
     Attempt,
@@ -98,7 +83,7 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
-from sayso.stores.sql.statements import POSTGRES, Reply, Rows
+from sayso.stores.sql.statements import POSTGRES, Reply
 from sayso.stores.sql.transaction import StoreParts, ToolCache
 from sayso.types import Micros
 
@@ -307,14 +292,6 @@ class JoinedTransaction(SqlReads):
         except psycopg.Error as error:
             raise explained(error, self.url) from error
 
-    def transact_now(self, *commands: Command) -> None:
-        """Return ``None``: a database on the network is never that quick."""
-
-    def transact_each(
-        self, batch: Sequence[Sequence[Command]], *, now: bool = False
-    ) -> list[list[Any] | Exception] | None:
-        return None if now else transact_one_by_one(self.transact, batch)
-
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread; your transaction makes them durable."""
         # Nothing runs here after your commit, so each call seals what came before it.
@@ -390,7 +367,6 @@ def _check_starts(work: UnitOfWork) -> None:
 
 
 T = TypeVar("T")
-A = TypeVar("A", bound=Attempt)
 
 log = logging.getLogger("sayso.stores")
 
@@ -435,7 +411,7 @@ class PostgresStore(Stream):
         keys: Keyring | None = None,
         clock: Callable[[], Micros] | None = None,
         boundary: Boundary | None = None,
-        size: int = 3,
+        size: int = 10,
         patience: float = 30.0,
         prepare: bool = True,
     ) -> None:
@@ -452,7 +428,6 @@ class PostgresStore(Stream):
         self.keys = keys or Keyring.for_store(None)
         self._clock = clock
         self._patience = patience
-        self._size = size
         self._leaving = False
         self._prepare = prepare
         self._time = Clock(self._ask_time)
@@ -470,14 +445,11 @@ class PostgresStore(Stream):
         self._channel = f"sayso_{self.incarnation}"
 
     def after_fork(self) -> None:
-        """Forget what the parent has yet to seal, and what its callers wait for."""
+        """Forget what the parent has yet to seal."""
         self._schedule = SealSchedule()
         #: Whether this process has committed events since it sealed, and how far they reached.
         self._has_written = False
         self._pos = 0
-        # As many callers as there are connections are quicker alone.
-        self._commits = CallQueue(self._commit_queued, self._size)
-        self._reads = CallQueue(self._read_each, self._size)
 
     def _open(self) -> None:
         """Create or migrate the schema.
@@ -520,8 +492,7 @@ class PostgresStore(Stream):
         return (_NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
 
     def _ask_time(self) -> Micros:
-        with reading_alone():  # the answer is worth the more the sooner it comes
-            return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
+        return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
 
     # -- writing
 
@@ -530,16 +501,6 @@ class PostgresStore(Stream):
         return StoreParts(self._tool_cache, self._deps, self._decode, self._clock)
 
     def transact(self, *commands: Command) -> list[Any]:
-        knew = self._database.behind
-        alone = partial(self._transact, commands, knew)
-        return alone() if knew else self._commits.make(commands, alone)
-
-    def _transact(self, commands: Sequence[Command], knew: bool) -> list[Any]:
-        """Run commands; ``knew`` is whether the caller could know that the database was restored.
-
-        Raises ``StoreError`` if that is noticed only now.
-        """
-
         def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, PgTransaction]:
             transaction = PgTransaction(attempt, self._parts)
             results, work = run_commands(transaction, commands)
@@ -547,173 +508,32 @@ class PostgresStore(Stream):
             notify(attempt.execute, work.events, self._channel)
             return results, work, transaction
 
-        results, work, transaction = self._write(commit_name(commands), body, brief=True, knew=knew)
-        self._learn(work, transaction)
-        self._hub.publish({event.thread for event in work.events})
-        self.make_due_seal(work.now)
-        return results
-
-    def _learn(self, work: UnitOfWork, transaction: PgTransaction) -> None:
+        results, work, transaction = self._write(commit_name(commands), body, brief=True)
         self._tool_cache.learn(
             work.tools, {search_key.id for search_key in transaction.search_keys}
         )
         self.has_reached(transaction.last_pos())
+        self._hub.publish({event.thread for event in work.events})
+        self.make_due_seal(work.now)
+        return results
 
-    def transact_now(self, *commands: Command) -> None:
-        """Return ``None``: a database on the network is never that quick."""
+    def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
+        """Retry until the write is known to be committed, or known not to be.
 
-    def transact_each(
-        self, batch: Sequence[Sequence[Command]], *, now: bool = False
-    ) -> Sequence[TransactOutcome] | None:
-        """Run several lists of commands in one commit, except those that must be apart."""
-        if now:
-            return None
-        if len(batch) == 1:
-            return transact_one_by_one(self.transact, batch)
-        knew = self._database.behind
-        try:
-            shares = self._share(batch, knew)
-        except StoreError as error:
-            return [error for _ in batch]
-        self._finish([share for share in shares if isinstance(share, Share)])
-        return self._outcomes(batch, shares, knew, lambda share: share.results)
-
-    def _commit_queued(self, batch: Sequence[Sequence[Command]]) -> list[TransactOutcome]:
-        """Commit for callers on several OS threads, each of which then publishes its own events:
-        it may hold a lock that a listener waits for."""
-
-        def finish(share: Share) -> list[Any]:
-            self._finish([share])
-            return share.results
-
-        shares = self._share(batch, knew=False)
-        return self._outcomes(batch, shares, False, lambda share: partial(finish, share))
-
-    def _outcomes(
-        self,
-        batch: Sequence[Sequence[Command]],
-        shares: Sequence[Share | Exception | None],
-        knew: bool,
-        of: Callable[[Share], TransactOutcome],
-    ) -> list[TransactOutcome]:
-        return [
-            of(share)
-            if isinstance(share, Share)
-            else share or partial(self._transact, commands, knew)
-            for commands, share in zip(batch, shares, strict=True)
-        ]
-
-    def _finish(self, shares: Sequence[Share]) -> None:
-        """Publish what was committed, and seal if that is due."""
-        self._hub.publish({event.thread for share in shares for event in share.work.events})
-        if shares:
-            self.make_due_seal(shares[0].work.now)
-
-    def _share(
-        self, batch: Sequence[Sequence[Command]], knew: bool
-    ) -> list[Share | Exception | None]:
-        """Try to commit together; return what each caller did, or why it was refused.
-
-        ``None`` if nothing was done for it: it is apart, or the database refused the transaction.
+        Raises ``StoreError`` if only this write notices that the database was restored.
         """
-        end, failed = time.monotonic() + self._patience, False
-        shares: list[Share | Exception | None] = [None for _ in batch]
-        with self._pool.connection(end) as connection:
-            if self._database.behind and not knew:
-                raise restored(self.url)  # the new connection noticed it
-            attempt = self._attempt(connection, SharedAttempt)
-            attempt.brief = True
-
-            def body(_: Attempt) -> None:
-                shares[:] = self._run_shared(attempt, batch)
-
-            def before(_: Attempt) -> None:
-                self._check_lineage(attempt)
-                self._cross_shared(batch, shares, "before")
-
-            try:
-                attempt.run(body, before)
-            except psycopg.Error as error:
-                self._may_try_again(error, connection, attempt)
-                failed = True
-        if failed:
-            shares = self._after_failure(attempt, shares, end)
-        self._cross_shared(batch, shares, "after")
-        for share in shares:
-            if isinstance(share, Share):
-                self._learn(share.work, share.transaction)
-        return shares
-
-    def _run_shared(
-        self, attempt: SharedAttempt, batch: Sequence[Sequence[Command]]
-    ) -> list[Share | Exception | None]:
-        # Of two callers on one thread, the second has to see what the first one did.
-        first = {commands[0].thread: n for n, commands in reversed([*enumerate(batch)])}
-        free = attempt.lock_free(sorted(first))
-
-        def run(commands: Sequence[Command]) -> Share:
-            transaction = SharedTransaction(attempt, self._parts)
-            return Share(*run_commands(transaction, commands), transaction)
-
-        numbers = sorted(first[thread] for thread in free)
-        outcomes = attempt.take_turns([partial(run, batch[n]) for n in numbers])
-        shares: list[Share | Exception | None] = [None for _ in batch]
-        for n, outcome in zip(numbers, outcomes, strict=True):
-            error = outcome.error
-            if isinstance(error, psycopg.Error) or not isinstance(error, Exception | None):
-                raise error  # it is not one caller's
-            if not isinstance(error, Apart):
-                shares[n] = error or outcome.value
-        done = [share.work for share in shares if isinstance(share, Share)]
-        notify(attempt.execute, [event for work in done for event in work.events], self._channel)
-        return shares
-
-    def _after_failure(
-        self, attempt: SharedAttempt, shares: list[Share | Exception | None], end: float
-    ) -> list[Share | Exception | None]:
-        """Return what is known of a shared transaction that failed."""
-        probes = [probe_of(share.work) for share in shares if isinstance(share, Share)]
-        committed, unknown = [False for _ in probes], None
-        if attempt.sent:
-            try:
-                committed = self._read_back(
-                    attempt, lambda at: [there(at) for there in probes], end
-                )
-            except StoreError as error:
-                unknown = error
-        there = iter(committed)
-        return [
-            share if not isinstance(share, Share) or next(there) else unknown for share in shares
-        ]
-
-    def _cross_shared(
-        self, batch: Sequence[Sequence[Command]], shares: list[Share | Exception | None], when: str
-    ) -> None:
-        for commands, share in zip(batch, shares, strict=True):
-            if isinstance(share, Share):
-                self._cross(commit_name(commands), when)
-
-    def _write(
-        self,
-        name: str,
-        body: Callable[[Attempt], T],
-        *,
-        brief: bool = False,
-        knew: bool | None = None,
-    ) -> T:
-        """Retry until the write is known to be committed, or known not to be."""
 
         def before(attempt: Attempt) -> None:
             self._check_lineage(attempt)
             self._cross(name, "before")
 
         end, nap = time.monotonic() + self._patience, 0.0
-        knew = self._database.behind if knew is None else knew
+        knew = self._database.behind
         while True:
             with self._pool.connection(end) as connection:
                 if self._database.behind and not knew:
                     raise restored(self.url)  # the new connection noticed it
-                attempt = self._attempt(connection, Attempt)
+                attempt = self._attempt(connection)
                 attempt.brief = brief
                 try:
                     result: T = attempt.run(body, before)
@@ -724,7 +544,7 @@ class PostgresStore(Stream):
                     late = time.monotonic() > end and not attempt.sent
                     if not again or late:
                         raise explained(error, self.url) from error
-            if attempt.sent and self._read_back(attempt, attempt.probe, end):
+            if attempt.sent and self._read_back(attempt, end):
                 result = attempt.result
                 break
             time.sleep(nap)  # a read-only server refuses at once, and would again
@@ -732,10 +552,10 @@ class PostgresStore(Stream):
         self._cross(name, "after")
         return result
 
-    def _attempt(self, connection: Connection, kind: type[A]) -> A:
+    def _attempt(self, connection: Connection) -> Attempt:
         database = self._database
         names = database.incarnation, database.lineage
-        return kind(connection, self._translate, *names, self._time)
+        return Attempt(connection, self._translate, *names, self._time)
 
     def _check_lineage(self, attempt: Attempt) -> None:
         try:
@@ -761,14 +581,14 @@ class PostgresStore(Stream):
             attempt.sent = False  # the server refused, so nothing changed
         return lost or isinstance(error, (*UNPREPARED, *TRANSIENT))
 
-    def _read_back(self, attempt: Attempt, probe: Callable[[Rows], T], end: float) -> T:
+    def _read_back(self, attempt: Attempt, end: float) -> bool:
         """Read back the outcome of a commit whose answer was lost."""
         while True:
             try:
                 with self._pool.connection(end) as connection:
                     is_over(connection, attempt)
                     with Pipeline(connection, self._translate) as pipe:
-                        return probe(lambda *read: pipe.send(*read).fetchall())
+                        return attempt.probe(lambda *read: pipe.send(*read).fetchall())
             except (psycopg.Error, StoreError) as error:
                 lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
                 if not lost or time.monotonic() > end:
@@ -868,8 +688,7 @@ class PostgresStore(Stream):
         while True:
             due = (*said, *agents, json.dumps(unreadable), *said, worker, limit + len(skip))
             mine = (skipped, skipped, limit, *said, worker, *said, *said)
-            with reading_alone():
-                rows = self._rows(statement, (*due, *mine, skipped, skipped))
+            rows = self._rows(statement, (*due, *mine, skipped, skipped))
             found = self._decode.listed(run_from, rows)
             # Runs that fail their check do not hide those behind them from workers.
             if len(found) == len(rows):
@@ -887,49 +706,16 @@ class PostgresStore(Stream):
     # -- reading
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        read = Read(statement, values)
-        if (reads := shared_reads(self)) is not None:
-            return reads.rows(read)
-        alone = partial(self._read, time.monotonic() + self._patience, read)
-        return alone() if reads_alone() else self._reads.make(read, alone)
-
-    def _read(self, end: float, read: Read) -> list[Any]:
+        end = time.monotonic() + self._patience
         while True:
             with self._pool.connection(end) as connection:
                 try:
                     with Pipeline(connection, self._translate) as pipe:
-                        return pipe.send_encoded(read.statement, read.values).fetchall()
+                        return pipe.send(statement, values).fetchall()
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection)
                     if not again or time.monotonic() > end:
                         raise explained(error, self.url) from error
-
-    def _read_each(self, reads: Sequence[Read]) -> list[list[Any] | Callable[[], list[Any]]]:
-        end = time.monotonic() + self._patience
-        self._read_together(end, reads)
-        return [
-            partial(self._read, end, read) if read.rows is None else read.rows for read in reads
-        ]
-
-    def read_each(self, functions: Sequence[Callable[[], T]]) -> list[Outcome[T]]:
-        """Call functions that read from this store; return what each returned or raised.
-
-        Their statements share round trips. A function must not hold a lock while it reads.
-        """
-        end = time.monotonic() + self._patience
-        send, alone = partial(self._read_together, end), partial(self._read, end)
-        return SharedReads(self, send, alone).call(functions)
-
-    def _read_together(self, end: float, reads: Sequence[Read]) -> None:
-        """Send several statements in one round trip; fill in the rows unless one is refused."""
-        with suppress(StoreError), self._pool.connection(end) as connection:
-            try:
-                with Pipeline(connection, self._translate) as pipe:
-                    answers = [pipe.send_encoded(read.statement, read.values) for read in reads]
-                    for read, answer in zip(reads, answers, strict=True):
-                        read.rows = answer.fetchall()
-            except psycopg.Error as error:
-                self._may_try_again(error, connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -949,18 +735,12 @@ class PostgresStore(Stream):
             rows(_SNAPSHOT)
             yield Snapshot(self, rows)
 
-    def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
-        """Return runs of these agents that are due, without those that are locked right now."""
-        with reading_alone():
-            return super().ready(agents, limit)
-
     def overdue(self, limit: int = 100) -> list[Due]:
         """Return what is overdue, without threads that are locked right now."""
         found = super().overdue(limit)
         if found:
             names = json.dumps(sorted({due.thread for due in found}))
-            with reading_alone():
-                free = {row[0] for row in self._rows(FREE, (names, self._database.incarnation))}
+            free = {row[0] for row in self._rows(FREE, (names, self._database.incarnation))}
             found = [due for due in found if due.thread in free]
         return found
 
@@ -970,8 +750,7 @@ class PostgresStore(Stream):
         return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
-        with reading_alone():  # the hub holds a lock meanwhile
-            horizon = horizon_of(self._rows(HORIZON)[0])
+        horizon = horizon_of(self._rows(HORIZON)[0])
         connect_ = lambda: connect(self._address, prepare=False)  # noqa: E731
         ours = self._pool.is_ours
         Watcher(connect_, self._translate, self._hub, self._channel, horizon, ours).start()

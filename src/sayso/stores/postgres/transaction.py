@@ -139,8 +139,6 @@ class Session:
 class Attempt(Session):
     """A transaction on a pooled connection, and what is known of its outcome."""
 
-    _pipeline = Pipeline
-
     def __init__(
         self,
         connection: Connection,
@@ -149,7 +147,7 @@ class Attempt(Session):
         lineage: str,
         clock: Clock,
     ) -> None:
-        self._pipe = self._pipeline(connection, translate)
+        self._pipe = Pipeline(connection, translate)
         super().__init__(self._pipe.send, store, lineage, clock)
         #: Whether the transaction is short, so that a long one means a frozen client.
         self.brief = False
@@ -260,7 +258,7 @@ _NUMBERED = frozenset({sql.ADD_CALL, sql.ADD_EVENT})
 _MAX_COMBINED = 40
 
 
-class NotSent:
+class _NotSent:
     """The reply to a write that was not sent yet, which nobody may read."""
 
     rowcount = -1
@@ -289,18 +287,18 @@ class PgTransaction(SqlTransaction):
 
         def flush() -> None:
             if pending:
-                reply = self._send(*_combined(pending))
+                reply = self._execute(*_combined(pending))
                 if any(text == sql.ADD_EVENT for text, _ in pending):
                     self._added = reply
                 pending.clear()
 
         def gather(text: str, values: Sequence[Any]) -> Reply:
             if text not in _COMBINABLE:
-                return self._send_other(text, values)
+                return self._execute(text, values)
             if text == sql.OWN_THREAD or len(pending) == _MAX_COMBINED:
                 flush()  # one statement can change a row only once
             pending.append((text, values))
-            return NotSent()
+            return _NotSent()
 
         self._write = gather
         try:
@@ -308,14 +306,6 @@ class PgTransaction(SqlTransaction):
         finally:
             self._write = self._execute
         flush()
-
-    def _send(self, text: str, values: Sequence[Any]) -> Reply:
-        """Send writes of rows that the thread's lock covers."""
-        return self._execute(text, values)
-
-    def _send_other(self, text: str, values: Sequence[Any]) -> Reply:
-        """Send a write of a row that threads have in common."""
-        return self._execute(text, values)
 
     def last_pos(self) -> int:
         """Return the position of the last event that was added; 0 if none, or if it is unknown.

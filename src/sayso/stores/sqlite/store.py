@@ -318,12 +318,6 @@ log = logging.getLogger("sayso.stores")
 R = TypeVar("R", Call, Run, Thread)
 
 _RETRIES = 5
-#: A commit that takes fewer seconds is made on the event loop: with a disk of the cloud (2 to 5 ms)
-#: the hand-over to a worker thread still costs more than it gives the other tasks, which commit
-#: together anyway.
-_QUICK = 0.008
-#: About as many events as one commit adds.
-_EVENTS_PER_COMMIT = 20
 
 
 def _unsealed(connection: Connection) -> Unsealed:
@@ -388,8 +382,6 @@ class SqliteStore(SqlReads):
         self._own = OwnCommits()
         self._row_cache = RowCache()
         self._reservations = Reservations(self.path)
-        #: How long recent commits took, in seconds (moving average).
-        self._pace = 0.0
 
     def after_fork(self) -> None:
         """Forget the parent's connections and locks. The child opens the file on first use."""
@@ -450,10 +442,6 @@ class SqliteStore(SqlReads):
         return StoreParts(self._tool_cache, self._deps, self._decode, self._clock)
 
     def transact(self, *commands: Command) -> list[Any]:
-        results: list[Any] = self._submit_one(self._operation(commands))
-        return results
-
-    def _operation(self, commands: Sequence[Command]) -> Operation:
         def body(transaction: SqlTransaction) -> list[Any]:
             results, work = run_commands(transaction, commands)
             self._added += len(work.events)
@@ -465,93 +453,57 @@ class SqliteStore(SqlReads):
             return results
 
         names = [command.name for command in commands if command.name]
-        return Operation(names, body)
+        results: list[Any] = self._submit(Operation(names, body))
+        return results
 
-    def transact_now(self, *commands: Command) -> list[Any] | None:
-        """Run commands if nothing else is writing and recent commits were quick; else ``None``."""
-        if not self._is_quick(1):
-            return None
-        operation = self._operation(commands)
-        return self._outcome(operation) if self._submit([operation], blocking=False) else None
-
-    def _is_quick(self, commits: int) -> bool:
-        if self._writer is None or self._pace > _QUICK or self._writer_lock.locked():
-            return False
-        # Sealing may take long.
-        return not self._wants_look(self._pos + _EVENTS_PER_COMMIT * commits)
-
-    def transact_each(
-        self, batch: Sequence[Sequence[Command]], *, now: bool = False
-    ) -> list[list[Any] | Exception] | None:
-        """Run several lists of commands in one commit; return results or a refusal for each."""
-        if now and not self._is_quick(len(batch)):
-            return None
-        operations = [self._operation(commands) for commands in batch]
-        try:
-            if not self._submit(operations, blocking=not now):
-                return None
-        except StoreError as error:  # none of them was reached
-            return [error for _ in operations]
-        return [each.result if each.error is None else each.error for each in operations]
-
-    def _submit_one(self, operation: Operation) -> Any:
-        self._submit([operation])
-        return self._outcome(operation)
-
-    @staticmethod
-    def _outcome(operation: Operation) -> Any:
-        if operation.error is not None:
-            raise operation.error
-        return operation.result
-
-    def _submit(self, operations: list[Operation], *, blocking: bool = True) -> bool:
-        """Commit operations.
-
-        Returns whether they were committed or refused: not if another process is writing, unless
-        ``blocking``.
-        """
+    def _submit(self, operation: Operation) -> Any:
+        """Commit an operation; return its result, or raise why it was refused."""
         if self._writing == threading.get_ident() and self._writer_lock.locked():
             raise interrupted(self.path)  # or it would wait for itself
         self._ready()
         began_in = self._generation
         moved: set[str] = set()
         try:
-            self._queue.extend(operations)
+            self._queue.append(operation)
             with self._writer_lock:
                 self._writing = threading.get_ident()
                 try:
-                    if not operations[-1].done:
-                        moved = self._commit_queue(blocking=blocking)
+                    if not operation.done:
+                        moved = self._commit_queue(operation)
                 finally:
-                    self._withdraw(operations)  # or another OS thread would commit what is left
+                    self._withdraw(operation)  # or another OS thread would commit it
                     self._writing = 0
         except BaseException:
-            self._withdraw(operations)  # after an interrupt that came while it waited
+            self._withdraw(operation)  # after an interrupt that came while it waited
             raise
         if began_in != self._generation:
             raise forked(self.path)
         self._hub.publish(moved)
-        return operations[-1].done
+        if operation.error is not None:
+            raise operation.error
+        return operation.result
 
-    def _withdraw(self, operations: list[Operation]) -> None:
-        for operation in operations:
-            try:  # noqa: SIM105 - suppress() costs more
-                self._queue.remove(operation)
-            except (ValueError, IndexError):  # another OS thread was faster
-                pass
+    def _withdraw(self, operation: Operation) -> None:
+        try:  # noqa: SIM105 - suppress() costs more
+            self._queue.remove(operation)
+        except (ValueError, IndexError):  # another OS thread was faster
+            pass
 
-    def _commit_queue(self, *, blocking: bool) -> set[str]:
-        """Commit the queue; return the threads that changed."""
+    def _commit_queue(self, own: Operation) -> set[str]:
+        """Commit the queue; return the threads that changed.
+
+        The main OS thread, in which signal handlers run and raise, commits nothing but its own.
+        """
         writer = self._writer or self._open()
         if self._batch:  # its commit was interrupted
             with no_fork():
                 self._settle_batch(writer)
-        batch = [operation for operation in list(self._queue) if not operation.done]
+        batch = [own]
+        if threading.current_thread() is not threading.main_thread():
+            batch = [operation for operation in list(self._queue) if not operation.done]
         moved: set[str] = set()
         try:
-            with self._sidecar.lock(blocking=blocking) as locked, no_fork():
-                if not locked:
-                    return moved
+            with self._sidecar.lock(), no_fork():
                 self._batch = batch
                 try:
                     self._commit(writer, batch)
@@ -639,13 +591,11 @@ class SqliteStore(SqlReads):
 
     def _commit_own(self, writer: Connection, pos: int) -> None:
         self._own.add(pos - self._added + 1, pos)
-        began = time.perf_counter()
         try:
             writer.execute("COMMIT")
         finally:
             if writer.in_transaction:
                 self._own.undo()
-        self._pace += (time.perf_counter() - began - self._pace) / 4
 
     @staticmethod
     def _cross(boundary: Boundary, batch: list[Operation], when: str) -> None:
@@ -680,14 +630,14 @@ class SqliteStore(SqlReads):
 
     def seal(self) -> Seal | None:
         return seal_all(
-            lambda: self._submit_one(Operation(["seal"], lambda _: self._seal(self._ready())))
+            lambda: self._submit(Operation(["seal"], lambda _: self._seal(self._ready())))
         )
 
     def seal_if_due(self) -> Seal | None:
         if not (self._can_seal and find_unsealed(self._rows).is_due(self.now())):
             return None
         look = Operation(["seal"], lambda _: self._seal_when_due(self._ready()))
-        seal: Seal | None = self._submit_one(look)
+        seal: Seal | None = self._submit(look)
         return seal
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
@@ -702,7 +652,7 @@ class SqliteStore(SqlReads):
                 self._seal(self._ready())
                 return counts
 
-            counts: dict[str, int] = self._submit_one(Operation(["prune"], body))
+            counts: dict[str, int] = self._submit(Operation(["prune"], body))
             return counts
 
         return prune_in_batches(self._rows, before, one)
@@ -711,7 +661,7 @@ class SqliteStore(SqlReads):
         move = Operation(
             ["cursor"], lambda _: move_cursor(self._ready().execute, name, to, expected)
         )
-        moved: bool = self._submit_one(move)
+        moved: bool = self._submit(move)
         return moved
 
     # -- reading

@@ -34,7 +34,7 @@ from sayso.types import Grant, Reviewer, Risk
 
 
 class AtomicityTests:
-    """``transact`` and ``transact_now``."""
+    """What ``transact`` does is done as a whole, or not at all."""
 
     def test_several_commands_are_one_commit(self, world: World) -> None:
         call = world.running()
@@ -42,17 +42,6 @@ class AtomicityTests:
         assert (done.status, run.status) == (CallStatus.DONE, RunStatus.DONE)
         assert (world.call(call), world.run()) == (done, run)
         assert world.events()[-2:] == ["recorded", "finished"]
-
-    def test_transact_now_commits_like_transact(self, world: World) -> None:
-        """``transact_now`` may decline, and then nothing has changed."""
-        call = world.running()
-        finish = Finish(thread="t", run="r", status="done")
-        results = world.store.transact_now(_recorded(call), finish)
-        if results is None:
-            assert world.call(call) == call
-        else:
-            assert (world.call(call), world.run()) == tuple(results)
-            assert world.events()[-2:] == ["recorded", "finished"]
 
     def test_look_returns_the_run_as_committed(self, world: World) -> None:
         """The run comes back as it was committed; reading it is not a boundary."""
