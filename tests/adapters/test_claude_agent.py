@@ -134,17 +134,26 @@ class TestItsOwnTools:
 
     async def test_what_claude_code_would_ask_about(self, world: World) -> None:
         world.touching("one", "one")
-        result = await world.run(None, allowed_tools=[])
+        policy = sayso.Policy(default="allow")
+        result = await world.run(policy, allowed_tools=[])
         assert (result.status, world.made("one")) == ("paused", False)
         request = await world.request()
         await world.inbox.decide(request.id, request.approve(), by="ana")
-        result = await world.guarded(None, allowed_tools=[]).resume("t")
+        result = await world.guarded(policy, allowed_tools=[]).resume("t")
         assert (result.status, world.made("one")) == ("done", True)
 
     async def test_what_claude_code_allows(self, world: World) -> None:
         world.touching("one")
-        assert (await world.run(None)).status == "done"  # no rule matches
+        assert (await world.run(sayso.Policy(default="allow"))).status == "done"
         assert world.made("one")
+
+    @pytest.mark.parametrize("policy", [None, sayso.Policy(), sayso.Policy([Rule("Edit")])])
+    async def test_unmatched_call_ignores_other_rules(
+        self, world: World, policy: sayso.Policy | None
+    ) -> None:
+        world.touching("one")
+        assert (await world.run(policy)).status == "paused"  # although Claude Code allows it
+        assert not world.made("one")
 
     async def test_a_gate_that_cannot_ask(self, world: World) -> None:
         world.touching("one")

@@ -46,7 +46,7 @@ def test_a_breakpoint_of_the_graph_is_asked_about(world: World) -> None:
     script: Any = [[("c1", "look", {"what": "a"})], "Done."]
     for yes in (True, False):
         agent = world.agent(*script, interrupt_before=["tools"])
-        guarded = guard(agent, world.gate, Policy([Rule("send")]))
+        guarded = guard(agent, world.gate, Policy([Rule("send")], default="allow"))
         (request,) = guarded.run_sync("go", thread=f"t {yes}").interruptions
         assert (request.kind, request.tool) == ("approval", None)
         assert "stopped before tools" in request.args["text"]

@@ -20,7 +20,7 @@ GO: Any = {"messages": [{"role": "user", "content": "go"}]}
 
 @pytest.fixture
 def world() -> Any:
-    world = World(policy=Policy([Rule("send")]))
+    world = World(policy=Policy([Rule("send")], default="allow"))
     yield world
     world.gate.close()
 

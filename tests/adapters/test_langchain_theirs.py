@@ -43,7 +43,7 @@ def test_langchains_own_middleware_asks_in_the_inbox(world: World, answer: Any, 
     theirs = LangChains({"look": {"allowed_decisions": ["approve", "reject"]}})
     chat = Chat(script=[[("c1", "look", {"what": "a"})], "Done."], seen=[])
     agent = create_agent(chat, world.tools(), middleware=[theirs], checkpointer=InMemorySaver())
-    guarded = guard(agent, world.gate, Policy([Rule("send")]))
+    guarded = guard(agent, world.gate, Policy([Rule("send")], default="allow"))
     (question,) = guarded.run_sync("go", thread="t").interruptions
     for wrong in ("yes", {"decisions": []}, {"decisions": [{"type": "edit"}]}):
         with pytest.raises(InvalidDecision):
@@ -100,7 +100,7 @@ def test_a_pause_is_no_error_to_other_middleware(world: World, colour: str, tmp_
     with SqliteSaver.from_conn_string(str(tmp_path / "c.db")) as sqlite:
         saver = sqlite if colour == "sync" else None
         agent = world.agent(*script, tools=[fail], saver=saver, middleware=[Calm()])
-        guarded = guard(agent, world.gate, Policy([Rule("send")]))
+        guarded = guard(agent, world.gate, Policy([Rule("send")], default="allow"))
         (request,) = guarded.run_sync("go", thread="t").interruptions
         result = guarded.resume_sync("t", decisions=[request.approve()])
     assert (result.output, world.ran) == ("Done.", [("send", "ana", "Hello")])
@@ -124,7 +124,7 @@ async def test_a_tool_node_that_makes_its_calls_at_once_leaves_none_behind(world
     graph.add_node("tools", ToolNode([*world.tools(), slow]))
     graph.add_edge(START, "model").add_conditional_edges("model", tools_condition)
     compiled = graph.add_edge("tools", "model").compile(checkpointer=InMemorySaver())
-    guarded = guard(compiled, world.gate, Policy([Rule("send")]))
+    guarded = guard(compiled, world.gate, Policy([Rule("send")], default="allow"))
     result = await guarded.run("go", thread="t")
     assert (len(result.interruptions), world.ran) == (2, ["slow"])
     both = [request.approve() for request in result.interruptions]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,18 @@ HARNESSES = {
     "pydantic_ai": "PydanticAIHarness",
 }
 NO_POLICY = None
-NO_RULE_FITS = sayso.Policy([sayso.Rule("something_else")])
+NO_RULE_FITS = sayso.Policy([sayso.Rule("something_else", risk="critical")])
+#: What happens to a call that no rule matches, whether there are rules or not.
+UNRULED = {
+    "langchain": "paused",
+    "openai_agents": "done",
+    "agent_framework": "done",
+    "dspy": "paused",
+    "pydantic_ai": "done",
+}
+
+
+POLICY_NAMES = ["none", "empty", "unrelated"]
 
 
 async def look(what: str) -> str:
@@ -57,23 +69,33 @@ class Play:
             self.gate.close()
 
 
-@pytest.mark.parametrize(
-    ("framework", "status"),
-    [
-        ("langchain", "paused"),
-        ("openai_agents", "done"),
-        ("agent_framework", "done"),
-        ("dspy", "paused"),
-        ("pydantic_ai", "done"),
-    ],
-)
-async def test_without_any_policy(framework: str, status: str, tmp_path: Path) -> None:
-    assert await Play(framework, NO_POLICY, tmp_path).status() == status
+@pytest.mark.parametrize("policy", [NO_POLICY, sayso.Policy(), NO_RULE_FITS], ids=POLICY_NAMES)
+@pytest.mark.parametrize("framework", UNRULED)
+async def test_unmatched_call_ignores_other_rules(
+    framework: str, policy: sayso.Policy | None, tmp_path: Path
+) -> None:
+    assert await Play(framework, policy, tmp_path).status() == UNRULED[framework]
 
 
 @pytest.mark.parametrize("framework", HARNESSES)
-async def test_where_no_rule_fits(framework: str, tmp_path: Path) -> None:
-    assert await Play(framework, NO_RULE_FITS, tmp_path).status() == "done"
+async def test_policy_of_guard_keeps_gate_rules(
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"harness_{framework}")
+    monkeypatch.setattr(module, "guard", partial(module.guard, policy=NO_RULE_FITS))
+    gates = sayso.Policy([sayso.Rule("look")])
+    assert await Play(framework, gates, tmp_path).status() == "paused"
+
+
+@pytest.mark.parametrize("framework", HARNESSES)
+async def test_default_ask_tightens_every_framework(framework: str, tmp_path: Path) -> None:
+    policy = sayso.Policy([sayso.Rule("something_else")], default="ask")
+    assert await Play(framework, policy, tmp_path).status() == "paused"
+
+
+@pytest.mark.parametrize("framework", ["langchain", "dspy"])
+async def test_default_allow_loosens_undeclared_tools(framework: str, tmp_path: Path) -> None:
+    assert await Play(framework, sayso.Policy(default="allow"), tmp_path).status() == "done"
 
 
 @pytest.mark.parametrize("framework", HARNESSES)

@@ -87,7 +87,7 @@ class TestPydanticAI:
         async def handler(ctx: Any, events: Any) -> None:
             heard.extend([event async for event in events])
 
-        gate = sayso.Gate("memory://", policy=sayso.Policy([]), agent="a", wait=0)
+        gate = sayso.Gate("memory://", policy=sayso.Policy(default="allow"), agent="a", wait=0)
         guarded = guard_pydantic_ai(self.agent([]), gate, event_stream_handler=handler)
         stream = guarded.stream("go", thread="t")
         streamed = [event async for event in stream]

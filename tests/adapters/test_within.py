@@ -26,7 +26,7 @@ from sayso.adapters.pydantic_ai import Gated, guard
 
 set_tracing_disabled(True)
 
-ASK = Policy([Rule("pay")])
+ASK = Policy([Rule("pay")], default="allow")
 PAYS = [call("pay", "c1", to="ana"), call("look", "c2"), call("pay", "c3", to="bob")]
 TURNS = PAYS, [call("pay", "c1", to="cy")], "All have it."
 

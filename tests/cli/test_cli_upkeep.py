@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from cli_world import World, digest
 
 from sayso.cli.common import MEANINGS, Exit, exit_of
@@ -19,6 +20,7 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
     )
     said = world.cli("policy", "check", str(file)).replace("┆", "")  # a long path breaks the line
     assert "2 rules" in " ".join(said.split())
+    assert said.startswith("default: as the tool declares; a tool that declares nothing asks")
     assert world.json("policy", "check", str(file))["rules"] == ["large mails", "never"]
     # A requester may approve their own call below high risk, and the check says where.
     assert "requester may approve their own call: no, high risk" in said
@@ -28,8 +30,10 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
     check = ("policy", "check", str(file), "--tool")
     asked = world.json(*check, "send_mail", "--args", '{"count": 500}')
     assert (asked["verdict"], asked["rule"], asked["terms"]["quorum"]) == ("ask", "large mails", 2)
-    assert world.json(*check, "send_mail", "--args", '{"count": 5}')["verdict"] == "allow"
-    assert world.json(*check, "send_mail", "--needs-approval")["verdict"] == "ask"
+    few = (*check, "send_mail", "--args", '{"count": 5}')
+    assert world.json(*few)["verdict"] == "ask"
+    assert world.json(*few, "--no-needs-approval")["verdict"] == "allow"
+    assert world.json(*few, "--needs-approval")["verdict"] == "ask"
     words = world.cli(*check, "drop_table", "--agent", "x", "--at", "2026-03-31T17:30")
     assert "drop_table is denied: never" in words
     assert "does not match" in words
@@ -38,6 +42,25 @@ def test_policy_check_says_which_rule_and_why(world: World) -> None:
     file.write_text("[[rule]]\nnonsense = 1\n")
     assert "unknown key 'nonsense'" in world.cli("policy", "check", str(file), code=1)
     world.cli("policy", "check", "no-such-file", code=1)
+
+
+@pytest.mark.parametrize(
+    ("default", "line"),
+    [
+        ("ask", "default: ask, whatever the tool declares"),
+        ("deny", "default: deny, whatever the tool declares"),
+        ("allow", "default: allow; a tool that declares needs_approval=True still asks"),
+    ],
+)
+def test_policy_check_prints_default_first(world: World, default: str, line: str) -> None:
+    file = world.folder / "policy.toml"
+    file.write_text(f'default = "{default}"\n[[rule]]\ntool = "drop_*"\nverdict = "deny"\n')
+    check = ("policy", "check", str(file))
+    assert world.cli(*check).startswith(line)
+    assert next(iter(world.json(*check).items())) == ("default", default)
+    assert world.json(*check, "--tool", "look")["verdict"] == default
+    strict = "deny" if default == "deny" else "ask"
+    assert world.json(*check, "--tool", "pay", "--needs-approval")["verdict"] == strict
 
 
 def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:

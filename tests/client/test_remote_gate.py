@@ -195,6 +195,18 @@ def test_the_policy_of_the_server_allows_and_denies(
     assert people.pending() == []
 
 
+def test_declared_function_asks_despite_default(
+    serve: Callable[..., Server], gate_to: Gates
+) -> None:
+    gate = gate_to(serve(policy=Policy(default="allow")).url, wait=0)
+    ran: list[str] = []
+    with gate.run("r"):
+        gate.guard(name="look")(ran.append)("a")
+        with pytest.raises(sayso.Paused):
+            gate.guard(name="pay", needs_approval=True)(ran.append)("b")
+    assert ran == ["a"]
+
+
 def test_a_function_that_raises_is_not_run_again(
     server: Server, people: People, gate_to: Gates
 ) -> None:

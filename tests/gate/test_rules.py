@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -376,14 +377,48 @@ def test_a_rule_that_raises_asks(case: Case) -> None:
     assert "ZeroDivisionError" in request.risk.reasons[0]
 
 
-def test_a_guard_without_policy_or_word_asks(case: Case) -> None:
-    @case.gate.guard
-    def pay(to: str) -> str:
-        return to
+def pay_bare(to: str) -> str:
+    return to
 
-    case.paused(lambda: pay("bo"))
-    open_gate = Case(case.store, policy=Policy([]))
-    assert open_gate.enter(lambda: open_gate.gate.guard(pay.__wrapped__)("bo"), "other") == "bo"
+
+UNRELATED = Rule("drop_table", risk="critical")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [None, Policy(), Policy([UNRELATED]), Policy.from_interrupt_on({"mail": False})],
+    ids=["none", "empty", "unrelated", "interrupt_on"],
+)
+def test_bare_guard_asks_under_any_policy(case: Case, policy: Policy | None) -> None:
+    ruled = Case(case.store, policy=policy)
+    ruled.paused(lambda: ruled.gate.guard(pay_bare)("bo"))
+
+
+@pytest.mark.parametrize("needs_approval", [True, False, None])
+@pytest.mark.parametrize("default", ["ask", "deny", "allow", None])
+def test_default_tightens_and_loosens_only_silence(
+    case: Case, default: Any, needs_approval: bool | None
+) -> None:
+    ruled = Case(case.store, policy=Policy([UNRELATED], default=default))
+    options = {} if needs_approval is None else {"needs_approval": needs_approval}
+    pay = ruled.gate.guard(**options)(pay_bare)
+    if default == "deny":
+        with pytest.raises(Denied, match="default"):
+            ruled.enter(lambda: pay("bo"))
+    elif default == "ask" or needs_approval or (needs_approval is None and default is None):
+        ruled.paused(lambda: pay("bo"))
+    else:
+        assert ruled.enter(lambda: pay("bo")) == "bo"
+
+
+def test_policy_file_can_consist_of_default(case: Case, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('default = "ask"\n')
+    ruled = Case(case.store, policy=file)
+    pay = ruled.gate.guard(needs_approval=False)(pay_bare)
+    ruled.paused(lambda: pay("bo"))
+    file.write_text("")  # no policy: the one before stays in force
+    ruled.paused(lambda: pay("al"))
 
 
 def test_a_misspelt_option_is_refused(case: Case) -> None:

@@ -359,12 +359,18 @@ def test_a_preset_by_its_name_and_in_a_file(tmp_path: Path) -> None:
             Policy.from_toml(wrong)
 
 
-def test_a_file_comes_before_a_preset_of_its_name(
+def test_file_cannot_replace_preset_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A coding agent may write files into the folder in which its hook runs."""
     monkeypatch.chdir(tmp_path)
-    Path("strict").write_text('[[rule]]\nverdict = "allow"\nname = "mine"\n')
     with Gate("memory://", policy="strict") as gate:
+        preset = gate.policy
+        Path("strict").write_text('[[rule]]\nverdict = "allow"\nname = "mine"\n')
+        assert gate.policy == preset
+    with Gate("memory://", policy="strict") as gate:
+        assert gate.policy.digest == preset.digest
+    with Gate("memory://", policy=tmp_path / "strict") as gate:
         assert [rule.name for rule in gate.policy.rules] == ["mine"]
 
 

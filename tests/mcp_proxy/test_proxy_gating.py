@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any
+
 import pytest
 from mcp_world import ERAS, World, said
 
@@ -82,6 +85,31 @@ async def test_trusted_hints_let_reads_run(world: World) -> None:
         held = await client.call_tool("order", {"item": "tea"})
     assert "needs a person's approval" in said(held)
     assert world.effects == ["secrets"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "verdict"),
+    [
+        (None, "ask"),
+        (DENY_ORDER, "ask"),
+        ('default = "ask"', "ask"),
+        ('default = "deny"', "deny"),
+        ('default = "allow"', "allow"),
+        (f'default = "allow"{DENY_ORDER}', "allow"),
+    ],
+)
+async def test_unmatched_call_follows_default_only(
+    world: World, policy: str | None, verdict: str
+) -> None:
+    person: Any = nullcontext()
+    if verdict == "ask":
+        person = world.person(lambda request: request.reject("no"))
+    async with world.client(policy=policy) as client, person:
+        result = await client.call_tool("stock", {"item": "tea"})
+    asked = "A person rejected this call" in said(result)
+    denied = "The policy denies this call" in said(result)
+    expected = {"ask": (True, False), "deny": (False, True), "allow": (False, False)}
+    assert (asked, denied) == expected[verdict]
 
 
 async def test_the_policy_allows_reads_and_denies(world: World) -> None:

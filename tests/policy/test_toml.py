@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sayso.errors import InvalidPolicy
 from sayso.policy import Policy, Rule
-from sayso.policy.loaders import KEYS, rules_from_toml
+from sayso.policy.loaders import KEYS
 from sayso.types import Risk, Verdict
 
 WHOLE = """
@@ -52,7 +52,7 @@ verdict = "deny"
 
 
 def test_every_key_of_a_file() -> None:
-    large, refund, drop = rules_from_toml(WHOLE)
+    large, refund, drop = Policy.from_toml(WHOLE).rules
     assert large == Rule(
         ["pay", "transfer_*"],
         name="large payments",
@@ -83,21 +83,21 @@ def test_every_key_of_a_file() -> None:
 
 def test_the_policy_of_a_file_is_the_policy_of_its_rules() -> None:
     policy = Policy.from_toml(WHOLE)
-    assert policy == Policy(rules_from_toml(WHOLE))
+    assert policy == Policy(policy.rules)
     assert policy.digest == Policy.from_toml(f"# a comment\n{WHOLE}").digest
     other = Policy.from_toml(WHOLE.replace("amount > 100", "amount > 101"))
     assert other.digest != policy.digest
 
 
 def test_the_condition_is_kept_and_compiled() -> None:
-    (rule,) = rules_from_toml("[[rule]]\nwhere = 'amount > 100'")
+    (rule,) = Policy.from_toml("[[rule]]\nwhere = 'amount > 100'").rules
     assert rule.where == "amount > 100"
     assert rule.when is not None
     assert rule.when({"amount": 101}) is True
 
 
 def test_a_byte_order_mark_is_no_error() -> None:
-    assert len(rules_from_toml("\ufeff[[rule]]\ntool = 'x'")) == 1
+    assert len(Policy.from_toml("\ufeff[[rule]]\ntool = 'x'").rules) == 1
 
 
 # --- the page about it ---

@@ -31,6 +31,33 @@ def test_the_server_policy_judges_what_agents_ask(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "status"),
+    [
+        (None, "pending"),
+        (Policy([Rule("erase", risk="critical")]), "pending"),
+        (Policy(default="ask"), "pending"),
+        (Policy(default="deny"), "rejected"),
+        (Policy([Rule("erase")], default="allow"), "approved"),
+    ],
+)
+def test_unmatched_call_follows_default_only(
+    serve: Serve, policy: Policy | None, status: str
+) -> None:
+    server = serve(policy=policy)
+    agent = server.client(server.token("bot", "agent"))
+    assert opened(agent, key="1")["status"] == status
+    declared = opened(agent, key="2", needs_approval=True)
+    assert declared["status"] == ("rejected" if status == "rejected" else "pending")
+
+
+def test_agent_cannot_declare_needless_approval(serve: Serve) -> None:
+    server = serve(policy=Policy([Rule("erase")]))
+    agent = server.client(server.token("bot", "agent"))
+    body = {"tool": "refund", "args": {}, "needs_approval": False}
+    assert agent.post("/api/requests", json=body).status_code == 422
+
+
+@pytest.mark.parametrize(
     ("by_rule", "said", "effect"),
     [
         (None, None, "once"),

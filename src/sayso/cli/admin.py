@@ -360,13 +360,18 @@ def check(
         ),
     ] = None,
     needs_approval: Annotated[
-        bool, typer.Option("--needs-approval", help="Assume needs_approval=True on the tool.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--needs-approval/--no-needs-approval",
+            help="What the tool itself declares.",
+            show_default="nothing",
+        ),
+    ] = None,
     json: common.AsJson = False,
     plain: common.Plain = False,
 ) -> None:
     """Check a policy file. With --tool, explain which rule applies to a call, and why."""
-    rules = read_policy(file)
+    rules = read_policy(str(file))
     if tool is None:
         output.emit(rules_json(rules), _summary(rules, file), json=json, plain=plain)
         return
@@ -413,7 +418,7 @@ def explain_command(
     given = {"command": command} if tool is None else common.json_object(args)
     called = ToolCall(tool or "Bash", {"cwd": cwd, **given})
     now = datetime.now(UTC)
-    found = explain(read_policy(file), called, agent=agent, now=now, needs_approval=True)
+    found = explain(read_policy(str(file)), called, agent=agent, now=now)
     parts = explain_call(called.name, called.args)
     shown = [{"part": part, "kinds": kinds} for part, kinds in parts]
     value = {**explanation_json(found), "parts": shown}
@@ -423,6 +428,8 @@ def explain_command(
 
 
 def _summary(rules: Policy, file: Path) -> Iterator[Line]:
+    yield Line(_default_line(rules.default))
+    yield Line("requester may approve their own call: yes, below high risk", "", "    ")
     count = text.many(len(rules.rules), "rule")
     yield Line(f"{name(str(file))}: {count}, digest {rules.digest}")
     for number, rule in enumerate(rules.rules, 1):
@@ -430,9 +437,16 @@ def _summary(rules: Policy, file: Path) -> Iterator[Line]:
         yield Line(f"{name(rule.name or f'rule {number}')}: {rule.verdict} {tools}", "", "  ")
         if rule.verdict is Verdict.ASK:
             yield Line(f"requester may approve their own call: {_own_calls(rule)}", "", "    ")
-    yield Line("no rule matches: the tool's own needs_approval decides", "", "  ")
-    yield Line("requester may approve their own call: yes, below high risk", "", "    ")
     yield Line("Use --tool NAME to see which rule applies to a call.", "dim")
+
+
+def _default_line(default: Verdict | None) -> str:
+    """Say what happens to a call that no rule matches."""
+    if default is None:
+        return "default: as the tool declares; a tool that declares nothing asks"
+    if default is Verdict.ALLOW:
+        return "default: allow; a tool that declares needs_approval=True still asks"
+    return f"default: {default}, whatever the tool declares"
 
 
 def _own_calls(rule: Rule) -> str:
@@ -451,7 +465,12 @@ def rules_json(rules: Policy) -> dict[str, Any]:
         for title, rule in zip(named, rules.rules, strict=True)
         if rule.verdict is Verdict.ASK
     }
-    return {"digest": rules.digest, "rules": named, "requester_may_approve": own}
+    return {
+        "default": rules.default,
+        "digest": rules.digest,
+        "rules": named,
+        "requester_may_approve": own,
+    }
 
 
 def _explanation_lines(found: Explanation, tool: str) -> Iterator[Line]:

@@ -278,6 +278,8 @@ class CallOptions(OpenOptions, total=False):
     schema: Mapping[str, Json]
     returns: Mapping[str, Json] | None
     preview: Json
+    #: Ask also where the default of the server's policy would allow the call.
+    needs_approval: Literal[True]
     allowed: Iterable[str]
     effect: Effect
     #: Makes the effect unique for this agent: a template over the arguments.
@@ -299,7 +301,10 @@ class RemoteGuardOptions(FunctionOptions, total=False):
 
 #: The terms that a claim sends again, because the code may have changed them.
 _FRESH = ("reviewers", "quorum", "requester_decides", "assurance")
-_UNCHECKED = ("run", "thread", "requester", "schema", "returns", "preview", "binds", "caller")
+_UNCHECKED = (
+    *("run", "thread", "requester", "schema", "returns", "preview", "needs_approval", "binds"),
+    "caller",
+)
 
 
 def fresh_terms(options: Mapping[str, Any]) -> dict[str, Json]:

@@ -54,7 +54,7 @@ from sayso.views import question_from, stored_question
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: The options that are sent along. An effect key is made here, from the arguments of each call.
-_SENT_OPTIONS = {*SETTABLE_TERMS, "description"} - {"effect_key"}
+_SENT_OPTIONS = {*SETTABLE_TERMS, "description", "needs_approval"} - {"effect_key"}
 
 
 class RemoteGate(BaseGate):
@@ -95,8 +95,9 @@ class RemoteGate(BaseGate):
     def guard(self, function: Any = None, /, **options: Unpack[RemoteGuardOptions]) -> Any:
         """Ask before this function runs: ``@remote.guard`` or ``@remote.guard(risk="high", …)``.
 
-        The server's policy decides whether a person is asked; without one, always. The options can
-        only make the policy stricter.
+        A rule of the server's policy decides whether a person is asked; if none matches, a person
+        is asked, unless the policy's default says otherwise. The options can only make the policy
+        stricter.
         """
         if "settle" in options:
             raise TypeError(

@@ -70,8 +70,9 @@ class FrameworkTool:
     #: JSON Schema of the arguments, an object.
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
     version: str = ""
-    #: Applies if no rule of the policy matches.
-    needs_approval: bool | Predicate = False
+    #: What the tool declares, which applies if no rule of the policy matches. A tool that declares
+    #: nothing (None) asks.
+    needs_approval: bool | Predicate | None = None
     own: Terms = field(default_factory=Terms)
     #: Validates and completes arguments in the framework's own way, instead of by the schema alone.
     normalize: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
@@ -580,7 +581,7 @@ class FrameworkAgent:
 
     #: The channel that is recorded for decisions passed to ``resume``.
     channel = "python"
-    #: Used instead of the gate's policy.
+    #: Rules that come before those of the gate.
     policy: Policy | None = None
     #: The types of results and states. Subclasses have the names that the framework's users know.
     result_type: type[RunResult] = RunResult

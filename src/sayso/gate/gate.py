@@ -159,7 +159,6 @@ class Gate(BaseGate):
         )
         #: The module of each guarded function, by the name of its tool.
         self._defined: dict[str, str] = {}
-        self._has_policy = policy is not None
         self._policy = PolicySource(policy, self.store)
         default = None if _in_terminal() else 0.0
         self._wait = default if wait is UNSET else checked_wait(wait)
@@ -187,8 +186,9 @@ class Gate(BaseGate):
     def guard(self, function: Any = None, /, **options: Unpack[GuardOptions]) -> Any:
         """Require approval for a function: ``@gate.guard`` or ``@gate.guard(needs_approval=…, …)``.
 
-        ``needs_approval`` is True, False, or a predicate over the arguments. Without it the gate's
-        policy decides, and without a policy every call needs approval. ``allowed`` lists the
+        ``needs_approval`` is True, False, or a predicate over the arguments. A rule of the gate's
+        policy that matches comes first. Without either, the call needs approval, unless the policy
+        has another default. ``allowed`` lists the
         decisions that people may make. ``effect`` says what running the function does: ``"once"``
         (the default), ``"idempotent"`` if it may run again after a crash, or ``"read"``.
         ``effect_key`` makes that effect unique in the store. ``settle`` finds out whether it
@@ -218,7 +218,9 @@ class Gate(BaseGate):
         title = checked_title(options.get("title"), signature)
         tool = tool_of(signature, options.get("version", ""), title)
         own = own_terms(options)
-        needs_approval = checked_needs(options.get("needs_approval", not self._has_policy))
+        needs_approval: bool | Predicate | None = None
+        if "needs_approval" in options:
+            needs_approval = checked_needs(options["needs_approval"])
 
         async def terms(args: dict[str, Any]) -> Terms:
             return await policy_terms(self, ToolCall(tool.name, args), own, needs_approval)
@@ -456,15 +458,27 @@ async def policy_terms(
     gate: Gate,
     call: ToolCall,
     own: Terms,
-    needs_approval: bool | Predicate,
+    needs_approval: bool | Predicate | None,
     policy: Policy | None = None,
 ) -> Terms:
-    """Return the terms of a call under the gate's policy, or under the one passed."""
-    policy = gate.policy if policy is None else policy
+    """Return the terms of a call under the policy in force.
+
+    ``needs_approval`` is what the tool declares; None if it declares nothing.
+    """
     now = moment(gate.store.now())
+    rules = policy_in_force(gate, policy)
     return await run_judging(
-        policy.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
+        rules.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
     )
+
+
+def policy_in_force(gate: Gate, policy: Policy | None) -> Policy:
+    """Return an agent's own rules, if it has a policy, followed by those of its gate.
+
+    The agent's rules come first because they are the more specific ones. They never replace the
+    gate's: a rule about one tool would otherwise drop the rules about all others.
+    """
+    return gate.policy if policy is None else policy.then(gate.policy)
 
 
 async def run_judging(judging: Judging) -> Terms:
@@ -507,9 +521,11 @@ class PolicySource:
         if not isinstance(policy, str | Path):
             kind = type(policy).__name__
             raise InvalidPolicy(f"pass a sayso.Policy or the path of a policy file, not {kind}")
-        self._path = Path(policy)
-        self._stamp = self._read_stamp()
-        self._policy = read_policy(self._path)
+        self._name = str(policy)
+        if self._name not in PRESETS:
+            self._path = Path(policy)
+            self._stamp = self._read_stamp()
+        self._policy = read_policy(self._name)
         self._record_load()
 
     def _read_stamp(self) -> tuple[int, int] | None:
@@ -520,7 +536,7 @@ class PolicySource:
         return found.st_mtime_ns, found.st_size
 
     def _record_load(self) -> None:
-        body = {"file": str(self._path), "digest": self._policy.digest}
+        body = {"file": self._name, "digest": self._policy.digest}
         self._store.transact(Note(type="policy_loaded", actor="gate", body=body))
 
     def current(self) -> Policy:
@@ -531,7 +547,7 @@ class PolicySource:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self._policy = read_policy(self._path)
+                self._policy = read_policy(self._name)
             except InvalidPolicy as error:
                 log.error("%s (the previous policy stays in force)", error)
             else:
@@ -539,13 +555,16 @@ class PolicySource:
         return self._policy
 
 
-def read_policy(path: Path) -> Policy:
-    """Read a policy file, or return the preset of that name. Raise ``InvalidPolicy``."""
-    if str(path) in PRESETS and not path.exists():
-        return Policy.preset(str(path))
+def read_policy(name: str) -> Policy:
+    """Return the preset of this name, or read a policy file. Raise ``InvalidPolicy``.
+
+    A file cannot replace a preset: a coding agent may write files where its hook looks for one.
+    """
+    if name in PRESETS:
+        return Policy.preset(name)
     try:
-        return Policy.from_toml(path.read_text(encoding="utf-8"))
+        return Policy.from_toml(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidPolicy(f"{path}: cannot be read: {error}") from error
+        raise InvalidPolicy(f"{name}: cannot be read: {error}") from error
     except InvalidPolicy as error:
-        raise InvalidPolicy(f"{path}: {error}") from None
+        raise InvalidPolicy(f"{name}: {error}") from None

@@ -68,7 +68,7 @@ def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
     """Return the plan for a tool use."""
 
     async def terms(args: dict[str, Any]) -> Terms:
-        return await policy_terms(gate, ToolCall(use.tool, args), Terms(), True)
+        return await policy_terms(gate, ToolCall(use.tool, args), Terms(), None)
 
     return Plan(
         key=f"hook={secrets.token_hex(16)}",

@@ -51,8 +51,9 @@ _MAX_INPUT = 32 * 1024 * 1024
 ENVIRONMENT = "SAYSO_HOOK_"
 #: Tools with which Claude Code asks its user. It takes arguments from a hook as the user's answer.
 _USER_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
-#: The rule of the policy that only records: an agent's own prompts stay as they are.
-WATCH_RULE = "watch"
+#: The rule of the policy that only records, and the default of any policy: what only these allow
+#: is left to the agent's own rules and prompts.
+_UNNAMED_RULES = ("watch", "default")
 
 
 class HookError(Exception):
@@ -322,7 +323,7 @@ def _approval_answer(use: ToolUse, request: Mapping[str, Any], options: Options)
     if request["original"] is None:
         if not request.get("masked") and request["args"] != use.shown_args:
             raise HookError("the server answered for a different call")
-        if by_rule and (options.keep_prompts or request["rule"] == WATCH_RULE):
+        if by_rule and (options.keep_prompts or request["rule"] in _UNNAMED_RULES):
             return Answer(verdict="pass")
         by = f"the policy ({request['rule']})" if by_rule else decision.get("by", "a person")
         # Send the agent's own arguments back: another hook may have changed them meanwhile.

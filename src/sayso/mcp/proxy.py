@@ -537,7 +537,7 @@ def _proxy_tool(upstream: Upstream, tool: types.Tool, name: str) -> ProxyTool:
         name=name,
         description=tool.description or "",
         parameters=tool.input_schema,
-        needs_approval=not reads,
+        needs_approval=False if reads else None,
         own=own,
     )
     _ = gated.stored  # refuse a schema that cannot be stored now, not at the first call

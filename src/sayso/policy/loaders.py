@@ -1,15 +1,16 @@
 """Read rules from a policy file in TOML, and from LangChain's ``interrupt_on``.
 
-A policy file consists of ``[[rule]]`` tables. An unknown key, or a value of the wrong type, makes
-the whole file invalid: a condition that was ignored would make its rule match more. Every error
-names the rule, the key, and what to write.
+A policy file consists of ``[[rule]]`` tables, and may have a ``default`` or a ``preset`` above
+them. An unknown key, or a value of the wrong type, makes the whole file invalid: a condition that
+was ignored would make its rule match more. Every error names the rule, the key, and what to write.
 
 The shapes of ``interrupt_on`` follow ``langchain/agents/middleware/human_in_the_loop.py`` 1.4:
 ``True`` asks with all four decisions, ``False`` runs, a mapping has ``allowed_decisions`` and may
 have ``description``, ``when`` and ``args_schema`` (which LangChain accepts and does not use; nor do
-we). Names are exact. Its functions are called as LangChain calls them: ``when(request)`` with
-``request.tool_call``, ``description(tool_call, state, runtime)`` or ``description(tool_call)``. A
-policy knows no graph: the state has no messages, and ``tool`` and ``runtime`` are None.
+we). If ``when`` is false, the tool runs. Names are exact. Its functions are called as LangChain
+calls them: ``when(request)`` with ``request.tool_call``, ``description(tool_call, state, runtime)``
+or ``description(tool_call)``. A policy knows no graph: the state has no messages, and ``tool`` and
+``runtime`` are None.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import functools
 import importlib
 import inspect
 import tomllib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sayso.errors import InvalidPolicy
 from sayso.policy.condition import is_number
 from sayso.policy.rule import Args, Describe, Predicate, Rule
-from sayso.types import DECISIONS, Json, ToolCall
+from sayso.types import DECISIONS, Json, ToolCall, VerdictName
 
 # --- TOML ---
 
@@ -64,6 +65,7 @@ _TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='pol
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}
 _DURATIONS = {"expires_in", "valid_for"}
 _SUGGESTIONS = {
+    "default": "it above the first [[rule]], because it belongs to no rule",
     "when": 'where, with a condition such as "amount > 100"',
     "tools": "tool",
     "decision": "verdict",
@@ -85,8 +87,8 @@ def preset_rules(name: str) -> list[Rule]:
     return found
 
 
-def rules_from_toml(text: str) -> list[Rule]:
-    """Return the rules of a policy file in order, then those of its preset."""
+def content_of_toml(text: str) -> tuple[list[Rule], VerdictName | None]:
+    """Return the rules of a policy file in order, then those of its preset; and its default."""
     document = _parse_toml(text)
     tables = document.get("rule", [])
     rules = [_toml_rule(number, table) for number, table in enumerate(tables, start=1)]
@@ -97,7 +99,7 @@ def rules_from_toml(text: str) -> list[Rule]:
         first = named.setdefault(rule.name, number)
         if rule.name and first != number:
             raise InvalidPolicy(f"rules {first} and {number} are both named {rule.name!r}")
-    return rules
+    return rules, document.get("default")
 
 
 def _parse_toml(text: object) -> dict[str, Any]:
@@ -110,12 +112,17 @@ def _parse_toml(text: object) -> dict[str, Any]:
         raise InvalidPolicy(f"this is not TOML: {error}{more}") from None
     except RecursionError:
         raise InvalidPolicy("this is not a policy: it is nested too deeply") from None
-    unknown = sorted(set(document) - {"rule", "preset"})
+    unknown = sorted(set(document) - {"rule", "preset", "default"})
     if unknown:
         raise InvalidPolicy(f"unknown key {unknown[0]!r} outside a rule: begin each with [[rule]]")
     if not isinstance(document.get("rule", []), list):
         raise InvalidPolicy("rule: begin each rule with [[rule]], in double brackets")
-    if not document.get("rule") and "preset" not in document:
+    if "preset" in document and "default" in document:
+        raise InvalidPolicy(
+            "default: a preset has a rule for every call, so no default would apply: leave out "
+            "one of them"
+        )
+    if not document.get("rule") and not {"preset", "default"} & set(document):
         # Probably not an empty policy but a file that is being written right now.
         raise InvalidPolicy("there is no [[rule]] in the file: write one, or use no file")
     return document
@@ -181,26 +188,30 @@ def rules_from_interrupt_on(interrupt_on: Mapping[str, bool | Mapping[str, Any]]
     """Return one rule for each tool that the mapping names."""
     if not isinstance(interrupt_on, Mapping):
         raise InvalidPolicy("interrupt_on: map a tool's name to True, False or a dict")
-    return [_interrupt_rule(tool, config) for tool, config in interrupt_on.items()]
+    return [rule for tool, config in interrupt_on.items() for rule in _rules_of(tool, config)]
 
 
-def _interrupt_rule(tool: object, config: object) -> Rule:
+def _rules_of(tool: object, config: object) -> Iterator[Rule]:
     where = f"interrupt_on[{tool!r}]"
     if not isinstance(tool, str) or not tool or set(tool) & set("*?["):
         raise InvalidPolicy(f"{where}: use a tool's exact name; for a glob write a Rule(...)")
+    name = f"interrupt_on {tool}"
     if isinstance(config, bool):
-        return Rule(tool, verdict="ask" if config else "allow", name=f"interrupt_on {tool}")
+        yield Rule(tool, verdict="ask" if config else "allow", name=name)
+        return
     if not isinstance(config, Mapping):
         raise InvalidPolicy(f"{where}: use True, False or a mapping with allowed_decisions")
     _check_interrupt(where, config)
     when, description = config.get("when"), config.get("description")
-    return Rule(
+    yield Rule(
         tool,
-        name=f"interrupt_on {tool}",
+        name=name,
         allowed=config["allowed_decisions"],
         when=None if when is None else _when(tool, when),
         description=_describe(where, description) if callable(description) else description,
     )
+    if when is not None:
+        yield Rule(tool, verdict="allow", name=f"{name} otherwise")
 
 
 def _check_interrupt(where: str, config: Mapping[str, Any]) -> None:

@@ -1,5 +1,8 @@
 """``Policy``: ordered rules; the first that matches allows the call, asks, or denies it.
 
+What happens to a call that no rule matches does not depend on whether there are rules: see
+``unruled_verdict``.
+
 ``Policy.judge`` is a generator, because a predicate may be slow or async and this module has no
 clock and no event loop. It yields each predicate with a copy of the arguments; send back what the
 predicate returned, or the exception that it raised.
@@ -38,6 +41,7 @@ from sayso.types import (
     Terms,
     ToolCall,
     Verdict,
+    VerdictName,
     as_fields,
     stricter_effect,
 )
@@ -45,47 +49,89 @@ from sayso.types import (
 #: Yields a predicate and its arguments; is sent what the predicate returned or raised.
 Judging: TypeAlias = Generator[tuple[Predicate, Args], object, Terms]
 
-#: ``Terms.rule`` if no rule matched and the tool's own ``needs_approval`` decided.
+#: ``Terms.rule`` if no rule matched: what the tool declares decided, or the policy's default did.
 NEEDS_APPROVAL = "needs_approval"
+DEFAULT = "default"
 
 _REASON_LENGTH = 500
+_VERDICTS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
+
+
+def unruled_verdict(declared: bool | None, default: Verdict | None) -> tuple[Verdict, str]:
+    """Return the verdict on a call that no rule matches, and what decided: the tool or the default.
+
+    ``declared`` is the tool's own ``needs_approval``, or None if it declares nothing: then it asks.
+    A default of ``ask`` or ``deny`` tightens what any tool declares; ``allow`` loosens only tools
+    that declare nothing.
+    """
+    own = Verdict.ALLOW if declared is False else Verdict.ASK
+    if default is None:
+        return own, NEEDS_APPROVAL
+    if declared is None or _strictest(own, default) is not own:
+        return default, DEFAULT
+    return own, NEEDS_APPROVAL
+
+
+def _strictest(*verdicts: Verdict) -> Verdict:
+    return max(verdicts, key=_VERDICTS.index)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """The result of one rule. Without an index, it is the tool's own ``needs_approval``."""
+    """The result of one rule. Without an index, no rule matched, and ``name`` says what decided."""
 
     index: int | None
     name: str
     #: The first condition that was not met: tool, agent, days or hours; or "".
     unmet: str
-    #: Whether the rule matched, or the error of its predicate.
-    answer: bool | BaseException
+    #: Whether the rule matched, or the error of its predicate. Without an index, what the tool
+    #: declares.
+    answer: bool | BaseException | None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Ordered rules; the first match decides. If none matches, the tool's ``needs_approval`` does.
+    """Ordered rules; the first match decides. If none matches, what the tool declares does.
 
-    ``digest`` identifies the content; it is part of every request.
+    A tool that declares nothing asks. ``default`` changes that: ``"ask"`` and ``"deny"`` apply to
+    every call that no rule matches, ``"allow"`` only to tools that declare nothing. ``digest``
+    identifies the content; it is part of every request.
     """
 
     rules: tuple[Rule, ...] = ()
+    default: Verdict | None = None
     digest: str = ""
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+    def __init__(
+        self, rules: Iterable[Rule] = (), *, default: Verdict | VerdictName | None = None
+    ) -> None:
         listed = tuple(rules) if isinstance(rules, Iterable) else (rules,)
         if isinstance(rules, Rule) or not all(isinstance(rule, Rule) for rule in listed):
             raise InvalidPolicy("pass a list of rules: Policy([Rule(...), ...])")
+        if default is not None and default not in _VERDICTS:
+            raise InvalidPolicy(
+                f'default={default!r:.80}: use "ask", "deny" or "allow", or leave it out'
+            )
+        verdict = None if default is None else Verdict(default)
         object.__setattr__(self, "rules", listed)
-        object.__setattr__(self, "digest", _digest(listed))
+        object.__setattr__(self, "default", verdict)
+        object.__setattr__(self, "digest", _digest(listed, verdict))
 
     @classmethod
-    def from_interrupt_on(cls, interrupt_on: Mapping[str, bool | Mapping[str, Any]]) -> Policy:
-        """Read the mapping that LangChain's ``HumanInTheLoopMiddleware`` takes."""
+    def from_interrupt_on(
+        cls,
+        interrupt_on: Mapping[str, bool | Mapping[str, Any]],
+        *,
+        default: Verdict | VerdictName | None = None,
+    ) -> Policy:
+        """Read the mapping that LangChain's ``HumanInTheLoopMiddleware`` takes.
+
+        It says nothing about tools that it does not name. LangChain runs those: to do the same,
+        pass ``default="allow"``.
+        """
         from sayso.policy.loaders import rules_from_interrupt_on
 
-        return cls(rules_from_interrupt_on(interrupt_on))
+        return cls(rules_from_interrupt_on(interrupt_on), default=default)
 
     @classmethod
     def preset(cls, name: str) -> Policy:
@@ -97,12 +143,21 @@ class Policy:
     @classmethod
     def from_toml(cls, text: str) -> Policy:
         """Read the text of a policy file; docs/policies.md describes the format."""
-        from sayso.policy.loaders import rules_from_toml
+        from sayso.policy.loaders import content_of_toml
 
-        return cls(rules_from_toml(text))
+        rules, default = content_of_toml(text)
+        return cls(rules, default=default)
+
+    def then(self, other: Policy) -> Policy:
+        """Return these rules, followed by those of another policy, with the stricter default."""
+        if not other.rules and other.default is None:
+            return self
+        defaults = [one for one in (self.default, other.default) if one is not None]
+        default = _strictest(*defaults) if defaults else None
+        return Policy((*self.rules, *other.rules), default=default)
 
     def how_often_asks(
-        self, tool: str, *, agent: str, needs_approval: bool | Predicate = False
+        self, tool: str, *, agent: str, needs_approval: bool | Predicate | None
     ) -> Literal["always", "sometimes", "never"]:
         """Return how often calls of a tool need approval, judging by its name only."""
         verdicts: set[Verdict] = set()
@@ -112,9 +167,8 @@ class Policy:
                 if rule.is_certain:
                     break
         else:
-            if callable(needs_approval):
-                return "sometimes"
-            verdicts.add(Verdict.ASK if needs_approval else Verdict.ALLOW)
+            declared = (True, False) if callable(needs_approval) else (needs_approval,)
+            verdicts |= {unruled_verdict(needs, self.default)[0] for needs in declared}
         if verdicts == {Verdict.ASK}:
             return "always"
         return "sometimes" if Verdict.ASK in verdicts else "never"
@@ -126,12 +180,13 @@ class Policy:
         agent: str,
         now: datetime,
         own: Terms,
-        needs_approval: bool | Predicate = False,
+        needs_approval: bool | Predicate | None = None,
         trace: list[RuleResult] | None = None,
     ) -> Judging:
         """Return the terms for one call. ``own`` are the tool's, for what no rule overrides.
 
-        Each rule is appended to ``trace`` once it was evaluated.
+        ``needs_approval`` is what the tool declares; None if it declares nothing. Each rule is
+        appended to ``trace`` once it was evaluated.
         """
         failed: Terms | None = None
         for index, rule in enumerate(self.rules):
@@ -146,18 +201,20 @@ class Policy:
             if isinstance(answer, BaseException):
                 terms = _terms(rule, name, self.digest, own, call)
                 failed = _with_failed(failed, _terms_after_error(terms, name, answer))
+        declared: bool | BaseException | None = None
         if callable(needs_approval):
-            answer = _check_answer((yield needs_approval, _deep_copy(call.args)))
+            declared = _check_answer((yield needs_approval, _deep_copy(call.args)))
+        elif needs_approval is not None:
+            declared = _check_answer(needs_approval)
+        if isinstance(declared, BaseException):
+            verdict, name = unruled_verdict(True, self.default)
+            terms = replace(own, policy=self.digest, rule=name)
+            terms = replace(_terms_after_error(terms, NEEDS_APPROVAL, declared), verdict=verdict)
         else:
-            answer = _check_answer(needs_approval)
+            verdict, name = unruled_verdict(declared, self.default)
+            terms = _separate_requester(own, verdict=verdict, policy=self.digest, rule=name)
         if trace is not None:
-            trace.append(RuleResult(None, NEEDS_APPROVAL, "", answer))
-        by: dict[str, Any] = {"policy": self.digest, "rule": NEEDS_APPROVAL}
-        if isinstance(answer, BaseException):
-            terms = _terms_after_error(replace(own, **by), NEEDS_APPROVAL, answer)
-        else:
-            verdict = Verdict.ASK if answer else Verdict.ALLOW
-            terms = _separate_requester(own, verdict=verdict, **by)
+            trace.append(RuleResult(None, name, "", declared))
         return _with_failed(failed, terms)
 
 
@@ -246,12 +303,13 @@ def _for_one_call(terms: Terms, **changes: Any) -> Terms:
     return Terms(**(as_fields(terms) | changes))
 
 
-def _digest(rules: tuple[Rule, ...]) -> str:
-    """Hash the content of the rules. A function is hashed by its name.
+def _digest(rules: tuple[Rule, ...], default: Verdict | None) -> str:
+    """Hash the default and the content of the rules. A function is hashed by its name.
 
     Defaults are left out, so that a policy keeps its digest when rules get new fields.
     """
-    shown = [
+    shown: list[Any] = [] if default is None else [default]
+    shown += [
         {
             field.name: _named(getattr(rule, field.name))
             for field in fields(rule)
@@ -297,8 +355,6 @@ def _named(value: object) -> object:
 # to the new arguments; these three require nothing. Nor does ``record``: requests are always
 # recorded. A new effect key requires nothing either, but people see it, so they are asked again.
 
-_VERDICTS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
-
 
 def tighten(old: Terms, new: Terms) -> Terms:
     """Return terms that satisfy both: for each term, the stricter value."""
@@ -306,7 +362,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
     rules = dict.fromkeys((*old.rule.split(", "), *new.rule.split(", ")))
     level = max(old.risk.level, new.risk.level, key=RISKS.index)
     return Terms(
-        verdict=max(old.verdict, new.verdict, key=_VERDICTS.index),
+        verdict=_strictest(old.verdict, new.verdict),
         rule=", ".join(name for name in rules if name),
         policy=new.policy,
         description=new.description,
@@ -378,7 +434,8 @@ _DEFAULT_TERMS = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rule that was evaluated. Without an index, it is the tool's own ``needs_approval``."""
+    """One rule that was evaluated. Without an index, no rule matched, and ``rule`` names what
+    decided: ``needs_approval`` or ``default``."""
 
     rule: str
     index: int | None
@@ -403,9 +460,12 @@ def explain(
     agent: str,
     now: datetime,
     own: Terms = _DEFAULT_TERMS,
-    needs_approval: bool | Predicate = False,
+    needs_approval: bool | Predicate | None = None,
 ) -> Explanation:
-    """Judge a call as in production, and explain why each rule matched or did not."""
+    """Judge a call as in production, and explain why each rule matched or did not.
+
+    ``needs_approval`` is what the tool declares; None if it declares nothing.
+    """
     trace: list[RuleResult] = []
     skipped: set[int] = set()
     judging = policy.judge(
@@ -422,18 +482,12 @@ def explain(
         terms: Terms = end.value
     steps = []
     for at, result in enumerate(trace):
-        if at in skipped:
-            why = ASYNC
-        elif result.index is not None:
-            why = _why(policy.rules[result.index], result, call, agent, now)
-        elif callable(needs_approval):
-            name = _function_name(needs_approval)
-            why = _predicate_result(f"needs_approval {name}", result.answer)
-        else:
-            why = f"the tool says needs_approval={needs_approval}"
         if result.index is None:
+            why = ASYNC if at in skipped else _why_unruled(policy, result, needs_approval)
             steps.append(Step(result.name, None, True, f"no rule matches; {why}"))
         else:
+            rule = policy.rules[result.index]
+            why = ASYNC if at in skipped else _why(rule, result, call, agent, now)
             steps.append(Step(result.name, result.index, result.answer is not False, why))
     return Explanation(terms, tuple(steps), certain=not skipped)
 
@@ -473,7 +527,19 @@ def _why(rule: Rule, result: RuleResult, call: ToolCall, agent: str, now: dateti
     return rule.when.explain(call.args)
 
 
-def _predicate_result(predicate: str, answer: bool | BaseException) -> str:
+def _why_unruled(
+    policy: Policy, result: RuleResult, needs_approval: bool | Predicate | None
+) -> str:
+    if result.name == DEFAULT:
+        return f"the policy's default is {policy.default}"
+    if callable(needs_approval):
+        return _predicate_result(f"needs_approval {_function_name(needs_approval)}", result.answer)
+    if needs_approval is None:
+        return "the tool declares nothing, so it asks"
+    return f"the tool says needs_approval={needs_approval}"
+
+
+def _predicate_result(predicate: str, answer: bool | BaseException | None) -> str:
     if isinstance(answer, BaseException):
         return (
             f"{predicate}: could not be evaluated, so it asks ({type(answer).__name__}: {answer})"

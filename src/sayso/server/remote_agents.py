@@ -256,7 +256,7 @@ async def _terms(
             agent=agent,
             now=moment(now),
             own=Terms(),
-            needs_approval=True,
+            needs_approval=body.needs_approval,
         )
     )
     if said.verdict is not Verdict.ASK:  # nobody is asked
@@ -469,7 +469,6 @@ def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
         agent=call.agent,
         now=moment(gate.store.now()),
         own=replace(call.terms, effect="once"),
-        needs_approval=True,
     )
 
 

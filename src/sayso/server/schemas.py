@@ -301,6 +301,9 @@ class OpenBody(Body):
     binds: dict[str, Any] = Field(
         {}, description="facts that an approval depends on; send them again with the claim"
     )
+    needs_approval: Literal[True] | None = Field(
+        None, description="`true`: ask also where the policy's default would allow the call"
+    )
     allowed: OneOrMore = None
     reviewers: OneOrMore = Field(
         None,

@@ -53,6 +53,7 @@ from sayso.adapters.conversation import OutputTypes, type_name
 from sayso.errors import InvalidCall, Paused, Refused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
+from sayso.gate.gate import policy_in_force
 from sayso.gate.run_result import ResultStatus, RunResult
 from sayso.policy import Policy
 from sayso.rows import CallStatus
@@ -194,7 +195,8 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
         gated = Gated(self.gate, self.policy, walk=self._walk)
         middleware = [*(agent.middleware or ()), _MakeCallable(gated)]
         if not _is_gated(agent, self.gate):
-            if not (self.policy or self.gate.policy).rules:
+            rules = policy_in_force(self.gate, self.policy)
+            if not rules.rules and rules.default is None:
                 return agent
             check_layers(agent)
             middleware.append(gated)

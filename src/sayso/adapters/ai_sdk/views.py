@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso import codec, text
@@ -19,13 +18,11 @@ from sayso.inbox.people import HIDDEN_TEXT, has_visible_request, hidden_turns, m
 from sayso.redaction import redact
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
-from sayso.types import Json, Reviewer, ToolCall, Verdict, iso, moment
+from sayso.types import Json, Reviewer, iso
 from sayso.views import content_of, decision_made, is_request, public_status
 
 if TYPE_CHECKING:
     from sayso.agent import Agent
-    from sayso.agent.tool import Tool
-    from sayso.policy import Rule
 
 
 Chunk: TypeAlias = dict[str, Any]
@@ -71,22 +68,15 @@ DENIED = "Error: User denied access to tool execution"
 
 def tools_requiring_confirmation(agent: Agent) -> list[str]:
     """Return the names of the tools that may need approval, by the policy or by themselves."""
-    rules, now = agent.gate.policy.rules, moment(agent.store.now())
-    return [tool.name for tool in agent.tools.values() if _may_ask(tool, agent.name, rules, now)]
-
-
-def _may_ask(tool: Tool, agent: str, rules: tuple[Rule, ...], now: datetime) -> bool:
-    """Questions, and tools without a body, are answered instead of confirmed."""
-    if tool.function is None:
-        return False
-    for rule in rules:
-        if rule.unmet(ToolCall(tool.name, {}), agent, now) in ("tool", "agent"):
-            continue
-        if rule.verdict == Verdict.ASK:
-            return True
-        if rule.when is None and rule.hours is None and rule.days is None:
-            return False  # it always matches, so later rules do not count
-    return tool.needs_approval is not False
+    policy = agent.gate.policy
+    return [
+        tool.name
+        for tool in agent.tools.values()
+        # Questions, and tools without a body, are answered instead of confirmed.
+        if tool.function is not None
+        and policy.how_often_asks(tool.name, agent=agent.name, needs_approval=tool.needs_approval)
+        != "never"
+    ]
 
 
 # -- a run and its replies

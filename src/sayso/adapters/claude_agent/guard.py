@@ -56,7 +56,7 @@ from sayso.gate.coverage import Coverage
 from sayso.gate.framework import MOST_WAITING, FrameworkCall, FrameworkTool, Outcome, check_gate
 from sayso.gate.gate import policy_terms
 from sayso.policy import Policy
-from sayso.policy.policy import NEEDS_APPROVAL
+from sayso.policy.policy import DEFAULT, NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Query
 from sayso.sync import read, to_thread
@@ -72,6 +72,10 @@ _BARE = "CLAUDE_CODE_SIMPLE"
 _FOREVER = 10 * 365 * 86_400.0
 _CONTINUE = "Continue."
 _ANYTHING = {"type": "object", "additionalProperties": True}
+#: The tool with which Claude gives the output of ``output_format``. It has no other effect.
+_OUTPUT_TOOL = "StructuredOutput"
+#: ``Terms.rule`` of a call that no rule matches.
+_UNRULED = (DEFAULT, NEEDS_APPROVAL)
 
 
 def guard(
@@ -87,8 +91,9 @@ def guard(
     ``options`` are those of every run and resume; they are not changed. ``tools`` are in-process
     tools (``@tool``), which the gate runs. Claude sees them as ``mcp__sayso__NAME``, and policies
     as ``NAME``. All other tools have the names that Claude Code gives them: ``Bash``,
-    ``mcp__files__write``. If no rule matches such a tool, Claude Code's own permissions decide, and
-    what they would ask about is asked at the gate.
+    ``mcp__files__write``. A call that no rule matches needs approval. With
+    ``Policy(..., default="allow")``, in-process tools run then, and for all others Claude Code's
+    own permissions decide: what they would ask about is asked at the gate.
 
     Raises ``InvalidCall`` for options that decide without the gate, and with a list of what the
     gate cannot reach, unless ``ungated`` names it: clients of the SDK that a tool runs, and tools
@@ -429,7 +434,7 @@ class Turn:
             if own is not None:
                 self._next.append((own.name, codec.canonical(args).decode(), id))
                 return self._clear(id, args)
-            return await self._decide_claudes_call(id, name, args, asks=False)
+            return await self._decide_claudes_call(id, name, args)
         except (SaysoError, Paused) as error:
             return self._keep_error(error)
 
@@ -443,7 +448,7 @@ class Turn:
         id = context.tool_use_id or ""
         if id and id not in self._cleared and not context.agent_id:
             try:
-                answer = await self._decide_claudes_call(id, name, args, asks=True)
+                answer = await self._decide_claudes_call(id, name, args, needs_approval=True)
             except (SaysoError, Paused) as error:
                 answer = self._keep_error(error)
             if id not in self._cleared:
@@ -506,16 +511,16 @@ class Turn:
         return block
 
     async def _decide_claudes_call(
-        self, id: str, name: str, args: dict[str, Any], *, asks: bool
+        self, id: str, name: str, args: dict[str, Any], *, needs_approval: bool | None = None
     ) -> Any:
         """Decide whether Claude Code may make a call of one of its own tools, or of a server."""
         calls = self.log.calls
-        terms = await self._terms(name, args, asks)
-        if terms.verdict is Verdict.ALLOW and terms.rule == NEEDS_APPROVAL:
+        terms = await self._terms(name, args, needs_approval)
+        if terms.verdict is Verdict.ALLOW and terms.rule in _UNRULED:
             return {}  # no rule matches: Claude Code's own permissions decide
         row = await read(calls.store, self._approved_before, name, args)
         key = id if row is None else row.key
-        tool = FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=asks)
+        tool = FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=needs_approval)
         call = FrameworkCall(id=key, tool=tool, args=args, run=_allowed)
         try:
             outcome = await calls.outcome(call)
@@ -540,17 +545,22 @@ class Turn:
     async def _decide_sub_agents_call(self, id: str, name: str, args: dict[str, Any]) -> Any:
         """Decide a call of a sub-agent. It cannot wait: one that needs approval is denied."""
         if self.guarded.own_tool(name) is None:
-            terms = await self._terms(name, args, asks=False)
+            terms = await self._terms(name, args)
             if terms.verdict is Verdict.ALLOW:
-                return {} if terms.rule == NEEDS_APPROVAL else self._clear(id, args)
+                return {} if terms.rule in _UNRULED else self._clear(id, args)
         return _deny(
             "A sub-agent cannot use this tool, because its calls need approval or are recorded: "
             "make the call in the main conversation."
         )
 
-    async def _terms(self, name: str, args: dict[str, Any], asks: bool) -> Terms:
+    async def _terms(
+        self, name: str, args: dict[str, Any], needs_approval: bool | None = None
+    ) -> Terms:
+        call = ToolCall(name, args)
         guarded = self.guarded
-        return await policy_terms(guarded.gate, ToolCall(name, args), Terms(), asks, guarded.policy)
+        if name == _OUTPUT_TOOL and guarded.options.output_format is not None:
+            needs_approval = False
+        return await policy_terms(guarded.gate, call, Terms(), needs_approval, guarded.policy)
 
     # -- completing calls without Claude Code
 

@@ -58,15 +58,14 @@ def guard(
 ) -> GuardedReAct:
     """Make a ``dspy.ReAct`` or ``dspy.ReActV2`` durable, and send its tool calls through a gate.
 
-    ``policy`` replaces the gate's own; if neither has rules, every call needs approval. Runs use
-    ``lm`` wherever they happen, or else the model that DSPy is configured with there. ``agent``
-    itself is not changed. Raises ``TypeError`` for other kinds of modules, and ``InvalidCall`` with
-    a list of what the gate cannot reach, such as agents that tools run, unless ``ungated`` names
-    it.
+    The rules of ``policy`` come before those of the gate. A call that none of them matches needs
+    approval. Runs use ``lm`` wherever they happen, or else the model that DSPy is configured with
+    there. ``agent`` itself is not changed. Raises ``TypeError`` for other kinds of modules, and
+    ``InvalidCall`` with a list of what the gate cannot reach, such as agents that tools run, unless
+    ``ungated`` names it.
     """
     check_gate(gate, policy)
-    unruled = policy is None and not gate.policy.rules
-    copied, coverage = guarded_copy(agent, unruled), Coverage(ungated)
+    copied, coverage = guarded_copy(agent), Coverage(ungated)
     _list(agent, gate.agent, copied.react.guarded, lm, coverage)
     coverage.check()
     return GuardedReAct(copied, gate, policy, lm, coverage)
@@ -196,7 +195,7 @@ class GuardedReAct(LoggedAgent[TurnLog]):
 CallsOf = Callable[[Any], list[tuple[str, dict[str, Json]]]]
 
 
-def guarded_copy(agent: Any, needs_approval: bool) -> Any:
+def guarded_copy(agent: Any) -> Any:
     """Return a copy of an agent that stores its replies and asks before its tools run."""
     # A CodeAct is a subclass of ReAct.
     if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
@@ -214,9 +213,7 @@ def guarded_copy(agent: Any, needs_approval: bool) -> Any:
     # The final tool is the loop's own, and only ends it. The other loop has no tool of that name.
     copied = copy.copy(agent)
     guarded = {
-        name: framework_tool(tool, needs_approval)
-        for name, tool in agent.tools.items()
-        if name != final_tool
+        name: framework_tool(tool) for name, tool in agent.tools.items() if name != final_tool
     }
     copied.tools = {
         name: _guarded_tool(tool) if name in guarded else tool for name, tool in agent.tools.items()
@@ -229,7 +226,7 @@ def guarded_copy(agent: Any, needs_approval: bool) -> Any:
     return copied
 
 
-def framework_tool(tool: dspy.Tool, needs_approval: bool) -> FrameworkTool:
+def framework_tool(tool: dspy.Tool) -> FrameworkTool:
     args: Mapping[str, Any] = tool.args or {}
     return FrameworkTool(
         name=str(tool.name),
@@ -240,7 +237,7 @@ def framework_tool(tool: dspy.Tool, needs_approval: bool) -> FrameworkTool:
             "required": [name for name, rules in args.items() if "default" not in rules],
             "additionalProperties": bool(tool.has_kwargs),
         },
-        needs_approval=not isinstance(tool, AskingTool) and needs_approval,
+        needs_approval=False if isinstance(tool, AskingTool) else None,
         normalize=lambda args: _normalize(tool, args),
     )
 

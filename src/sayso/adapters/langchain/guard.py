@@ -71,10 +71,11 @@ def guard(
     """Make every tool call of a compiled agent or graph go through a gate.
 
     ``agent`` is the result of ``create_agent``, ``create_deep_agent`` or ``StateGraph.compile``.
-    Subgraphs and sub-agents are gated too. ``policy`` replaces the gate's own; if neither has
-    rules, every call needs approval. ``config`` is passed to the graph on every run. ``agent``
-    itself is not changed; ``.graph`` is the guarded copy, for ``langgraph dev`` and for everything
-    that a graph can do. ``run`` and ``resume`` need a checkpointer; a server brings its own.
+    Subgraphs and sub-agents are gated too. The rules of ``policy`` come before those of the gate. A
+    call that none of them matches needs approval. ``config`` is passed to the graph on every run.
+    ``agent`` itself is not changed; ``.graph`` is the guarded copy, for ``langgraph dev`` and for
+    everything that a graph can do. ``run`` and ``resume`` need a checkpointer; a server brings its
+    own.
 
     Raises ``TypeError`` for anything but a compiled graph, ``SaysoError`` for a graph without a
     ``ToolNode`` to guard, and ``InvalidCall`` with a list of what the gate cannot reach, unless

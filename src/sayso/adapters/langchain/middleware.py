@@ -78,7 +78,8 @@ class HumanInTheLoopMiddleware(_Theirs):  # type: ignore[misc]
     With a ``gate``, each request is also in the inbox, and a decision there counts like one that
     comes through ``Command(resume=...)``. The stored arguments run, once. A wrong answer is refused
     and asked for again. An edit cannot change the tool. The gate's policy comes before
-    ``interrupt_on``.
+    ``interrupt_on``. As in LangChain, tools that neither of them names run without approval, unless
+    the policy has a ``default`` of "ask" or "deny".
     """
 
     def __new__(cls, *args: Any, gate: Gate | None = None, **options: Any) -> Any:
@@ -234,7 +235,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         """Describe a tool with what ``interrupt_on`` says about it."""
         config = self.interrupt_on.get(call["name"])
         if config is None:
-            return framework_tool(tool)
+            return framework_tool(tool, needs_approval=False)
         action, _ = self._create_action_and_config(call, config, state, runtime)
         allowed = tuple(dict.fromkeys(config["allowed_decisions"]))
         own = Terms(rule="interrupt_on", allowed=allowed, description=action["description"])

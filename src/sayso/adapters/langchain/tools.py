@@ -103,11 +103,10 @@ class ToolGate:
     _described: dict[str, tuple[Any, FrameworkTool]] = field(default_factory=dict)
 
     def framework_tool(self, tool: BaseTool) -> FrameworkTool:
-        """Describe a tool. Without any rules, every call needs approval."""
+        """Describe a tool. It declares nothing, so its calls need approval."""
         known = self._described.get(tool.name)
         if known is None or known[0] is not tool:
-            unruled = self.policy is None and not self.gate.policy.rules
-            known = self._described[tool.name] = tool, framework_tool(tool, needs_approval=unruled)
+            known = self._described[tool.name] = tool, framework_tool(tool)
         return known[1]
 
     def wrap(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Result:
@@ -321,7 +320,7 @@ _SERDE = JsonPlusSerializer(pickle_fallback=False)
 
 
 def framework_tool(
-    tool: BaseTool, needs_approval: bool | Predicate = False, own: Terms | None = None
+    tool: BaseTool, needs_approval: bool | Predicate | None = None, own: Terms | None = None
 ) -> FrameworkTool:
     """Describe a tool by what its model sees. Injected arguments are left out."""
     schema: Any = tool.tool_call_schema

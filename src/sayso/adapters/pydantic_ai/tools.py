@@ -95,7 +95,7 @@ class Gated(_Capability[D], Generic[D]):
     """
 
     gate: Gate
-    #: Used instead of the gate's own policy.
+    #: Rules that come before those of the gate.
     policy: Policy | None = None
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:

@@ -15,6 +15,7 @@ from sayso.agent.agent import Resumable
 from sayso.agent.tool import Tool
 from sayso.errors import NotAllowed
 from sayso.gate.framework import FrameworkAgent, FrameworkTool
+from sayso.gate.gate import policy_in_force
 from sayso.policy import Policy
 from sayso.server import sessions
 from sayso.server.auth import AnyPrincipal
@@ -148,7 +149,7 @@ def _tools_of(agent: Resumable) -> list[dict[str, Json]]:
     if not isinstance(agent, FrameworkAgent):
         return []
     try:
-        policy = agent.gate.policy if agent.policy is None else agent.policy
+        policy = policy_in_force(agent.gate, agent.policy)
         return [_tool_view(tool, agent, policy) for tool in agent.known_tools()]
     except Exception:
         log.warning("the tools of %s cannot be listed", agent.name, exc_info=True)
