@@ -423,8 +423,9 @@ def test_the_hook_under_a_preset(tmp_path: Path) -> None:
         world.close()
 
 
-def test_watching_takes_no_prompt_away(tmp_path: Path) -> None:
-    world = World(tmp_path, Policy.preset("watch"))
+@pytest.mark.parametrize("policy", [Policy.preset("watch"), Policy(default="allow")])
+def test_watching_takes_no_prompt_away(tmp_path: Path, policy: Policy) -> None:
+    world = World(tmp_path, policy)
     try:
         ran = world.hook(payload("claude_pre", tool_input={"command": "sudo rm -rf /"}))
         assert (ran.verdict, ran.said) == ("pass", {})
