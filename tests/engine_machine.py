@@ -26,6 +26,7 @@ from sayso.engine.commands import (
     Complete,
     Decide,
     Defer,
+    EndLease,
     Expire,
     Finish,
     MarkInDoubt,
@@ -37,7 +38,6 @@ from sayso.engine.commands import (
     Recover,
     Release,
     ReleaseLapsed,
-    Renew,
     Reopen,
     ReportResult,
     RevokeGrant,
@@ -45,6 +45,7 @@ from sayso.engine.commands import (
     Start,
     Suspend,
 )
+from sayso.engine.renewing import Renewal
 from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Run
 from sayso.stores.base import Query
 from sayso.testing.world import attempt_of, seconds, tool_of
@@ -338,7 +339,18 @@ class Machine(Twins):
         data=st.data(),
         owner=st.sampled_from(OWNERS),
         what=st.sampled_from(
-            ["claim", "claim", "force", "sweep", "renew", "finish", "recover", "park", "reopen"]
+            [
+                "claim",
+                "claim",
+                "force",
+                "sweep",
+                "renew",
+                "end lease",
+                "finish",
+                "recover",
+                "park",
+                "reopen",
+            ]
         ),
     )
     def take_care(self, data: Data, owner: str, what: str) -> None:
@@ -356,7 +368,9 @@ class Machine(Twins):
         elif what == "reopen":
             self.send(Reopen(**place, by="ana"))
         elif what == "renew":
-            self.send(Renew(**place, token=run.token - back, lease=LEASE))
+            self.renew(Renewal(run.id, run.token - back, LEASE))
+        elif what == "end lease":
+            self.send(EndLease(**place, token=run.token - back))
         elif what == "recover":
             self.send(Recover(**place, by="ops"))
         else:

@@ -34,6 +34,7 @@ from sayso.engine.commands import (
     Settle,
     Start,
 )
+from sayso.engine.renewing import Renewal
 from sayso.errors import SaysoError
 from sayso.keys import Keyring
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
@@ -123,6 +124,18 @@ class Twins(RuleBasedStateMachine):
             kept = kept and (longer if mine else after.ready_at == held.ready_at)
             assert after.stop or kept, "a lease broke"
         return None if refused else first
+
+    def renew(self, renewal: Renewal) -> None:
+        """Renew a lease in both stores: nothing but its end changes, and only the holder's."""
+        before = self.memory.run(renewal.run)
+        ours = before.owner is not None and before.token == renewal.token
+        for world in (self.memory, self.sqlite):
+            facts = world.events()
+            assert world.store.renew([renewal], 30.0) == {renewal.run: ours}
+            assert world.events() == facts
+            after = world.run(renewal.run)
+            ends = self.clock() + renewal.lease if ours else before.ready_at
+            assert after == before._replace(ready_at=ends, mac=after.mac)
 
     def _finished_stays(self, commands: tuple[Command, ...], before: Run | None) -> None:
         """Nothing moves a run or a call after ``finished``, except an explicit reopening."""

@@ -167,8 +167,9 @@ async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outc
     await stalled.wait()
     from sayso.gate import lease
 
-    with lease.RENEWER._condition:
-        lease.RENEWER._leases.clear()  # its heart has stopped
+    heart = lease.renewer_of(world.store)
+    with heart._condition:
+        heart._due.clear()  # it has stopped
     other = world.agent(say("I took over."))
     result = await other.resume("t")
     assert result.output == "I took over."

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from stories import RUN, Story, World, append, in_doubt, lines
 
 from sayso import DidNotRun, Option, Paused, Question, Ran
-from sayso.engine.commands import AddGrant, Claim, Park, Recover, Wake
+from sayso.engine.commands import AddGrant, Claim, EndLease, Park, Recover, Wake
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
@@ -260,6 +260,22 @@ class Parked(Story):
             raise
 
 
+class GivenBack(Story):
+    """A process claims the paused run, fails, and ends its lease early."""
+
+    only = ("end_lease",)
+
+    def agent(self, world: World) -> Any:
+        try:
+            return super().agent(world)
+        except Paused:
+            claim = Claim(thread=RUN, run=RUN, owner="looker", lease=30_000_000, force=True)
+            (run,) = world.store.transact(claim)
+            if run is not None:
+                world.store.transact(EndLease(thread=RUN, run=RUN, token=run.token))
+            raise
+
+
 class Interrupted(Story):
     """Ctrl-C after the start: the process itself marks the call as in doubt."""
 
@@ -428,6 +444,7 @@ STORIES: dict[str, Story] = {
     "noted": Noted(),
     "once": Once(),
     "outlived": Outlived(),
+    "given back": GivenBack(),
     "parked": Parked(),
     "pruned": Pruned(),
     "question": Asked(),

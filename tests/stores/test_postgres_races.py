@@ -205,7 +205,6 @@ def test_a_commit_without_an_answer_is_read_back(
         lambda: world.ask(id="req_1", key="k1"),
         lambda: world.decide("req_1"),
         lambda: world.start(world.call("req_1")),
-        lambda: world.renew(world.run().token),
         lambda: world.record(world.call("req_1")),
         lambda: world.propose(says=("only words",)),
         lambda: world.propose(run="r5", thread="t5"),

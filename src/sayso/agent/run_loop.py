@@ -34,7 +34,7 @@ from sayso.agent.models.base import ModelError, ModelReply, ModelRequest, TextDe
 from sayso.agent.run_context import RunContext
 from sayso.agent.sub_agent import wake_outer_run
 from sayso.agent.turn import Turn
-from sayso.engine.commands import Finish, NewCall, Propose, ReadRun, Renew
+from sayso.engine.commands import EndLease, Finish, NewCall, Propose, ReadRun
 from sayso.errors import Cancelled, Conflict, Leased, describe_error
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.lease import RunLease
@@ -291,7 +291,7 @@ class RunLoop:
         ours = {call.id for call in started[0] if call.token == claimed.token} if started else set()
         back = self.ctx.gate.backend.undo_starts(ours, started[0] if started else (), alone=False)
         place = {"thread": claimed.thread, "run": claimed.id}
-        return back or [Renew(**place, token=claimed.token, lease=0)]
+        return back or [EndLease(**place, token=claimed.token)]
 
     async def _tell(self, news: list[AgentEvent]) -> None:
         """Send events to the listeners and new requests to the channels."""

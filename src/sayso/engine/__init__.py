@@ -5,7 +5,8 @@ Time, hashing and signing are passed in with ``UnitOfWork.deps``; stores load, w
 
 Read ``moves`` (every legal move), ``commands`` and ``unit_of_work`` (the rows and the chain). Then
 follow a call: ``proposing`` and ``asking``, ``deciding``, ``running``. ``grants`` and ``effects``
-(unique keys) are what a start also checks; ``row_macs`` is what authenticates each row.
+(unique keys) are what a start also checks; ``row_macs`` is what authenticates each row, and
+``renewing`` is the one change without a command.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.ReleaseLapsed: running.release_lapsed,
     commands.Reopen: running.reopen,
     commands.Park: running.park,
-    commands.Renew: running.renew,
+    commands.EndLease: running.end_lease,
     commands.Finish: running.finish,
     commands.Wake: running.wake_run,
     commands.ReadRun: running.read_run,

@@ -385,12 +385,11 @@ class Reask(CallCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renew(RunCommand):
-    """Extend the lease of a run that is still being worked on."""
+class EndLease(RunCommand):
+    """End a lease early, so that nothing waits for its end. Changes nothing if it is lost."""
 
-    name: ClassVar[str] = "renew"
+    name: ClassVar[str] = "end_lease"
     token: int
-    lease: Micros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -538,6 +537,6 @@ class ReadRun(RunCommand):
 
 COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
-    *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, Renew, Finish, Wake),
+    *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
     *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
 )

@@ -489,15 +489,13 @@ def doubt_call(
     return call
 
 
-def renew(work: UnitOfWork, command: commands.Renew) -> bool:
-    """Extend a lease, or release it. Return False if it is not ours any more."""
+def end_lease(work: UnitOfWork, command: commands.EndLease) -> None:
+    """End a lease, unless another process has taken the run."""
     run = work.require_run()
-    if run.token != command.token or run.owner is None:
-        return False
-    work.put_run(run._replace(ready_at=work.now + command.lease))
-    if command.lease <= 0:  # a waiting process is woken by events only
+    if run.token == command.token and run.owner is not None:
+        work.put_run(run._replace(ready_at=work.now))
+        # A waiting process is woken by events only.
         work.emit("lease_released", actor=f"worker:{run.owner}", token=run.token)
-    return True
 
 
 def finish(work: UnitOfWork, command: commands.Finish) -> Run:

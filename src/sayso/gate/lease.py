@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
-from sayso.engine.commands import Cancel, Claim, Finish, Note, Park, Propose, Renew, Reopen
+from sayso.engine.commands import Cancel, Claim, EndLease, Finish, Note, Park, Propose, Reopen
+from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
 from sayso.forking import generation, renew_in_child
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -32,8 +34,10 @@ log = logging.getLogger("sayso.gate")
 
 #: How many seconds to rely on the store's notifications before looking again.
 _LONGEST_NAP = 5.0
-#: How long the heartbeat's OS thread sleeps if no lease is due earlier.
+#: How long a renewer's OS thread sleeps if no lease is due earlier, and lives without leases.
 _IDLE = 5.0
+#: How many seconds after a failed renewal it is tried again, at most.
+_LONGEST_RETRY = 1.0
 NEW_INPUT = "the user wrote something new"
 
 
@@ -147,22 +151,18 @@ class RunLease:
         self.token, self._ends, self._kept = token, began + self.length, True
         self._kept_in = generation()
         note_taken(self.run)
-        RENEWER.keep(self)
+        self._renewer = renewer_of(self.store)
+        self._renewer.keep(self)
 
-    def renew(self) -> None:
-        """Extend the lease, if it is still ours in the store."""
-        began, token = time.monotonic(), self.token
-        try:
-            (ours,) = self.store.transact(self._renewal(self.micros))
-        except SaysoError as error:
-            log.warning("run %s: lease could not be renewed: %s", self.run, error)
-            return
-        if ours and token == self.token:
-            self._ends = began + self.length
-
-    def _renewal(self, lease: int) -> Renew:
+    def renewal(self) -> Renewal:
+        """Return what the store needs to extend the lease."""
         assert self.token is not None
-        return Renew(thread=self.thread, run=self.run, token=self.token, lease=lease)
+        return Renewal(self.run, self.token, self.micros)
+
+    def extend(self, renewal: Renewal, began: float) -> None:
+        """Note that this renewal, sent at ``began``, has extended the lease."""
+        if renewal.token == self.token:
+            self._ends = began + self.length
 
     # -- giving back
 
@@ -170,7 +170,7 @@ class RunLease:
         """Stop renewing. The last commit may have released the row already."""
         if self._kept:
             self._kept = False
-            RENEWER.drop(self)
+            self._renewer.drop(self)
 
     async def release_lapsed_run(self) -> tuple[Call, ...]:
         """Release the run of a process that died. Return the calls that are in doubt now."""
@@ -230,7 +230,8 @@ class RunLease:
         try:
             run = self.store.run(self.run)
             if run is not None and run.status in LIVE and run.owner == self.owner:
-                self.store.transact(self._renewal(0))
+                end = EndLease(thread=self.thread, run=self.run, token=self.token)
+                self.store.transact(end)
                 release_lapsed(self.store, self.thread, self.run)
         except StoreError:
             return  # then it expires
@@ -281,27 +282,27 @@ def supersede(
 
 
 class LeaseRenewer:
-    """Renews leases after a third of their length, until they are dropped.
+    """Renews the leases of one store, until they are dropped.
+
+    All leases that are due are renewed in one transaction, which waits for no lock. A lease is due
+    after a third of its length, and one try may take another third; so what fails is tried again,
+    soon, before the lease ends. Stores are independent: one that does not answer delays no other.
 
     Its OS thread wakes often enough for a lease of usual length, so that a call that ends at once
     costs no switch between OS threads.
     """
 
     def __init__(self) -> None:
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """Start without leases: the parent process renews its own."""
         self._condition = threading.Condition()
-        self._leases: dict[RunLease, float] = {}
+        #: When each lease is due, on the monotonic clock.
+        self._due: dict[RunLease, float] = {}
         self._worker: threading.Thread | None = None
         self._wakes_at = 0.0
 
     def keep(self, lease: RunLease) -> None:
         due = time.monotonic() + lease.length / 3
         with self._condition:
-            self._leases[lease] = due
+            self._due[lease] = due
             if self._worker is None or not self._worker.is_alive():
                 self._worker = threading.Thread(target=self._run, name="sayso-lease", daemon=True)
                 self._worker.start()
@@ -310,24 +311,66 @@ class LeaseRenewer:
 
     def drop(self, lease: RunLease) -> None:
         with self._condition:
-            self._leases.pop(lease, None)
+            self._due.pop(lease, None)
 
     def _run(self) -> None:
-        while True:
-            with self._condition:
+        while (leases := self._wait()) is not None:
+            if leases:
+                self._renew(leases)
+
+    def _wait(self) -> list[RunLease] | None:
+        """Sleep until a lease may be due. Return those that are; None if there is none to keep."""
+        with self._condition:
+            now = time.monotonic()
+            self._wakes_at = min([now + _IDLE, *self._due.values()])
+            if self._wakes_at > now:
+                self._condition.wait(self._wakes_at - now)
                 now = time.monotonic()
-                due = [lease for lease, at in self._leases.items() if at <= now]
-                if not due:
-                    self._wakes_at = min([now + _IDLE, *self._leases.values()])
-                    self._condition.wait(self._wakes_at - now)
-                    continue
-                for lease in due:
-                    self._leases[lease] = now + lease.length / 3
-            for lease in due:
-                lease.renew()
+            if not self._due:
+                self._worker = None
+                return None
+            return [lease for lease, due in self._due.items() if due <= now]
+
+    def _renew(self, leases: list[RunLease]) -> None:
+        renewals = {lease: lease.renewal() for lease in leases}
+        began = time.monotonic()
+        extended: dict[str, bool] = {}
+        try:
+            patience = min(lease.length for lease in leases) / 3
+            extended = leases[0].store.renew(list(renewals.values()), patience)
+        except SaysoError as error:
+            log.warning("%d leases could not be renewed yet: %s", len(leases), error)
+        with self._condition:
+            for lease, renewal in renewals.items():
+                wait = lease.length / 3
+                if extended.get(lease.run):
+                    lease.extend(renewal, began)
+                elif lease.run not in extended:
+                    wait = min(lease.length / 12, _LONGEST_RETRY)
+                if lease in self._due:
+                    self._due[lease] = time.monotonic() + wait
 
 
-RENEWER = LeaseRenewer()
+class _Renewers:
+    """The renewer of each store in this process. A forked child leaves its parent's leases."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._renewers: WeakKeyDictionary[Store, LeaseRenewer] = WeakKeyDictionary()
+
+    def of(self, store: Store) -> LeaseRenewer:
+        with self._lock:
+            renewer = self._renewers.get(store)
+            if renewer is None:
+                renewer = self._renewers[store] = LeaseRenewer()
+            return renewer
+
+
+renewer_of = _Renewers().of
 
 
 def _is_parked(run: Run, due_at: Micros | None) -> bool:

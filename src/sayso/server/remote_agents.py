@@ -17,9 +17,10 @@ from typing import Any
 from sayso import codec, schema
 from sayso.agent import Agent
 from sayso.agent.agent import Resumable, judge_edit
-from sayso.engine.commands import Finish, Propose, Renew, Reopen
+from sayso.engine.commands import Finish, Propose, Reopen
 from sayso.engine.effects import first_request, is_remote
-from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound
+from sayso.engine.renewing import Renewal
+from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound, StoreError
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
 from sayso.gate.gate import run_judging
@@ -58,6 +59,8 @@ _DECISIONS_WITHOUT_TOOL = {"question": ("respond", "reject"), "approval": ("appr
 _WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 #: The lease of a claim whose owner string does not record one.
 _DEFAULT_LEASE = 60.0
+#: How many seconds after a renewal that found the run locked it is tried again.
+_RENEW_AGAIN = 0.1
 
 
 async def open_call(
@@ -407,10 +410,15 @@ def renew(service: Service, call: Call, token: int) -> bool:
     # The run's owner records the lease that the claim asked for, for all servers.
     owner = "" if run is None else run.owner or ""
     _, found, asked = owner.rpartition(f":{call.id}:")
-    lease = round((float(asked) if found else _DEFAULT_LEASE) * SECOND)
-    renewal = Renew(thread=call.thread, run=call.run, token=token, lease=lease)
-    (ours,) = service.store.transact(renewal)
-    return bool(ours)
+    seconds = float(asked) if found else _DEFAULT_LEASE
+    renewal = Renewal(call.run, token, round(seconds * SECOND))
+    end = time.monotonic() + seconds / 3
+    while (left := end - time.monotonic()) > 0:
+        extended = service.store.renew([renewal], left)
+        if call.run in extended or run is None:
+            return extended.get(call.run, False)
+        time.sleep(_RENEW_AGAIN)
+    raise StoreError(f"run {call.run} is locked by another transaction: renew the claim again")
 
 
 async def report(service: Service, call: Call, body: ResultBody) -> Call:

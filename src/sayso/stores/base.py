@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from sayso import codec
 from sayso.engine import Command, EngineDeps, UnitOfWork, apply
 from sayso.engine.commands import Needs, Note
+from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
@@ -435,6 +436,16 @@ class Store(StoreReads, Protocol):
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread (and at most one run) in one durable transaction."""
+        ...
+
+    def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
+        """Extend leases, in one transaction. Return for each run whether its lease was extended.
+
+        False means that another process has taken the run. A run whose row is locked by another
+        transaction is left out: a renewal waits for nobody, and is tried again. Raises
+        ``StoreError`` if the database does not answer within ``patience`` seconds. Adds no event,
+        and calls no listener.
+        """
         ...
 
     def reserve(

@@ -14,6 +14,7 @@ from typing import Any
 from sayso import codec
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.commands import Needs
+from sayso.engine.renewing import Renewal, renewed
 from sayso.engine.row_macs import row_mac
 from sayso.errors import Conflict
 from sayso.forking import no_fork, renew_in_child
@@ -136,6 +137,23 @@ class MemoryStore:
         self._hub.publish({event.thread for event in work.events})
         return results
 
+    def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
+        with self._lock, no_fork():
+            now, mac = self.now(), self._deps.mac
+            extended = {
+                renewal.run: renewed(run, renewal, now, mac)
+                for renewal in renewals
+                if (run := self._runs.get(renewal.run)) is not None
+            }
+            self._cross("renew", "before")
+            self._runs.update({run.id: run for run in extended.values() if run is not None})
+            self._cross("renew", "after")
+        return {name: run is not None for name, run in extended.items()}
+
+    def _cross(self, name: str, when: str) -> None:
+        if self.boundary is not None:
+            self.boundary(name, when)
+
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))
         if needs.run is not None:
@@ -180,8 +198,7 @@ class MemoryStore:
         """Write what changed. Nothing was touched so far, so raising here undoes everything."""
         run = work.run
         self._check_unique(work)
-        if self.boundary is not None:
-            self.boundary(self._boundary_name, "before")
+        self._cross(self._boundary_name, "before")
         for thread in (work.thread, work.system):
             if thread is not None and (thread.seq or thread.messages or work.new_run):
                 self._threads[thread.id] = thread
@@ -202,8 +219,7 @@ class MemoryStore:
         for event in work.events:
             self._events.append(event._replace(pos=len(self._events) + 1))
             self._chains.setdefault(event.thread, []).append(len(self._events))
-        if self.boundary is not None:
-            self.boundary(self._boundary_name, "after")
+        self._cross(self._boundary_name, "after")
 
     def _check_unique(self, work: UnitOfWork) -> None:
         """Enforce what the unique indexes of a database would."""

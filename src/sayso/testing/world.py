@@ -18,6 +18,7 @@ from sayso.engine.commands import (
     Complete,
     Decide,
     Defer,
+    EndLease,
     Expire,
     Finish,
     MarkInDoubt,
@@ -27,12 +28,12 @@ from sayso.engine.commands import (
     Recover,
     Release,
     ReleaseLapsed,
-    Renew,
     ReportResult,
     Settle,
     Start,
     Suspend,
 )
+from sayso.engine.renewing import Renewal
 from sayso.rows import Call, CallStatus, Message, Principal, Run, Tool
 from sayso.stores.base import Store
 from sayso.testing.checks import all_events, all_seals, all_threads, check_store
@@ -349,7 +350,11 @@ class World:
 
     def renew(self, token: int, run: str = "r", thread: str = "t", lease: int = LEASE) -> bool:
         """Renew a lease. Return whether it was still held."""
-        return bool(self.transact(Renew(thread=thread, run=run, token=token, lease=lease))[0])
+        return self.store.renew([Renewal(run, token, lease)], 30.0).get(run, False)
+
+    def end_lease(self, token: int, run: str = "r", thread: str = "t") -> None:
+        """End a lease early."""
+        self.transact(EndLease(thread=thread, run=run, token=token))
 
     def finish(self, status: str = "done", run: str = "r", thread: str = "t", **more: Any) -> Run:
         """Finish a run, with its current token unless another one is given."""

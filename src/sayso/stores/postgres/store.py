@@ -24,6 +24,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from sayso.engine import Command, UnitOfWork
+from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, StoreError
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
@@ -76,6 +77,7 @@ from sayso.stores.postgres.transaction import (
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, seal_all
 from sayso.stores.sql import statements as sql
+from sayso.stores.sql.leases import load_runs, renew_runs
 from sayso.stores.sql.maintenance import (
     find_unsealed,
     prune,
@@ -272,6 +274,8 @@ class JoinedTransaction(SqlReads):
         # These do not read your transaction.
         self.events, self.newest, self.tail = store.events, store.newest, store.tail
         self.subscribe, self.restored = store.subscribe, store.restored
+        # A lease that is not committed yet is left out: your transaction has locked its row.
+        self.renew = store.renew
         # The connection must lead to the same database, or the change would go elsewhere.
         try:
             rows = self._rows("SELECT value FROM meta WHERE key = 'incarnation'")
@@ -398,6 +402,12 @@ _RESERVE = (
 )
 
 
+_RENEW_RUNS = (
+    "UPDATE run SET ready_at = (renewed ->> 1)::bigint, mac = renewed ->> 2 "
+    "FROM json_array_elements(?::json) AS renewed WHERE id = renewed ->> 0"
+)
+
+
 class PostgresStore(Stream):
     """A store in a schema of a PostgreSQL database, 14 or later."""
 
@@ -437,6 +447,7 @@ class PostgresStore(Stream):
         self._translate = translator(self.schema)
         self._database = Database(self.schema, self._translate, self.url)
         self._pool = Pool(self._connect, size, self.url)
+        self._lease_pool = Pool(self._connect, 1, self.url)
         self._hub = Hub(self._start_watching)
         self.after_fork()
         renew_in_child(self)
@@ -516,6 +527,40 @@ class PostgresStore(Stream):
         self._hub.publish({event.thread for event in work.events})
         self.make_due_seal(work.now)
         return results
+
+    def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
+        """Extend leases on a connection of their own, so that a busy pool delays none of them.
+
+        A lost answer is not read back: the next renewal says what is stored.
+        """
+
+        def body(attempt: Attempt) -> dict[str, bool]:
+            facts = attempt.ask_facts()
+            rows = load_runs(attempt.execute, POSTGRES, renewals)
+            now = attempt.facts(facts)
+            now = now if self._clock is None else self._clock()
+            extended = renew_runs(rows, self._parts, renewals, now)
+            saved = [[run.id, run.ready_at, run.mac] for run in extended.values() if run]
+            if saved:
+                attempt.execute(_RENEW_RUNS, (json.dumps(saved),))
+            return {name: run is not None for name, run in extended.items()}
+
+        def before(attempt: Attempt) -> None:
+            self._check_lineage(attempt)
+            self._cross("renew", "before")
+
+        end = time.monotonic() + patience
+        with self._lease_pool.connection(end) as connection:
+            connection.leaving = lambda: self._leaving or time.monotonic() > end
+            attempt = self._attempt(connection)
+            attempt.brief = True
+            try:
+                extended: dict[str, bool] = attempt.run(body, before)
+            except psycopg.Error as error:
+                is_lost(error, connection)
+                raise explained(error, self.url) from error
+        self._cross("renew", "after")
+        return extended
 
     def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
         """Retry until the write is known to be committed, or known not to be.
@@ -736,13 +781,13 @@ class PostgresStore(Stream):
             yield Snapshot(self, rows)
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        """Return what is overdue, without threads that are locked right now."""
-        found = super().overdue(limit)
-        if found:
-            names = json.dumps(sorted({due.thread for due in found}))
-            free = {row[0] for row in self._rows(FREE, (names, self._database.incarnation))}
-            found = [due for due in found if due.thread in free]
-        return found
+        """Return what is overdue, without threads and runs that are locked right now."""
+        overdue = super().overdue(limit)
+        if overdue:
+            runs = json.dumps(sorted({due.run for due in overdue}))
+            free = {row[0] for row in self._rows(FREE, (runs, self._database.incarnation))}
+            overdue = [due for due in overdue if due.run in free]
+        return overdue
 
     # -- commits of other processes
 
@@ -780,3 +825,4 @@ class PostgresStore(Stream):
         finally:
             self._hub.clear()
             self._pool.close()
+            self._lease_pool.close()

@@ -75,10 +75,12 @@ FACTS = (
     "pg_current_xact_id()::text, pg_backend_pid(), {}"
 )
 LOCK = "pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
-#: Which of these threads are not locked at this moment.
+#: Which of these runs are not locked at this moment, and neither are their threads.
 FREE = (
-    "SELECT name FROM json_array_elements_text(?::json) AS name "
-    "WHERE pg_try_advisory_xact_lock(hashtextextended(? || ':' || name, 0))"
+    "SELECT run.id FROM run JOIN thread ON thread.id = run.thread "
+    "WHERE run.id IN (SELECT json_array_elements_text(?::json)) "
+    "AND pg_try_advisory_xact_lock(hashtextextended(? || ':' || run.thread, 0)) "
+    "FOR UPDATE SKIP LOCKED"
 )
 #: Waiting for a locked thread is cut into pieces of ``LOCK_MS``. A client that freezes while it
 #: holds one loses its session after ``FROZEN_MS``. Inside a pipeline it does not count as idle, and

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.commands import Needs
+from sayso.engine.renewing import Renewal
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
@@ -43,6 +44,7 @@ from sayso.stores.base import (
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
 from sayso.stores.sql import statements as sql
+from sayso.stores.sql.leases import RENEW_RUN, load_runs, renew_runs
 from sayso.stores.sql.maintenance import (
     find_unsealed,
     prune,
@@ -455,6 +457,22 @@ class SqliteStore(SqlReads):
         names = [command.name for command in commands if command.name]
         results: list[Any] = self._submit(Operation(names, body))
         return results
+
+    def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
+        """Extend leases in one commit, which waits for other writers of the file."""
+
+        def body(_: SqlTransaction) -> dict[str, bool]:
+            execute = fetching(self._ready())
+            rows = load_runs(execute, SQLITE, renewals)
+            extended = renew_runs(rows, self._parts, renewals, self._clock())
+            for run in extended.values():
+                if run is not None:
+                    execute(RENEW_RUN, (run.ready_at, run.mac, run.id))
+                    self._row_cache.runs.pop(run.id, None)
+            return {name: run is not None for name, run in extended.items()}
+
+        extended: dict[str, bool] = self._submit(Operation(["renew"], body))
+        return extended
 
     def _submit(self, operation: Operation) -> Any:
         """Commit an operation; return its result, or raise why it was refused."""

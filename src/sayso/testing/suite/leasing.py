@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sayso.engine.commands import Claim, Park, Start, Wake
+from sayso.engine.renewing import Renewal
 from sayso.errors import Cancelled, Conflict, NotFound
 from sayso.rows import CallStatus, Message, RunStatus
 from sayso.stores.base import Due
@@ -12,7 +13,7 @@ from sayso.testing.world import LEASE, World, content, seconds
 
 
 class LeaseTests:
-    """``Claim``, ``Renew``, ``Finish``, ``ready`` and ``overdue``."""
+    """``Claim``, ``renew``, ``Finish``, ``ready`` and ``overdue``."""
 
     def test_a_due_run_is_claimed_once(self, world: World) -> None:
         world.decide(world.ask())
@@ -140,8 +141,38 @@ class LeaseTests:
         world.record(call)
         with world.unchanged():
             assert not world.renew(call.token)
-        with pytest.raises(NotFound):
-            world.renew(1, run="none")
+            assert not world.renew(1, run="none")
+
+    def test_renewal_covers_many_runs(self, world: World) -> None:
+        """One commit renews what is still held, and says of each run whether it is."""
+        names = ("a", "b", "taken", "over")
+        calls = {name: world.running(run=name, thread=name) for name in names}
+        world.record(calls["over"])
+        world.clock.advance(31)
+        world.claimed("w2", run="taken", thread="taken")
+        renewals = [Renewal(name, call.token, LEASE) for name, call in calls.items()]
+        events = world.events()
+        assert world.store.renew([*renewals, Renewal("none", 1, LEASE)], 30.0) == {
+            **dict.fromkeys(("a", "b"), True),
+            **dict.fromkeys(("taken", "over"), False),
+        }
+        assert world.events() == events
+        assert {world.run(name).ready_at for name in ("a", "b")} == {world.clock() + LEASE}
+        world.check()
+        for name in ("a", "b"):
+            assert world.claim("w2", run=name, thread=name) is None
+            world.record(calls[name])
+        world.check()
+
+    def test_renewal_of_no_lease_does_nothing(self, world: World) -> None:
+        assert world.store.renew([], 30.0) == {}
+
+    def test_late_renewal_revives_unclaimed_lease(self, world: World) -> None:
+        call = world.running()
+        world.clock.advance(31)
+        assert world.renew(call.token)
+        assert world.sweep() == ()
+        assert world.call(call).status is CallStatus.RUNNING
 
     def test_releasing_a_lease_notifies_listeners(self, world: World) -> None:
         call = world.running()
@@ -150,7 +181,9 @@ class LeaseTests:
         try:
             assert world.renew(call.token)
             assert heard == []
-            assert world.renew(call.token, lease=0)
+            world.end_lease(call.token - 1)
+            assert heard == []
+            world.end_lease(call.token)
             assert heard
         finally:
             listener.cancel()

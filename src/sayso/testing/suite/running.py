@@ -555,6 +555,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "park": {},
     "reopen": {},
     "renew": {},
+    "end_lease": {},
     "wake": {},
     "propose": {},
     "defer": {},
@@ -626,6 +627,7 @@ def _act(world: World, command: str, call: Call) -> object:
         "park": lambda: world.transact(Park(**place, token=world.run(call.run).token)),
         "reopen": lambda: world.transact(Reopen(**place)),
         "renew": lambda: world.renew(call.token, **place),
+        "end_lease": lambda: world.end_lease(call.token, **place),
         "wake": lambda: world.transact(Wake(**place)),
         "propose": lambda: world.ask(key=call.key, **place),
     }
