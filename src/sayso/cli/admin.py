@@ -17,7 +17,7 @@ from sayso import codec, text
 from sayso.channels.layout import Line, name
 from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import common, output
-from sayso.cli.common import Exit, NoReviewer, Usage, caller, opened
+from sayso.cli.common import Exit, NoReviewer, Usage, caller, opened, reading
 from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
@@ -60,7 +60,7 @@ def list_grants(
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """List grants. `sayso grants` alone does the same."""
-    with opened(store) as box:
+    with reading(store) as box:
         found = box.grants_sync(live_only=not every)
         value = [output.grant_json(box, grant) for grant in found]
         output.emit(value, output.grant_lines(box, found), json=json, plain=plain)
@@ -128,7 +128,7 @@ def list_tokens(
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """List tokens and their owners."""
-    with opened(store) as box:
+    with reading(store) as box:
         now = box.store.now()
         found = [token for token in box.store.principals() if every or token.live(now)]
         value = [output.token_json(token, now) for token in found]
@@ -264,7 +264,7 @@ def verify(
     from sayso.audit import verify as check
 
     since = None if checkpoint is None else _read_checkpoint(checkpoint)
-    with opened(store) as box:
+    with reading(store) as box:
         # Elsewhere than on Linux, processes cannot be forked safely.
         cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
         report = check(box.store, since=since, jobs=jobs or cores)
@@ -325,7 +325,7 @@ def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_
     """Print the whole audit log as JSON Lines, with or without --json."""
     from sayso.audit import export as written
 
-    with opened(store) as box:
+    with reading(store) as box:
         for line in written(box.store):
             sys.stdout.write(line.rstrip("\n") + "\n")
 

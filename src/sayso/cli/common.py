@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -30,6 +30,8 @@ from sayso.errors import (
 )
 from sayso.inbox import Inbox, authenticate, os_user
 from sayso.policy import parse_duration
+from sayso.stores import open_store
+from sayso.stores.address import address_of
 from sayso.types import Json, Request, RequestKind, Reviewer, Sort
 from sayso.types import StatusFilter as Status
 
@@ -232,18 +234,27 @@ def listen_address(value: str, option: str) -> tuple[str, int]:
 
 @contextmanager
 def opened(url: str, *, create: bool = False) -> Iterator[Inbox]:
-    """Open the inbox of a store. Raise ``NotFound`` if there is none, unless ``create``."""
-    if url.startswith("memory:"):
-        raise StoreError("memory:// lives only inside one process: use --store sqlite:///path")
-    if not create:
-        from sayso.cli.doctor_stores import check_exists
+    """Open the inbox of a store, to write. Raise ``NotFound`` if there is none, unless ``create``.
 
-        check_exists(url)
-    inbox = Inbox(url)
-    try:
+    Creates nothing else: a command that is told the wrong store must not make a new one.
+    """
+    check_shared(url)
+    with closing(Inbox(open_store(url, create=create))) as inbox:
         yield inbox
-    finally:
-        inbox.close()
+
+
+@contextmanager
+def reading(url: str) -> Iterator[Inbox]:
+    """Open the inbox of a store for a command that only reads, and so changes no file."""
+    check_shared(url)
+    with closing(Inbox(open_store(url, read_only=True))) as inbox:
+        yield inbox
+
+
+def check_shared(url: str) -> None:
+    """Raise ``StoreError`` for a store in memory, which no other process can open."""
+    if address_of(url).kind == "memory":
+        raise StoreError("memory:// lives only inside one process: use --store sqlite:///path")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from sayso.errors import Conflict, NotFound, SaysoError
 from sayso.inbox import Inbox
 from sayso.redaction import redact_declared
 from sayso.rows import LIVE, Run
+from sayso.stores.address import is_in_memory
 from sayso.stores.nested_runs import inner_runs
 from sayso.sync import exit_soon
 from sayso.types import Request
@@ -124,7 +125,7 @@ class Conversation:
             why = "The run is paused." if live else "The run has ended."
             count = text.many(len(waiting), "request")
             self.screen.say(f"{count} {verb} a decision. {why}", "bold yellow")
-        if self.agent.store.url.startswith("memory:"):
+        if is_in_memory(self.agent.store.url):
             self.screen.say("Nothing is kept: this agent's store is in memory.", "dim")
         else:
             show_command("To continue:", self.again)

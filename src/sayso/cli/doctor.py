@@ -23,12 +23,13 @@ import sayso
 from sayso import codec, text
 from sayso.channels.layout import Line, name
 from sayso.cli import common, output
-from sayso.cli.common import Exit, opened
-from sayso.cli.doctor_stores import Check, PostgresDatabase, Rows, SqliteFile, file_of, span
+from sayso.cli.common import Exit, reading
+from sayso.cli.doctor_stores import Check, PostgresChecks, Rows, SqliteChecks, span
 from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKey
 from sayso.inbox.people import genuine_principal
 from sayso.keys import ENVIRONMENT
 from sayso.rows import Principal
+from sayso.stores.address import address_of
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import row_wrong
 from sayso.types import SECOND, Micros, moment
@@ -65,7 +66,7 @@ def _run_checks(url: str) -> Iterator[Check]:
         with closing(_storage(url)) as storage:
             if not (yield from storage.checks()):
                 return
-            with opened(url) as box:
+            with reading(url) as box:
                 yield Check("store", "ok", box.store.url)
                 for check in _CHECKS:
                     yield from check(box.store, storage.rows)
@@ -77,14 +78,10 @@ def _run_checks(url: str) -> Iterator[Check]:
         yield Check("store", "wrong", f"cannot be used: {error}")
 
 
-def _storage(url: str) -> SqliteFile | PostgresDatabase:
-    if url.startswith(("postgresql://", "postgres://")):
-        return PostgresDatabase(url)
-    path = file_of(url)
-    if path is None:
-        with opened(url):  # raises: this is not the URL of a store
-            raise AssertionError("unreachable")
-    return SqliteFile(path)
+def _storage(url: str) -> SqliteChecks | PostgresChecks:
+    common.check_shared(url)
+    address = address_of(url)
+    return PostgresChecks(url) if address.path is None else SqliteChecks(address.path)
 
 
 # -- keys, clock, restores
@@ -144,7 +141,7 @@ def _key(store: Store, rows: Rows) -> Iterator[Check]:
     if os.environ.get(ENVIRONMENT) is not None:
         yield Check("key", "ok", f"{ids}, from {ENVIRONMENT}{signs}")
         return
-    file = Path(f"{os.path.realpath(store.url.removeprefix('sqlite:///'))}.key")
+    file = Path(f"{address_of(store.url).path}.key")
     mode = stat.S_IMODE(file.stat().st_mode)
     yield Check("key", "ok", f"{ids}, in {file} (mode {mode:04o}){signs}")
 
@@ -212,7 +209,7 @@ def _restored(store: Store, rows: Rows) -> Iterator[Check]:
 
 def _started_from_backup(store: Store, rows: Rows) -> Micros | None:
     """Return when PostgreSQL finished a base backup's recovery, if the store is older than that."""
-    if not store.url.startswith("postgres"):
+    if address_of(store.url).kind != "postgresql":
         return None
     try:
         found = rows(_LABEL, ())
@@ -346,7 +343,7 @@ def _overdue(store: Store, rows: Rows) -> Iterator[Check]:
     words = f"{text.many(expired, 'request')} and {text.many(lapsed, 'lease')} to close"
     if seconds > _GRACE:
         words += f", overdue by {span(seconds)}: start `sayso serve` or `sayso worker`"
-        yield Check("overdue", "wrong", f"{words}, or run `sayso inbox` once")
+        yield Check("overdue", "wrong", words)
     else:
         yield Check("overdue", "note", words)
 

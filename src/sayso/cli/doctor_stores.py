@@ -1,6 +1,6 @@
-"""Check a SQLite file or a PostgreSQL database before the store in it is opened.
+"""Check a SQLite file or a PostgreSQL database before the store in it is read.
 
-Opening a store creates or upgrades it, so these checks read without changing anything.
+A store of another version cannot be read, and its file or server can still be checked.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
-from sayso.errors import NotFound, StoreError
-from sayso.stores.sql.migrate import SCHEMA_VERSION, newest_version, version_of
+from sayso.errors import StoreError
+from sayso.stores.sql.migrate import SCHEMA_VERSION, newest_version
+from sayso.stores.sqlite import SqliteFile
 
 State = Literal["ok", "note", "wrong"]
 
@@ -59,47 +58,21 @@ def schema_check(version: int, newest: int) -> Check:
     return Check("schema", "ok", words)
 
 
-def check_exists(url: str) -> None:
-    """Raise ``NotFound`` if there is no store. Opening one would create it."""
-    path = file_of(url)
-    if path is not None and not path.exists():
-        raise NotFound(_NO_STORE.format(path))
-    if url.startswith(("postgresql://", "postgres://")):
-        with closing(PostgresDatabase(url)) as database:
-            database.tables()
-
-
-def file_of(url: str) -> Path | None:
-    """Return the file behind a SQLite URL."""
-    scheme, separator, rest = url.partition("://")
-    return Path(rest[1:]).expanduser() if separator and scheme == "sqlite" and rest[1:] else None
-
-
-_NO_STORE = (
-    "there is no store at {}: start the agent that creates it, or name another with --store or "
-    "SAYSO_STORE"
-)
 _LITTLE = 512 * 1024 * 1024
 
 
-class SqliteFile:
-    """Reads a SQLite file without changing it."""
+def _header(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(20)
+
+
+class SqliteChecks:
+    """Checks a SQLite file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        if not path.exists() or path.stat().st_size == 0:
-            raise NotFound(_NO_STORE.format(path))
-        address = f"file:{quote(str(path.absolute()))}?mode=ro"
-        try:
-            self._connection = sqlite3.connect(address, uri=True)
-        except sqlite3.Error as error:
-            raise StoreError(f"{path} cannot be opened: {error}") from error
-
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        try:
-            return self._connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise StoreError(f"{self._path} could not be read: {error}") from error
+        self._file = SqliteFile(path)
+        self.rows = self._file.rows
 
     def checks(self) -> StorageChecks:
         """Check the file itself, and the version of the tables."""
@@ -107,8 +80,7 @@ class SqliteFile:
         yield from self._mode()
         yield from self._journal()
         yield from self._disk()
-        names = {row[0] for row in self.rows("SELECT name FROM sqlite_master")}
-        version = version_of(names, self._connection.execute, str(self._path))
+        version = self._file.version()
         newest = newest_version("sqlite")
         yield schema_check(version, newest)
         return version == newest
@@ -124,11 +96,13 @@ class SqliteFile:
             yield Check("file", "ok", f"mode {mode:04o}")
 
     def _journal(self) -> Iterator[Check]:
-        ((journal,),) = self.rows("PRAGMA journal_mode")
-        if journal == "wal":
+        # An immutable file reports no journal, but its header does. While a log exists, a process
+        # may have locks on the file, and closing the file here would drop those of this one.
+        header = b"" if Path(f"{self._path}-wal").exists() else _header(self._path)
+        if not header or header[18:] == b"\2\2":
             yield Check("durable", "ok", "WAL; each commit is synced to disk")
         else:
-            words = f"journal mode {journal!r}, not WAL: the next process that opens it fixes that"
+            words = "the journal mode is not WAL: the next process that writes to it fixes that"
             yield Check("durable", "note", words)
 
     def _disk(self) -> Iterator[Check]:
@@ -140,17 +114,12 @@ class SqliteFile:
             yield Check("disk", "ok", words)
 
     def close(self) -> None:
-        self._connection.close()
+        self._file.close()
 
 
-_PATIENCE = 10
 _OPEN_SECONDS = 60.0
 _NAMES = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
-_TABLES = (
-    "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
-    "WHERE s.nspname = $1 AND c.relkind = 'r'"
-)
 # Users who may not see other sessions get NULL states.
 _STANDBYS = (
     "SELECT count(*), count(sync_state), "
@@ -169,52 +138,34 @@ _OLDEST = (
 _IDENTITY = "SELECT system_identifier, pg_current_wal_insert_lsn() FROM pg_control_system()"
 
 
-class PostgresDatabase:
-    """Reads a PostgreSQL database without changing it."""
+class PostgresChecks:
+    """Checks a PostgreSQL database."""
 
     def __init__(self, url: str) -> None:
         try:
             import psycopg
-            from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-            from sayso.stores.postgres.connections import connect, translator
-            from sayso.stores.postgres.database import split_schema, without_password
+            from sayso.stores.postgres import ReadOnlyDatabase
         except ImportError as missing:
             raise StoreError(
                 'PostgreSQL needs a driver: run pip install "sayso[postgres]", and try again'
             ) from missing
-        self._psycopg = psycopg
-        self._url = without_password(url)
-        address, schema = split_schema(url)
-        self._schema = schema or "sayso"
-        self._translate = translator(self._schema)
-        try:
-            if "connect_timeout" not in conninfo_to_dict(address):
-                address = make_conninfo(address, connect_timeout=_PATIENCE)
-            self._connection = connect(address, prepare=False)
-        except psycopg.Error as error:
-            raise StoreError(f"{self._url} cannot be reached: {str(error).strip()}") from error
+        self._driver = psycopg.__version__
+        self._database = ReadOnlyDatabase(url)
+        self.rows = self._database.rows
 
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Run a query on the tables of the store."""
-        return self._ask(self._translate(statement), *values)
-
-    def _ask(self, statement: str | bytes, *values: Any) -> list[Any]:
-        text = statement.encode() if isinstance(statement, str) else statement
-        try:
-            return self._connection.execute(text, values or None).fetchall()
-        except self._psycopg.Error as error:
-            raise StoreError(f"{self._url} could not be read: {str(error).strip()}") from error
+    def _ask(self, statement: str, *values: Any) -> list[Any]:
+        return self._database.ask(statement, values)
 
     def checks(self) -> StorageChecks:
         """Check the server, and the version of the tables."""
         ((version,),) = self._ask("SHOW server_version")
-        yield Check("engine", "ok", f"PostgreSQL {version}, psycopg {self._psycopg.__version__}")
+        yield Check("engine", "ok", f"PostgreSQL {version}, psycopg {self._driver}")
         if self._ask("SELECT pg_is_in_recovery()") == [(True,)]:
             words = "this is a read-only standby: use the address of the primary"
             yield Check("server", "wrong", words)
             return False
-        if self._ask("SHOW transaction_read_only") == [("on",)]:
+        if self._ask("SHOW default_transaction_read_only") == [("on",)]:
             words = (
                 "nothing can be written: default_transaction_read_only is on. Some services set it "
                 "while their disk is full"
@@ -231,21 +182,8 @@ class PostgresDatabase:
             yield from check_server()
         return (yield from self._tables())
 
-    def tables(self) -> set[str]:
-        """Return the names of the store's tables. Raise ``NotFound`` if there are none."""
-        names = {row[0] for row in self._ask(_TABLES, self._schema)}
-        if not names:
-            raise NotFound(
-                f"{self._url} has no store in its schema {self._schema!r}: start a server or a "
-                "worker to create it, or name another with --store or SAYSO_STORE"
-            )
-        return names
-
     def _tables(self) -> StorageChecks:
-        names = self.tables()
-        version = version_of(
-            names, lambda text, _: self._connection.execute(self._translate(text)), self._url
-        )
+        version = self._database.version()
         newest = newest_version("postgres")
         yield schema_check(version, newest)
         return version == newest
@@ -295,7 +233,7 @@ class PostgresDatabase:
 
     def _pooler(self) -> Iterator[Check]:
         """Detect a connection pooler: it reports another backend pid than the server does."""
-        if self._ask("SELECT pg_backend_pid()") != [(self._connection.info.backend_pid,)]:
+        if self._ask("SELECT pg_backend_pid()") != [(self._database.connection.info.backend_pid,)]:
             words = (
                 "connected through a pooler: prepared statements are off, and changes by other "
                 "processes are found by polling twice a second"
@@ -321,4 +259,4 @@ class PostgresDatabase:
             yield Check("stream", "wrong", words)
 
     def close(self) -> None:
-        self._connection.close()
+        self._database.close()

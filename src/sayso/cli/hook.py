@@ -19,6 +19,7 @@ from sayso.cli.common import Exit, Usage, choices
 from sayso.hooks import settings
 from sayso.hooks.program import LIMIT, Config, HookError, config_path, load_config
 from sayso.hooks.settings import AGENTS, Agent, CheckResult, HookOptions
+from sayso.stores.address import address_of
 
 AgentName = Literal["claude", "codex", "copilot", "gemini"]
 TestedName = Literal["claude", "codex", "copilot"]
@@ -163,6 +164,9 @@ def _config(server: str, token_file: Path | None, store: str, policy: str) -> Co
             token = token_file.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise Usage(f"--token-file {token_file} cannot be read: {error}") from None
+    if store:
+        common.check_shared(store)
+        store = address_of(store).url  # the hook runs in the folder of the agent
     return Config(server=server, token=token, store=store, policy=policy)
 
 

@@ -14,7 +14,7 @@ from sayso.channels.layout import Line, rows
 from sayso.channels.prompt import TRIES, Review, ask
 from sayso.channels.screen import Screen, can_prompt, console, show
 from sayso.cli import common, output
-from sayso.cli.common import Caller, Exit, NoReviewer, caller, opened
+from sayso.cli.common import Caller, Exit, NoReviewer, caller, opened, reading
 from sayso.codec import loads
 from sayso.errors import SaysoError
 from sayso.inbox import Inbox, Page
@@ -48,9 +48,10 @@ def inbox(
 ) -> None:
     """List the requests that need a decision."""
     filters = _filters(kind, agent, tool, thread, run, q, sort, limit, after)
-    with opened(store) as box:
-        if decide:
+    if decide:
+        with opened(store) as box:
             raise typer.Exit(_walk(box, caller(box, token_file), filters, plain=plain))
+    with reading(store) as box:
         page = box.pending_sync(**filters)
         output.show_page(page, json=json, plain=plain, empty=_EMPTY)
         if page.items and not json:
@@ -74,7 +75,7 @@ def history(
 ) -> None:
     """List decided and closed requests, newest first."""
     filters = _filters(kind, agent, tool, thread, run, q, sort, limit, after)
-    with opened(store) as box:
+    with reading(store) as box:
         page = box.history_sync(status=status, **filters)
         output.show_page(page, json=json, plain=plain, empty="No decisions yet.")
 
@@ -86,7 +87,7 @@ def show_request(
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """Show a request and its history."""
-    with opened(store) as box:
+    with reading(store) as box:
         request = box.find_sync(request_id)
         review = Review(box, request.id)
         events = review.events()

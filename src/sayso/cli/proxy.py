@@ -18,6 +18,7 @@ from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.cli.serve import is_loopback
 from sayso.stores import open_store
+from sayso.stores.address import address_of
 
 if TYPE_CHECKING:
     from sayso.client import RemoteGate
@@ -143,7 +144,7 @@ class Gates:
         self._made: dict[str, Gate | RemoteGate] = {}
         self._store: Store | None = None
         if server is None:
-            if store.startswith("memory:"):
+            if address_of(store).kind == "memory":
                 raise Usage("memory:// is not shared, so nobody could decide: use --store")
             self._store = open_store(store)
         elif not self._token:

@@ -19,6 +19,7 @@ from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.errors import InvalidCall
 from sayso.inbox import os_user
+from sayso.stores.address import is_in_memory
 from sayso.sync import exit_soon
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def worker(
         raise Usage(f"--concurrency {concurrency}: use at least 1")
     begin_logging(as_json=log_json)
     shared, agents = load_together(targets, store)
-    if shared.url.startswith("memory:"):
+    if is_in_memory(shared.url):
         raise Usage("memory:// is not shared between processes: use --store")
     with closing(shared):
 

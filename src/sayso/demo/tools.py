@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sayso
+from sayso.stores.address import address_of
 
 #: Logs that a tool runs.
 Record = Callable[[str, dict[str, Any]], None]
@@ -146,7 +147,6 @@ def _office_tools(ran: Callable[..., str]) -> list[Any]:
     return [send_email, book_flight]
 
 
-_SQLITE = "sqlite:///"
 _TABLE = "CREATE TABLE IF NOT EXISTS effects (n INTEGER PRIMARY KEY, tool TEXT, args TEXT, at TEXT)"
 
 Row = tuple[str, str, str]
@@ -167,9 +167,9 @@ class Effects:
     @classmethod
     def beside(cls, store: str) -> Effects:
         """Return the log of a store: a file next to the store's file, if it has one."""
-        if not store.startswith(_SQLITE):
+        path = address_of(store).path
+        if path is None:
             return cls()
-        path = Path(store.removeprefix(_SQLITE)).expanduser()
         return cls(path.with_name(f"{path.name}.effects"))
 
     def record(self, tool: str, args: Mapping[str, Any]) -> None:

@@ -51,6 +51,7 @@ from sayso.gate.run_result import (
 from sayso.gate.scope import RunScope, open_scope, open_scopes, quoted
 from sayso.policy import Policy, Predicate
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus, Tool
+from sayso.stores.address import is_in_memory
 from sayso.stores.base import NEVER, Query, Store
 from sayso.stores.nested_runs import expire
 from sayso.stores.row_checks import request_in
@@ -449,7 +450,7 @@ def keep_off_loop(store: Store) -> None:
     The event loop belongs to the framework. Its other tasks should not wait even for a quick
     commit, and some servers refuse any blocking call on it (``langgraph dev``).
     """
-    if store.quick_reads and not store.url.startswith("memory:"):
+    if store.quick_reads and not is_in_memory(store.url):
         store.quick_reads = False
         setattr(store, "in_order", True)  # noqa: B010  # see sayso.sync: a hint, not part of Store
 

@@ -51,6 +51,7 @@ from sayso.policy import Judging, Policy, Predicate
 from sayso.policy.loaders import PRESETS
 from sayso.rows import Call
 from sayso.stores import open_store
+from sayso.stores.address import is_in_memory
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import cancel_with_nested
 from sayso.sync import (
@@ -444,7 +445,7 @@ def _hint(request: Request, *, store: str) -> None:
     if _in_terminal():
         what = text.inline(request.tool or request.kind)
         how = f"{request.id}; to decide: sayso inbox --decide --store {store}"
-        if store.startswith("memory:"):
+        if is_in_memory(store):
             how = "only this process can decide it: pass a store URL, or channels, to the gate"
         print(f"sayso: {what} needs a decision: {how}", file=sys.stderr)
 

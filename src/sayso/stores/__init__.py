@@ -12,54 +12,56 @@ from typing import TYPE_CHECKING, Any
 
 from sayso.errors import StoreError
 from sayso.forking import fork_safe_lock
+from sayso.stores.address import address_of, not_a_store
 
 if TYPE_CHECKING:
     from sayso.stores.base import Store
 
-_URLS = (
-    "use sqlite:///path/to/sayso.db, sqlite:////absolute/path, postgresql://user@host/database or "
-    "memory://"
-)
 _shared: dict[str, Any] = {}
 _shared_lock = fork_safe_lock()
 
 
-def open_store(url: str | Path | Store, **options: Any) -> Store:
+def open_store(
+    url: str | Path | Store, *, create: bool = True, read_only: bool = False, **options: Any
+) -> Store:
     """Open a store by URL: ``memory://``, ``sqlite:///path`` or ``postgresql://host/database``.
 
     A ``Path``, or text that ends in ``.db``, ``.sqlite`` or ``.sqlite3``, is the file of a SQLite
     store. Each ``memory://`` is a new store; a named one (``memory://name``) is shared within the
     process. PostgreSQL also takes ``?schema=name``. A store is returned as it is.
+
+    A store that does not exist is created; with ``create=False`` that raises ``NotFound``. With
+    ``read_only`` nothing is created, upgraded or written, and every write raises ``StoreError``.
     """
-    if isinstance(url, Path) or (isinstance(url, str) and _is_file(url)):
-        from sayso.stores.sqlite import SqliteStore
-
-        return SqliteStore(Path(url), **options)
-    if not isinstance(url, str):
+    if not isinstance(url, str | Path):
         if not hasattr(url, "transact"):
-            raise StoreError(f"a store is a URL or a store, not {type(url).__name__}: {_URLS}")
+            raise not_a_store(url)
         return url
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme == "memory":
-        return _memory(rest, options)
-    if separator and scheme == "sqlite":
-        from sayso.stores.sqlite import SqliteStore
+    address = address_of(url)
+    if address.path is not None:
+        from sayso.stores.sqlite import ReadOnlySqliteStore, SqliteFile, SqliteStore
 
-        return SqliteStore(_sqlite_path(url, rest), **options)
-    if separator and scheme in ("postgresql", "postgres"):
-        try:
-            from sayso.stores.postgres import PostgresStore
-        except ImportError as missing:
+        if read_only:
+            return ReadOnlySqliteStore(address.path, **options)
+        if not create:
+            SqliteFile(address.path).close()
+        return SqliteStore(address.path, **options)
+    if address.kind == "memory":
+        if read_only or not create:
             raise StoreError(
-                'PostgreSQL needs a driver: run pip install "sayso[postgres]", and try again'
-            ) from missing
-
-        return PostgresStore(url, **options)
-    raise StoreError(f"{url!r} is not a store: {_URLS}")
-
-
-def _is_file(text: str) -> bool:
-    return "://" not in text and text.endswith((".db", ".sqlite", ".sqlite3"))
+                "memory:// is gone with its process, so there is nothing to open: name a store "
+                "such as sqlite:///sayso.db"
+            )
+        return _memory(address.name, options)
+    try:
+        from sayso.stores.postgres import PostgresStore, ReadOnlyPostgresStore
+    except ImportError as missing:
+        raise StoreError(
+            'PostgreSQL needs a driver: run pip install "sayso[postgres]", and try again'
+        ) from missing
+    if read_only:
+        return ReadOnlyPostgresStore(address.url, **options)
+    return PostgresStore(address.url, create=create, **options)
 
 
 def _memory(name: str, options: dict[str, Any]) -> Store:
@@ -72,20 +74,3 @@ def _memory(name: str, options: dict[str, Any]) -> Store:
             _shared[name] = MemoryStore(name=name, **options)
         shared: Store = _shared[name]
         return shared
-
-
-def _sqlite_path(url: str, rest: str) -> Path:
-    if not rest.startswith("/") or rest == "/":
-        raise StoreError(
-            f"{url!r} names no file: write sqlite:///sayso.db or sqlite:////abs/path.db"
-        )
-    if "?" in rest:
-        raise StoreError(
-            f"{url!r} has parameters, and a SQLite store takes none: leave out what follows the ?"
-        )
-    path = Path(rest[1:])
-    if path.name == ":memory:":
-        raise StoreError(f"{url!r} names a file: a store in memory is memory://")
-    if path.expanduser().is_dir():
-        raise StoreError(f"{url!r} names a folder: write sqlite:///{path}/sayso.db")
-    return path

@@ -12,7 +12,7 @@ from sayso.engine.commands import Cancel, Expire, Finish, ReleaseLapsed, Wake
 from sayso.engine.effects import is_remote
 from sayso.errors import KeyMissing, Tampered
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run
-from sayso.stores.base import Due, Store
+from sayso.stores.base import Due, Store, StoreReads
 
 log = logging.getLogger("sayso.stores")
 
@@ -90,7 +90,7 @@ def wake_outer(store: Store, call: str) -> None:
         store.transact(Wake(thread=outer.thread, run=outer.id))
 
 
-def inner_runs(store: Store, run: Run) -> list[Run]:
+def inner_runs(store: StoreReads, run: Run) -> list[Run]:
     open_ids = [call.id for call in store.calls_of(run.id) if call.status in OPEN]
     found = [(id, store.live_run(inner_thread(run.thread, id))) for id in open_ids]
     return [inner for id, inner in found if inner is not None and inner.parent_call == id]

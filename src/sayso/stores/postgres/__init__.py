@@ -1,5 +1,6 @@
 """The store in a PostgreSQL database."""
 
+from sayso.stores.postgres.read_only import ReadOnlyDatabase, ReadOnlyPostgresStore
 from sayso.stores.postgres.store import PostgresStore
 
-__all__ = ["PostgresStore"]
+__all__ = ["PostgresStore", "ReadOnlyDatabase", "ReadOnlyPostgresStore"]

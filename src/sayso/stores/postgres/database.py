@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import psycopg
 from psycopg import errors
 
-from sayso.errors import StoreError
+from sayso.errors import NotFound, StoreError
 from sayso.keys import Keyring
 from sayso.stores.postgres.connections import GONE, Connection, Translate, gone, quoted
 from sayso.stores.sql import statements
@@ -43,7 +43,7 @@ _LINEAGE = (
     "concat({}, ' ', (SELECT concat(tableoid, ' ', value) FROM meta WHERE key = 'incarnation'))"
 )
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('sayso'), hashtext($1))"
-_TABLES = (
+TABLES = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
     "WHERE s.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
 )
@@ -77,15 +77,17 @@ class Database:
         self._known = ""
         self.behind = False
 
-    def set_up(self, connection: Connection, keys: Keyring) -> None:
+    def set_up(self, connection: Connection, keys: Keyring, *, create: bool = True) -> None:
         """Create or migrate the tables. Safe if several processes do so at once."""
         if connection.info.server_version < _OLDEST:
             raise StoreError(f"{self._url} is older than PostgreSQL 14: upgrade the server")
         with connection.transaction():
             connection.execute(_LOCK, (self._schema,))
-            names = {row[0] for row in connection.execute(_TABLES, (self._schema,))}
+            names = {row[0] for row in connection.execute(TABLES, (self._schema,))}
             version = version_of(names, self._execute(connection), self._url)
             check_version(version, "postgres", self._url)
+            if version == 0 and not create:
+                raise no_store(self._url, self._schema)
             if version == 0:
                 there = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
                 if connection.execute(there, (self._schema,)).fetchone() is None:
@@ -122,7 +124,7 @@ class Database:
         Raises ``StoreError`` if another store took its place.
         """
         try:
-            identity, facts = self._ask_identity(connection), self._meta(connection)
+            identity, facts = identity_of(connection, self._schema), self._meta(connection)
         except GONE as error:
             raise gone(error, self._url) from error
         if facts["incarnation"] != self.incarnation:
@@ -148,14 +150,6 @@ class Database:
             raise another(self._url)
         self.behind = True  # as far as known here; ``still_behind`` looks again
         raise restored(self._url)
-
-    def _ask_identity(self, connection: Connection) -> tuple[str, ...]:
-        table = f"{quoted(self._schema)}.event"
-        try:
-            row = connection.execute(_IDENTITY, (table,)).fetchone()
-        except (errors.InsufficientPrivilege, errors.UndefinedFunction, errors.FeatureNotSupported):
-            return ()  # some hosted services hide it; run `sayso recover` after a restore there
-        return tuple(row or ())
 
     def _compare(self, connection: Connection, identity: tuple[str, ...]) -> None:
         execute = self._execute(connection)
@@ -183,6 +177,23 @@ class Database:
         """Clear the mark of a restored database."""
         self._execute(connection)("DELETE FROM meta WHERE key = ?", ("restored",))
         self.behind = False
+
+
+def identity_of(connection: Connection, schema: str) -> tuple[str, ...]:
+    """Return what tells a database from a copy of it; empty if the server hides that."""
+    try:
+        row = connection.execute(_IDENTITY, (f"{quoted(schema)}.event",)).fetchone()
+    except (errors.InsufficientPrivilege, errors.UndefinedFunction, errors.FeatureNotSupported):
+        return ()  # some hosted services hide it; run `sayso recover` after a restore there
+    return tuple(row or ())
+
+
+def no_store(url: str, schema: str) -> NotFound:
+    """Return the error for a database without a store."""
+    return NotFound(
+        f"{url} has no store in its schema {schema!r}: start a server or a worker to create it, or "
+        "name another with --store or SAYSO_STORE"
+    )
 
 
 def restored(url: str) -> StoreError:

@@ -374,7 +374,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("sayso.stores")
 
-_NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
+NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
 #: How many seconds ``close`` waits for a database that is away.
 _CLOSE_SECONDS = 2.0
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -424,11 +424,13 @@ class PostgresStore(Stream):
         size: int = 10,
         patience: float = 30.0,
         prepare: bool = True,
+        create: bool = True,
     ) -> None:
         """Open the store. Calls wait up to ``patience`` seconds for a server that goes away later.
 
         ``prepare=False`` uses no prepared statements. An old pooler needs that; the store also
-        switches to it when a prepared statement fails.
+        switches to it when a prepared statement fails. With ``create=False``, raise ``NotFound`` if
+        the database has no store.
         """
         self.url = without_password(url)
         self._address, named = split_schema(url)
@@ -451,7 +453,7 @@ class PostgresStore(Stream):
         self._hub = Hub(self._start_watching)
         self.after_fork()
         renew_in_child(self)
-        self._open()
+        self._open(create)
         self.incarnation = self._database.incarnation
         self._channel = f"sayso_{self.incarnation}"
 
@@ -462,7 +464,7 @@ class PostgresStore(Stream):
         self._has_written = False
         self._pos = 0
 
-    def _open(self) -> None:
+    def _open(self, create: bool) -> None:
         """Create or migrate the schema.
 
         A server that cannot be reached is an error at once; one that goes away after accepting a
@@ -475,7 +477,7 @@ class PostgresStore(Stream):
                 with connect(self._address, prepare=False) as connection:
                     lost = connected = True
                     try:
-                        self._database.set_up(connection, self.keys)
+                        self._database.set_up(connection, self.keys, create=create)
                     except psycopg.Error as error:
                         lost = is_lost(error, connection)
                         raise
@@ -500,10 +502,10 @@ class PostgresStore(Stream):
         return self._time.now() if self._clock is None else self._clock()
 
     def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
-        return (_NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
+        return (NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
 
     def _ask_time(self) -> Micros:
-        return int(self._rows(f"SELECT {_NOW.format('clock')}")[0][0])
+        return int(self._rows(f"SELECT {NOW.format('clock')}")[0][0])
 
     # -- writing
 

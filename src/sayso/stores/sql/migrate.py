@@ -91,6 +91,18 @@ def check_version(version: int, dialect: str, url: str) -> None:
         )
 
 
+def check_current(version: int, dialect: str, url: str) -> None:
+    """Raise ``StoreVersion`` if the store cannot be read without upgrading it."""
+    check_version(version, dialect, url)
+    newest = newest_version(dialect)
+    if version < newest:
+        raise StoreVersion(
+            f"{url} was written by an older version of Sayso (schema {version}, this one reads "
+            f"{newest}), and this command changes nothing: make a backup, then open the store once "
+            "with `sayso serve`, `sayso worker` or your agent, which upgrades it"
+        )
+
+
 def migrate(version: int, dialect: str, execute: _Execute, key_id: str) -> None:
     """Create the tables, or run the missing migrations, inside the caller's transaction."""
     if version == 0:

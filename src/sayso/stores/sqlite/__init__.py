@@ -1,5 +1,6 @@
 """The store in one SQLite file."""
 
+from sayso.stores.sqlite.reads import ReadOnlySqliteStore, SqliteFile
 from sayso.stores.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore"]
+__all__ = ["ReadOnlySqliteStore", "SqliteFile", "SqliteStore"]

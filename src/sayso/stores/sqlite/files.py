@@ -60,6 +60,8 @@ class Connection(sqlite3.Connection):
     """
 
     file: Identity = (0, 0)
+    #: Whether it reads the index of the log without ever writing to it.
+    read_only = False
     #: Whether the parent process was using it at the fork, so that this child must not close it.
     abandoned = False
 
@@ -119,7 +121,6 @@ def check_usable(path: Path) -> Identity:
 
 def connected(path: Path, *, writable: bool = True) -> Connection:
     """Open a connection; a writable one creates the file if it does not exist."""
-    connection = None
     try:
         if writable and not path.exists():
             # Other users of this machine must not read what agents ask for.
@@ -127,10 +128,39 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
         identity = check_usable(path)
     except OSError as error:
         raise StoreError(f"cannot open {path}: {error.strerror}") from error
+    if writable and any(one.read_only for one in _connections_to(identity)):
+        # SQLite opens the index of a log once per process, and would try to write to it.
+        raise StoreError(
+            f"this process has opened {path} read-only: close that store before you write to it"
+        )
+    connection = _connect(path, "mode=rw", identity)
+    if not writable:
+        connection.execute("PRAGMA query_only=1")
+    return connection
+
+
+def connected_read_only(path: Path, parameters: str) -> Connection:
+    """Open a connection that changes no file, with these URI parameters of SQLite."""
+    try:
+        identity = check_usable(path)
+    except OSError as error:
+        raise StoreError(f"cannot open {path}: {error.strerror}") from error
+    shared = any(not one.read_only for one in _connections_to(identity))
+    connection = _connect(path, "mode=ro" if shared else parameters, identity)
+    connection.read_only = not shared
+    return connection
+
+
+def _connections_to(file: Identity) -> list[Connection]:
+    return [connection for connection in list(_connections) if connection.file == file]
+
+
+def _connect(path: Path, parameters: str, identity: Identity) -> Connection:
+    connection = None
     with no_fork():
         try:
             connection = sqlite3.connect(
-                f"file:{quote(os.fsencode(path))}?mode=rw",
+                f"file:{quote(os.fsencode(path))}?{parameters}",
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,
@@ -139,8 +169,6 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
             )
             connection.file = identity
             connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
-            if not writable:
-                connection.execute("PRAGMA query_only=1")
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -335,7 +363,7 @@ _RESTORED = 10**19
 
 #: Two changes of a folder may have the same time, because file systems round it: to the ticks of
 #: the kernel, or, where the fraction is always zero, to a second or two.
-_TICK_NS = 50_000_000
+TICK_NS = 50_000_000
 _ROUNDED_NS = 3_000_000_000
 
 
@@ -365,7 +393,7 @@ class Folder:
     def settle(self) -> None:
         """Accept what the last look found, after every file was checked."""
         changed_at = self._seen[2]
-        rounding = _TICK_NS if changed_at % 1_000_000_000 else _ROUNDED_NS
+        rounding = TICK_NS if changed_at % 1_000_000_000 else _ROUNDED_NS
         if not self._is_link and time.time_ns() - changed_at > rounding:
             self._settled = self._seen
 
@@ -436,12 +464,7 @@ class Sidecar:
     """
 
     def __init__(self, path: Path, name: Path) -> None:
-        kind = _file_system(path)
-        if kind in _NETWORK:
-            raise StoreError(
-                f"{path} is on a network file system ({kind}), where SQLite can lose data: put "
-                "it on a local disk"
-            )
+        check_local(path)
         self._lock, self._mark = f"{path}.lock", f"{path}.mark"
         if not os.path.exists(self._mark):  # no Sayso store was opened here before
             try:
@@ -553,11 +576,7 @@ class Sidecar:
         return self.behind
 
     def _read(self) -> tuple[str, int] | None:
-        try:
-            incarnation, pos = json.loads(os.pread(self._mark_fd, 200, 0))
-            return str(incarnation), int(pos)
-        except (ValueError, TypeError):
-            return None
+        return _parsed_mark(os.pread(self._mark_fd, 200, 0))
 
     def mark(self, pos: int) -> None:
         """Record the position of the newest event. Not synced: an old mark misses a restore."""
@@ -590,6 +609,32 @@ class Sidecar:
     def close(self) -> None:
         """Close both files. Idempotent."""
         self._closing()
+
+
+def mark_beside(path: Path) -> tuple[str, int] | None:
+    """Read the mark of a store: its incarnation, and the position of its newest event."""
+    try:
+        return _parsed_mark(Path(f"{path}.mark").read_bytes()[:200])
+    except OSError:
+        return None
+
+
+def _parsed_mark(content: bytes) -> tuple[str, int] | None:
+    try:
+        incarnation, pos = json.loads(content)
+        return str(incarnation), int(pos)
+    except (ValueError, TypeError):
+        return None
+
+
+def check_local(path: Path) -> None:
+    """Raise ``StoreError`` if a file is on a network file system."""
+    kind = _file_system(path)
+    if kind in _NETWORK:
+        raise StoreError(
+            f"{path} is on a network file system ({kind}), where SQLite can lose data: put "
+            "it on a local disk"
+        )
 
 
 def _close(*files: int) -> None:

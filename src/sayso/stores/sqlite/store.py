@@ -31,14 +31,12 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread, Tool, event_from, principal_from
+from sayso.rows import SYSTEM_THREAD, Call, Run, Thread, Tool, principal_from
 from sayso.stores.base import (
     Boundary,
-    Cursor,
     Hub,
     Listener,
     engine_deps,
-    position_of,
     run_commands,
 )
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
@@ -52,7 +50,7 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.migrate import another, read_meta
-from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
+from sayso.stores.sql.reads import Snapshot, move_cursor
 from sayso.stores.sql.statements import SQLITE, Execute, Reply
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import (
@@ -71,6 +69,7 @@ from sayso.stores.sqlite.files import (
     last_pos,
     roll_back,
 )
+from sayso.stores.sqlite.reads import SqliteReads
 from sayso.types import Micros
 
 #: How often to poll ``data_version``, which costs microseconds and changes with every commit.
@@ -326,10 +325,8 @@ def _unsealed(connection: Connection) -> Unsealed:
     return find_unsealed(lambda *query: connection.execute(*query).fetchall())
 
 
-class SqliteStore(SqlReads):
+class SqliteStore(SqliteReads):
     """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
-
-    _dialect = SQLITE
 
     def __init__(
         self,
@@ -759,21 +756,6 @@ class SqliteStore(SqlReads):
         with contextlib.closing(connection):
             rows("BEGIN")
             yield Snapshot(self, rows)
-
-    def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
-        return self._events("pos > ? ORDER BY pos", position_of(after), limit)
-
-    def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
-        end = position_of(before) if before else 1 << 62
-        return self._events("pos < ? ORDER BY pos DESC", end, limit)
-
-    def _events(self, where: str, pos: int, limit: int) -> list[tuple[Cursor, Event]]:
-        # One writer at a time, so positions are in commit order.
-        rows = self._rows(f"SELECT {sql.EVENT} FROM event WHERE {where} LIMIT ?", (pos, limit))
-        return [(str(event.pos), event) for event in map(event_from, rows)]
-
-    def tail(self) -> Cursor:
-        return str(self._rows("SELECT max(pos) FROM event")[0][0] or 0)
 
     # -- commits of other processes
 
