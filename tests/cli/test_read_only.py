@@ -214,6 +214,19 @@ def test_no_store_is_an_error(
     assert os.listdir(world.folder) == before
 
 
+def test_lost_store_is_an_error(
+    world: World, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = world.mail()
+    path = world.folder / "sayso.db"
+    for lose in (path.unlink, path.touch):
+        lose()
+        before = contents(world.folder)
+        output = run(world, command, request, code=1) + capsys.readouterr().err
+        assert "says that a store was here" in " ".join(output.replace("┆", "").split())
+        assert contents(world.folder) == before
+
+
 def test_writing_command_creates_no_store(world: World) -> None:
     for words in (("approve", "req_0"), ("cancel", "req_0"), ("prune", "--before", "90d")):
         world.cli(*words, "--store", "typo.db", code=4)

@@ -30,8 +30,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def keys() -> Keyring:
-    return Keyring.parse(new_key())
+def key() -> str:
+    return new_key()
+
+
+@pytest.fixture
+def keys(key: str) -> Keyring:
+    return Keyring.parse(key)
 
 
 @pytest.fixture

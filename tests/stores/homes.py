@@ -11,8 +11,8 @@ from pg_places import Place
 
 from sayso.keys import Keyring
 from sayso.stores.base import Store
-from sayso.stores.postgres import PostgresStore
-from sayso.stores.sqlite import SqliteStore
+from sayso.stores.postgres import PostgresStore, ReadOnlyPostgresStore
+from sayso.stores.sqlite import ReadOnlySqliteStore, SqliteStore
 
 
 class Home:
@@ -37,6 +37,18 @@ class Home:
         else:
             schema = self._place.schema
             store = PostgresStore(self._place.url, schema=schema, keys=self._keys, **options)
+        self._stores.append(store)
+        return store
+
+    def open_read_only(self, **options: Any) -> Store:
+        """Open the store without writing to it."""
+        store: Store
+        if self._place is None:
+            store = ReadOnlySqliteStore(self._path, keys=self._keys, **options)
+        else:
+            place = self._place
+            options = {"schema": place.schema, "keys": self._keys, **options}
+            store = ReadOnlyPostgresStore(place.url, **options)
         self._stores.append(store)
         return store
 

@@ -125,8 +125,8 @@ _STANDBYS = (
     "SELECT count(*), count(sync_state), "
     "count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication"
 )
-#: Three in the pool of a store (``PostgresStore(size=3)``), and one that listens.
-_PER_PROCESS = 4
+#: Ten in the pool of a store (``PostgresStore(size=10)``), and one that listens.
+_PER_PROCESS = 11
 _CONNECTIONS = (
     "SELECT count(*), current_setting('max_connections')::int FROM pg_stat_activity "
     "WHERE backend_type = 'client backend'"

@@ -245,7 +245,12 @@ def check_marked(path: Path, incarnation: str) -> None:
                         return
         except sqlite3.Error as error:
             raise StoreError(f"cannot open {path}: {error}") from error
-    raise StoreError(
+    raise lost_store(path, content)
+
+
+def lost_store(path: Path, content: str) -> StoreError:
+    """Return the error for a database that does not hold the store that its mark names."""
+    return StoreError(
         f"{path} {content}, and {path.name}.mark says that a store was here: restore it from a "
         f"backup and run `sayso recover`. If this is intended, delete {path}.mark"
     )

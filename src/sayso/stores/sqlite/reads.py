@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from sayso.errors import NotFound, StoreError
+from sayso.errors import NotFound, SaysoError, StoreError
 from sayso.forking import no_fork, renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import Event, event_from
@@ -44,6 +44,7 @@ from sayso.stores.sqlite.files import (
     check_alone,
     check_local,
     connected_read_only,
+    lost_store,
     mark_beside,
 )
 from sayso.types import Micros
@@ -109,7 +110,7 @@ class SqliteFile:
         try:
             size = path.stat().st_size
         except FileNotFoundError:
-            raise no_store(path) from None
+            raise _no_store(path, "is missing") from None
         except OSError as error:
             raise StoreError(f"cannot open {path}: {error.strerror}") from error
         if path.is_dir():
@@ -117,7 +118,7 @@ class SqliteFile:
         check_local(path)
         check_alone(path)
         if not size:
-            raise no_store(path, "the file is empty")
+            raise _no_store(path, "is empty")
         self._lock = threading.Lock()
         self._copied: Path | None = None
         self._remove_copy: finalize[..., SqliteFile] | None = None
@@ -162,7 +163,7 @@ class SqliteFile:
         """Return the version of the tables. Raise ``StoreError`` if they are not a store's."""
         version = version_of(self.tables(), self.execute, f"sqlite:///{self.path}")
         if not version:
-            raise no_store(self.path, "the file has no tables")
+            raise _no_store(self.path, "has no tables")
         return version
 
     def _open(self) -> _Reader:
@@ -171,6 +172,12 @@ class SqliteFile:
             return _Reader(connected_read_only(self.path, "mode=ro&readonly_shm=1"), self.path)
         if self._copied is None and log.exists() and log.stat().st_size:
             self._copied = self._copy(log)
+        journal = Path(f"{self.path}-journal")
+        if journal.exists() and journal.stat().st_size:
+            raise StoreError(
+                f"{self.path} is being created, or the process that created it died ({journal} "
+                "exists): try again, or start the agent that creates it"
+            )
         complete = self._copied or self.path
         state = _settled_state(complete)
         return _Reader(connected_read_only(complete, "immutable=1"), complete, state)
@@ -227,12 +234,13 @@ def _settled_state(path: Path) -> _State:
     return state
 
 
-def no_store(path: Path, why: str = "") -> NotFound:
+def _no_store(path: Path, content: str) -> SaysoError:
     """Return the error for a file that is missing or has no store in it."""
-    reason = f" ({why})" if why else ""
+    if mark_beside(path) is not None:
+        return lost_store(path, content)
     return NotFound(
-        f"there is no store at {path}{reason}: start the agent that creates it, or name another "
-        "with --store or SAYSO_STORE"
+        f"there is no store at {path}, which {content}: start the agent that creates it, or name "
+        "another with --store or SAYSO_STORE"
     )
 
 
@@ -260,6 +268,9 @@ class ReadOnlySqliteStore(ReadOnlySqlStore, SqliteReads):
                 raise damaged(self.url, str(error)) from error
             meta = read_meta(self._file.execute, self.url)
             self.incarnation = meta["incarnation"]
+            mark = mark_beside(self.path)
+            if mark is not None and mark[0] != self.incarnation:
+                raise lost_store(self.path, "holds another store")
             self.keys = keys or Keyring.for_store(self.path)
             check_key(meta["key"], [key.id for key in self.keys.keys], self._file.execute, self.url)
         except BaseException:
@@ -281,7 +292,7 @@ class ReadOnlySqliteStore(ReadOnlySqlStore, SqliteReads):
     def restored(self) -> bool:
         """Return whether the database is older than its mark: a copy was put back."""
         mark = mark_beside(self.path)
-        return mark is not None and mark[0] == self.incarnation and int(self.tail()) < mark[1]
+        return mark is not None and int(self.tail()) < mark[1]
 
     def close(self) -> None:
         self._file.close()
