@@ -26,6 +26,15 @@ working folder. If you set neither `--store` nor `SAYSO_STORE`, `sayso serve` an
 the store of their agents; agents without a store use the command's. Only `serve`, `worker`, `chat`,
 `proxy`, `mcp` and `token create` create a store that does not exist.
 
+A store's name is `sqlite:///relative.db`, `sqlite:////absolute.db`, a path that ends in `.db`,
+`.sqlite` or `.sqlite3` (`~` works), or `postgresql://…`. Anything else is refused, in the library
+too.
+
+**Reading** changes nothing. `inbox` (without `--decide`), `show`, `history`, `grants`,
+`token list`, `audit` and `doctor` open the store read-only: they create no file or key, upgrade no
+tables and need no more than the right to read. A request that has expired is listed as expired, and the next
+process that writes records it. A file that is missing, empty or no store is an error.
+
 ```console
 $ sayso inbox                     # list pending requests
 $ sayso show req_1f               # show one; the start of its id is enough

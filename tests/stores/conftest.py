@@ -30,13 +30,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def key() -> str:
+def key_text() -> str:
     return new_key()
 
 
 @pytest.fixture
-def keys(key: str) -> Keyring:
-    return Keyring.parse(key)
+def keys(key_text: str) -> Keyring:
+    return Keyring.parse(key_text)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_expired_request_is_shown_as_expired(both: tuple[World, Store]) -> None:
     first = world.ask(expires_in=1)
     second = world.ask(run="r2", thread="t2")
     assert listed(reader, "pending") == [first.id, second.id]
-    world.clock.advance(2 * SECOND)
+    world.clock.advance(2)
     assert listed(reader, "pending") == [second.id]
     assert listed(reader, "closed") == listed(reader, "expired") == [first.id]
     assert listed(reader, "any", sort="newest") == [second.id, first.id]
@@ -59,7 +59,7 @@ def test_call_of_dead_process_is_in_doubt(both: tuple[World, Store]) -> None:
     world.decide(call)
     world.start(call)
     assert listed(reader, "pending") == []
-    world.clock.advance(2 * LEASE)
+    world.clock.advance(2 * LEASE / SECOND)
     assert listed(reader, "pending", kind="in_doubt") == [call.id]
     assert listed(reader, "approved") == []
     shown = reader.call(call.id)
@@ -73,10 +73,9 @@ def test_call_of_dead_process_is_in_doubt(both: tuple[World, Store]) -> None:
 def test_pages_of_overdue_requests_are_whole(both: tuple[World, Store]) -> None:
     world, reader = both
     ids = [
-        world.ask(run=f"r{n}", thread=f"t{n}", expires_in=1 if n % 2 else None).id
-        for n in range(7)
+        world.ask(run=f"r{n}", thread=f"t{n}", expires_in=1 if n % 2 else None).id for n in range(7)
     ]
-    world.clock.advance(2 * SECOND)
+    world.clock.advance(2)
     for status, order, expected in (
         ("any", "oldest", ids),
         ("any", "newest", ids[::-1]),
@@ -153,18 +152,20 @@ with closing(SqliteStore(sys.argv[1], keys=Keyring.parse(sys.argv[2]))) as store
 """
 
 
-def test_write_of_closed_file_is_seen(closed: ReadOnlySqliteStore, path: Path, key: str) -> None:
+def test_write_of_closed_file_is_seen(
+    closed: ReadOnlySqliteStore, path: Path, key_text: str
+) -> None:
     assert closed.principals() == []
-    subprocess.run([sys.executable, "-c", WRITE, str(path), key], check=True)
+    subprocess.run([sys.executable, "-c", WRITE, str(path), key_text], check=True)
     assert [token.person for token in closed.principals()] == ["eve"]
 
 
 def test_snapshot_of_written_file_is_lost(
-    closed: ReadOnlySqliteStore, path: Path, key: str
+    closed: ReadOnlySqliteStore, path: Path, key_text: str
 ) -> None:
     with closed.snapshot() as rows:
         assert len(rows.threads()) == 1
-        subprocess.run([sys.executable, "-c", WRITE, str(path), key], check=True)
+        subprocess.run([sys.executable, "-c", WRITE, str(path), key_text], check=True)
         with pytest.raises(SnapshotLost):
             rows.threads()
     assert verify(closed).ok

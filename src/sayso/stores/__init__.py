@@ -2,7 +2,8 @@
 
 Read ``base`` (the contract and ``run_commands``), then ``memory``, the shortest store. ``sql`` is
 what ``sqlite`` and ``postgres`` share: ``statements``, ``transaction``, ``reads``.
-Beside them: ``row_checks`` (MACs), ``listing`` (lists and search), ``seals``, ``nested_runs``.
+Beside them: ``address`` (the name of a store), ``row_checks`` (MACs), ``listing`` (lists and
+search), ``seals``, ``nested_runs``.
 """
 
 from __future__ import annotations
