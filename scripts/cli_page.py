@@ -30,10 +30,11 @@ A store's name is `sqlite:///relative.db`, `sqlite:////absolute.db`, a path that
 `.sqlite` or `.sqlite3` (`~` works), or `postgresql://…`. Anything else is refused, in the library
 too.
 
-**Reading** changes nothing. `inbox` (without `--decide`), `show`, `history`, `grants`,
-`token list`, `audit` and `doctor` open the store read-only: they create no file or key, upgrade no
-tables and need no more than the right to read. A request that has expired is listed as expired, and the next
-process that writes records it. A file that is missing, empty or no store is an error.
+**Reading** changes nothing. `inbox` (without `--decide`), `show`, `history`, `grants`, `token
+list`, `audit` and `doctor` open the store read-only: they create no file or key, upgrade no
+tables and need no more than the right to read. A request that has expired is listed as expired,
+and the next process that writes records it. A file that is missing, empty or no store is an
+error.
 
 ```console
 $ sayso inbox                     # list pending requests
