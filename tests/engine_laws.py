@@ -33,6 +33,7 @@ from sayso.engine.commands import (
     Start,
     Suspend,
 )
+from sayso.engine.effects import is_remote
 from sayso.rows import LATER, Call, CallStatus, Run
 from sayso.types import ASSURANCE
 
@@ -54,7 +55,10 @@ MAY_MOVE: dict[type[Command], Moves] = {
     Start: set(product([_S.READY], [_S.RUNNING, _S.ASKED, *_OVER])),
     Release: set(product([_S.READY], [_S.RELEASED, _S.ASKED, *_OVER])),
     Complete: set(product([_S.READY], [_S.DONE, _S.ASKED, _S.FAILED])),
-    Record: set(product([_S.RUNNING, _S.IN_DOUBT, _S.READY], _OVER)),
+    Record: {
+        *product([_S.RUNNING, _S.IN_DOUBT, _S.READY], _OVER),
+        (_S.RUNNING, _S.IN_DOUBT),
+    },
     Settle: {(_S.IN_DOUBT, _S.DONE)},
     Finish: {(_S.READY, _S.FAILED)},
     Suspend: set(product([_S.RUNNING], [_S.READY, _S.CANCELLED])),
@@ -133,9 +137,46 @@ def _by_its_own_attempt(
             return  # it may be tried again
     else:
         assert (before.token, before.attempt) == (command.token, command.attempt), "not its attempt"
-    if isinstance(command, Record):
+    if isinstance(command, Record) and after.status is _S.IN_DOUBT:
+        _unknown(command, before, after, now)
+    elif isinstance(command, Record):
         assert after.status is (_S.DONE if command.ok else _S.FAILED)
         assert after.result == command.result
+        if not command.ok and before.effect_key and before.terms.effect != "read":
+            assert command.failure == "not_executed", "its effect may have happened"
+            assert not is_remote(before.binds), "only an agent elsewhere says so"
+
+
+def _unknown(command: Record, before: Call, after: Call, now: int) -> None:
+    """An exception left the outcome unknown: whose may, and what is known of it then."""
+    assert not command.ok, "it had a result"
+    told = command.failure == "not_executed"
+    assert not told or (before.effect_key and is_remote(before.binds)), "nothing had happened"
+    by_person = before.decision is not None and before.decision.type not in ("allow", "deny")
+    matters = before.terms.declared or by_person
+    lost = command.failure == "lost" and matters and before.terms.effect == "once"
+    settles = before.settles and before.terms.effect == "once"
+    assert before.effect_key or settles or lost or command.failure == "in_doubt", "it just failed"
+    assert after.doubt is not None
+    assert (after.doubt.ended, after.doubt.reason) == (True, command.result)
+    assert (after.doubt.ask_at, after.doubt.answer) == (now, "did_not_run" if told else "")
+
+
+def check_freed(commands: tuple[Command, ...], key: str, holder: Call) -> None:
+    """Whether these commands may have freed the key of a call: only if nothing happened."""
+
+    def frees(command: Command) -> bool:
+        if getattr(command, "call", None) != holder.id:
+            return False
+        if isinstance(command, Record):
+            nothing = not command.ok and command.failure == "not_executed"
+            return nothing and not is_remote(holder.binds)
+        if isinstance(command, Decide):
+            evidence = holder.doubt is not None and holder.doubt.answer == "did_not_run"
+            return command.type == "reject" and holder.status is _S.IN_DOUBT and evidence
+        return isinstance(command, Suspend)  # it starts from the top
+
+    assert any(map(frees, commands)), f"{key} was freed, and {holder.id} may have had its effect"
 
 
 def _lapsed(command: Command, before: Call, after: Call, run: Run, now: int) -> None:

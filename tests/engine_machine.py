@@ -11,7 +11,7 @@ What usually happens has a rule each; what is rare shares a few, or most sequenc
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from engine_model import THREADS, Twins
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ from sayso.engine.renewing import Renewal
 from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Run
 from sayso.stores.base import Query
 from sayso.testing.world import attempt_of, seconds, tool_of
-from sayso.types import EFFECTS, ON_DUPLICATE, Grant, Reviewer
+from sayso.types import EFFECTS, ON_DUPLICATE, Failure, Grant, Reviewer
 
 Data = st.DataObject
 
@@ -158,6 +158,8 @@ class Machine(Twins):
             outcome=data.draw(st.sampled_from(outcomes)) if verdict == "allow" else None,
             effect_key=data.draw(st.sampled_from(["", "", "/a", "/b"]), label="effect key"),
             settles=data.draw(st.booleans(), label="settles"),
+            declared=data.draw(st.booleans(), label="declared"),
+            binds=data.draw(st.sampled_from(["", "", '{"body":"x"}']), label="binds"),
             caller=data.draw(st.sampled_from(["", "", *CALLERS]), label="caller"),
             on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
             reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
@@ -196,7 +198,10 @@ class Machine(Twins):
     def record(self, data: Data, ok: bool, hold: bool, retry: bool, ends: bool) -> None:
         attempt = self._attempt(data)
         result = f'"{attempt["call"]} {attempt["attempt"]}"'
-        commands: list[Command] = [Record(**attempt, ok=ok, result=result, hold=hold, retry=retry)]
+        outcome: dict[str, Any] = {"ok": ok, "result": result}
+        if not ok:
+            outcome["failure"] = data.draw(st.sampled_from(get_args(Failure)), label="failure")
+        commands: list[Command] = [Record(**attempt, **outcome, hold=hold, retry=retry)]
         if ends:
             commands.append(Finish(thread=attempt["thread"], run=attempt["run"], status="done"))
         self.send(*commands)
@@ -278,11 +283,11 @@ class Machine(Twins):
     # -- workers
 
     @precondition(lambda self: self.attempts)
-    @rule(data=st.data(), what=st.sampled_from(["suspend", "suspend elsewhere", "doubt", "ended"]))
+    @rule(data=st.data(), what=st.sampled_from(["suspend", "suspend elsewhere", "doubt", "doubt"]))
     def stop_short(self, data: Data, what: str) -> None:
         attempt = self._attempt(data)
-        if what in ("doubt", "ended"):
-            self.send(MarkInDoubt(**attempt, reason="cut short", ended=what == "ended"))
+        if what == "doubt":
+            self.send(MarkInDoubt(**attempt, reason="cut short"))
         else:
             self.send(Suspend(**attempt, elsewhere="elsewhere" in what))
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine_laws import check_change, may_move
+from engine_laws import check_change, check_freed, may_move
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
@@ -101,6 +101,7 @@ class Twins(RuleBasedStateMachine):
         outcomes: list[Any] = []
         run = self.memory.store.run(getattr(commands[0], "run", ""))
         held = self._held(commands, run)
+        keys = {effect.key: effect.call for effect in self.memory.store.effects()}
         for world in (self.memory, self.sqlite):
             try:
                 outcomes.append(world.transact(*commands))
@@ -113,6 +114,9 @@ class Twins(RuleBasedStateMachine):
             assert type(first) is type(second), (first, second)
         else:
             assert first == second
+        for key, holder in keys.items():
+            if self.memory.holder(key) != holder:
+                check_freed(commands, key, self.calls[holder])
         self._follow(commands, run, refused)
         self._finished_stays(commands, run)
         if held is not None:

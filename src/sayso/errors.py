@@ -19,6 +19,7 @@
     ├── InvalidCall          the arguments, question or schema are not valid
     ├── InvalidPolicy        a policy file or rule is not valid
     ├── CallFailed           the call ran and raised, now or in an earlier process
+    ├── NotExecuted          raised by a tool: nothing happened
     ├── ResultNotKept        the call ran, and its result could not be stored
     ├── InDoubt              the call started, and its outcome is unknown
     ├── Tampered             a stored row does not match its digest or signature
@@ -155,6 +156,14 @@ class CallFailed(SaysoError):
         self.said = said
 
 
+class NotExecuted(SaysoError):
+    """Raise it in a tool to say that nothing happened: ``raise sayso.NotExecuted("no funds")``.
+
+    The call then fails, and its effect key is free. It speaks for the call that raised it, not for
+    a call around that one.
+    """
+
+
 class ResultNotKept(SaysoError):
     """The call ran, and its result could not be stored. It will not run again.
 
@@ -167,7 +176,10 @@ class ResultNotKept(SaysoError):
 
 
 class InDoubt(SaysoError):
-    """The call started, its outcome is unknown, and a person gave up on it."""
+    """The call started, its outcome is unknown, and a person gave up on it.
+
+    A tool raises it, without a request, to say that it does not know what happened.
+    """
 
     def __init__(self, message: str, request: Request | None = None) -> None:
         super().__init__(message)

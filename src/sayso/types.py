@@ -49,6 +49,10 @@ ASSURANCE: tuple[Assurance, ...] = ("code", "os-user", "token", "session")
 #: What running a call does outside: something that must happen once, something that may be repeated
 #: with the same key, or nothing.
 Effect = Literal["once", "idempotent", "read"]
+#: What the exception of a call says about its effect: nothing in particular; that the reply was
+#: lost (a time-out, a connection error, a cancellation); that the tool does not know; that nothing
+#: happened.
+Failure = Literal["error", "lost", "in_doubt", "not_executed"]
 #: From least to most strict.
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "once")
 #: Which reads are recorded: all of them, or only those that needed approval.
@@ -344,6 +348,9 @@ class Terms(_Written):
     on_expiry: str = "reject"
     valid_for: float = 86_400.0
     effect: Effect = "once"
+    #: Whether the tool, a rule or the agent set the effect. Not part of the digest: people do not
+    #: see it.
+    declared: bool = False
     #: Applies to reads. Not part of the digest, because no decision depends on it.
     record: Recorded = "all"
     #: A template for the effect's key; people see the key that the call gets.
@@ -370,7 +377,9 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
 
 #: The terms that a tool, a rule or a remote agent can set.
 SETTABLE_TERMS = tuple(
-    name for name in Terms.__slots__ if name not in ("verdict", "rule", "policy", "description")
+    name
+    for name in Terms.__slots__
+    if name not in ("verdict", "rule", "policy", "description", "declared")
 )
 
 _values = attrgetter(*Terms.__slots__)

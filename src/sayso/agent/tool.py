@@ -21,6 +21,7 @@ from sayso.gate.options import (
     checked_effect_key,
     checked_functions,
     checked_needs,
+    checked_not_executed,
     checked_string,
     checked_title,
     own_terms,
@@ -162,6 +163,7 @@ class Tool:
     preview: Callable[..., Json] | None = None
     effect_key: Callable[[dict[str, Json]], str] | None = None
     settle: Settler | None = None
+    not_executed: tuple[type[Exception], ...] = ()
     title: Title | None = None
     #: Turns the arguments into a question, if the tool asks one.
     asks: Callable[[dict[str, Json]], Question] | None = None
@@ -259,6 +261,7 @@ def _make_tool(function: Callable[..., Any], options: ToolOptions) -> Tool:
         preview=options.get("preview"),
         effect_key=checked_effect_key(options, arguments),
         settle=settler(checked_settle(options, arguments), signature),
+        not_executed=checked_not_executed(options),
     )
     if made.strict:
         made.spec  # noqa: B018 - fail now, not in the run, if the schema has no strict form

@@ -97,6 +97,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         binds=lambda: _binds(ctx, tool),
         effect_key=tool.effect_key,
         settle=tool.settle,
+        not_executed=tool.not_executed,
         title=title_maker(tool.title, tool.signature.parameters),
         preview=None if tool.preview is None else partial(_preview, ctx, tool),
         normalize_args=None if tool.asks is not None else tool.read,

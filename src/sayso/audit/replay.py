@@ -60,7 +60,7 @@ _NEXT_STATUS = {
 _UNMOVED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
-        *("joined", "deferred", "reported"),
+        *("joined", "deferred", "reported", "attempt_ended"),
     }
 )
 #: Events that end a call with a result, or with the reason why there is none.
@@ -69,6 +69,7 @@ _OUTCOMES = frozenset({"recorded", "read_recorded", "duplicate"})
 _REQUIRED_STATUS = {
     "recorded": (_S.RUNNING, _S.IN_DOUBT),
     "settled": (_S.IN_DOUBT,),
+    "attempt_ended": (_S.IN_DOUBT,),
     "read_recorded": (_S.READY,),
     "read_started": (_S.READY,),
     "read_stopped": (_S.READY,),
@@ -315,6 +316,12 @@ def _in_doubt(expected: ExpectedCall, event: Event, body: Body) -> None:
         expected.doubt = Doubt(body["ask_at"], ended=body["ended"], reason=body["reason"])
 
 
+def _attempt_ended(expected: ExpectedCall, event: Event, body: Body) -> None:
+    if expected.doubt is None or body["attempt"] != expected.attempt:
+        raise ImpossibleEvent("another attempt was in doubt")
+    expected.doubt = Doubt(event.at, ended=True, reason=body["reason"])
+
+
 def _settled(expected: ExpectedCall, event: Event, body: Body) -> None:
     doubt, answer = expected.doubt, body["answer"]
     if doubt is None or body["attempt"] != expected.attempt or answer not in SETTLEMENTS:
@@ -351,6 +358,7 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "cancelled": _cancelled,
     "in_doubt": _in_doubt,
     "settled": _settled,
+    "attempt_ended": _attempt_ended,
     "retried": _retried,
 }
 
@@ -430,7 +438,7 @@ _R = RunStatus
 #: Events that may follow the end of a run; they move nothing.
 _AFTER_END = frozenset({"late", "broke", "reported"})
 #: A call in doubt when its run was cancelled is still settled, by a person or by its result.
-_SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded"})
+_SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded", "attempt_ended"})
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from sayso.types import (
     Decided,
     DecisionMade,
     Effect,
+    Failure,
     Json,
     OnDuplicate,
     Question,
@@ -172,19 +173,31 @@ class Client:
         return bool(answer.body["ours"])
 
     async def result(
-        self, claim: Claim, value: Json = None, *, error: str | None = None
+        self,
+        claim: Claim,
+        value: Json = None,
+        *,
+        error: str | None = None,
+        failure: Failure = "error",
     ) -> Request:
-        """Report the result of a claimed call, or its ``error``."""
+        """Report the result of a claimed call, or its ``error``.
+
+        ``failure`` says what the error means for the effect: ``lost`` (a time-out or a lost
+        connection), ``in_doubt`` (unknown), ``not_executed`` (nothing happened), or ``error``. The
+        server decides whether the call has failed or is in doubt.
+        """
         ok = error is None
         body = {**_proof(claim), "ok": ok, "result": value if ok else error}
+        if not ok:
+            body["failure"] = failure
         try:
             return await self._post(claim.request, "result", body)
         except Conflict:
             known = await self.wait(claim.request, 0)
             execution = known.execution
-            said = ("done", value) if ok else ("failed", error)
-            ours = execution.attempts == claim.attempt
-            if ours and (execution.status, execution.result) == said:
+            ended = ("done",) if ok else ("failed", "in_doubt")
+            ours = execution.attempts == claim.attempt and execution.status in ended
+            if ours and execution.result == body["result"]:
                 return known  # sent twice, because the first reply got lost
             raise
 

@@ -34,9 +34,10 @@ from sayso.gate.options import (
     AskOptions,
     check_known,
     checked_effect_key,
+    checked_exceptions,
     checked_functions,
     checked_lease,
-    checked_raises,
+    checked_not_executed,
     checked_string,
     checked_title,
     checked_wait,
@@ -48,7 +49,7 @@ from sayso.gate.scope import root_context
 from sayso.policy.template import checked_key, escaped
 from sayso.rows import Call, CallStatus
 from sayso.sync import sync_twin
-from sayso.types import SETTABLE_TERMS, Json, Question, Request, Terms
+from sayso.types import SETTABLE_TERMS, Failure, Json, Question, Request, Terms
 from sayso.views import question_from, stored_question
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -139,7 +140,8 @@ class RemoteGate(BaseGate):
             key=key,
             wait=self._wait_of(options),
             effect_key=_key_maker(options, signature.parameters["properties"]),
-            raises=checked_raises(options.get("raises", ())),
+            raises=checked_exceptions(options, "raises"),
+            not_executed=checked_not_executed(options),
         ).wrap()
 
     # -- asking
@@ -337,6 +339,7 @@ class HttpBackend(Backend):
         *,
         why: str = "",
         retry: bool = False,
+        failure: Failure = "error",
     ) -> Call:
         claim = self._claims.pop(call.id)
         if ok and result is not None:
@@ -350,9 +353,11 @@ class HttpBackend(Backend):
         if result is None:
             return row_of(await self._client.report(claim, "not_kept", why))
         try:
-            return row_of(await self._client.result(claim, error=result))
+            return row_of(await self._client.result(claim, error=result, failure=failure))
         except SaysoError as lost:
             log.warning("%s: the failure could not be reported: %s", call.id, lost)
+            if failure in ("lost", "in_doubt"):
+                return call  # still running for the server, until the claim lapses
             return call._replace(status=CallStatus.FAILED, result=result)
 
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from sayso.rows import OPEN, SYSTEM_THREAD, CallStatus, Message, Principal, Tool
-from sayso.types import Grant, Micros, Reviewer, Terms
+from sayso.types import Failure, Grant, Micros, Reviewer, Terms
 
 
 class Needs(NamedTuple):
@@ -262,6 +262,8 @@ class Record(AttemptCommand):
 
     name: ClassVar[str] = "record"
     ok: bool
+    #: What the exception says about the effect, if it is not ``ok``.
+    failure: Failure = "error"
     #: JSON, or the text of the error. None if the call ran and its result could not be stored;
     #: ``why`` is the reason.
     result: str | None
@@ -336,12 +338,10 @@ class Suspend(AttemptCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkInDoubt(AttemptCommand):
-    """Mark an interrupted attempt: it is unknown whether it took effect."""
+    """Mark an interrupted attempt: it is unknown whether it took effect, and it may still run."""
 
     name: ClassVar[str] = "mark_in_doubt"
     reason: str = ""
-    #: The attempt has ended, with an exception.
-    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ is locked, and if another call has it, this one does not start. The key belongs 
 the call runs, when it is done, and as long as it is unknown whether it ran. So it is released in
 three cases only:
 
-* the call certainly failed: it raised, and that was recorded;
+* the call raised an exception that means "nothing happened", and that was recorded;
 * the call paused, or did not get to run: it takes the key again when it starts again;
 * ``settle=`` found that the effect did not happen, and a person gave up on the call.
 

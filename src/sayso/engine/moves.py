@@ -57,8 +57,8 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
     },
     _S.RUNNING: {
         _S.DONE: "result recorded",
-        _S.FAILED: "it raised",
-        _S.IN_DOUBT: "lease expired, timed out or interrupted",
+        _S.FAILED: "it raised, and its effect is known",
+        _S.IN_DOUBT: "lease expired, interrupted, or an exception leaves its effect unknown",
         _S.READY: "the call itself asked and paused",
     },
     _S.IN_DOUBT: {

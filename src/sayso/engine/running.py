@@ -12,12 +12,12 @@ from typing import Any
 
 from sayso.engine import commands
 from sayso.engine.asking import ask_again
-from sayso.engine.effects import close_duplicate, free_key, take_key
+from sayso.engine.effects import close_duplicate, free_key, is_remote, take_key
 from sayso.engine.grants import covers, is_genuine, put_grant
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
 from sayso.rows import LATER, LIVE, Call, CallStatus, Doubt, Run, RunStatus
-from sayso.types import Micros
+from sayso.types import Failure, Micros
 
 
 def lease_run(work: UnitOfWork, owner: str, lease: Micros) -> bool:
@@ -298,9 +298,49 @@ def record(work: UnitOfWork, command: commands.Record) -> Call:
             result=command.result,
         )
         return call
+    if not command.ok and leaves_doubt(call, command.failure):
+        return _doubt_after_error(work, call, command)
     for message in command.messages:
         work.add_message(message)
     return _record(work, call, command.ok, command.result, why=command.why, hold=command.hold)
+
+
+def leaves_doubt(call: Call, failure: Failure) -> bool:
+    """Return whether the effect of a call that ended with such an exception may have happened.
+
+    What is at stake decides how sure we want to be. A key promises that its effect is unique, and
+    ``settle=`` can find out, so only "nothing happened" is sure enough. For an effect that a person
+    approved, or that was declared, a lost reply is like a crash. Other calls fail.
+    """
+    if call.is_read:
+        return False
+    if failure == "not_executed":
+        # An agent on another machine cannot free a key.
+        return bool(call.effect_key) and is_remote(call.binds)
+    if failure == "in_doubt" or call.effect_key:
+        return True
+    if call.terms.effect != "once":
+        return False
+    approved = call.decision is not None and call.decision.type in ("approve", "edit", "grant")
+    return call.settles or (failure == "lost" and (approved or call.terms.declared))
+
+
+def _doubt_after_error(work: UnitOfWork, call: Call, command: commands.Record) -> Call:
+    """Mark a call as in doubt whose attempt has ended with an exception, or keep it so."""
+    reason = command.result or ""
+    late = call.status is CallStatus.IN_DOUBT
+    if late:  # what was found out while it ran is obsolete
+        doubt = Doubt(work.now, ended=True, reason=reason)
+        call = work.put_call(call._replace(doubt=doubt))
+        actor = f"attempt:{call.attempt}"
+        work.emit("attempt_ended", actor=actor, call=call, attempt=call.attempt, reason=reason)
+    else:
+        call = doubt_call(work, call, reason, ended=True)
+    if command.failure == "not_executed":
+        call = _add_answer(work, call, f"agent:{call.agent}", "did_not_run", reason)
+    # A late one belongs to a process that lost the run: another may hold it now, and keeps it.
+    refresh_run(work, hold=late or command.hold)
+    return call
 
 
 def _record(
@@ -316,7 +356,7 @@ def _record(
     late = call.status is CallStatus.IN_DOUBT
     to = CallStatus.DONE if ok else CallStatus.FAILED
     if not ok:
-        free_key(work, call)
+        free_key(work, call)  # nothing happened; see ``leaves_doubt``
     call = work.move(call, to, result=result, votes=() if late else call.votes)
     more = {"not_kept": why} if why else {}
     actor = actor or f"attempt:{call.attempt}"
@@ -416,7 +456,7 @@ def mark_in_doubt(work: UnitOfWork, command: commands.MarkInDoubt) -> Call:
     call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if call.status is CallStatus.RUNNING and ours:
-        call = doubt_call(work, call, command.reason, ended=command.ended)
+        call = doubt_call(work, call, command.reason)
         refresh_run(work)
     return call
 
@@ -436,12 +476,19 @@ def settle_doubt(work: UnitOfWork, command: commands.Settle) -> Call:
     known = doubt.answer not in ("", "unknown") or doubt.answer == command.answer
     if known or doubt.ask_at > work.now:
         return call
-    doubt = doubt._replace(answer=command.answer, said=command.said, at=work.now)
-    call, actor = work.put_call(call._replace(doubt=doubt)), f"tool:{call.tool}"
-    about = {"attempt": call.attempt, "answer": command.answer, "said": command.said}
-    work.emit("settled", actor=actor, call=call, **about)
+    actor = f"tool:{call.tool}"
+    call = _add_answer(work, call, actor, command.answer, command.said)
     if command.answer == "ran":
         return _record(work, call, True, command.result, actor=actor)
+    return call
+
+
+def _add_answer(work: UnitOfWork, call: Call, actor: str, answer: str, said: str) -> Call:
+    """Add to a doubt what another side says about it."""
+    assert call.doubt is not None
+    doubt = call.doubt._replace(answer=answer, said=said, at=work.now)
+    call = work.put_call(call._replace(doubt=doubt))
+    work.emit("settled", actor=actor, call=call, attempt=call.attempt, answer=answer, said=said)
     return call
 
 
@@ -467,9 +514,12 @@ def _doubt_running(work: UnitOfWork, reason: str) -> tuple[Call, ...]:
 def doubt_call(
     work: UnitOfWork, call: Call, reason: str, *, ended: bool = False, retry: bool = True
 ) -> Call:
-    """Mark a call whose outcome is unknown as in doubt. An idempotent one becomes ready again."""
+    """Mark a call whose outcome is unknown as in doubt. An idempotent one becomes ready again.
+
+    Not if it ended with an exception, because it might raise the same one each time.
+    """
     run = work.require_run()
-    retry = retry and call.terms.effect == "idempotent" and not run.stop
+    retry = retry and not ended and call.terms.effect == "idempotent" and not run.stop
     shown = call.asked or not retry
     # Its expiry no longer applies, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()

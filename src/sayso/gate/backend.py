@@ -44,7 +44,7 @@ from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
 from sayso.sync import CommitWaiter, read, to_thread, write, write_shielded, write_start
-from sayso.types import Json, Micros, Request
+from sayso.types import Failure, Json, Micros, Request
 
 log = logging.getLogger("sayso.gate")
 
@@ -140,8 +140,12 @@ class Backend(Protocol):
         *,
         why: str = "",
         retry: bool = False,
+        failure: Failure = "error",
     ) -> Call:
-        """Record the outcome of an attempt. With ``retry``, a read that failed may be retried."""
+        """Record the outcome of an attempt. With ``retry``, a read that failed may be retried.
+
+        ``failure`` is what its exception says about the effect, which may leave it in doubt.
+        """
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         """Re-check an approval that has no effect of its own, and complete it."""
@@ -522,9 +526,16 @@ class StoreBackend(Backend):
         *,
         why: str = "",
         retry: bool = False,
+        failure: Failure = "error",
     ) -> Call:
         record = Record(
-            **_attempt(call), ok=ok, result=result, why=why, hold=entry.hold, retry=retry
+            **_attempt(call),
+            ok=ok,
+            failure=failure,
+            result=result,
+            why=why,
+            hold=entry.hold,
+            retry=retry,
         )
         ends = self._ends(entry, "done" if ok else "failed")
         read_run = ReadRun(thread=call.thread, run=call.run)

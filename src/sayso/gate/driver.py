@@ -15,9 +15,11 @@ that start several calls in one commit. A framework that runs the tool itself us
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,12 +37,13 @@ from sayso.errors import (
 )
 from sayso.forking import generation, renew_in_child
 from sayso.gate.backend import Backend, Lease, RunEntry, has_changed
+from sayso.gate.failures import failure_of
 from sayso.gate.lease import refuse_own_call, working
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, refuse_in_settle
 from sayso.rows import Call, CallStatus
-from sayso.sync import on_callers_loop, to_thread
-from sayso.types import Request
+from sayso.sync import context_value, on_callers_loop, to_thread
+from sayso.types import Failure, Request
 
 log = logging.getLogger("sayso.gate")
 
@@ -52,7 +55,14 @@ _RUNNING_GRACE = 0.5
 #: How long a caller waits before it checks whether ``settle=`` can be called about a doubt.
 _SETTLE_POLL = 5.0
 
+#: The exceptions of calls that were made in the body of the running one.
+_inner_errors: contextvars.ContextVar[list[BaseException]] = contextvars.ContextVar(
+    "sayso_inner_errors"
+)
+
 _WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
+#: After an exception: it is in doubt, or will be, because its report was lost.
+_UNSETTLED = (CallStatus.RUNNING, CallStatus.IN_DOUBT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +72,8 @@ class Ended:
     call: Call
     value: Any = None
     error: Exception | None = None
+    #: The exception that left the outcome unknown, so that a person has to settle it.
+    doubt: Exception | None = None
     paused: Paused | None = None
 
 
@@ -201,7 +213,12 @@ class Driver:
             raise ended.error
         if ended.call.status is CallStatus.DONE:
             return ended.value
-        return await self.result(entry, progress.plan)  # the lease had expired: it is in doubt
+        try:
+            return await self.result(entry, progress.plan)  # it is in doubt
+        except (Paused, InDoubt) as unknown:
+            # Not the exception itself, which a caller that retries would take for a failure.
+            unknown.__cause__ = ended.doubt
+            raise
 
     async def _read(
         self,
@@ -273,8 +290,8 @@ class Driver:
         """Run the effect of a started call, and record its outcome.
 
         Once the effect has begun, it ends in a record, a pause or a doubt. An exception of the
-        effect is returned, not raised; a ``BaseException`` is raised after the call was marked in
-        doubt.
+        effect is returned, not raised: as ``error``, or as ``doubt`` if it leaves the outcome
+        unknown. A ``BaseException`` is raised after the call was marked in doubt.
         """
         effect = plan.run
         assert effect is not None
@@ -283,8 +300,14 @@ class Driver:
             reason = "the lease expired before the effect began"
             return Ended(call=await self.backend.record_doubt(call, reason))
         begun_in = generation()
+        handled = sys.exception()
+        inner: list[BaseException] = []
         try:
-            with entry.inside(call), working(self.backend.store_id, call.run, call.id):
+            with (
+                entry.inside(call),
+                working(self.backend.store_id, call.run, call.id),
+                context_value(_inner_errors, inner),
+            ):
                 value = await effect(call)
         except BaseException as error:
             if isinstance(error, GeneratorExit):
@@ -296,9 +319,8 @@ class Driver:
                 row = await self.backend.suspend(call, elsewhere=elsewhere)
                 return Ended(call=row, paused=error)
             if isinstance(error, Exception):
-                retry = plan.retry and not entry.alone
-                row = await self.backend.end(entry, call, False, describe_error(error), retry=retry)
-                return Ended(call=row, error=error)
+                failure = failure_of(error, plan.not_executed, inner=inner, handled=handled)
+                return await self._end_with(error, failure, entry, plan, call)
             await self.backend.record_doubt(call, f"interrupted by {type(error).__name__}")
             raise
         if begun_in != generation():
@@ -314,6 +336,20 @@ class Driver:
             text = row.result  # that of the attempt that was recorded first
         # Loaded from text, so that this caller gets the same as every later one.
         return Ended(call=row, value=plan.load(text or "null"))
+
+    async def _end_with(
+        self, error: Exception, failure: Failure, entry: RunEntry, plan: Plan, call: Call
+    ) -> Ended:
+        """Record an exception of the effect: the call failed, or its outcome is unknown."""
+        retry = plan.retry and not entry.alone
+        row = await self.backend.end(
+            entry, call, False, describe_error(error), retry=retry, failure=failure
+        )
+        if (around := _inner_errors.get(None)) is not None:
+            around.append(error)
+        if failure == "not_executed" or row.status not in _UNSETTLED:
+            return Ended(call=row, error=error)
+        return Ended(call=row, doubt=error)
 
     # -- notifying people
 

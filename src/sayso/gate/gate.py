@@ -32,11 +32,12 @@ from sayso.gate.options import (
     check_known,
     checked_channels,
     checked_effect_key,
+    checked_exceptions,
     checked_functions,
     checked_lease,
     checked_name,
     checked_needs,
-    checked_raises,
+    checked_not_executed,
     checked_string,
     checked_title,
     checked_wait,
@@ -242,7 +243,8 @@ class Gate(BaseGate):
             wait=self._wait_of(options),
             effect_key=checked_effect_key(options, arguments),
             settle=settler(checked_settle(options, arguments), signature),
-            raises=checked_raises(options.get("raises", ())),
+            raises=checked_exceptions(options, "raises"),
+            not_executed=checked_not_executed(options),
         ).wrap()
 
     def _check_unique(self, name: str, function: Callable[..., Any]) -> None:

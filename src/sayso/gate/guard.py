@@ -98,6 +98,7 @@ class Guard:
     effect_key: Callable[[dict[str, Json]], str] | None = None
     settle: Settler | None = None
     raises: tuple[type[Exception], ...] = ()
+    not_executed: tuple[type[Exception], ...] = ()
     #: The options to send along if a server decides.
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -149,7 +150,9 @@ class Guard:
 
     async def _covered_terms(self, request: str, args: dict[str, Any]) -> Terms:
         terms = await self.terms(args)
-        return replace(terms, verdict=Verdict.ALLOW, rule=f"approved as {request}")
+        # A lost reply leaves it in doubt, as if people had approved this row.
+        rule = f"approved as {request}"
+        return replace(terms, verdict=Verdict.ALLOW, rule=rule, declared=True)
 
     def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
         data = self.signature.intake(values)
@@ -183,6 +186,7 @@ class Guard:
             load=self.signature.load_result,
             wait=self.wait,
             raises=self.raises,
+            not_executed=self.not_executed,
             options=self.options,
         )
 

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 from sayso import codec
-from sayso.errors import InvalidCall, describe_error
+from sayso.errors import InDoubt, InvalidCall, describe_error
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
 from sayso.redaction import MAX_TITLE, clean_title, render_title, title_fields
@@ -95,6 +95,8 @@ class FunctionOptions(AskOptions, total=False):
     preview: Callable[..., Json]
     #: Exceptions of the function: a stored failure is raised again as the same type.
     raises: type[Exception] | Iterable[type[Exception]]
+    #: Exceptions of the function that mean "nothing happened", like ``sayso.NotExecuted``.
+    not_executed: type[Exception] | Iterable[type[Exception]]
 
 
 class GuardOptions(FunctionOptions, total=False):
@@ -182,7 +184,8 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
 
 def own_terms(options: Mapping[str, Any]) -> Declared:
     stated = frozenset(name for name in SETTABLE_TERMS if options.get(name) is not None)
-    return Declared(**as_fields(terms_from(options)), stated=stated)
+    terms = terms_from(options, declared="effect" in stated)
+    return Declared(**as_fields(terms), stated=stated)
 
 
 def question_terms(kind: str, allowed: tuple[str, ...], options: Mapping[str, Any]) -> Terms:
@@ -234,14 +237,26 @@ def checked_needs(needs: bool | Predicate) -> bool | Predicate:
     return needs
 
 
-def checked_raises(
-    raises: type[Exception] | Iterable[type[Exception]],
-) -> tuple[type[Exception], ...]:
-    given = tuple(raises) if isinstance(raises, Iterable) else (raises,)
-    for one in given:
+def checked_exceptions(options: Mapping[str, Any], name: str) -> tuple[type[Exception], ...]:
+    """Return the exception classes of ``raises=`` or ``not_executed=``."""
+    given = options.get(name, ())
+    classes = tuple(given) if isinstance(given, Iterable) else (given,)
+    for one in classes:
         if not (isinstance(one, type) and issubclass(one, Exception)):
-            raise TypeError(f"raises={one!r}: pass exception classes: raises=(PaymentError,)")
-    return given
+            raise TypeError(f"{name}={one!r}: pass exception classes: {name}=(PaymentError,)")
+    return classes
+
+
+def checked_not_executed(options: Mapping[str, Any]) -> tuple[type[Exception], ...]:
+    """Return the exceptions that mean "nothing happened"; those that never can are refused."""
+    classes = checked_exceptions(options, "not_executed")
+    for one in classes:
+        if one is Exception or issubclass(one, InDoubt):
+            raise TypeError(
+                f"not_executed={one.__name__}: it can be raised after the effect happened; name "
+                "exceptions that mean that nothing did, such as not_executed=(CardDeclined,)"
+            )
+    return classes
 
 
 def checked_effect_key(

@@ -75,6 +75,8 @@ class Plan:
     named: bool = False
     #: A stored failure is raised again as one of these exceptions, matched by name.
     raises: tuple[type[Exception], ...] = ()
+    #: Exceptions that mean "nothing happened", besides ``NotExecuted``.
+    not_executed: tuple[type[Exception], ...] = ()
     #: Who waits for it, if an agent that is not ours runs the call itself (``Call.caller``).
     caller: str = ""
     #: The options to send along if a server decides.
@@ -131,7 +133,7 @@ def once_plan(
     """Return the plan of a ``once`` step. ``row_key`` is the key of its row."""
 
     async def terms(_: dict[str, Any]) -> Terms:
-        return Terms(verdict=Verdict.ALLOW, rule="once", effect=terms_effect)
+        return Terms(verdict=Verdict.ALLOW, rule="once", effect=terms_effect, declared=True)
 
     schema = codec.dumps({"parameters": {}, "returns": None})
     return Plan(

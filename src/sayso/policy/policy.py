@@ -266,6 +266,8 @@ def _terms(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Te
     if rule.effect is not None and isinstance(own, Declared) and "effect" in own.stated:
         # A rule can raise the effect that the tool's author declared, and never lower it.
         changes["effect"] = stricter_effect(own.effect, rule.effect)
+    if rule.effect is not None:
+        changes["declared"] = True
     if rule.description is not None:
         changes["description"] = _describe(rule.description, call)
     terms = replace(own, verdict=Verdict(rule.verdict), rule=name, policy=policy, **changes)
@@ -353,7 +355,8 @@ def _named(value: object) -> object:
 #
 # ``rule`` names both rules, ``policy`` is the digest of the newer one, and ``description`` belongs
 # to the new arguments; these three require nothing. Nor does ``record``: requests are always
-# recorded. A new effect key requires nothing either, but people see it, so they are asked again.
+# recorded; nor ``declared``, which says who chose the effect. A new effect key requires nothing
+# either, but people see it, so they are asked again.
 
 
 def tighten(old: Terms, new: Terms) -> Terms:
@@ -378,6 +381,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
         on_expiry="cancel" if "cancel" in (old.on_expiry, new.on_expiry) else "reject",
         valid_for=min(old.valid_for, new.valid_for),
         effect=stricter_effect(old.effect, new.effect),
+        declared=old.declared or new.declared,
         record=max(old.record, new.record, key=RECORDED.index),
         effect_key=new.effect_key or old.effect_key,
         on_duplicate=max(old.on_duplicate, new.on_duplicate, key=ON_DUPLICATE.index),
@@ -394,6 +398,8 @@ def tighten_by_agent(terms: Terms, sent: Mapping[str, Any]) -> Terms:
     reviewers = sent.get("reviewers") or ()
     shared = tuple(name for name in terms.reviewers if name in reviewers)
     changes: dict[str, Any] = {"reviewers": shared or terms.reviewers or reviewers}
+    if "effect" in sent:
+        changes["declared"] = True
     if terms.effect_key:
         changes["effect_key"] = terms.effect_key
     elif "on_duplicate" in sent:  # the agent decides what a repeat of its own key gets
@@ -413,6 +419,7 @@ def _requirements(terms: Terms) -> Terms:
         rule="",
         policy="",
         description="",
+        declared=False,
         record="all",
         effect_key="",
         on_duplicate="raise",

@@ -440,10 +440,13 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
         result, why = None, said
     if call.status is (CallStatus.DONE if ok else CallStatus.FAILED) and call.result == result:
         return call  # a repeated report
+    doubt = call.doubt if call.status is CallStatus.IN_DOUBT and not ok else None
+    if doubt is not None and doubt.ended and doubt.reason == result:
+        return call  # likewise
     if not call.under_way and call.status is not CallStatus.IN_DOUBT:
         raise Conflict(f"{call.id} is {call.status}: its result was already recorded")
     entry = RunScope(service.gate.driver, call.run, call.requester, thread=call.thread)
-    recorded = await backend.end(entry, call, ok, result, why=why, retry=True)
+    recorded = await backend.end(entry, call, ok, result, why=why, retry=True, failure=body.failure)
     await to_thread(finish_after, service.store, recorded)
     return recorded
 

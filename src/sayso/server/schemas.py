@@ -24,6 +24,7 @@ from sayso.types import (
     Assurance,
     DecisionType,
     Effect,
+    Failure,
     OnDuplicate,
     OnExpiry,
     RequestKind,
@@ -408,6 +409,13 @@ class ResultBody(TokenBody):
         None,
         description="instead of a result: the call paused to ask people and will start again, was "
         "interrupted, or ran but its result could not be stored",
+    )
+    failure: Failure = Field(
+        "error",
+        description="what the error means for the effect, if `ok` is false: nothing in particular, "
+        "the reply was `lost` (a time-out, a connection error), the outcome is `in_doubt`, or it "
+        "was `not_executed`. The server decides whether the call has failed or is in doubt; no "
+        "word of an agent frees an effect key",
     )
     result: Any = Field(
         None,

@@ -40,7 +40,7 @@ _NEXT_STATUS = {
 _STATUS_UNCHANGED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
-        *("joined", "deferred", "reported"),
+        *("joined", "deferred", "reported", "attempt_ended"),
     }
 )
 #: Events that may follow the end of a run: they move nothing.
@@ -222,7 +222,7 @@ def _check_unchanged_status(event: Event, status: CallStatus | None, same_attemp
         assert status is _S.RELEASED, event
     elif event.type == "joined":
         assert status is not _S.RELEASED, event
-    elif event.type == "settled":
+    elif event.type in ("settled", "attempt_ended"):
         assert (status, same_attempt) == (_S.IN_DOUBT, True), event
     else:
         assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event

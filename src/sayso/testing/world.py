@@ -38,7 +38,7 @@ from sayso.rows import Call, CallStatus, Message, Principal, Run, Tool
 from sayso.stores.base import Store
 from sayso.testing.checks import all_events, all_seals, all_threads, check_store
 from sayso.testing.clock import FakeClock
-from sayso.types import Grant, Json, Reviewer, Terms, Verdict
+from sayso.types import Failure, Grant, Json, Reviewer, Terms, Verdict
 
 SECOND = 1_000_000
 LEASE = 30 * SECOND
@@ -318,8 +318,12 @@ class World:
         """Suspend the attempt in ``call``, as a question in its body does."""
         return self._call(Suspend(**attempt_of(call)))
 
-    def doubt(self, call: Call, reason: str = "cut short", *, ended: bool = False) -> Call:
-        return self._call(MarkInDoubt(**attempt_of(call), reason=reason, ended=ended))
+    def doubt(self, call: Call, reason: str = "cut short") -> Call:
+        return self._call(MarkInDoubt(**attempt_of(call), reason=reason))
+
+    def fail(self, call: Call, failure: Failure = "error", error: str = "Oops: no") -> Call:
+        """Record that the attempt in ``call`` ended with an exception."""
+        return self.record(call, ok=False, result=error, failure=failure)
 
     def settle(self, call: Call, answer: str, **more: Any) -> Call:
         """Settle the doubt about the attempt in ``call`` with what the other side says."""

@@ -9,8 +9,9 @@ import pytest
 
 from sayso.engine.commands import Park
 from sayso.errors import AlreadyDecided, Cancelled, InvalidCall
-from sayso.rows import Call, CallStatus, Doubt, RunStatus
+from sayso.rows import Call, CallStatus, Doubt, Message, RunStatus
 from sayso.testing.world import LEASE, RUN, World
+from sayso.types import Failure
 
 
 def gated_read(world: World, **new: Any) -> Call:
@@ -209,15 +210,91 @@ class EffectKeyTests:
         assert world.start(second)[0].status is CallStatus.FAILED
 
     def test_a_certain_failure_frees_the_key(self, world: World) -> None:
-        world.record(world.running(effect_key="/refund:17"), ok=False, result="no funds")
+        world.fail(world.running(effect_key="/refund:17"), "not_executed", "no funds")
         assert world.store.effects() == []
         second = world.running(effect_key="/refund:17", run="r2", thread="t2")
         assert second.status is CallStatus.RUNNING
 
     def test_a_late_failure_frees_the_key_and_a_late_result_does_not(self, world: World) -> None:
         for ok in (True, False):
-            world.record(world.doubted(effect_key=f"/{ok}"), ok=ok, result='"late"')
+            call = world.doubted(effect_key=f"/{ok}")
+            world.record(call, ok=ok, result='"late"', failure="not_executed")
         assert [effect.key for effect in world.store.effects()] == ["/True"]
+
+    @pytest.mark.parametrize("effect", ["once", "idempotent"])
+    @pytest.mark.parametrize("failure", ["error", "lost", "in_doubt"])
+    def test_uncertain_failure_keeps_the_key(
+        self, world: World, failure: Failure, effect: str
+    ) -> None:
+        call = world.fail(world.running(effect_key="/refund:17", effect=effect), failure)
+        assert call.status is CallStatus.IN_DOUBT
+        assert call.doubt == Doubt(world.clock(), ended=True, reason="Oops: no")
+        assert world.holder("/refund:17") == call.id
+        assert world.start(world.ready(effect_key="/refund:17"))[0].status is CallStatus.FAILED
+
+    def test_remote_agents_word_frees_no_key(self, world: World) -> None:
+        call = world.running(effect_key="agent/refund:17", binds='{"body":"x"}')
+        call = world.fail(call, "not_executed", "NotExecuted: no funds")
+        assert call.status is CallStatus.IN_DOUBT
+        assert call.doubt is not None
+        assert (call.doubt.answer, call.doubt.said) == ("did_not_run", "NotExecuted: no funds")
+        assert world.body("settled")["answer"] == "did_not_run"
+        assert world.holder("agent/refund:17") == call.id
+        world.decide(call, "reject")
+        assert world.holder("agent/refund:17") is None
+
+    def test_call_without_key_fails_on_remote_agents_word(self, world: World) -> None:
+        call = world.running(settles=True, binds='{"body":"x"}')
+        assert world.fail(call, "not_executed").status is CallStatus.FAILED
+
+    def test_late_uncertain_failure_renews_the_doubt(self, world: World) -> None:
+        call = world.settle(lapsed(world, effect_key="/refund:17"), "did_not_run")
+        world.claim("w2", force=True)
+        held = world.run()
+        call = world.fail(call, "lost", "TimeoutError: no reply")
+        assert call.status is CallStatus.IN_DOUBT
+        assert call.doubt == Doubt(world.clock(), ended=True, reason="TimeoutError: no reply")
+        assert world.events(call=call)[-1] == "attempt_ended"
+        run = world.run()
+        assert (run.owner, run.token, run.ready_at) == (held.owner, held.token, held.ready_at)
+        world.decide(call, "reject")  # the evidence was from before the attempt ended
+        assert world.holder("/refund:17") == call.id
+
+    @pytest.mark.parametrize(
+        ("terms", "approved", "doubtful"),
+        [
+            ({}, False, {"in_doubt"}),
+            ({"declared": True}, False, {"in_doubt", "lost"}),
+            ({}, True, {"in_doubt", "lost"}),
+            ({"settles": True}, False, {"in_doubt", "lost", "error"}),
+            ({"effect": "idempotent", "settles": True, "declared": True}, True, {"in_doubt"}),
+            ({"effect": "read", "declared": True}, True, set()),
+        ],
+    )
+    @pytest.mark.parametrize("failure", ["error", "lost", "in_doubt", "not_executed"])
+    def test_failure_is_in_doubt_as_the_call_demands(
+        self,
+        world: World,
+        failure: Failure,
+        terms: dict[str, Any],
+        approved: bool,
+        doubtful: set[str],
+    ) -> None:
+        call = world.ask(**terms) if approved else world.ready(**terms)
+        if approved:
+            world.decide(call)
+        (call,) = world.start(world.call(call))
+        ended = world.fail(call, failure)
+        in_doubt = failure in doubtful
+        assert ended.status is (CallStatus.IN_DOUBT if in_doubt else CallStatus.FAILED)
+        assert ended == world.call(call)
+        world.check()
+
+    def test_call_in_doubt_gets_no_messages(self, world: World) -> None:
+        call = world.running(settles=True)
+        message = Message("r", "it failed")
+        world.record(call, ok=False, result="Oops: no", messages=(message,))
+        assert world.store.messages("t") == []
 
     def test_a_call_that_paused_gives_the_key_back_and_takes_it_again(self, world: World) -> None:
         call = world.suspend(world.running(effect_key="/refund:17"))
@@ -381,7 +458,7 @@ class SettlementTests:
 
     def test_ended_attempt_is_settled_at_once(self, world: World) -> None:
         call = world.running(settles=True)
-        doubted = world.doubt(call, "TimeoutError: no reply", ended=True)
+        doubted = world.fail(call, "lost", "TimeoutError: no reply")
         assert doubted.doubt == Doubt(world.clock(), ended=True, reason="TimeoutError: no reply")
         assert [run.id for run in world.store.ready(["agent"], 9)] == ["r"]
         done = world.settle(doubted, "ran", result="1")
