@@ -68,6 +68,7 @@ ERRORS = {
     "KeyMissing",
     "Leased",
     "NotAllowed",
+    "NotExecuted",
     "NotFound",
     "Refused",
     "Rejected",

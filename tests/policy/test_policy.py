@@ -136,8 +136,11 @@ def test_the_tools_own_terms_hold_where_a_rule_is_silent() -> None:
         ({"expires_in": "1m"}, {"expires_in": 60.0}),
         ({"on_expiry": "cancel"}, {"on_expiry": "cancel"}),
         ({"valid_for": 5}, {"valid_for": 5.0}),
-        ({"effect": "read"}, {"effect": "read"}),
-        ({"effect": "read", "record": "asked"}, {"effect": "read", "record": "asked"}),
+        ({"effect": "read"}, {"effect": "read", "declared": True}),
+        (
+            {"effect": "read", "record": "asked"},
+            {"effect": "read", "record": "asked", "declared": True},
+        ),
         ({"description": "what"}, {"description": "what"}),
         ({"description": lambda call: f"{call.name} {call.id}"}, {"description": "send c1"}),
     ],
