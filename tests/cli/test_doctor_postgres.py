@@ -67,7 +67,7 @@ def test_a_good_set_up_is_well(pg: World) -> None:
     pg.mail()
     found = checks(pg)
     assert found["engine"]["text"].startswith("PostgreSQL ")
-    assert found["durable"]["text"] == "fsync is on, synchronous_commit is on"
+    assert found["durable"]["text"] == "fsync is on, and each commit waits for the disk"
     assert found["standby"]["text"].startswith("none: ")
     assert found["schema"]["state"] == found["sessions"]["state"] == found["clock"]["state"] == "ok"
     assert found["waiting"]["text"].startswith("1 ")
@@ -147,7 +147,9 @@ def test_a_server_that_forgets_is_wrong(pg: World) -> None:
     pg.mail()
     url = pg.url
     pg.url = f"{url}&options=-csynchronous_commit%3Doff"
-    assert "synchronous_commit is off" in checks(pg, code=1)["durable"]["text"]
+    assert "each commit waits for the disk" in checks(pg)["durable"]["text"], "Sayso overrides it"
+    pg.url = f"{url}&options=-czero_damaged_pages%3Don"
+    assert "zero_damaged_pages is on" in checks(pg, code=1)["durable"]["text"]
     (fsync,) = sql(shared_url(), "SHOW fsync")[0]
     if fsync == "off":  # unless the tests use another server
         pg.url = shared_url()
@@ -163,7 +165,7 @@ def test_a_standby_that_is_asked_for_and_not_there(pg: World, server: PostgresSe
         until(lambda: sql(server.url, wanted) == [("nobody",)])
         assert "every commit waits" in checks(pg, code=1)["standby"]["text"]
         pg.url += "&options=-csynchronous_commit%3Dlocal"
-        assert "do not wait for a standby" in checks(pg, code=1)["standby"]["text"]
+        assert "every commit waits" in checks(pg, code=1)["standby"]["text"]
     finally:
         sql(server.url, "ALTER SYSTEM RESET synchronous_standby_names")
         sql(server.url, "SELECT pg_reload_conf()")

@@ -12,14 +12,18 @@ from places import open_at
 from stories import append
 
 from sayso import Inbox
+from sayso.stores.postgres import connections, transaction
+from sayso.stores.sqlite import SqliteStore
 
 THREADS = 3
 
 
 def main(folder: Path, runs: int, careless: bool) -> None:
-    store: Any = open_at(folder)
     if careless:
-        store._writer.execute("PRAGMA synchronous=OFF")
+        connections.DURABLE = transaction.DURABLE = "1"
+    store: Any = open_at(folder)
+    if careless and isinstance(store, SqliteStore):
+        store._writer.execute("PRAGMA synchronous=OFF")  # type: ignore[union-attr]
     inbox = Inbox(store)
 
     def effect(context: Any, to: str) -> str:

@@ -34,9 +34,8 @@ def cut_server_power(
     disk.mkdir()
     server = PostgresServer(disk / "server")
     server.start()
-    if careless:
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET synchronous_commit = off")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET synchronous_commit = off")  # which a store overrides
     server.stop()
     shim = Shim(home, disk)
     at_first = Disk(disk)
@@ -47,6 +46,7 @@ def cut_server_power(
             patched.setenv(name, value)
         server.start()
         command = [sys.executable, str(CHILD), str(place), str(runs)]
+        command += ["careless"] if careless else []
         subprocess.run(command, env=dict(os.environ), check=True, timeout=PATIENCE)
     server.kill()
     ops = read_log(shim.log)

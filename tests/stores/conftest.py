@@ -141,9 +141,9 @@ def open_pg(place: Place, keys: Keyring) -> Iterator[PgOpener]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def home(request: pytest.FixtureRequest, path: Path, keys: Keyring) -> Iterator[Home]:
+def home(request: pytest.FixtureRequest, path: Path) -> Iterator[Home]:
     """Yield a place for a store in each database."""
     place = request.getfixturevalue("place") if request.param == "postgres" else None
-    home = Home(path, place, keys)
+    home = Home(path, place)
     yield home
     home.close()

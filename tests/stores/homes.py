@@ -6,10 +6,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pg_places import Place
 
-from sayso.keys import Keyring
+from sayso.keys import Keyring, new_key
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore, ReadOnlyPostgresStore
 from sayso.stores.sqlite import ReadOnlySqliteStore, SqliteStore
@@ -18,16 +19,31 @@ from sayso.stores.sqlite import ReadOnlySqliteStore, SqliteStore
 class Home:
     """A SQLite file, or a schema in PostgreSQL."""
 
-    def __init__(self, path: Path, place: Place | None, keys: Keyring) -> None:
+    def __init__(self, path: Path, place: Place | None) -> None:
         """Use ``place`` in PostgreSQL, or without one the SQLite file at ``path``."""
+        #: For ``SAYSO_KEY`` of another process.
+        self.key = new_key()
         self._path = path
         self._place = place
-        self._keys = keys
+        self._keys = Keyring.parse(self.key)
         self._stores: list[Store] = []
 
     @property
     def dialect(self) -> str:
         return "postgres" if self._place else "sqlite"
+
+    @property
+    def url(self) -> str:
+        """The address of the store, for another process."""
+        if self._place is None:
+            return f"sqlite:///{self._path}"
+        return f"{self.database}&schema={quote(self._place.schema)}"
+
+    @property
+    def database(self) -> str:
+        """The address of the database in PostgreSQL."""
+        assert self._place is not None
+        return self._place.url
 
     def open(self, **options: Any) -> Store:
         """Open the store, which creates or upgrades it."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,7 +17,6 @@ from sayso.audit import verify
 from sayso.errors import Tampered
 from sayso.stores.base import Query, Viewer
 from sayso.stores.sql import totals
-from sayso.stores.sql.statements import POSTGRES
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.testing.world import World
@@ -213,33 +211,6 @@ def test_processes_that_seal_at_the_same_time_lose_no_change(open_pg: PgOpener) 
         "approved": WRITERS * 25,
     }
     assert stores[0].wrong_totals({}) == 0
-
-
-def test_a_request_that_was_counted_after_your_snapshot_is_counted_again(
-    open_pg: PgOpener, place: Place
-) -> None:
-    clock = FakeClock()
-    store = open_pg(clock=clock)
-    world = World(store, clock, lambda store: store)
-    call = world.ask()
-    with (
-        psycopg.connect(place.url) as yours,
-        psycopg.connect(place.url, cursor_factory=psycopg.ClientCursor) as counting,
-    ):
-        yours.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        yours.execute("SELECT 1")
-
-        def execute(text: str, values: Any) -> Any:
-            return counting.execute(text.replace("?", "%s").encode(), values)
-
-        counting.execute(f'SET search_path TO "{place.schema}"'.encode())
-        totals.count_changes(execute, POSTGRES)
-        counting.commit()
-        World(store.on(yours), clock, lambda store: store).decide(call)
-        yours.commit()
-    found = store.tallies(Viewer(), [clock()])
-    assert {tally.what: sum(tally.counts) for tally in found.tallies} == {"asked": 1, "approved": 1}
-    assert verify(store).ok
 
 
 def test_a_request_of_another_group_is_not_counted_for_a_stranger(

@@ -214,7 +214,8 @@ def test_a_standby_that_takes_over_is_noticed_by_the_next_change(open_pg: PgOpen
     store = open_pg()
     world = a_world(store)
     call = world.decide(world.ask())
-    store._database._known = "00000000" + store._database._known[8:]  # the timeline that it was
+    isolation, role, _, tables = store._database._known.split("/", 3)
+    store._database._known = f"{isolation}/{role}/00000000/{tables}"  # the timeline that it was
     with pytest.raises(StoreError, match="sayso recover"):
         world.start(call)
     assert world.start(call)[0].status == "running", "another connection, and all is well"

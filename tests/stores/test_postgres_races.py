@@ -177,12 +177,12 @@ def cut(monkeypatch: pytest.MonkeyPatch, place: Place, when: str) -> list[str]:
         if done:
             return real(self, body, before)
 
-        def at_the_end(attempt: Attempt) -> None:
-            before(attempt)
-            done.append(attempt.xid)
+        def at_the_end() -> None:
+            before()
+            done.append(self.xid)
             if when == "before":
-                place.sql("SELECT pg_terminate_backend(%s)", attempt.pid)
-                until(lambda: not place.sql(ALIVE, attempt.pid))
+                place.sql("SELECT pg_terminate_backend(%s)", self.pid)
+                until(lambda: not place.sql(ALIVE, self.pid))
 
         real(self, body, at_the_end)
         self._connection.close()

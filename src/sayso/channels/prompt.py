@@ -339,8 +339,7 @@ def _edit(prompt: Prompt) -> PromptResult | None:
         else:
             key, unseen = _show_changes(prompt, args)
         if key == "a" and prompt.confirmed(unseen=unseen):
-            edit = Edit.replacing(request.args, args)
-            return prompt.decide(request.edit(edit.args, unset=edit.unset))
+            return prompt.decide(Edit(args, request=request.id, seen_digest=request.digest))
         if key != "e":
             return None
 

@@ -118,7 +118,7 @@ class SqliteChecks:
 
 
 _OPEN_SECONDS = 60.0
-_NAMES = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+_NAMES = ("full_page_writes", "synchronous_standby_names")
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
 # Users who may not see other sessions get NULL states.
 _STANDBYS = (
@@ -146,11 +146,13 @@ class PostgresChecks:
             import psycopg
 
             from sayso.stores.postgres import ReadOnlyDatabase
+            from sayso.stores.postgres.database import UNSAFE
         except ImportError as missing:
             raise StoreError(
                 'PostgreSQL needs a driver: run pip install "sayso[postgres]", and try again'
             ) from missing
         self._driver = psycopg.__version__
+        self._unsafe = UNSAFE
         self._database = ReadOnlyDatabase(url)
         self.rows = self._database.rows
 
@@ -175,7 +177,7 @@ class PostgresChecks:
         if encoding not in ("UTF8", "SQL_ASCII"):
             words = f"the encoding {encoding} cannot store every text: create a database in UTF8"
             yield Check("encoding", "wrong", words)
-        settings = dict(self._ask(_SETTINGS, list(_NAMES)))
+        settings = dict(self._ask(_SETTINGS, [*_NAMES, *self._unsafe]))
         for check in (self._durable, self._standby):
             yield from check(settings)
         for check_server in (self._identity, self._pooler, self._connections, self._oldest):
@@ -189,21 +191,16 @@ class PostgresChecks:
         return version == newest
 
     def _durable(self, settings: dict[str, str]) -> Iterator[Check]:
-        commit = settings["synchronous_commit"]
-        if settings["fsync"] == "off":
-            words = "fsync is off: a power failure loses committed decisions; set fsync = on"
-            yield Check("durable", "wrong", words)
-        elif commit == "off":
-            words = (
-                "synchronous_commit is off: a crash loses decisions and starts, so a call may run "
-                "twice; set it to on"
-            )
-            yield Check("durable", "wrong", words)
+        pairs = self._unsafe.items()
+        unsafe = [f"{name} is {value}" for name, value in pairs if settings.get(name) == value]
+        if unsafe:
+            words = f"{', '.join(unsafe)}: a crash loses decisions and starts, so a call may run"
+            yield Check("durable", "wrong", f"{words} twice; change it in postgresql.conf")
         elif settings["full_page_writes"] == "off":
             words = "full_page_writes is off: safe only if the disk never tears a page"
             yield Check("durable", "note", words)
         else:
-            yield Check("durable", "ok", f"fsync is on, synchronous_commit is {commit}")
+            yield Check("durable", "ok", "fsync is on, and each commit waits for the disk")
 
     def _standby(self, settings: dict[str, str]) -> Iterator[Check]:
         ((standbys, visible, in_step),) = self._ask(_STANDBYS)
@@ -212,9 +209,6 @@ class PostgresChecks:
             who = f"{standbys} standbys, none of them synchronous: {loss}" if standbys else ""
             alone = "none: if this disk fails, everything since the last backup is lost"
             yield Check("standby", "note", who or alone)
-        elif settings["synchronous_commit"] == "local":
-            words = f"synchronous_commit is local, so commits do not wait for a standby: {loss}"
-            yield Check("standby", "wrong", words)
         elif not standbys or (visible and not in_step):
             words = "a synchronous standby is configured but not connected: every commit waits"
             yield Check("standby", "wrong", words)

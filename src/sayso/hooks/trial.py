@@ -394,7 +394,8 @@ class Case:
 
 
 def _edit_command(request: Request) -> Decision:
-    return request.edit({"command": str(request.args["command"]).replace("plain", "edited")})
+    args = {**request.args, "command": str(request.args["command"]).replace("plain", "edited")}
+    return request.edit(args)
 
 
 CASES: tuple[Case, ...] = (

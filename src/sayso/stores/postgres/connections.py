@@ -1,7 +1,9 @@
 """Connections to PostgreSQL: opening, pooling, pipelining, and what the server's errors mean.
 
 Nothing here depends on the state of a session: statements name tables with their schema, and
-settings last for one transaction. A pooler in transaction mode may sit in between.
+settings last for one transaction. A pooler in transaction mode may sit in between. The defaults of
+a role or database are input: each transaction sets what a promise depends on
+(``transaction_settings``), and ``Database`` refuses what a session may not set.
 """
 
 from __future__ import annotations
@@ -126,6 +128,38 @@ _FIRST_ANSWER = 10.0
 
 Translate = Callable[[str], bytes]
 
+#: A transaction that reads after it locked must see what was committed until then. With any other
+#: level it would read the state from before the lock, and take it for changed rows.
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+#: A commit that was acknowledged survives a crash of the server. The only stronger level is kept.
+DURABLE = (
+    "pg_catalog.set_config('synchronous_commit', CASE "
+    "pg_catalog.current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' "
+    "ELSE 'on' END, true)"
+)
+_HAS_TRANSACTION_TIMEOUT = 170_000
+
+
+@lru_cache(maxsize=16)
+def transaction_settings(server_version: int, lock: int, idle: int, whole: int) -> str:
+    """Return the columns of a SELECT that set what a transaction depends on until it ends.
+
+    Milliseconds replace the time-outs of the session, 0 for none: to wait for a lock, to wait for
+    the client, and for each statement and the whole transaction. A row that a policy of row
+    security hides would be taken for a row that does not exist, so the server has to refuse.
+    """
+    values: list[tuple[str, object]] = [
+        ("row_security", "off"),
+        ("lock_timeout", lock),
+        ("idle_in_transaction_session_timeout", idle),
+        ("statement_timeout", whole),
+    ]
+    if server_version >= _HAS_TRANSACTION_TIMEOUT:
+        # The server does not change a timer that runs: end it first.
+        values += [("transaction_timeout", 0), ("transaction_timeout", whole)]
+    columns = [f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in values]
+    return ", ".join((DURABLE, *columns))
+
 
 def quoted(name: str) -> str:
     return sql.Identifier(name).as_string()
@@ -162,6 +196,7 @@ def connect(url: str, *, prepare: bool) -> Connection:
         client_encoding="utf8",
         fallback_application_name="sayso",
     )
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     try:
         pid = _answering_pid(connection.pgconn, _FIRST_ANSWER)
         if pid is None:
@@ -242,6 +277,7 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
     return True
 
 
+READ_ONLY = "use the address of the primary, and check default_transaction_read_only"
 #: The constraint that keeps two events from the same position of a thread's chain.
 _EVENT_POSITION = "event_thread_seq_key"
 
@@ -254,8 +290,10 @@ def explained(error: psycopg.Error, url: str) -> SaysoError:
         if error.diag.constraint_name == _EVENT_POSITION:
             return event_taken()
         return Conflict(f"this conflicts with another live run or call: {text}")
-    if isinstance(error, _UNFIT):
+    if isinstance(error, _UNFIT) and not isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"the value cannot be stored: {text}")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        text += f"; {READ_ONLY}"
     return StoreError(f"{url} could not be read or written: {text}")
 
 

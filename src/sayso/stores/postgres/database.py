@@ -5,21 +5,37 @@ its original in something that PostgreSQL knows: the cluster's identifier, its t
 the database or of a table. The store remembers these; if they differ, nothing starts until you run
 ``sayso recover``. A copy of the data directory restored in place cannot be detected: run
 ``sayso recover`` after that, too.
+
+Every transaction reads the *fence* with its first lock: the timeline, the table, the store's
+incarnation, the version of the tables, and two settings of the session. A transaction whose fence
+differs is not committed. A transaction that has read the table ``meta`` keeps others from dropping
+or locking it until it is over, so the fence that it read holds until its commit.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 import psycopg
 from psycopg import errors
+from psycopg.rows import tuple_row
 
 from sayso.errors import NotFound, StoreError
 from sayso.keys import Keyring
-from sayso.stores.postgres.connections import GONE, Connection, Translate, gone, quoted
+from sayso.stores.postgres.connections import (
+    GONE,
+    READ_ONLY,
+    Connection,
+    Translate,
+    gone,
+    quoted,
+    transaction_settings,
+)
 from sayso.stores.sql import statements
 from sayso.stores.sql.migrate import (
     another,
@@ -27,9 +43,13 @@ from sayso.stores.sql.migrate import (
     check_version,
     damaged,
     migrate,
+    newest_version,
     read_meta,
+    upgraded,
     version_of,
 )
+
+log = logging.getLogger("sayso.stores")
 
 #: The first eight digits of a WAL file's name are the timeline.
 TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
@@ -38,11 +58,29 @@ _IDENTITY = (
     "(SELECT oid FROM pg_database WHERE datname = current_database())::text, "
     "$1::regclass::oid::text"
 )
-#: The timeline, the OID of a table, and the store's incarnation in it.
-_LINEAGE = (
-    "concat({}, ' ', (SELECT concat(tableoid, ' ', value) FROM meta WHERE key = 'incarnation'))"
+#: What every transaction must find unchanged. ``replica`` would turn off the triggers that count.
+_FENCE = (
+    "pg_catalog.concat(pg_catalog.current_setting('transaction_isolation'), '/', "
+    "pg_catalog.current_setting('session_replication_role'), '/', {timeline}, '/', "
+    "(SELECT pg_catalog.concat(pg_catalog.max(tableoid), '/', "
+    "pg_catalog.max(value) FILTER (WHERE key = 'version'), '/', "
+    "pg_catalog.max(value) FILTER (WHERE key = 'incarnation')) FROM meta))"
 )
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext('sayso'), hashtext($1))"
+#: Tables whose rows a policy of row security hides from this user.
+_HIDDEN = (
+    "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
+    "WHERE s.nspname = $1 AND c.relkind = 'r' AND row_security_active(c.oid) ORDER BY 1"
+)
+#: Settings that a store cannot change, with the value that loses data in a crash.
+UNSAFE = {
+    "fsync": "off",
+    "zero_damaged_pages": "on",
+    "ignore_checksum_failure": "on",
+    "data_sync_retry": "on",
+}
+_LOCK = (
+    "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('sayso'), pg_catalog.hashtext($1))"
+)
 TABLES = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
     "WHERE s.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
@@ -69,11 +107,11 @@ class Database:
         self._translate = translate
         self._url = url
         self.incarnation = ""
-        #: The SQL that identifies the tables. A table that a transaction has read cannot be dropped
-        #: before the transaction is over.
-        self.lineage = _LINEAGE.format("''")
+        self._version = str(newest_version("postgres"))
+        #: The SQL of the fence.
+        self.fence = _FENCE.format(timeline="''")
         self._identity: tuple[str, ...] = ()
-        #: The value of ``lineage`` on the newest connection.
+        #: The fence that a transaction has to find, as of the newest connection.
         self._known = ""
         self.behind = False
 
@@ -81,20 +119,24 @@ class Database:
         """Create or migrate the tables. Safe if several processes do so at once."""
         if connection.info.server_version < _OLDEST:
             raise StoreError(f"{self._url} is older than PostgreSQL 14: upgrade the server")
-        with connection.transaction():
-            connection.execute(_LOCK, (self._schema,))
+        check_visible(connection, self._schema, self._url)
+        with self._locked(connection):
             names = {row[0] for row in connection.execute(TABLES, (self._schema,))}
             version = version_of(names, self._execute(connection), self._url)
             check_version(version, "postgres", self._url)
             if version == 0 and not create:
                 raise no_store(self._url, self._schema)
+            if 0 < version < newest_version("postgres"):
+                # Wait for the transactions of processes that have the store open, and keep others
+                # from beginning: they find another version in their fence then.
+                connection.execute(self._translate("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
             if version == 0:
                 there = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
                 if connection.execute(there, (self._schema,)).fetchone() is None:
                     connection.execute(f"CREATE SCHEMA {quoted(self._schema)}".encode())
             # Until the end of this transaction, unqualified table names are ours.
-            path = quoted(self._schema)
-            connection.execute("SELECT set_config('search_path', $1, true)", (path,))
+            connection.execute(f"SET LOCAL search_path = {quoted(self._schema)}".encode())
+            connection.execute("SET LOCAL default_table_access_method = heap")
             with connection.pipeline():
                 migrate(version, "postgres", self._execute(connection), keys.primary_id)
             try:
@@ -106,6 +148,27 @@ class Database:
         check_key(facts["key"], ids, self._execute(connection), self._url)
         self.incarnation = facts["incarnation"]
         self.greet(connection)
+        self._warn_of_settings(connection)
+
+    @contextmanager
+    def _locked(self, connection: Connection) -> Iterator[None]:
+        """Begin a transaction that no other process sets up or compares this store in."""
+        with connection.transaction():
+            settings = transaction_settings(connection.info.server_version, 0, 0, 0)
+            connection.execute(f"SELECT {settings}".encode())
+            connection.execute(_LOCK, (self._schema,))
+            yield
+
+    def _warn_of_settings(self, connection: Connection) -> None:
+        """Log the settings of the server with which a crash loses data."""
+        settings = "SELECT name, setting FROM pg_settings WHERE name = ANY($1) ORDER BY name"
+        for name, value in connection.execute(settings, (list(UNSAFE),)):
+            if value == UNSAFE[name]:
+                log.warning(
+                    "%s is %s on the server of %s: a crash can lose decisions and starts, so that "
+                    "a call runs twice. Change it in postgresql.conf",
+                    *(name, value, self._url),
+                )
 
     def _execute(self, connection: Connection) -> Any:
         def execute(text: str, values: Sequence[Any]) -> Any:
@@ -123,33 +186,47 @@ class Database:
 
         Raises ``StoreError`` if another store took its place.
         """
+        check_visible(connection, self._schema, self._url)
         try:
             identity, facts = identity_of(connection, self._schema), self._meta(connection)
         except GONE as error:
             raise gone(error, self._url) from error
         if facts["incarnation"] != self.incarnation:
             raise another(self._url)
+        if facts["version"] != self._version:
+            raise upgraded(self._url, facts["version"], self._version)
         if identity and identity != self._identity:
-            with connection.transaction():
-                connection.execute(_LOCK, (self._schema,))
+            with self._locked(connection):
                 self._compare(connection, identity)
             self._identity = identity
-            self.lineage = _LINEAGE.format(TIMELINE)
-        row = connection.execute(self._translate(f"SELECT {self.lineage}")).fetchone()
-        self._known = row[0] if row else ""
+            self.fence = _FENCE.format(timeline=TIMELINE)
+        row = connection.execute(self._translate(f"SELECT {self.fence}")).fetchone()
+        _, replication_role, tables = row[0].split("/", 2) if row else ("", "", "")
+        _check_triggers(replication_role, self._url)
+        self._known = f"read committed/origin/{tables}"
         self.behind = self.behind or "restored" in self._meta(connection)
 
-    def check(self, lineage: str) -> None:
-        """Raise ``StoreError`` if a transaction sees other tables than those that were opened."""
-        if lineage == self._known:
+    def check(self, fence: str) -> None:
+        """Raise ``StoreError`` if a transaction with this fence must not be committed."""
+        if fence == self._known:
             return
-        incarnation = lineage.rpartition(" ")[2]
+        isolation, replication_role, tables = fence.split("/", 2)
+        _, _, version, incarnation = tables.split("/")
+        if isolation != "read committed":
+            raise StoreError(
+                f"nothing was written to {self._url}: your transaction is {isolation.upper()}, and "
+                "may not see what others have committed since it began. Begin it as READ COMMITTED"
+            )
+        _check_triggers(replication_role, self._url)
         if not incarnation:
             raise damaged(self._url, "its table meta has no 'incarnation'")
         if incarnation != self.incarnation:
             raise another(self._url)
-        self.behind = True  # as far as known here; ``still_behind`` looks again
-        raise restored(self._url)
+        if version != self._version:
+            raise upgraded(self._url, version, self._version)
+        if tables != self._known.split("/", 2)[2]:
+            self.behind = True  # as far as known here; ``still_behind`` looks again
+            raise restored(self._url)
 
     def _compare(self, connection: Connection, identity: tuple[str, ...]) -> None:
         execute = self._execute(connection)
@@ -175,7 +252,8 @@ class Database:
 
     def recovered(self, connection: Connection) -> None:
         """Clear the mark of a restored database."""
-        self._execute(connection)("DELETE FROM meta WHERE key = ?", ("restored",))
+        with self._locked(connection):
+            self._execute(connection)("DELETE FROM meta WHERE key = ?", ("restored",))
         self.behind = False
 
 
@@ -194,6 +272,26 @@ def no_store(url: str, schema: str) -> NotFound:
         f"{url} has no store in its schema {schema!r}: start a server or a worker to create it, or "
         "name another with --store or SAYSO_STORE"
     )
+
+
+def check_visible(connection: psycopg.Connection[Any], schema: str, url: str) -> None:
+    """Raise ``StoreError`` if row security hides rows of a store from this user."""
+    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+    tables = [name for (name,) in cursor.execute(_HIDDEN, (schema,))]
+    if tables:
+        raise StoreError(
+            f"row security hides rows of {', '.join(tables)} in {url} from this user, so that "
+            "calls would seem to be new: disable it on these tables, or connect as a user with "
+            "BYPASSRLS"
+        )
+
+
+def _check_triggers(replication_role: str, url: str) -> None:
+    if replication_role == "replica":
+        raise StoreError(
+            f"nothing was written to {url}: session_replication_role is replica, which turns off "
+            "the triggers that count requests. Reset it for this role and this session"
+        )
 
 
 def restored(url: str) -> StoreError:
@@ -252,5 +350,5 @@ def refused(error: psycopg.Error, url: str) -> StoreError:
             "sayso AUTHORIZATION this_user) or use them (GRANT)"
         )
     if isinstance(error, errors.ReadOnlySqlTransaction):
-        message += "; use the address of the primary, and check default_transaction_read_only"
+        message += f"; {READ_ONLY}"
     return StoreError(message)

@@ -20,10 +20,12 @@ from sayso.stores.postgres.connections import (
     connect,
     explained,
     is_lost,
+    transaction_settings,
     translator,
 )
 from sayso.stores.postgres.database import (
     TABLES,
+    check_visible,
     identity_of,
     no_store,
     split_schema,
@@ -61,10 +63,10 @@ class ReadOnlyDatabase:
     def connection(self) -> Connection:
         """The session. Raise ``StoreError`` if the server cannot be reached."""
         if self._connection is None or self._connection.closed:
-            self._connection = self._connect(None)
+            self._connection = self._connect(IsolationLevel.READ_COMMITTED)
         return self._connection
 
-    def _connect(self, isolation: IsolationLevel | None) -> Connection:
+    def _connect(self, isolation: IsolationLevel) -> Connection:
         try:
             connection = connect(self._address, prepare=False)
         except psycopg.Error as error:
@@ -109,7 +111,9 @@ class ReadOnlyDatabase:
                         raise SnapshotLost(str(error)) from error
                     raise explained(error, self.url) from error
 
+            settings = transaction_settings(connection.info.server_version, 0, 0, 0)
             with connection.transaction():
+                connection.execute(f"SELECT {settings}".encode())
                 yield rows
 
     def version(self) -> int:
@@ -152,6 +156,7 @@ class ReadOnlyPostgresStore(ReadOnlySqlStore, Stream):
         self._clock = clock
         self._tool_cache = ToolCache()
         try:
+            check_visible(self._database.connection, self.schema, self.url)
             check_current(self._database.version(), "postgres", self.url)
             try:
                 self._database.execute(sql.CHECK_TABLES)

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -43,6 +43,7 @@ from sayso.stores.base import (
 )
 from sayso.stores.postgres.connections import (
     FIRST_NAP,
+    GONE,
     LONGEST_NAP,
     TIMED_OUT,
     TRANSIENT,
@@ -54,10 +55,12 @@ from sayso.stores.postgres.connections import (
     connect,
     explained,
     is_lost,
+    transaction_settings,
     translator,
 )
 from sayso.stores.postgres.database import (
     Database,
+    check_visible,
     refused,
     restored,
     split_schema,
@@ -276,6 +279,7 @@ class JoinedTransaction(SqlReads):
         self.subscribe, self.restored = store.subscribe, store.restored
         # A lease that is not committed yet is left out: your transaction has locked its row.
         self.renew = store.renew
+        check_visible(connection, store.schema, self.url)
         # The connection must lead to the same database, or the change would go elsewhere.
         try:
             rows = self._rows("SELECT value FROM meta WHERE key = 'incarnation'")
@@ -326,12 +330,11 @@ class JoinedTransaction(SqlReads):
             raise StoreError("no transaction is open: use `with connection.transaction():`")
         try:
             with self._connection.transaction():
-                database, clock = self._store._database, self._store._time
-                session = Session(self._execute, self.incarnation, database.lineage, clock)
+                database = self._store._database
+                session = Session(self._execute, database, database.check, self._store._time)
                 result = body(session)
                 if not session.xid:
                     session.facts()
-                database.check(session.lineage)
                 return result
         except psycopg.errors.UniqueViolation as error:
             # Your snapshot may be older than the lock, so an unseen event is no forgery here.
@@ -374,12 +377,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("sayso.stores")
 
-NOW = "(extract(epoch FROM {}_timestamp()) * 1000000)::bigint"
+NOW = "(extract(epoch FROM pg_catalog.{}_timestamp()) * 1000000)::bigint"
 #: How many seconds ``close`` waits for a database that is away.
 _CLOSE_SECONDS = 2.0
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_SEALING = "SELECT pg_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
-_MAY_SEAL = "SELECT pg_try_advisory_xact_lock(hashtext('sayso seal'), hashtext(?))"
+_SEAL_KEY = "pg_catalog.hashtext('sayso seal'), pg_catalog.hashtext(?)"
+_SEALING = f"SELECT pg_catalog.pg_advisory_xact_lock({_SEAL_KEY})"
+_MAY_SEAL = f"SELECT pg_catalog.pg_try_advisory_xact_lock({_SEAL_KEY})"
 
 
 # The run's token grows with each claim, so an offer ends when the run is claimed.
@@ -547,17 +551,14 @@ class PostgresStore(Stream):
                 attempt.execute(_RENEW_RUNS, (json.dumps(saved),))
             return {name: run is not None for name, run in extended.items()}
 
-        def before(attempt: Attempt) -> None:
-            self._check_lineage(attempt)
-            self._cross("renew", "before")
-
         end = time.monotonic() + patience
         with self._lease_pool.connection(end) as connection:
             connection.leaving = lambda: self._leaving or time.monotonic() > end
-            attempt = self._attempt(connection)
-            attempt.brief = True
+            attempt = self._attempt(connection, brief=True)
             try:
-                extended: dict[str, bool] = attempt.run(body, before)
+                extended: dict[str, bool] = attempt.run(
+                    body, partial(self._cross, "renew", "before")
+                )
             except psycopg.Error as error:
                 is_lost(error, connection)
                 raise explained(error, self.url) from error
@@ -569,21 +570,16 @@ class PostgresStore(Stream):
 
         Raises ``StoreError`` if only this write notices that the database was restored.
         """
-
-        def before(attempt: Attempt) -> None:
-            self._check_lineage(attempt)
-            self._cross(name, "before")
-
-        end, nap = time.monotonic() + self._patience, 0.0
+        end = time.monotonic() + self._patience
+        nap = 0.0
         knew = self._database.behind
         while True:
             with self._pool.connection(end) as connection:
                 if self._database.behind and not knew:
                     raise restored(self.url)  # the new connection noticed it
-                attempt = self._attempt(connection)
-                attempt.brief = brief
+                attempt = self._attempt(connection, brief=brief)
                 try:
-                    result: T = attempt.run(body, before)
+                    result: T = attempt.run(body, partial(self._cross, name, "before"))
                     break
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, attempt)
@@ -599,14 +595,16 @@ class PostgresStore(Stream):
         self._cross(name, "after")
         return result
 
-    def _attempt(self, connection: Connection) -> Attempt:
-        database = self._database
-        names = database.incarnation, database.lineage
-        return Attempt(connection, self._translate, *names, self._time)
+    def _attempt(self, connection: Connection, *, brief: bool) -> Attempt:
+        attempt = Attempt(
+            connection, self._translate, self._database, self._check_fence, self._time
+        )
+        attempt.brief = brief
+        return attempt
 
-    def _check_lineage(self, attempt: Attempt) -> None:
+    def _check_fence(self, fence: str) -> None:
         try:
-            self._database.check(attempt.lineage)
+            self._database.check(fence)
         except StoreError:
             self._pool.renew()
             raise
@@ -621,6 +619,10 @@ class PostgresStore(Stream):
         if isinstance(error, UNPREPARED):
             self._prepare = False
             self._pool.renew()
+        if isinstance(error, GONE):
+            with suppress(psycopg.Error):
+                connection.rollback()
+                self._database.greet(connection)  # says so if another version changed the tables
         lost = is_lost(error, connection)
         if lost:
             self._pool.renew()  # most likely the others are lost too
@@ -767,6 +769,12 @@ class PostgresStore(Stream):
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         with self._pool.connection(time.monotonic() + self._patience) as connection:
+            settings = transaction_settings(connection.info.server_version, 0, 0, 0)
+
+            def begin() -> None:
+                with Pipeline(connection, self._translate) as pipe:
+                    pipe.send(_SNAPSHOT, ())
+                    pipe.send(f"SELECT {settings}", ()).fetchall()
 
             def rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:
                 try:
@@ -776,10 +784,13 @@ class PostgresStore(Stream):
                     if self._may_try_again(error, connection):
                         raise SnapshotLost(str(error)) from error
                     connection.rollback()
-                    rows(_SNAPSHOT)  # so that the next statement is not refused for this one
+                    begin()  # so that the next statement is not refused for this one
                     raise explained(error, self.url) from error
 
-            rows(_SNAPSHOT)
+            try:
+                begin()
+            except psycopg.Error as error:
+                raise SnapshotLost(str(error)) from error
             yield Snapshot(self, rows)
 
     def overdue(self, limit: int = 100) -> list[Due]:

@@ -26,7 +26,16 @@ from sayso.engine import UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.errors import StoreError
 from sayso.rows import SYSTEM_THREAD, Event, run_from
-from sayso.stores.postgres.connections import Answer, Connection, Pipeline, Translate
+from sayso.stores.postgres.connections import (
+    BEGIN,
+    DURABLE,
+    Answer,
+    Connection,
+    Pipeline,
+    Translate,
+    transaction_settings,
+)
+from sayso.stores.postgres.database import Database
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import POSTGRES, Execute, Reply, Rows
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts
@@ -69,12 +78,13 @@ def _monotonic() -> Micros:
     return time.monotonic_ns() // 1000
 
 
-#: The time and the identity of this transaction, read after the lock.
+#: The time and the identity of this transaction, read after the lock. Functions are named with
+#: their schema, because a role's search_path may lead to others of the same name.
 FACTS = (
-    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
-    "pg_current_xact_id()::text, pg_backend_pid(), {}"
+    "(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint, "
+    "pg_catalog.pg_current_xact_id()::text, pg_catalog.pg_backend_pid(), {}"
 )
-LOCK = "pg_advisory_xact_lock(hashtextextended(? || ':' || ?, 0))"
+LOCK = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(? || ':' || ?, 0))"
 #: Which of these runs are not locked at this moment, and neither are their threads.
 FREE = (
     "SELECT run.id FROM run JOIN thread ON thread.id = run.thread "
@@ -87,7 +97,6 @@ FREE = (
 #: only PostgreSQL 17 and later has a timeout for that.
 LOCK_MS = 5_000
 FROZEN_MS = 30_000
-_HAS_TRANSACTION_TIMEOUT = 170_000
 _END_AFTER_SECONDS = 5.0
 
 #: Returns whether the rows that a transaction wrote are there.
@@ -97,15 +106,16 @@ Probe = Callable[[Rows], bool]
 class Session:
     """An open transaction: sends its statements, and knows its server-side identity."""
 
-    def __init__(self, execute: Execute, store: str, lineage: str, clock: Clock) -> None:
+    def __init__(
+        self, execute: Execute, database: Database, check: Callable[[str], None], clock: Clock
+    ) -> None:
+        """``check`` raises if the fence of the transaction is not the one of ``database``."""
         self.execute = execute
-        self._store = store
+        self._database = database
+        self._check = check
         self._clock = clock
-        self._lineage = lineage
         self.xid = ""
         self.pid = 0
-        #: Identifies the tables, for ``Database.check``.
-        self.lineage = ""
 
     def lock(self, *threads: str) -> None:
         """Lock these threads before the transaction gets its id.
@@ -114,26 +124,31 @@ class Session:
         events find it in order. A row lock would come too late: a transaction that waits for one
         has its id already. An advisory lock also works for threads that do not exist yet.
         """
-        self._locked(threads)
+        self._locked(threads, DURABLE)
 
     def _locked(self, threads: Sequence[str], *first: str) -> Reply:
         """Send one statement.
 
         Columns are computed left to right, so the time is read after the locks are taken.
         """
-        facts = FACTS.format(self._lineage)
+        facts = FACTS.format(self._database.fence)
         columns = ", ".join((*first, *[LOCK] * len(threads), facts))
-        values = [value for thread in threads for value in (self._store, thread)]
+        store = self._database.incarnation
+        values = [value for thread in threads for value in (store, thread)]
         return self.execute(f"SELECT {columns}", values)
 
     def ask_facts(self) -> Reply:
         """Ask for the time and the identity of this transaction."""
-        return self._locked(())
+        return self._locked((), DURABLE)
 
     def facts(self, reply: Reply | None = None) -> Micros:
-        """Return the time, read after everything was locked."""
+        """Return the time, read after everything was locked.
+
+        Raises ``StoreError`` if this transaction must not be committed.
+        """
         row = (reply or self.ask_facts()).fetchone()
-        at, self.xid, self.pid, self.lineage = row[-4:]
+        at, self.xid, self.pid, fence = row[-4:]
+        self._check(fence)
         self._clock.learn(at)
         return int(at)
 
@@ -145,15 +160,16 @@ class Attempt(Session):
         self,
         connection: Connection,
         translate: Translate,
-        store: str,
-        lineage: str,
+        database: Database,
+        check: Callable[[str], None],
         clock: Clock,
     ) -> None:
         self._pipe = Pipeline(connection, translate)
-        super().__init__(self._pipe.send, store, lineage, clock)
+        super().__init__(self._pipe.send, database, check, clock)
         #: Whether the transaction is short, so that a long one means a frozen client.
         self.brief = False
         self._connection = connection
+        self._has_settings = False
         self._locked_facts: Reply | None = None
         self.sent = False
         self.result: Any = None
@@ -161,31 +177,36 @@ class Attempt(Session):
 
     def lock(self, *threads: str) -> None:
         """Lock these threads, and ask for the facts in the same statement."""
-        self._locked_facts = self._locked(threads, *self._limits())
+        self._locked_facts = self._locked(threads, *self._settings())
 
     def ask_facts(self) -> Reply:
         """Return the facts asked for with the last lock, or ask for them."""
         facts, self._locked_facts = self._locked_facts, None
-        return facts or self._locked((), *self._limits())
+        return facts or self._locked((), *self._settings())
 
-    def run(self, body: Callable[[Attempt], Any], before: Callable[[Attempt], None]) -> Any:
+    def run(self, body: Callable[[Attempt], Any], before: Callable[[], None]) -> Any:
         """Run a body and commit. Calls ``before`` when only the commit is left."""
         with self._pipe:
-            self.execute("BEGIN", ())
+            self.execute(BEGIN, ())
+            if not self.brief:  # one that is brief begins with a lock, which has the settings
+                self.execute(f"SELECT {self._settings()[0]}", ())
             self.result = body(self)
             if not self.xid:
                 self.facts()
-            before(self)
+            before()
             self.sent = True
             self.execute("COMMIT", ())
             self._pipe.receive()
         return self.result
 
-    def _limits(self) -> list[str]:
-        limits = {"lock_timeout": LOCK_MS, "idle_in_transaction_session_timeout": FROZEN_MS}
-        if self.brief and self._connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
-            limits["transaction_timeout"] = FROZEN_MS
-        return [f"set_config('{name}', '{ms}', true)" for name, ms in limits.items()]
+    def _settings(self) -> list[str]:
+        """Return what the first statement of the transaction sets."""
+        if self._has_settings:
+            return []
+        self._has_settings = True
+        version = self._connection.info.server_version
+        whole = FROZEN_MS if self.brief else 0
+        return [transaction_settings(version, LOCK_MS, FROZEN_MS, whole)]
 
 
 def probe_of(work: UnitOfWork) -> Probe:

@@ -67,6 +67,15 @@ def another(url: str) -> StoreError:
     )
 
 
+def upgraded(url: str, version: str, known: str) -> StoreVersion:
+    """Return the error for a store whose tables were changed while this process had it open."""
+    return StoreVersion(
+        f"nothing was written to {url}: its tables have schema {version} now, and this process "
+        f"opened it with schema {known}. Restart this process with the version of Sayso that "
+        "changed them"
+    )
+
+
 def damaged(url: str, what: str) -> StoreError:
     """Return the error for a store that something else has changed."""
     return StoreError(

@@ -179,8 +179,8 @@ class SqlTransaction:
         system = ask(sql.LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
         time = self._ask_time()
 
-        thread_ = self._thread(thread, row)
-        work = UnitOfWork(now=self._read_time(time), deps=self._deps, thread=thread_)
+        now = self._read_time(time)  # first: in a store of another version, no row is checked
+        work = UnitOfWork(now=now, deps=self._deps, thread=self._thread(thread, row))
         if run is not None:
             work.run = next(iter(decode.each(run_from, run.fetchall())), None)
             self._run = self._read_run = work.run

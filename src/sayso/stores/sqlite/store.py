@@ -49,7 +49,7 @@ from sayso.stores.sql.maintenance import (
     prune_in_batches,
     seal_moved,
 )
-from sayso.stores.sql.migrate import another, read_meta
+from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
 from sayso.stores.sql.reads import Snapshot, move_cursor
 from sayso.stores.sql.statements import SQLITE, Execute, Reply
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
@@ -342,6 +342,9 @@ class SqliteStore(SqliteReads):
         self.url = f"sqlite:///{self.path}"
         self.boundary = boundary
         self.incarnation = ""
+        self._version = str(newest_version("sqlite"))
+        #: The version that the tables have now, if another process has changed them.
+        self._upgraded_to = ""
         self.quick_reads = True  # a reader of a WAL waits for no writer
         self._clock = clock
         self._sidecar = Sidecar(self.path, self._name)
@@ -562,7 +565,7 @@ class SqliteStore(SqliteReads):
             self._files.check_all()
             self._sidecar.folder.settle()
         writer.execute("BEGIN IMMEDIATE")
-        pos = self._check_lineage(writer) if self._row_cache.check(writer) else self._pos
+        pos = self._check_fence(writer) if self._row_cache.check(writer) else self._pos
         refused = False
         for operation in batch:
             transaction = SqliteTransaction(writer, self._parts, self._row_cache)
@@ -589,13 +592,12 @@ class SqliteStore(SqliteReads):
         self._sidecar.mark(pos)
         self._finish(batch)
 
-    def _check_lineage(self, writer: Connection) -> int:
-        """Raise ``StoreError`` if the database went back in time or was replaced.
+    def _check_fence(self, writer: Connection) -> int:
+        """Raise ``StoreError`` if the database was upgraded or replaced, or went back in time.
 
         Returns the number of the last event.
         """
-        if read_meta(writer.execute, self.url)["incarnation"] != self.incarnation:
-            raise another(self.url)
+        self._check_meta(writer)
         if (pos := last_pos(writer)) < self._pos:
             self._pos = pos
             self._sidecar.fall_behind()
@@ -603,6 +605,19 @@ class SqliteStore(SqliteReads):
                 f"an older copy was put back into {self.path}: run `sayso recover` first"
             )
         return pos
+
+    def _check_meta(self, connection: Connection) -> None:
+        meta = read_meta(connection.execute, self.url)
+        if meta["incarnation"] != self.incarnation:
+            raise another(self.url)
+        if meta["version"] != self._version:
+            self._upgraded_to = meta["version"]
+            self._check_version()
+
+    def _check_version(self) -> None:
+        """Raise ``StoreVersion`` if a commit has found that another version changed the tables."""
+        if self._upgraded_to:
+            raise upgraded(self.url, self._upgraded_to, self._version)
 
     def _commit_own(self, writer: Connection, pos: int) -> None:
         self._own.add(pos - self._added + 1, pos)
@@ -722,6 +737,7 @@ class SqliteStore(SqliteReads):
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         if self._writer is None:
             self._ready()
+        self._check_version()
         self._files.check()
         for attempt in range(_RETRIES):
             try:
@@ -734,6 +750,11 @@ class SqliteStore(SqliteReads):
             except sqlite3.Error as error:
                 connection.close()
                 if attempt == _RETRIES - 1:
+                    with (
+                        contextlib.suppress(sqlite3.Error),
+                        contextlib.closing(self._new_reader()) as reader,
+                    ):
+                        self._check_meta(reader)  # says so if another version changed the tables
                     raise StoreError(f"{self.path} could not be read: {error}") from error
             else:
                 self._readers.append(connection)
@@ -743,6 +764,7 @@ class SqliteStore(SqliteReads):
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         self._ready()
+        self._check_version()
         self._files.check()
         connection = self._new_reader()
 
