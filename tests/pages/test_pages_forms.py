@@ -40,12 +40,17 @@ def ask(url: str) -> dict[str, str]:
     gate = sayso.Gate(url, wait=0)
 
     @gate.guard(needs_approval=True)
-    def invite(zone: str, guests: list[dict[str, str]], options: dict[str, int]) -> str:
+    def invite(
+        zone: str,
+        guests: list[dict[str, str]],
+        options: dict[str, int],
+        tags: list[str] | None = None,
+    ) -> str:
         """Invite people."""
         return "invited"
 
     with gate.run("invite"), pytest.raises(sayso.Paused):
-        invite("north", [{"name": "Ana"}, {"name": "Ben"}], {"chairs": 2})
+        invite("north", [{"name": "Ana"}, {"name": "Ben"}], {"chairs": 2}, ["vip"])
     with gate.run("question"), pytest.raises(sayso.Paused):
         gate.ask_sync(sayso.Question("When do we meet?", schema=MEETING))
     ids = {request.run: request.id for request in sayso.Inbox(url).pending_sync().items}
@@ -116,6 +121,29 @@ def test_nested_arguments_are_edited_as_fields(
     assert decided["args"]["zone"] == "south"
     assert decided["args"]["guests"] == [{"name": "Ana"}]
     assert decided["args"]["options"] == {"chairs": 2}
+
+
+def test_optional_argument_is_removed_in_form(
+    asked: tuple[Demo, dict[str, str]], open_page: Open
+) -> None:
+    demo, ids = asked
+    page = open_page(f"{demo.url}/inbox/{ids['invite']}")
+    sent: list[Any] = []
+    page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
+    page.keyboard.press("e")
+    form = page.get_by_test_id("edit-form")
+    expect(form.get_by_role("button", name="Remove zone")).to_have_count(0)  # it is required
+    form.get_by_role("button", name="Remove tags").click()
+    form.get_by_role("textbox", name="zone").fill("south")
+    approve = page.get_by_role("button", name="Approve with edits")
+    expect(approve).to_be_enabled()
+    approve.click()
+    decided = demo.until_decided(ids["invite"])
+    assert decided["args"]["tags"] is None
+    assert (decided["args"]["zone"], decided["args"]["options"]) == ("south", {"chairs": 2})
+    (body,) = [request.post_data_json for request in sent if request.url.endswith("/decision")]
+    assert (body["args"], body["unset"]) == ({"zone": "south"}, ["tags"])
 
 
 def test_entries_of_a_map_are_added_named_and_removed(

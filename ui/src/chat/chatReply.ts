@@ -18,7 +18,7 @@ export function toChatReply(call: Call, request: Request, decision: DecisionBody
   const approval = call.part.state === "approval-requested" ? call.part.approval.id : null;
   if (approval !== null) {
     if (approval !== `${call.id}.r${request.revision}${request.kind === "in_doubt" ? "d" : ""}`) return null;
-    return approvalReply(approval, request, decision);
+    return approvalReply(approval, decision);
   }
   if (call.state !== "asking") return null;
   if (decision.type === "reject") return { kind: "error", errorText: decision.message ?? "" };
@@ -26,7 +26,7 @@ export function toChatReply(call: Call, request: Request, decision: DecisionBody
   return { kind: "output", output: request.kind === "question" ? { answer: decision.value } : decision.value };
 }
 
-function approvalReply(id: string, request: Request, decision: DecisionBody): ChatReply | null {
+function approvalReply(id: string, decision: DecisionBody): ChatReply {
   switch (decision.type) {
     case "approve":
       return { kind: "approval", id, approved: true };
@@ -35,9 +35,6 @@ function approvalReply(id: string, request: Request, decision: DecisionBody): Ch
     case "respond":
       return { kind: "approval", id, approved: true, body: { answers: { [id]: decision.value } } };
     case "edit":
-      // The chat merges an edit into the old arguments, so it cannot remove one of them.
-      return Object.keys(request.args).every((name) => name in (decision.args ?? {}))
-        ? { kind: "approval", id, approved: true, body: { edits: { [id]: decision.args } } }
-        : null;
+      return { kind: "approval", id, approved: true, body: { edits: { [id]: decision.args }, unset: { [id]: decision.unset } } };
   }
 }

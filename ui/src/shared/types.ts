@@ -224,9 +224,14 @@ export interface GrantInput {
   ends_in?: number;
 }
 
-export interface DecisionBody {
+/** What an edit changes, and the names of the arguments that it removes. All others stay as shown. */
+export interface Edit {
+  args: JsonObject;
+  unset: string[];
+}
+
+export interface DecisionBody extends Partial<Edit> {
   type: DecisionType;
-  args?: JsonObject;
   message?: string;
   value?: Json;
   seen_digest: string | null;

@@ -7,6 +7,7 @@ import { useMe } from "../session";
 import type { Check, DecisionType, GrantInput, Json, Kind, Request } from "../types";
 import { ApproveButton } from "./ApproveButton";
 import { setDraft, type Draft } from "./draft";
+import { editOf } from "./edit";
 import { GrantDialog } from "./GrantDialog";
 import { confirmationFor, blockedReason, type DecisionContext } from "./approvalGuard";
 import { RejectPanel, RespondPanel } from "./Panels";
@@ -343,7 +344,7 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
             confirmation={confirmationFor(request, check?.risk?.level)}
             blockedReason={deciding.busy ? "Sending…" : (blocked ?? "")}
             warming={false}
-            onConfirm={() => void deciding.send({ type: "edit", args: draft.args })}
+            onConfirm={() => void deciding.send({ type: "edit", ...editOf(request.args, draft.args ?? request.args) })}
           />
         </div>
       </div>

@@ -8,6 +8,7 @@ import { Tabs } from "../components/Tabs";
 import type { Check, Json, JsonObject, Request } from "../types";
 import { DiffView } from "./DiffView";
 import { setDraft } from "./draft";
+import { editOf } from "./edit";
 import { fieldPath, formSchema, problemsOf, readJson, type Problem } from "./schema";
 import { HiddenCharacters } from "./HiddenCharacters";
 
@@ -30,7 +31,7 @@ export function useCheck(request: Request, args: JsonObject | undefined): Checke
     const stop = new AbortController();
     const timer = setTimeout(() => {
       api
-        .check(request.id, args, stop.signal)
+        .check(request.id, editOf(request.args, args), stop.signal)
         .then((check) => setState({ key, check }))
         .catch((error: unknown) => {
           if (!stop.signal.aborted && error instanceof ApiError) setState({ key, error });
@@ -58,6 +59,7 @@ export function EditForm({ request, args, checked, onInvalid }: Props): ReactEle
   const json = text === null ? undefined : readJson(text);
   useEffect(() => onInvalid(json?.error !== undefined), [json?.error]);
   const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
+  const remove = (name: string) => set(Object.fromEntries(Object.entries(args).filter(([key]) => key !== name)));
   const known = useMemo(() => formSchema(request.schema, request.args), [request.schema, request.args]);
   const formProblems = useMemo(() => problemsOf(known, args), [known, args]);
   const serverProblems: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
@@ -86,7 +88,7 @@ export function EditForm({ request, args, checked, onInvalid }: Props): ReactEle
       >
         {view === "form" ? (
           <Suspense fallback={<p className="muted">Loading form…</p>}>
-            <SchemaForm schema={known} value={args} problems={problems} onChange={set} />
+            <SchemaForm schema={known} value={args} problems={problems} onChange={set} onRemove={remove} />
           </Suspense>
         ) : (
           <label className="field">

@@ -34,6 +34,8 @@ interface Props {
   problems: Problem[];
   disabled?: boolean;
   onChange: (value: Json) => void;
+  /** Remove a field that is not required. Without it, fields can only be emptied. */
+  onRemove?: (name: string) => void;
 }
 
 /** Only used to find which of several schemas a value matches. Interprets schemas, because the CSP forbids compiling them. */
@@ -65,7 +67,7 @@ function inOrder(schema: Schema, value: Json | undefined): UiSchema {
   return ui as UiSchema;
 }
 
-export default function SchemaForm({ schema, value, problems, disabled, onChange }: Props): ReactElement {
+export default function SchemaForm({ schema, value, problems, disabled, onChange, onRemove }: Props): ReactElement {
   const simplified = useMemo(() => simplifySchema(schema), [schema]);
   const order = useMemo(() => inOrder(simplified, value), [simplified]);
   return (
@@ -82,6 +84,7 @@ export default function SchemaForm({ schema, value, problems, disabled, onChange
       disabled={disabled}
       extraErrors={errorTree(problems)}
       experimental_defaultFormStateBehavior={{ emptyObjectFields: "skipDefaults", arrayMinItems: { populate: "never" } }}
+      formContext={{ onRemove }}
       templates={TEMPLATES}
       widgets={WIDGETS}
       translateString={translate}
@@ -123,6 +126,8 @@ function FieldTemplate(props: FieldTemplateProps): ReactElement {
   const boxed = schema.type === "object" || schema.type === "array";
   const entry = ADDITIONAL_PROPERTY_FLAG in schema;
   const text = typeof formData === "string" ? formData : "";
+  const onRemove = (props.registry.formContext as Pick<Props, "onRemove">).onRemove;
+  const removable = onRemove && props.fieldPathId.path.length === 1 && !required && !entry && formData !== undefined;
   return (
     <div className="field">
       {entry && <EntryName {...props} />}
@@ -132,7 +137,14 @@ function FieldTemplate(props: FieldTemplateProps): ReactElement {
           {!required && !entry && <span className="muted"> optional</span>}
         </label>
       )}
-      {children}
+      {removable ? (
+        <div className="form-item">
+          <div>{children}</div>
+          <IconButton icon="cross" label={`Remove ${visible(label)}`} disabled={props.disabled} onClick={() => onRemove(String(props.fieldPathId.path[0]))} />
+        </div>
+      ) : (
+        children
+      )}
       {rawDescription && !boxed && (
         <span className="field-hint" id={`${id}-hint`}>
           {visible(rawDescription)}

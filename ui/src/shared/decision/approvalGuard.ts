@@ -50,7 +50,7 @@ export function blockedReason(request: Request, type: DecisionType, now: Decisio
   }
   if (type === "reject" || type === "respond") return "";
   if (type === "edit" && (request.masked || hasFingerprint(request.args))) {
-    return "Reveal the masked values first. An edit sends all arguments.";
+    return "Reveal the masked values first. An edit approves all arguments.";
   }
   if (request.masked || request.digest === null) return "Some values are masked. Reveal them first.";
   if (now.unseen.length > 0) return `Scroll to the end of ${now.unseen.map(named).join(" and ")} first.`;
