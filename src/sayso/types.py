@@ -6,13 +6,16 @@ the epoch (``Micros``), because they are hashed and signed; the public ``Request
 
 from __future__ import annotations
 
+import inspect
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 from sayso.errors import InvalidCall, InvalidDecision
 
@@ -168,6 +171,38 @@ class Question:
             )
 
 
+#: The arguments that an edit changes if it only removes some.
+NO_ARGS: Mapping[str, Json] = MappingProxyType({})
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Names that people try for the arguments of a decision.
+_LIKELY_NAMES = {
+    **dict.fromkeys(("reason", "why", "comment"), "message"),
+    **dict.fromkeys(("answer", "result", "response"), "value"),
+    **dict.fromkeys(("arguments", "changes"), "args"),
+    **dict.fromkeys(("remove", "delete"), "unset"),
+}
+
+
+def suggests_names(function: Callable[P, T]) -> Callable[P, T]:
+    """Make the error about a likely wrong keyword name the right one."""
+    known = inspect.signature(function).parameters
+    wrong = {name: right for name, right in _LIKELY_NAMES.items() if right in known}
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs:
+            if name in wrong:
+                raise TypeError(
+                    f"{function.__qualname__}() has no argument {name!r}: pass {wrong[name]}="
+                )
+        return function(*args, **kwargs)
+
+    return checked
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A person's reply. ``request.approve()`` and its siblings bind it to what they saw."""
@@ -186,10 +221,42 @@ class Approve(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Edit(Decision):
-    """Run the call with these arguments."""
+    """Run the call with these arguments changed, and those named in ``unset`` removed.
 
-    args: Mapping[str, Json]
+    Each named argument is replaced whole. All others stay as they were shown.
+    """
+
+    args: Mapping[str, Json] = field(default_factory=dict)
+    unset: Iterable[str] = ()
     type: ClassVar[DecisionType] = "edit"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.unset, Iterable) and not isinstance(self.unset, str):
+            object.__setattr__(self, "unset", tuple(self.unset))
+
+    @classmethod
+    def replacing(cls, shown: Mapping[str, Json], args: Mapping[str, Json]) -> Edit:
+        """Return the edit that turns the arguments that were shown into exactly these."""
+        return cls(dict(args), unset=[name for name in shown if name not in args])
+
+    def applied_to(self, shown: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the complete arguments. Raise ``InvalidDecision`` if they cannot be made."""
+        if not isinstance(self.args, Mapping):
+            raise InvalidDecision("pass the changed arguments of an edit as an object", "args")
+        if not isinstance(self.unset, tuple):
+            raise InvalidDecision("pass the names of removed arguments as a list", "unset")
+        for name in self.unset:
+            if name in self.args:
+                raise InvalidDecision(
+                    f"{name!r:.80} is in args and in unset: change it or remove it", "unset"
+                )
+            if name not in shown:
+                has = ", ".join(shown) or "none"
+                raise InvalidDecision(
+                    f"the call has no argument {name!r:.80} to remove; it has {has}", "unset"
+                )
+        kept = {name: value for name, value in shown.items() if name not in self.unset}
+        return {**kept, **self.args}
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,17 +619,20 @@ class Request:
         """Return the approval of exactly what this object shows."""
         return Approve(request=self.id, seen_digest=self.digest)
 
-    def edit(self, args: Mapping[str, Json]) -> Edit:
-        """Return an approval with other arguments. Those that ``args`` leaves out stay the same."""
-        if not isinstance(args, Mapping):
-            raise InvalidDecision("pass the new arguments of an edit as an object", "args")
-        merged = {**self.args, **args}
-        return Edit(merged, request=self.id, seen_digest=self.digest)
+    @suggests_names
+    def edit(self, args: Mapping[str, Json] = NO_ARGS, *, unset: Iterable[str] = ()) -> Edit:
+        """Return an approval with the arguments in ``args`` changed, and those in ``unset``
+        removed. All others stay the same."""
+        edit = Edit(args, unset, request=self.id, seen_digest=self.digest)
+        edit.applied_to(self.args)
+        return edit
 
+    @suggests_names
     def reject(self, message: str = "") -> Reject:
         """Return a rejection with its reason."""
         return Reject(message, request=self.id, seen_digest=self.digest)
 
+    @suggests_names
     def respond(self, value: Json) -> Respond:
         """Return the answer, or the result to use instead of running the call."""
         return Respond(value, request=self.id, seen_digest=self.digest)

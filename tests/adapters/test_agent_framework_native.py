@@ -58,12 +58,13 @@ async def test_the_flow_of_the_document(world: World) -> None:
 @pytest.mark.parametrize(
     ("answer", "ran", "told"),
     [
-        (lambda request: edited(request, {"to": "bob"}), [("bob", 1)], "paid 1 to bob"),
+        (lambda request: edited(request, {"to": "bob"}), [("bob", 5)], "paid 5 to bob"),
+        (lambda request: edited(request, unset=["amount"]), [("ana", 1)], "paid 1 to ana"),
         (lambda request: rejected(request, "she left"), [], "she left"),
         (lambda request: responded(request, "paid in cash"), [], "paid in cash"),
         (lambda request: request.to_function_approval_response(False), [], "rejected"),
     ],
-    ids=["edit", "reject with a reason", "respond", "reject"],
+    ids=["edit", "unset", "reject with a reason", "respond", "reject"],
 )
 async def test_what_the_framework_has_no_words_for(
     world: World, answer: Any, ran: Any, told: str
@@ -115,7 +116,8 @@ async def test_wrong_answers_count_for_nothing(world: World) -> None:
     unknown = Content.from_function_approval_response(True, "req_nowhere", call("pay", to="eve"))
     for wrong, error in (
         (edited(request, {"to": 5}), InvalidDecision),
-        (edited(request, {"amount": 5}), InvalidDecision),
+        (edited(request, unset=["to"]), InvalidDecision),
+        (edited(request, unset=["iban"]), InvalidDecision),
         (unknown, NotFound),
     ):
         with pytest.raises(error):

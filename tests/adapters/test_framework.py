@@ -363,11 +363,13 @@ async def test_the_forms_of_an_answer(world: World) -> None:
     (request,) = (await world.inbox.pending()).items
     action = {"name": "mail", "args": {"to": "bob"}}
     whole = {"to": "bob", "text": "Hello"}
+    changed = {"to": "bob"}
     bound: Any = {"request": request.id, "seen_digest": request.digest}
     for given, decision in [
         ({"type": "approve"}, Approve(**bound)),
         ({"type": "edit", "edited_action": action}, Edit(whole, **bound)),
-        ({"type": "edit", "args": {"to": "bob"}}, Edit(whole, **bound)),
+        ({"type": "edit", "args": changed}, Edit(changed, **bound)),
+        ({"type": "edit", "unset": ["text"]}, Edit({}, ["text"], **bound)),
         ({"type": "reject"}, Reject("", **bound)),
         ({"type": "reject", "message": "no"}, Reject("no", **bound)),
         ({"type": "respond", "message": "did it"}, Respond("did it", **bound)),
@@ -383,6 +385,11 @@ async def test_the_forms_of_an_answer(world: World) -> None:
         [Approve()],
         [{"type": "approve"}],
         {"decisions": [{"type": "reject", "message": 3}]},
+        {"decisions": [{"type": "edit"}]},
+        {"decisions": [{"type": "edit", "unset": ["to"]}]},
+        {"decisions": [{"type": "edit", "unset": ["cc"]}]},
+        {"decisions": [{"type": "edit", "args": changed, "unset": ["to"]}]},
+        {"decisions": [{"type": "approve", "unset": ["text"]}]},
     ):
         with pytest.raises(InvalidDecision):
             decisions_from(wrong, [request])

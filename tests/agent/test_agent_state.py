@@ -182,6 +182,15 @@ async def test_a_version_that_was_released_can_be_read() -> None:
     assert (staged.by, staged.decision) == ("bea", request.reject("too much"))
 
 
+async def test_staged_edit_survives_export(lasting: World) -> None:
+    state = await paused(lasting)
+    state.edit(state.interruptions[0], {"amount": 4})
+    again = sayso.RunState.from_json(state.to_json())
+    assert again.staged == state.staged
+    with pytest.raises(sayso.InvalidDecision, match="no argument 'iban'"):
+        state.edit(state.interruptions[0], unset=["iban"])
+
+
 async def test_a_state_holds_no_conversation_and_no_secrets(lasting: World) -> None:
     agent = lasting.agent(PAY, settings={"api_key": "sk-secret"}, instructions="Be kind.")
     state = (await agent.run("a long story " * 100, thread="t", deps={"k": "sk-secret"})).state

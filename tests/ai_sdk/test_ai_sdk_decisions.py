@@ -91,6 +91,14 @@ async def test_an_edit_keeps_what_it_does_not_name(browser: Browser, effects: Ef
     assert set(args) == {"destination", "day"}  # type: ignore[call-overload]
 
 
+async def test_unset_of_required_argument_reopens_card(browser: Browser, effects: Effects) -> None:
+    await browser.say("book a flight to Paris")
+    card = browser.open_cards[0]["approval"]["id"]
+    await browser.decide(unset={card: ["day"]})
+    assert "day" in browser.card(browser.open_cards[0])["problem"]
+    assert ran(effects) == []
+
+
 @pytest.mark.parametrize("edits", [{"city": 7}, {"town": "Rome"}, "Rome", ["Rome"], None])
 async def test_an_edit_that_does_not_fit_reopens_the_card(
     browser: Browser, effects: Effects, edits: object

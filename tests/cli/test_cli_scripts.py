@@ -57,6 +57,15 @@ def test_edit_by_flag_file_and_stdin(world: World) -> None:
     again = world.cli("edit", request, "--args", '{"to": "ben@example.com"}', "--digest", seen)
     assert "Approved with your changes." in again
 
+    shorter = world.mail("r0")
+    seen = digest(world, shorter)
+    unset = ("edit", shorter, "--unset")
+    assert "--digest" in world.cli(*unset, "body", code=2)
+    assert "no argument 'cc'" in world.cli(*unset, "cc", "--digest", seen, code=1)
+    world.cli(*unset, "to", "--digest", seen, code=1)
+    done = world.json(*unset, "body", "--args", '{"to": "cy@example.com"}', "--digest", seen)
+    assert done["args"] == {"to": "cy@example.com", "body": "", "copies": None}
+
     (world.folder / "args.json").write_text('{"body": "Ho"}')
     second = world.mail("r2")
     world.cli("edit", second, "--args", "@args.json", "--digest", digest(world, second))

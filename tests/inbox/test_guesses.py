@@ -6,11 +6,12 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from cases import Case
 
-from sayso import Gate, Inbox, InvalidDecision, NotFound, Question, Reject
+from sayso import Gate, Inbox, InvalidDecision, NotFound, Question, Reject, RunState
 from sayso.rows import Event
 
 
@@ -45,6 +46,33 @@ async def test_the_short_forms_are_async_too(case: Case) -> None:
     assert (await case.inbox.approve(request, by="ana")).status == "approved"
     with pytest.raises(NotFound):
         await case.inbox.approve("req_none", by="ana")
+
+
+@pytest.mark.parametrize(
+    ("verb", "wrong", "right"),
+    [
+        ("reject", "reason", "message"),
+        ("reject", "why", "message"),
+        ("respond", "answer", "value"),
+        ("respond", "result", "value"),
+        ("edit", "arguments", "args"),
+        ("edit", "remove", "unset"),
+    ],
+)
+def test_likely_wrong_keyword_names_right_one(
+    case: Case, verb: str, wrong: str, right: str
+) -> None:
+    request: Any = case.paused(lambda: case.paying()("bo"))
+    state: Any = RunState(run=request.run, thread=request.thread, agent="x")
+    for call in (
+        lambda: getattr(case.inbox, f"{verb}_sync")(request, by="ana", **{wrong: "no"}),
+        lambda: getattr(case.inbox, verb)(request, by="ana", **{wrong: "no"}),
+        lambda: getattr(request, verb)(**{wrong: "no"}),
+        lambda: getattr(state, verb)(request, **{wrong: "no"}),
+    ):
+        with pytest.raises(TypeError, match=f"has no argument '{wrong}': pass {right}="):
+            call()
+    assert case.inbox.get_sync(request).status == "pending"
 
 
 def test_decide_takes_the_request(case: Case) -> None:

@@ -199,20 +199,56 @@ def test_a_request_as_json_has_the_same_fields(case: Case) -> None:
 # -- deciding
 
 
-def test_what_an_edit_leaves_out_is_shown_with_its_default(case: Case) -> None:
+def test_edit_keeps_unnamed_arguments(case: Case) -> None:
     pay = case.paying()
     request = case.paused(lambda: pay("bo", 50))
     given = Edit({"to": "cy"}, request=request.id, seen_digest=request.digest)
     edited = case.decide(given)
-    assert edited.args == {"to": "cy", "amount": 3}
+    assert edited.args == {"to": "cy", "amount": 50}
+    assert edited.decision is not None
+    assert edited.decision.args == {"to": "cy", "amount": 50}  # the complete arguments
+    assert case.enter(lambda: pay("bo", 50)) == "paid cy 50"
+    assert case.ran == [("cy", 50)]
+
+
+def test_removed_argument_gets_its_default(case: Case) -> None:
+    pay = case.paying()
+    request = case.paused(lambda: pay("bo", 50))
+    given = Edit({"to": "cy"}, unset=["amount"], request=request.id, seen_digest=request.digest)
+    assert case.decide(given).args == {"to": "cy", "amount": 3}
+    assert case.decide(given).args == {"to": "cy", "amount": 3}  # repeated, it is an echo
     assert case.enter(lambda: pay("bo", 50)) == "paid cy 3"
-    assert case.ran == [("cy", 3)]
+
+
+def test_named_argument_is_replaced_whole(case: Case) -> None:
+    @case.gate.guard
+    def save(doc: dict[str, Any], note: str | None = None) -> str:
+        return f"{doc} {note}"
+
+    request = case.paused(lambda: save({"a": 1, "b": {"c": 2}}, "x"))
+    edited = case.decide(request.edit({"doc": {"b": {"d": 3}}}, unset=["note"]))
+    assert edited.args == {"doc": {"b": {"d": 3}}, "note": None}
+
+
+def test_edit_of_changed_request_is_conflict(case: Case) -> None:
+    """What the edit names may be gone: the request has changed since it was seen."""
+    pay = case.paying(quorum=2)
+    request = case.paused(lambda: pay("bo", 50))
+    case.decide(request.edit({"to": "cy"}), person("ana"))
+    with pytest.raises(Conflict, match="not what you saw"):
+        case.decide(request.edit({"amount": 1}), person("bea"))
+
+
+def test_edit_without_changes_decides(case: Case) -> None:
+    request = case.paused(lambda: case.paying()("bo", 50))
+    assert case.decide(request.edit({})).status == "edited"
 
 
 def test_the_same_decision_by_the_same_person_is_an_echo(case: Case) -> None:
     makers: list[Any] = [
         Request.approve,
         lambda r: r.edit({"amount": 5}),
+        lambda r: r.edit(unset=["amount"]),
         lambda r: r.reject("no"),
         lambda r: r.respond("x"),
     ]

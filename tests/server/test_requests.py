@@ -143,11 +143,22 @@ def test_an_edit_is_checked_and_bound(open_server: Served) -> None:
     tried = client.post(f"{path}/check", json={"args": {"amount": 11, "to": "me"}}).json()
     assert tried["ok"] is False
     assert [error["field"] for error in tried["errors"]] == ["to", "amount"]
-    for args in ({"amount": 11}, {"amount": 1, "to": "me"}, {"amount": "1"}, {}):
-        body = {"type": "edit", "args": args, "seen_digest": made["digest"]}
+    edits: list[dict[str, Any]] = [
+        {"args": {"amount": 11}},
+        {"args": {"amount": 1, "to": "me"}},
+        {"args": {"amount": "1"}},
+        {"unset": ["amount"]},
+        {},
+    ]
+    for edit in edits:
+        body = {"type": "edit", **edit, "seen_digest": made["digest"]}
         refused = client.post(f"{path}/decision", json=body)
-        assert refused.status_code == 422, args
+        assert refused.status_code == 422, edit
         assert refused.json()["field"].startswith("args")
+    unknown = {"type": "edit", "unset": ["to"], "seen_digest": made["digest"]}
+    refused = client.post(f"{path}/decision", json=unknown)
+    assert (refused.status_code, refused.json()["field"]) == (422, "unset")
+    assert client.post(f"{path}/check", json={"unset": ["amount"]}).json()["ok"] is False
     fine = client.post(f"{path}/check", json={"args": {"amount": 7}}).json()
     assert fine["ok"] is True
     assert fine["diff"] == [{"path": "amount", "before": "5", "after": "7"}]

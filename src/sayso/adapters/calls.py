@@ -14,10 +14,9 @@ from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import outcomes
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
 from sayso.gate.plan import cancel_call
-from sayso.gate.run_result import decision_from
 from sayso.rows import Call, CallStatus
 from sayso.sync import write
-from sayso.types import Decision, Json, Request, Terms
+from sayso.types import Json, Terms
 
 # -- before a call runs
 
@@ -53,16 +52,6 @@ async def ask_again(
     """Ask people once more about a call that they have approved."""
     command = Reask(thread=row.thread, run=row.run, call=row.id, reason=reason, terms=terms)
     await write(calls.store, command)
-
-
-def edit_of(request: Request, args: Mapping[str, Json], at: str) -> Decision:
-    """Return an edit to these arguments, completed with the defaults of the tool.
-
-    Raises ``InvalidDecision``; ``at`` says where the edit came from.
-    """
-    properties = (request.schema or {}).get("properties", {})
-    defaults = {name: rules["default"] for name, rules in properties.items() if "default" in rules}
-    return decision_from({"type": "edit", "args": {**defaults, **args}}, request, at)
 
 
 # -- running it

@@ -339,7 +339,8 @@ def _edit(prompt: Prompt) -> PromptResult | None:
         else:
             key, unseen = _show_changes(prompt, args)
         if key == "a" and prompt.confirmed(unseen=unseen):
-            return prompt.decide(Edit(args, request=request.id, seen_digest=request.digest))
+            edit = Edit.replacing(request.args, args)
+            return prompt.decide(request.edit(edit.args, unset=edit.unset))
         if key != "e":
             return None
 

@@ -89,6 +89,10 @@ def edit(
             help="The arguments to change: JSON, @file, or - for stdin. The others stay.",
         ),
     ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="An argument to remove. Repeatable."),
+    ] = None,
     digest: common.Digest = None,
     json: common.AsJson = False,
     plain: common.Plain = False,
@@ -97,13 +101,16 @@ def edit(
 ) -> None:
     """Approve a request with changed arguments.
 
-    Without --args the arguments open in $VISUAL or $EDITOR, and you confirm your changes.
+    Without --args and --unset the arguments open in $VISUAL or $EDITOR, and you confirm your
+    changes.
     """
     decision = None
-    if args is not None:
+    if args is not None or unset:
         if digest is None:
-            raise Usage("--args needs --digest, the digest that you saw: sayso show ID --json")
-        decision = Edit(common.json_object(args), seen_digest=digest)
+            option = "--unset" if args is None else "--args"
+            raise Usage(f"{option} needs --digest, the digest that you saw: sayso show ID --json")
+        changes = {} if args is None else common.json_object(args)
+        decision = Edit(changes, unset or (), seen_digest=digest)
     _settle(store, request_id, decision, "e", json, plain, token_file)
 
 
@@ -204,8 +211,6 @@ def _settle(
         review = caller(box, token_file).review(box, request, grant)
         if decision is None:
             raise typer.Exit(_prompt(review, first, request, json=json, plain=plain))
-        if isinstance(decision, Edit):
-            decision = Edit({**request.args, **decision.args}, seen_digest=decision.seen_digest)
         done = review.decide(decision)
         outcome = outcome_of(done, decision.type, in_doubt=request.kind == "in_doubt")
         output.emit(output.shown_json(done), f"{request.id}: {outcome}", json=json)

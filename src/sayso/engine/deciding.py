@@ -37,7 +37,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
         raise Expired(f"request {call.id} expired at {_when(call.expires_at)}; nothing will run")
     in_doubt = call.status is CallStatus.IN_DOUBT
     digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
-    _check_seen(call, command, digest)
+    check_seen(call, command.type, command.seen_digest, digest)
     allowed = _DOUBT_ANSWERS if in_doubt else call.terms.allowed
     if command.type not in allowed:
         raise InvalidDecision(
@@ -88,10 +88,10 @@ def _repeat_or_conflict(work: UnitOfWork, call: Call, command: Decide) -> Call:
     )
 
 
-def _check_seen(call: Call, command: Decide, digest: str) -> None:
-    seen = command.seen_digest
+def check_seen(call: Call, decision: str, seen: str | None, digest: str) -> None:
+    """Raise unless the decision is about what is stored now."""
     if seen is None:
-        if command.type in ("approve", "edit"):
+        if decision in ("approve", "edit"):
             raise InvalidDecision(
                 "say what you saw: pass seen_digest, or decide with request.approve()",
                 "seen_digest",

@@ -16,6 +16,7 @@ from sayso.errors import Conflict, InvalidCall, InvalidDecision, KeyMissing, Not
 from sayso.rows import Call
 from sayso.stores.base import Store
 from sayso.types import (
+    NO_ARGS,
     Approve,
     Decision,
     Edit,
@@ -24,6 +25,7 @@ from sayso.types import (
     Request,
     Respond,
     Reviewer,
+    suggests_names,
 )
 from sayso.views import request_from, request_json, stored_question
 
@@ -69,14 +71,24 @@ class RunState:
         """
         self._stage(self._known(request).approve(), by, grant)
 
-    def edit(self, request: Request | str, args: Mapping[str, Json], *, by: str = "user") -> None:
-        """Stage an approval with different arguments."""
-        self._stage(self._known(request).edit(args), by)
+    @suggests_names
+    def edit(
+        self,
+        request: Request | str,
+        args: Mapping[str, Json] = NO_ARGS,
+        *,
+        unset: Iterable[str] = (),
+        by: str = "user",
+    ) -> None:
+        """Stage an approval with these arguments changed, and those in ``unset`` removed."""
+        self._stage(self._known(request).edit(args, unset=unset), by)
 
+    @suggests_names
     def reject(self, request: Request | str, message: str = "", *, by: str = "user") -> None:
         """Stage a rejection with an optional reason."""
         self._stage(self._known(request).reject(message), by)
 
+    @suggests_names
     def respond(self, request: Request | str, value: Json, *, by: str = "user") -> None:
         """Stage an answer, or a result to use instead of running the call."""
         self._stage(self._known(request).respond(value), by)
@@ -190,7 +202,7 @@ class RunResult:
 _DECISION_TYPES: dict[str, type[Decision]] = {
     kind.type: kind for kind in (Approve, Edit, Reject, Respond)
 }
-_CONTENT = ("args", "message", "value")
+_CONTENT = ("args", "unset", "message", "value")
 #: Fields that the store knows better, or that only a store can vouch for.
 _LEFT_OUT = (
     "schema",
@@ -338,7 +350,7 @@ def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[De
 #: The fields that go with each type of decision, beside ``message``.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "approve": (),
-    "edit": ("edited_action", "args"),
+    "edit": ("edited_action", "args", "unset"),
     "reject": (),
     "respond": ("value",),
 }
@@ -352,7 +364,7 @@ def decision_from(given: object, request: Request, at: str = "decision") -> Deci
     if type not in request.allowed:
         allowed = ", ".join(request.allowed)
         raise InvalidDecision(f"{at}.type: {type!r:.40} is not one of {allowed}", f"{at}.type")
-    for name in ("edited_action", "args", "value"):
+    for name in ("edited_action", "args", "unset", "value"):
         if name in given and name not in _FIELDS[type]:
             raise InvalidDecision(
                 f"{at}.{name}: {name} does not go with {type!r}; to change the arguments, send "
@@ -371,9 +383,31 @@ def decision_from(given: object, request: Request, at: str = "decision") -> Deci
 
 
 def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
+    """Return an edit. ``edited_action``, as in LangChain, holds the complete arguments."""
     from sayso import schema  # brings jsonschema
 
-    action = given.get("edited_action", given)
+    if "edited_action" in given:
+        edit = Edit.replacing(request.args, _complete_args(given["edited_action"], request, at))
+    elif "args" in given or "unset" in given:
+        edit = Edit(given.get("args", {}), given.get("unset", ()))
+    else:
+        raise InvalidDecision(
+            f'{at}: an edit looks like {{"args": {{…}}, "unset": […]}}, with what it changes, or '
+            '{"edited_action": {"name": …, "args": {…}}}, with all arguments',
+            at,
+        )
+    try:
+        args = edit.applied_to(request.args)
+    except InvalidDecision as error:
+        raise InvalidDecision(f"{at}.{error.path}: {error}", f"{at}.{error.path}") from None
+    wrong = schema.errors(schema.closed(request.schema or {}, request.args), args)
+    if wrong:
+        path, message = wrong[0]
+        raise InvalidDecision(f"{at}.args.{path}: {message}", f"{at}.args.{path}")
+    return request.edit(edit.args, unset=edit.unset)
+
+
+def _complete_args(action: object, request: Request, at: str) -> dict[str, Json]:
     args = action.get("args") if isinstance(action, Mapping) else None
     if not isinstance(action, Mapping) or not isinstance(args, Mapping):
         raise InvalidDecision(
@@ -385,14 +419,9 @@ def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
             "and say what to do instead",
             f"{at}.edited_action.name",
         )
-    rules = schema.closed(request.schema or {}, request.args)
-    wrong = schema.errors(rules, dict(args))
-    if wrong:
-        path, message = wrong[0]
-        raise InvalidDecision(f"{at}.args.{path}: {message}", f"{at}.args.{path}")
     properties = (request.schema or {}).get("properties", {})
     defaults = {name: p["default"] for name, p in properties.items() if "default" in p}
-    return Edit({**defaults, **args}, request=request.id, seen_digest=request.digest)
+    return {**defaults, **args}
 
 
 def _text(value: object, at: str) -> str:

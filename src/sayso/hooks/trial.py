@@ -394,8 +394,7 @@ class Case:
 
 
 def _edit_command(request: Request) -> Decision:
-    args = {**request.args, "command": str(request.args["command"]).replace("plain", "edited")}
-    return request.edit(args)
+    return request.edit({"command": str(request.args["command"]).replace("plain", "edited")})
 
 
 CASES: tuple[Case, ...] = (

@@ -78,16 +78,17 @@ def checked_text(text: object, name: str) -> str:
     return text
 
 
-def checked_edit(call: Call, tool: Tool | None, args: object) -> str:
+def checked_edit(call: Call, tool: Tool | None, edit: Edit) -> str:
     """Return the complete edited arguments as canonical JSON, valid under the tool's schema."""
     if tool is None:
         raise InvalidDecision("only a tool call can be edited: reject it and say why", "type")
-    if not isinstance(args, Mapping):
-        raise InvalidDecision("give the new arguments as an object", "args")
     from sayso.schema import closed, with_defaults
 
+    shown = call.args
+    if call.decision is not None and call.decision.type == "edit" and call.original is not None:
+        shown = call.original  # the edit that made these arguments may be repeated
     rules = closed(codec.loads(tool.schema)["parameters"], codec.loads(call.args))
-    text = _checked(rules, dict(args), "args")
+    text = _checked(rules, edit.applied_to(codec.loads(shown)), "args")
     masked = find_placeholder(codec.loads(text), "args")
     if masked is not None and find_placeholder(codec.loads(call.args), "args") is None:
         raise InvalidDecision(

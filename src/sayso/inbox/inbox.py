@@ -16,6 +16,7 @@ from typing import Any, TypedDict, Unpack
 
 from sayso import codec
 from sayso.engine.commands import Cancel, Decide, Note, RevokeGrant
+from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
 from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
 from sayso.inbox.decisions import (
@@ -38,6 +39,7 @@ from sayso.stores.row_checks import if_readable, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
 from sayso.types import (
     KINDS,
+    NO_ARGS,
     RISKS,
     SECOND,
     SORTS,
@@ -57,6 +59,7 @@ from sayso.types import (
     StatusFilter,
     Terms,
     moment,
+    suggests_names,
 )
 from sayso.views import is_request, request_of
 
@@ -441,7 +444,9 @@ class Inbox:
         elif isinstance(decision, Respond):
             value = checked_value(call, tool, decision.value)
         elif isinstance(decision, Edit):
-            args = checked_edit(call, tool, decision.args)
+            if call.status is CallStatus.ASKED:
+                check_seen(call, decision.type, seen, call.digest)
+            args = checked_edit(call, tool, decision)
             if tool is not None:
                 title = render_title(
                     tool.title, codec.loads(args), codec.loads(tool.schema)["parameters"]
@@ -478,13 +483,23 @@ class Inbox:
         shown = await self._shown(request)
         return await self.decide(shown, shown.approve(), grant=grant, **who)
 
+    @suggests_names
     async def edit(
-        self, request: Request | str, args: Mapping[str, Any], **who: Unpack[Who]
+        self,
+        request: Request | str,
+        args: Mapping[str, Json] = NO_ARGS,
+        *,
+        unset: Iterable[str] = (),
+        **who: Unpack[Who],
     ) -> Request:
-        """Approve a request with these arguments changed; the others stay as shown."""
-        shown = await self._shown(request)
-        return await self.decide(shown, shown.edit(args), **who)
+        """Approve a request with these arguments changed, and those in ``unset`` removed.
 
+        All others stay as shown.
+        """
+        shown = await self._shown(request)
+        return await self.decide(shown, shown.edit(args, unset=unset), **who)
+
+    @suggests_names
     async def reject(
         self, request: Request | str, message: str = "", **who: Unpack[Who]
     ) -> Request:
@@ -492,6 +507,7 @@ class Inbox:
         shown = await self._shown(request)
         return await self.decide(shown, shown.reject(message), **who)
 
+    @suggests_names
     async def respond(self, request: Request | str, value: Json, **who: Unpack[Who]) -> Request:
         """Answer a question, or give a tool call's result yourself instead of running it."""
         shown = await self._shown(request)

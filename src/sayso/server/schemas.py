@@ -114,11 +114,11 @@ class GrantBody(Body):
 #: The fields that go with each type of decision, and the one that it needs.
 DECISION_FIELDS = {
     "approve": {"grant", "message"},
-    "edit": {"args", "message"},
+    "edit": {"args", "unset", "message"},
     "reject": {"message"},
     "respond": {"value", "message"},
 }
-_NEEDED = {"edit": "args", "respond": "value"}
+_NEEDED = {"respond": "value"}
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "approve": {"type": "approve", "seen_digest": "3f1c…"},
     "edit": {"type": "edit", "args": {"city": "Porto"}, "seen_digest": "3f1c…"},
@@ -137,17 +137,16 @@ def _one_of_each_type(schema: dict[str, Any]) -> None:
         own = DECISION_FIELDS[kind] | {"id", "seen_digest"}
         shown = {name: dict(said) for name, said in fields.items() if name in own}
         needed = [name for name in ("id", _NEEDED.get(kind)) if name in shown]
-        if "args" in shown:
-            shown["args"] = {"type": "object", "description": shown["args"]["description"]}
-        schema["oneOf"].append(
-            {
-                "title": f"{kind.title()}{schema['title']}",
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["type", *needed],
-                "properties": {"type": {"type": "string", "const": kind}, **shown},
-            }
-        )
+        body: dict[str, Any] = {
+            "title": f"{kind.title()}{schema['title']}",
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["type", *needed],
+            "properties": {"type": {"type": "string", "const": kind}, **shown},
+        }
+        if kind == "edit":
+            body["anyOf"] = [{"required": ["args"]}, {"required": ["unset"]}]
+        schema["oneOf"].append(body)
         example = {"id": "req_7f3a…"} if "id" in shown else {}
         schema.setdefault("examples", []).append({**example, **_EXAMPLES[kind]})
 
@@ -157,7 +156,12 @@ class DecisionBody(Body):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_one_of_each_type)
     type: DecisionType
-    args: dict[str, Any] | None = Field(None, description="for an edit: the complete arguments")
+    args: dict[str, Any] = Field(
+        {}, description="for an edit: the arguments that it changes; all others stay as shown"
+    )
+    unset: list[str] = Field(
+        [], description="for an edit: the names of the arguments that it removes"
+    )
     message: str | None = Field(None, description="the reason; the agent reads it")
     value: Any = Field(None, description="the answer, or the result to use instead of running it")
     seen_digest: str | None = Field(
@@ -184,9 +188,10 @@ class CancelBody(Body):
 
 
 class CheckBody(Body):
-    """Edited arguments to validate without deciding."""
+    """An edit to validate without deciding: what it changes, and what it removes."""
 
-    args: dict[str, Any] = Field(examples=[{"city": "Porto"}])
+    args: dict[str, Any] = Field({}, examples=[{"city": "Porto"}])
+    unset: list[str] = []
 
 
 class LoginBody(Body):

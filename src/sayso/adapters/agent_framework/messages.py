@@ -14,7 +14,7 @@ add.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,14 +32,14 @@ from agent_framework import (
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.calls import cancel_skipped, edit_of
+from sayso.adapters.calls import cancel_skipped
 from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.errors import InvalidDecision
 from sayso.gate import Gate
 from sayso.gate.run_result import RunResult, decision_from
 from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.types import Decision, Json, Reject, Request, Reviewer
+from sayso.types import NO_ARGS, Decision, Json, Reject, Request, Reviewer
 from sayso.views import question_json
 
 _APPROVALS = ("function_approval_request", "function_approval_response")
@@ -247,9 +247,11 @@ def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
 _ABOUT = "sayso"
 
 
-def edited(request: Content, arguments: Mapping[str, Json]) -> Content:
-    """Approve a request with other arguments."""
-    return _answer(request, True, {"arguments": dict(arguments)})
+def edited(
+    request: Content, arguments: Mapping[str, Json] = NO_ARGS, *, unset: Iterable[str] = ()
+) -> Content:
+    """Approve a request with these arguments changed, and those in ``unset`` removed."""
+    return _answer(request, True, {"arguments": dict(arguments), "unset": [*unset]})
 
 
 def rejected(request: Content, reason: str) -> Content:
@@ -417,7 +419,8 @@ def decision_of(answer: Content, request: Request) -> Decision:
         return decision_from({"type": "reject", "message": more.get("reason", "")}, request, at)
     if "arguments" not in more:
         return decision_from({"type": "approve"}, request, at)
-    return edit_of(request, more["arguments"], at)
+    changes = {"args": more["arguments"], "unset": more.get("unset", ())}
+    return decision_from({"type": "edit", **changes}, request, at)
 
 
 def request_content(request: Request) -> Content:

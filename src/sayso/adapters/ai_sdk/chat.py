@@ -37,7 +37,6 @@ from sayso.engine.commands import Note
 from sayso.errors import (
     Conflict,
     InvalidCall,
-    InvalidDecision,
     NotAllowed,
     NotFound,
     SaysoError,
@@ -366,8 +365,10 @@ class ChatRequest:
     message: str = ""
     words: str | None = None
     answers: tuple[ToolPart, ...] = ()
-    #: Edited arguments, and results in place of a call, by the id of the approval.
+    #: Changed arguments, names of removed ones, and results in place of a call, by the id of the
+    #: approval.
     edits: Mapping[str, Json] = field(default_factory=dict)
+    unset: Mapping[str, Json] = field(default_factory=dict)
     results: Mapping[str, Json] = field(default_factory=dict)
     #: The client's copies of assistant messages, by id.
     held: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -395,6 +396,7 @@ def read_request(body: object) -> ChatRequest:
         **common,
         answers=tuple(answer for message in spoken for answer in _answers(message)),
         edits=_by_approval(data, "edits"),
+        unset=_by_approval(data, "unset"),
         results=_by_approval(data, "answers"),
         held={message["id"]: message for message in spoken},
     )
@@ -547,12 +549,9 @@ def _card_decision(call: Call, answer: ToolPart, request: ChatRequest) -> Decisi
     _check_shown(call, answer)
     if card in request.results:
         return Respond(request.results[card])
-    if card not in request.edits:
-        return Approve()
-    edits = request.edits[card]
-    if not isinstance(edits, dict):
-        raise InvalidDecision("pass the edited arguments as an object", "args")
-    return Edit({**codec.loads(call.args), **edits})
+    if card in request.edits or card in request.unset:
+        return Edit(request.edits.get(card, {}), request.unset.get(card, ()))
+    return Approve()
 
 
 def _recipe_decision(call: Call, answer: ToolPart) -> Decision | None:

@@ -18,7 +18,6 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from pydantic_core import PydanticSerializationError
 
 from sayso.adapters.agents import Stream, StreamingAgent, listener
-from sayso.adapters.calls import edit_of
 from sayso.adapters.conversation import OutputTypes
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
 from sayso.adapters.pydantic_ai.reach import DelegateWalk
@@ -253,7 +252,8 @@ def _approval(request: Request, answer: Any, id: str) -> Decision:
     if answer is True or (isinstance(answer, ToolApproved) and answer.override_args is None):
         return decision_from({"type": "approve"}, request, at)
     if isinstance(answer, ToolApproved):
-        return edit_of(request, answer.override_args or {}, at)
+        action = {"args": answer.override_args or {}}
+        return decision_from({"type": "edit", "edited_action": action}, request, at)
     if answer is False or isinstance(answer, ToolDenied):
         message = answer.message if isinstance(answer, ToolDenied) else _DEFAULT_DENIAL
         return _rejection(request, "" if message == _DEFAULT_DENIAL else message, at)

@@ -245,7 +245,7 @@ async def decide_requests(
 def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None) -> Decision:
     """Return the decision of a body. Raise ``InvalidDecision`` if its fields do not fit."""
     given = body.model_fields_set
-    misplaced = given & {"args", "message", "value", "grant"} - DECISION_FIELDS[body.type]
+    misplaced = given & {"args", "unset", "message", "value", "grant"} - DECISION_FIELDS[body.type]
     if misplaced:
         field = sorted(misplaced)[0]
         raise InvalidDecision(f"{field} does not go with {body.type!r}", field)
@@ -259,9 +259,9 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
             raise InvalidDecision("respond needs a value", "value")
         return Respond(body.value, **bound)
     assert isinstance(body, DecisionBody)
-    if body.args is None:
-        raise InvalidDecision("edit needs the complete new arguments", "args")
-    return Edit(body.args, **bound)
+    if not given & {"args", "unset"}:
+        raise InvalidDecision("edit needs args to change, or the names of some to unset", "args")
+    return Edit(body.args, body.unset, **bound)
 
 
 async def _with_winner(service: Service, request_id: str, error: SaysoError) -> SaysoError:
@@ -318,14 +318,15 @@ async def check_edit(
     found = await service.inbox.get(request_id)
     check_visible(who, found)
     # In a worker thread: it evaluates the policy, which may take long.
-    return JsonResponse(await to_thread(_check_edit, service, found, body.args, who.reviewer))
+    return JsonResponse(await to_thread(_check_edit, service, found, body, who.reviewer))
 
 
 def _check_edit(
-    service: Service, request: SaysoRequest, args: Mapping[str, Any], by: Reviewer
+    service: Service, request: SaysoRequest, edit: CheckBody, by: Reviewer
 ) -> dict[str, Json]:
     call = service.store.call(request.id)
     assert call is not None
+    args = Edit(edit.args, edit.unset).applied_to(request.args)
     problems: list[dict[str, Json]] = []
     if request.tool is None or request.schema is None:
         problems.append({"field": "args", "message": "only a tool call can be edited"})
