@@ -45,7 +45,9 @@ Moves = set[tuple[CallStatus | None, CallStatus]]
 MAY_MOVE: dict[type[Command], Moves] = {
     Propose: set(product([None], [_S.ASKED, _S.READY, _S.REJECTED, _S.RUNNING, *_OVER])),
     Decide: {
-        *product([_S.ASKED], [_S.READY, _S.REJECTED, _S.RESPONDED]),
+        *product([_S.ASKED], [_S.READY, _S.REJECTED, _S.RESPONDED, _S.CANCELLED]),
+        # An equal call was rejected, or the run was stopped.
+        *product([_S.READY], [_S.ASKED, _S.CANCELLED]),
         *product([_S.IN_DOUBT], [_S.READY, *_OVER]),
     },
     Reask: {(_S.READY, _S.ASKED)},
@@ -116,6 +118,8 @@ def _decided(command: Decide, before: Call, after: Call, run: Run, now: int) -> 
     assert doubted or before.expires_at is None or now < before.expires_at, "it had expired"
     shown = codec.digest(doubt_envelope(before)) if doubted else before.digest
     unseen = command.seen_digest is None and command.type in ("reject", "respond")
+    # An equal call was rejected since, which is no reason to refuse a rejection.
+    unseen = unseen or (bool(before.refusals) and command.type in ("reject", "approve"))
     assert unseen or command.seen_digest == shown, "that was not what the person saw"
     assert command.type in (("approve", "respond", "reject") if doubted else terms.allowed)
     groups = {f"group:{name}" for name in by.groups}

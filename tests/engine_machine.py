@@ -29,8 +29,10 @@ from sayso.engine.commands import (
     EndLease,
     Expire,
     Finish,
+    LiftRefusal,
     MarkInDoubt,
     NewCall,
+    NotePrompt,
     Park,
     Propose,
     Reask,
@@ -49,7 +51,7 @@ from sayso.engine.renewing import Renewal
 from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Run
 from sayso.stores.base import Query
 from sayso.testing.world import attempt_of, seconds, tool_of
-from sayso.types import EFFECTS, ON_DUPLICATE, Failure, Grant, Reviewer
+from sayso.types import EFFECTS, ON_DUPLICATE, OVERTURNS, Failure, Grant, Reviewer
 
 Data = st.DataObject
 
@@ -121,7 +123,10 @@ class Machine(Twins):
         live = self.memory.store.live_run(thread)
         names = [f"{thread}-a", f"{thread}-b"] if live is None else [live.id] * 4 + [f"{thread}-a"]
         name = data.draw(st.sampled_from(names), label="run")
-        reopen = [Reopen(thread=thread, run=name)] if data.draw(st.booleans()) else []
+        same = data.draw(st.booleans(), label="same scope")
+        reopen = (
+            [Reopen(thread=thread, run=name, same_scope=same)] if data.draw(st.booleans()) else []
+        )
         calls = tuple(self._new(data, verdict) for verdict in verdicts)
         wake = 0 if live is None else live.wake
         self.send(
@@ -163,6 +168,7 @@ class Machine(Twins):
             caller=data.draw(st.sampled_from(["", "", *CALLERS]), label="caller"),
             on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
             reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
+            overturn=data.draw(st.sampled_from(OVERTURNS)),
         )
 
     @_in(*_OPEN)
@@ -234,12 +240,25 @@ class Machine(Twins):
             args=args,
             args_hash="" if args is None else codec.sha256(args.encode()),
             grant=self._grant(data, call.tool, by.name) if grants else None,
+            stop=type == "reject" and data.draw(st.integers(0, 5), label="stop") == 0,
         )
         this = {"calls": (call.id,), "seen": (call.mac,)}
         start = Start(**self._place(call), **this, owner="w1", lease=LEASE)
         self.send(command, *([start] if starts else []))
         if command.grant is not None and command.grant.id in self._stored_grants():
             self.grants[command.grant.id] = command.grant
+
+    @rule(data=st.data(), what=st.sampled_from(["prompt", "lift"]), by=st.sampled_from(PEOPLE))
+    def end_refusal(self, data: Data, what: str, by: Reviewer) -> None:
+        """The user writes something new, or a person lifts a refusal."""
+        if what == "prompt":
+            run = self._run(data)
+            self.send(NotePrompt(thread=run.thread, run=run.id))
+            return
+        refusals = self.memory.store.all_refusals()
+        if refusals:
+            refusal = data.draw(st.sampled_from(refusals), label="refusal")
+            self.send(LiftRefusal(refusal=refusal.id, by=by))
 
     def _stored_grants(self) -> set[str]:
         return {grant.id for grant in self.memory.store.grants(live_only=False)}

@@ -34,6 +34,7 @@ from sayso.engine.commands import (
     Settle,
     Start,
 )
+from sayso.engine.refusals import MOST_SHOWN
 from sayso.engine.renewing import Renewal
 from sayso.errors import SaysoError
 from sayso.keys import Keyring
@@ -150,7 +151,7 @@ class Twins(RuleBasedStateMachine):
             assert after.status is before.status, "a finished run has moved"
             assert after.token == before.token
         moves = {"asked", "allowed", "denied", "started", "recorded", "decided", "claimed"}
-        moves |= {"released", "joined", "deferred"}
+        moves |= {"released", "joined", "deferred", "refused"}
         ended = False
         for event in self.memory.store.chain(before.thread, 0, 10_000):
             if event.run == before.id:
@@ -214,7 +215,31 @@ class Twins(RuleBasedStateMachine):
         assert often, f"{call.id} started too often"
         if before is not None and was in (_S.DONE, _S.FAILED, _S.RESPONDED, _S.REJECTED):
             assert (call.result, call.decision) == (before.result, before.decision)
+        self._obeys_refusals(before, call, began=began > 0)
         self.seen.setdefault(call.id, []).append(self.memory.digest(call))
+
+    def _obeys_refusals(self, before: Call | None, call: Call, *, began: bool) -> None:
+        """No call starts that a person rejected, unless a person approved it knowing that."""
+        if call.kind != "approval":
+            return
+        content = (call.agent, call.tool, call.args_hash)
+        refusals = self.memory.store.refusals_of(*content)
+        if before is None and call.status in (_S.READY, _S.RUNNING, _S.DONE, _S.FAILED):
+            assert not refusals, "it was allowed although a person rejected it"
+        if before is None and call.status is _S.ASKED:
+            assert len(call.refusals) == min(len(refusals), MOST_SHOWN), "it is not shown"
+        run = self.memory.run(call.run)
+        in_force = [
+            refusal
+            for refusal in refusals
+            if refusal.scope == (run.scope or run.id)
+            and (refusal.ends is None or self.clock() < refusal.ends)
+            and {vote.by for vote in call.votes} != {refusal.by}
+        ]
+        if before is None and call.status is _S.ASKED:
+            assert not in_force, "it was asked about although its rejection counts"
+        if began and call.attempt == 1:
+            assert not in_force, "it started although its rejection counts"
 
     def _spend(self, call: Call) -> None:
         if call.grant is not None and call.attempt == 1:

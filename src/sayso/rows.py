@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sayso.types import Decided, Grant, Micros, Risk, Terms, Verdict, Vote
+from sayso.types import Decided, Grant, Micros, Refusal, Risk, Terms, Verdict, Vote
 
 #: The thread for events that belong to no conversation: grants, tokens, recoveries.
 SYSTEM_THREAD = "@system"
@@ -127,6 +127,8 @@ class Call(NamedTuple):
     #: Who waits for the answer, if an agent elsewhere asks and runs the call itself: its tool use,
     #: or ``LATER``. Empty for all other calls. See ``engine.proposing``.
     caller: str = ""
+    #: The refusals of equal calls that people are shown, newest first.
+    refusals: tuple[str, ...] = ()
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
@@ -202,6 +204,10 @@ class Run(NamedTuple):
     in_doubt: int = 0
     snapshot: str | None = None
     output: str | None = None
+    #: What its refusals last for (``sayso.engine.refusals``). Empty: until the next user text.
+    scope: str = ""
+    #: How many calls of a tool people rejected in a row, if its rule limits that: a JSON object.
+    rejections: str = ""
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
@@ -381,15 +387,15 @@ class StoredMessage(NamedTuple):
 
 _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
 #: The fields of these are stored in their order.
-_FIELDS = {kind: [field.name for field in fields(kind)] for kind in (Vote, Decided, Grant)}
+_FIELDS = {kind: [field.name for field in fields(kind)] for kind in (Vote, Decided, Grant, Refusal)}
 
 
 # ``json.dumps`` with options makes an encoder for every call.
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
-def groups_text(groups: tuple[str, ...]) -> str:
-    return _dumps(groups)
+def names_text(names: tuple[str, ...]) -> str:
+    return _dumps(names)
 
 
 # Rows are written and read several times while their terms, votes and decision stay as they are, so
@@ -478,8 +484,9 @@ Row = Sequence[Any]
 
 _THREAD, _RUN, _CALL, _EVENT = map(len, (Thread._fields, Run._fields, Call._fields, Event._fields))
 _RUN_STATUS = Run._fields.index("status")
-_TERMS, _STATUS, _ASKED, _VOTES, _DECISION, _SETTLES, _DOUBT = map(
-    Call._fields.index, ("terms", "status", "asked", "votes", "decision", "settles", "doubt")
+_TERMS, _STATUS, _ASKED, _VOTES, _DECISION, _SETTLES, _DOUBT, _REFUSALS = map(
+    Call._fields.index,
+    ("terms", "status", "asked", "votes", "decision", "settles", "doubt", "refusals"),
 )
 _GROUPS = Principal._fields.index("groups")
 
@@ -509,6 +516,7 @@ def call_from(row: Row) -> Call:
     values[_DECISION] = decision_from(values[_DECISION])
     values[_SETTLES] = bool(values[_SETTLES])
     values[_DOUBT] = doubt_from(values[_DOUBT])
+    values[_REFUSALS] = tuple(json.loads(values[_REFUSALS])) if values[_REFUSALS] else ()
     return Call._make(values)
 
 
@@ -521,6 +529,7 @@ def call_values(call: Call) -> tuple[Any, ...]:
     values[_DECISION] = decision_text(call.decision)
     values[_SETTLES] = int(call.settles)
     values[_DOUBT] = doubt_text(call.doubt)
+    values[_REFUSALS] = names_text(call.refusals) if call.refusals else ""
     return tuple(values)
 
 
@@ -545,6 +554,13 @@ grant_values = attrgetter(*_FIELDS[Grant])
 
 def grant_from(row: Row) -> Grant:
     return Grant(**dict(zip(_FIELDS[Grant], row, strict=True)))
+
+
+refusal_values = attrgetter(*_FIELDS[Refusal])
+
+
+def refusal_from(row: Row) -> Refusal:
+    return Refusal(**dict(zip(_FIELDS[Refusal], row, strict=True)))
 
 
 def effect_from(row: Row) -> EffectKey:

@@ -61,6 +61,10 @@ EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "once")
 #: Which reads are recorded: all of them, or only those that needed approval.
 Recorded = Literal["all", "asked"]
 RECORDED: tuple[Recorded, ...] = ("asked", "all")
+#: Who may approve a call that a person rejected before: everyone who may decide it, or only the
+#: person who rejected it and admins. From least to most strict.
+Overturn = Literal["anyone", "rejecter"]
+OVERTURNS: tuple[Overturn, ...] = ("anyone", "rejecter")
 #: What a call gets if another call already had its effect: an error, or that call's result.
 OnDuplicate = Literal["raise", "result"]
 ON_DUPLICATE: tuple[OnDuplicate, ...] = ("result", "raise")
@@ -261,9 +265,10 @@ class Edit(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Reject(Decision):
-    """Do not run the call; ``message`` is the reason."""
+    """Do not run the call; ``message`` is the reason. With ``stop``, also cancel its run."""
 
     message: str = ""
+    stop: bool = False
     type: ClassVar[DecisionType] = "reject"
 
 
@@ -423,6 +428,9 @@ class Terms(_Written):
     #: A template for the effect's key; people see the key that the call gets.
     effect_key: str = ""
     on_duplicate: OnDuplicate = "raise"
+    overturn: Overturn = "anyone"
+    #: After so many rejections in a row in one run, calls of the tool are refused without asking.
+    max_rejections: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -469,8 +477,9 @@ class Vote(_Written):
     digest: str
     signature: str
     message: str = ""
-    #: Always None for an approval; here because the signature covers it.
+    #: Always the same for an approval; here because the signature covers them.
     value: ClassVar[None] = None
+    stop: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,14 +495,17 @@ class Decided(_Written):
     signature: str
     message: str = ""
     value: str | None = None
+    #: A rejection that also cancelled the run.
+    stop: bool = False
 
     def same_as(self, other: Decided) -> bool:
         """Return whether this is the same answer by the same person, so that it can be repeated."""
-        return (self.type, self.by, self.message, self.value) == (
+        return (self.type, self.by, self.message, self.value, self.stop) == (
             other.type,
             other.by,
             other.message,
             other.value,
+            other.stop,
         )
 
 
@@ -525,6 +537,54 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A standing rejection: an equal call of the agent is not asked about again for a while.
+
+    ``sayso.engine.refusals`` says for how long. After that, people see it before they decide.
+    """
+
+    id: str
+    #: The request that was rejected, with its run and thread.
+    request: str
+    run: str
+    thread: str
+    #: What it lasts for (``Run.scope``).
+    scope: str
+    agent: str
+    tool: str
+    tool_digest: str
+    #: Of the arguments that the agent wrote.
+    args_hash: str
+    by: str
+    at: Micros
+    message: str = ""
+    #: When it ends even if its scope does not change.
+    ends: Micros | None = None
+    overturn: Overturn = "anyone"
+    lifted: Micros | None = None
+    lifted_by: str = ""
+    mac: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRejection:
+    """A rejection of an equal call, as the people see it who decide the next one.
+
+    All but the id is None for a reader who may not see the earlier request.
+    """
+
+    id: str
+    request: str | None = None
+    by: str | None = None
+    at: datetime | None = None
+    message: str | None = None
+    #: Who may see the earlier request. Not shown.
+    reviewers: tuple[str, ...] = field(default=(), repr=False)
+    requester: str = field(default="", repr=False)
+    remote: bool = field(default=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoteMade:
     """One person's approval of one revision, as people see it."""
 
@@ -546,6 +606,7 @@ class DecisionMade:
     message: str = ""
     args: Mapping[str, Json] | None = None
     value: Json = None
+    stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -614,6 +675,10 @@ class Request:
     evidence: Evidence | None = None
     #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.
     remote: bool = False
+    #: Who may approve it although an equal call was rejected before.
+    overturn: Overturn = "anyone"
+    #: Earlier rejections of an equal call that still count, newest first.
+    refusals: tuple[EarlierRejection, ...] = ()
 
     def approve(self) -> Approve:
         """Return the approval of exactly what this object shows."""
@@ -628,9 +693,9 @@ class Request:
         return edit
 
     @suggests_names
-    def reject(self, message: str = "") -> Reject:
-        """Return a rejection with its reason."""
-        return Reject(message, request=self.id, seen_digest=self.digest)
+    def reject(self, message: str = "", *, stop: bool = False) -> Reject:
+        """Return a rejection with its reason. With ``stop``, it also cancels the run."""
+        return Reject(message, stop, request=self.id, seen_digest=self.digest)
 
     @suggests_names
     def respond(self, value: Json) -> Respond:

@@ -13,6 +13,7 @@ from sayso.engine.effects import is_remote, shown_key
 from sayso.rows import Call, CallStatus, Tool
 from sayso.types import (
     DecisionMade,
+    EarlierRejection,
     Evidence,
     Execution,
     Json,
@@ -84,7 +85,9 @@ def is_request(call: Call) -> bool:
     return call.asked or call.status is CallStatus.IN_DOUBT
 
 
-def request_of(call: Call, tool: Tool | None) -> Request:
+def request_of(
+    call: Call, tool: Tool | None, refusals: tuple[EarlierRejection, ...] = ()
+) -> Request:
     in_doubt = call.status is CallStatus.IN_DOUBT
     args = codec.loads(call.args)
     question = question_from(args) if call.kind == "question" else None
@@ -130,6 +133,8 @@ def request_of(call: Call, tool: Tool | None) -> Request:
         effect_key=shown_key(call.effect_key),
         evidence=evidence,
         remote=is_remote(call.binds),
+        overturn=terms.overturn,
+        refusals=refusals,
     )
 
 
@@ -153,6 +158,7 @@ def decision_made(call: Call) -> DecisionMade | None:
         message=decided.message,
         args=None if call.original is None else codec.loads(call.args),
         value=None if decided.value is None else codec.loads(decided.value),
+        stop=decided.stop,
     )
 
 
@@ -191,6 +197,16 @@ def request_json(request: Request) -> dict[str, Json]:
         "evidence": None
         if evidence is None
         else {"answer": evidence.answer, "text": evidence.text, "at": evidence.at.isoformat()},
+        "refusals": [
+            {
+                "id": r.id,
+                "request": r.request,
+                "by": r.by,
+                "at": None if r.at is None else r.at.isoformat(),
+                "message": r.message,
+            }
+            for r in request.refusals
+        ],
     }
 
 
@@ -204,6 +220,8 @@ def decision_json(decision: DecisionMade) -> dict[str, Json]:
     }
     if decision.message:
         shown["message"] = decision.message
+    if decision.stop:
+        shown["stop"] = True
     if decision.args is not None:
         shown["args"] = dict(decision.args)
     if decision.type == "respond":
@@ -260,6 +278,11 @@ def request_from(body: Mapping[str, Any]) -> Request:
         effect_key=body.get("effect_key", ""),
         evidence=evidence,
         remote=body.get("remote", False),
+        overturn=body.get("overturn", "anyone"),
+        refusals=tuple(
+            EarlierRejection(**{**r, "at": None if r["at"] is None else _time(r["at"])})
+            for r in body.get("refusals", ())
+        ),
     )
 
 
@@ -273,6 +296,7 @@ def _decision_from(body: Mapping[str, Any]) -> DecisionMade:
         message=body.get("message", ""),
         args=body.get("args"),
         value=body.get("value"),
+        stop=body.get("stop", False),
     )
 
 

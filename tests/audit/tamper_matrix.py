@@ -10,6 +10,7 @@ uses the rows (``tamper_world.Uses``) and the record is verified:
 
 ``PYTHONPATH=tests python tests/audit/tamper_matrix.py`` measures all cases on both databases with
 both kinds of keys and writes ``tamper_matrix.json``, which the table in SECURITY.md is made of.
+With ``--new``, it measures only cases that the file does not have, and adds them to it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -411,14 +412,18 @@ def opened(configuration: str, folder: Path) -> Matrix:
     return Matrix(PgDatabase(f"tamper_{os.getpid()}_{keys}"), keys)
 
 
-def measure(configuration: str, say: Callable[[str], None]) -> dict[str, str]:
-    """Return the outcome of each case of one configuration."""
+def measure(
+    configuration: str, say: Callable[[str], None], known: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the outcome of each case of one configuration, apart from those that are known."""
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         matrix = opened(configuration, Path(folder))
         with closing(matrix.database):
             for case in matrix.cases():
                 name = label(case)
+                if name in known:
+                    continue
                 found[name] = matrix.outcome(case)
                 if found[name] in ("unprotected", "broke", "unused"):
                     say(f"{configuration}: {name}: {found[name]}: {matrix.last}")
@@ -435,12 +440,16 @@ def main() -> int:
         print(why_not(), file=sys.stderr)
         return 1
     results: dict[str, dict[str, str]] = {}
-    for configuration in sys.argv[1:] or CONFIGURATIONS:
+    chosen = sys.argv[1:]
+    if chosen == ["--new"]:
+        chosen, results = [], json.loads(RESULTS.read_text())
+    for configuration in chosen or CONFIGURATIONS:
         began = time.monotonic()
-        for name, outcome in measure(configuration, print).items():
+        known = [name for name, outcomes in results.items() if configuration in outcomes]
+        for name, outcome in measure(configuration, print, known).items():
             results.setdefault(name, {})[configuration] = outcome
         print(f"{configuration}: {time.monotonic() - began:.0f} s")
-    if not sys.argv[1:]:
+    if not chosen:
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     return 0
 

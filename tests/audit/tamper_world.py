@@ -581,6 +581,7 @@ class Uses:
         yield "list pending", lambda: {r.id: r for r in inbox.pending_sync(limit=100).items}
         yield "list history", lambda: {r.id: r for r in inbox.history_sync(limit=100).items}
         yield "list grants", lambda: {g.id: g for g in inbox.grants_sync(live_only=False)}
+        yield "list refusals", lambda: {r.id: r for r in inbox.refusals_sync(live_only=False)}
         yield "list tokens", lambda: {p.id: p for p in store.principals()}
         yield "list runs", lambda: {r.id: r for _, r in store.runs(limit=100)}
         yield "list chats", lambda: {t.id: t.owner for _, t in store.threads_of("dora", limit=100)}
@@ -588,6 +589,8 @@ class Uses:
             if name in DECIDED:
                 yield f"decide {name}", lambda name=name: self._decide(faces, name)
             yield f"enter {name}", lambda name=name, body=body: self._enter(faces, name, body)
+        rejected = ENTERED["rejected"]
+        yield "repeat rejected", lambda: self._enter(faces, "repeated", rejected)
         yield "resume chat", lambda: self._chat(faces, "chat")
         yield "read chatted", lambda: store.messages("chatted")
         yield "continue chatted", lambda: self._go_on(faces, "chatted")

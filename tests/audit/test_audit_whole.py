@@ -23,7 +23,7 @@ from sayso import (
 )
 from sayso.audit import verify
 from sayso.audit.replay import _NEXT_STATUS, _UNMOVED
-from sayso.engine.commands import Note, Record, Recover, Start
+from sayso.engine.commands import Note, NotePrompt, Record, Recover, Start
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
@@ -161,6 +161,25 @@ class Everything:
         self.ask("spent", lambda: send("d"))
         self.pauses(needs_approval=True, grant={"scope": "any", "uses": 1})
 
+    def refusals(self) -> None:
+        send = self.tool(name="refused")
+        request = self.ask("refused", lambda: send("a"))
+        self.decide(request, request.reject("no"))
+
+        def twice() -> None:
+            for _ in range(2):
+                with pytest.raises(Rejected, match="no"):
+                    send("a")
+
+        self.go("refused", twice)
+        again = self.ask("refused again", lambda: send("a"))
+        self.decide(again, again.approve())
+        request = self.ask("lifted", lambda: send("b"))
+        self.decide(request, request.reject("no", stop=True))
+        (refusal,) = self.inbox.refusals_sync(limit=1)
+        self.inbox.lift_refusal_sync(refusal, by="ana")
+        self.store.transact(NotePrompt(thread="refused", run="refused"))
+
     def doubts(self) -> None:
         send = self.tool(expires_in=1000)
         for name, answer in (("run", "approve"), ("did", "respond"), ("give-up", "reject")):
@@ -284,6 +303,7 @@ class Everything:
             self.rules,
             self.again,
             self.grants,
+            self.refusals,
             self.doubts,
             self.pauses,
             self.reads,

@@ -47,11 +47,12 @@ async def test_a_changed_tool_is_asked_about_until_it_is_accepted(world: World) 
         await world.inbox.approve(accept, by="ana")
         await world.inbox.reject(request, "no", by="ana")
         assert (await client.call_tool("order", TEA)).is_error  # the rejected one is handed over
-        assert not (await client.call_tool("order", TEA)).is_error
-    assert world.effects == ["order tea 1", "stock tea", "order tea 1"]
+        assert (await client.call_tool("order", TEA)).is_error  # and counts for an equal one
+        assert not (await client.call_tool("order", {**TEA, "count": 2})).is_error
+    assert world.effects == ["order tea 1", "stock tea", "order tea 2"]
     # It stays accepted.
     async with world.client(config=world.config(hold=0.3), policy=ALLOW) as client:
-        assert not (await client.call_tool("order", TEA)).is_error
+        assert not (await client.call_tool("order", {**TEA, "count": 2})).is_error
 
 
 async def test_a_tool_that_changes_while_the_proxy_runs(world: World) -> None:

@@ -25,6 +25,8 @@ def test_rules_may_come_from_any_iterable() -> None:
 
 
 CHANGES: dict[str, Any] = {
+    "overturn": "rejecter",
+    "max_rejections": 3,
     "tool": "delete",
     "agent": "ops",
     "when": boom,

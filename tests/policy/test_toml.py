@@ -44,6 +44,8 @@ record = "asked"
 tool = "refund"
 effect_key = "refund:{order}"
 on_duplicate = "result"
+overturn = "rejecter"
+max_rejections = 3
 
 [[rule]]
 tool = "drop_table"
@@ -76,7 +78,13 @@ def test_every_key_of_a_file() -> None:
         effect="read",
         record="asked",
     )
-    assert refund == Rule("refund", effect_key="refund:{order}", on_duplicate="result")
+    assert refund == Rule(
+        "refund",
+        effect_key="refund:{order}",
+        on_duplicate="result",
+        overturn="rejecter",
+        max_rejections=3,
+    )
     assert all(f"\n{key} = " in WHOLE for key in KEYS)
     assert drop.verdict is Verdict.DENY
 

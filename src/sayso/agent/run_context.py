@@ -16,7 +16,7 @@ from sayso.gate import Gate
 from sayso.rows import Call
 from sayso.schema.strict import strict, without_nulls
 from sayso.stores.base import Store
-from sayso.stores.row_checks import tool_of
+from sayso.stores.row_checks import refusals_in, tool_of
 from sayso.types import Request
 from sayso.views import request_of
 
@@ -144,7 +144,8 @@ class RunContext:
         return bool(self.gate.channels)
 
     def request(self, call: Call) -> Request:
-        return request_of(call, self._own_tool(call) or tool_of(self.store, call))
+        tool = self._own_tool(call) or tool_of(self.store, call)
+        return request_of(call, tool, refusals_in(self.store, call))
 
     def knows_tool(self, call: Call) -> bool:
         """Return whether ``request`` can answer without reading the store."""

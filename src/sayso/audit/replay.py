@@ -37,7 +37,7 @@ from sayso.rows import (
     StoredMessage,
 )
 from sayso.stores.row_checks import row_wrong
-from sayso.types import Decided, Micros, Vote
+from sayso.types import Decided, Micros, Refusal, Vote
 
 _S = CallStatus
 Body = Mapping[str, Any]
@@ -48,6 +48,7 @@ _NEXT_STATUS = {
     "reasked": _S.ASKED,
     "allowed": _S.READY,
     "denied": _S.REJECTED,
+    "refused": _S.REJECTED,
     "started": _S.RUNNING,
     "released": _S.RELEASED,
     "suspended": _S.READY,
@@ -136,6 +137,9 @@ class ExpectedCall(Expected):
     doubt: Doubt | None = None
     #: The caller that waits for the call, if an event names one; a new call may have one without.
     caller: str | None = None
+    #: The refusal that its rejection made, and those that its approval overturned.
+    refusal: Refusal | None = None
+    overturned: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -216,11 +220,15 @@ def _set_content(expected: ExpectedCall, event: Event, body: Body) -> None:
         expected.created, expected.first_args = event.at, body["args"]
 
 
+#: What a policy, a grant or an earlier rejection decided.
+_RULE_DECISIONS = {"allowed": "allow", "denied": "deny", "refused": "reject"}
+
+
 def _decided_by_rule(expected: ExpectedCall, event: Event, body: Body) -> None:
     _set_content(expected, event, body)
     expected.by_rule = True
     expected.decision = Decided(
-        type="allow" if event.type == "allowed" else "deny",
+        type=_RULE_DECISIONS[event.type],
         by=event.actor,
         at=event.at,
         channel="policy",
@@ -259,10 +267,34 @@ def _decided(expected: ExpectedCall, event: Event, body: Body) -> None:
             expected.effect_key = ""
     expected.by_rule = False
     expected.decision = _decision(event, body)
+    expected.overturned = tuple(body.get("overturned", ()))
+    if "refusal" in body:
+        expected.refusal = _refusal(expected, event, body)
+
+
+def _refusal(expected: ExpectedCall, event: Event, body: Body) -> Refusal:
+    """Return the refusal that a rejection made, without what only its row holds."""
+    return Refusal(
+        id=body["refusal"],
+        request=expected.id,
+        run=expected.run,
+        thread=expected.thread,
+        scope=body["scope"],
+        agent="",
+        tool=expected.tool,
+        tool_digest="",
+        args_hash=expected.first_args,
+        by=event.actor,
+        at=event.at,
+        message=body["message"],
+        ends=body["ends"],
+    )
 
 
 def _decision(event: Event, body: Body) -> Decided:
-    return Decided(**_signature_fields(event, body), value=body["value"])
+    return Decided(
+        **_signature_fields(event, body), value=body["value"], stop=body.get("stop", False)
+    )
 
 
 def _started(expected: ExpectedCall, event: Event, body: Body) -> None:
@@ -341,6 +373,7 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "tightened": _asked,
     "allowed": _decided_by_rule,
     "denied": _decided_by_rule,
+    "refused": _decided_by_rule,
     "revised": _revised,
     "voted": _voted,
     "decided": _decided,
@@ -413,6 +446,8 @@ def _same_decision(call: Call, expected: ExpectedCall) -> bool:
     if decision is None or wanted is None or not expected.by_rule:
         return decision == wanted
     # A policy's or a grant's decision is not signed; the row holds what the event leaves out.
+    if wanted.type == "reject":
+        return decision == replace(wanted, message=decision.message)
     if wanted.type == "deny":
         return decision == replace(wanted, message=call.terms.description)
     return decision == replace(wanted, type="allow" if call.grant is None else "grant")
@@ -436,7 +471,7 @@ def _same_end(call: Call) -> bool:
 
 _R = RunStatus
 #: Events that may follow the end of a run; they move nothing.
-_AFTER_END = frozenset({"late", "broke", "reported"})
+_AFTER_END = frozenset({"late", "broke", "reported", "prompted"})
 #: A call in doubt when its run was cancelled is still settled, by a person or by its result.
 _SETTLES_DOUBT = frozenset({"decided", "voted", "settled", "recorded", "attempt_ended"})
 
@@ -453,6 +488,7 @@ class ExpectedRun(Expected):
     stop: str | None = None
     snapshot: str | None = None
     output: str | None = None
+    scope: str | None = None
 
     def apply(self, event: Event, body: Mapping[str, Any]) -> None:
         """Apply an event. Raise ``ImpossibleEvent`` if it cannot follow."""
@@ -464,7 +500,7 @@ class ExpectedRun(Expected):
         elif self.began is None:
             raise ImpossibleEvent(f"{event.type!r} for run {self.id}, which never started")
         self._move(event, body)
-        for name in ("stop", "snapshot", "output"):
+        for name in ("stop", "snapshot", "output", "scope"):
             if name in writes:
                 setattr(self, name, writes[name])
         if isinstance(body.get("token"), int):
@@ -499,6 +535,7 @@ def run_mismatches(run: Run, expected: ExpectedRun, open_calls: Counter[CallStat
         "stop": _hash(run.stop or None) == expected.stop,
         "snapshot": _hash(run.snapshot) == expected.snapshot,
         "output": _hash(run.output) == expected.output,
+        "scope": _hash(run.scope or None) == expected.scope,
         "token": run.token >= expected.token,
         "lease": not ended or (run.owner, run.ready_at) == (None, None),
         **{name: getattr(run, name) == open_calls[state] for state, name in COUNTERS.items()},

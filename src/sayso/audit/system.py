@@ -161,6 +161,8 @@ class SystemThread:
         self.pruned_requests: Counter[History] = Counter()
         self.grants: dict[str, Issuance] = {}
         self.tokens: dict[str, Issuance] = {}
+        #: Refusals that people lifted.
+        self.lifted: set[str] = set()
 
     def catch_up(self, store: StoreReads) -> None:
         """Read the seals and the events added since the last snapshot."""
@@ -188,6 +190,8 @@ class SystemThread:
         elif event.type == "revoked":
             issued = self.grants[body["grant"]]
             self.grants[body["grant"]] = issued._replace(revoked=event.at)
+        elif event.type == "lifted":
+            self.lifted.add(body["refusal"])
         elif event.type == "token_revoked":
             issued = self.tokens[body["token"]]
             self.tokens[body["token"]] = issued._replace(revoked=event.at)
@@ -196,6 +200,11 @@ class SystemThread:
         # Anyone can compute a plain hash; then only a seal proves that the pruning was ours.
         head = self._seals.heads.get(SYSTEM_THREAD)
         return is_keyed(event) or (head is not None and event.seq <= head.seq)
+
+    @property
+    def has_pruned(self) -> bool:
+        """Whether events were pruned, of any run."""
+        return bool(self._pruned)
 
     def pruned(self, run: str, at: Micros) -> bool:
         """Return whether events of a run from that time may have been pruned."""

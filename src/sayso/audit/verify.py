@@ -50,6 +50,7 @@ from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, S
 from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
 from sayso.stores.listing import is_listed_right
 from sayso.stores.row_checks import row_wrong
+from sayso.types import Refusal
 
 #: How many threads, and events, are read from one snapshot: then the database can clean up.
 _BATCH = 200
@@ -60,6 +61,12 @@ _MAX_ATTEMPTS = 3
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", Event, StoredMessage)
+
+
+#: The columns of a refusal that the event of its rejection implies.
+_REFUSAL_COLUMNS = (
+    *("request", "run", "thread", "scope", "tool", "args_hash", "by", "at", "message", "ends"),
+)
 
 
 class _BatchRows:
@@ -156,6 +163,9 @@ class _Findings:
         self.spent: Counter[str] = Counter()
         #: Effect keys, and the calls that hold them.
         self.effects: dict[str, str] = {}
+        #: Refusals as their events imply them, and those that an approval overturned.
+        self.refusals: dict[str, Refusal] = {}
+        self.overturned: set[str] = set()
         self.problems = ProblemCollector()
 
     def merge(self, other: _Findings) -> None:
@@ -167,6 +177,8 @@ class _Findings:
         self.calls.update(other.calls)
         self.spent.update(other.spent)
         self.effects.update(other.effects)
+        self.refusals.update(other.refusals)
+        self.overturned |= other.overturned
         self.problems.merge(other.problems)
 
 
@@ -406,6 +418,9 @@ class _ThreadCheck:
         if starts and expected.attempt == 1 and expected.grant is not None:
             # A call spends one use, however often it is started.
             self._findings.spent[expected.grant] += 1
+        self._findings.overturned.update(expected.overturned)
+        if expected.refusal is not None:
+            self._findings.refusals[expected.refusal.id] = expected.refusal
 
     def _check_call_row(self, expected: ExpectedCall) -> None:
         try:
@@ -624,6 +639,7 @@ class _StoreCheck:
         self._check_orphan_runs()
         self._check_grants_and_tokens()
         self._check_effect_keys()
+        self._check_refusals()
         self._check_counts("counts of open requests", self._rows.miscounted)
         if not self._problems.found:  # rows that are missing or changed add up to other totals
             totals = partial(self._rows.wrong_totals, self._system.pruned_requests)
@@ -712,6 +728,51 @@ class _StoreCheck:
                     self._report_row(f"effect {key} of call {call_id} is missing from the table")
         except (Unreadable, *DAMAGE_ERRORS) as error:
             self._report_row(f"the effects cannot be read: {error}")
+
+    # -- refusals
+
+    def _check_refusals(self) -> None:
+        """Check that each refusal is as its rejection made it, and that none is missing."""
+        store = self._rows
+        try:
+            for refusal in read_pages(store.all_refusals, lambda refusal: refusal.id, "", PAGE):
+                if wrong := self._refusal_problem(refusal):
+                    self._report_row(f"refusal {refusal.id} {wrong}", refusal.thread)
+            for name, expected in self._found.refusals.items():
+                pruned = self._system.pruned(expected.run, expected.at)
+                if store.refusal(name) is None and not pruned:
+                    self._report_row(f"refusal {name} is missing from the table", expected.thread)
+        except (Unreadable, *DAMAGE_ERRORS) as error:
+            self._report_row(f"the refusals cannot be read: {error}")
+
+    def _refusal_problem(self, refusal: Refusal) -> str:
+        store, found = self._rows, self._found
+        if store.keys.rows and (wrong := row_wrong(store.keys, refusal)):
+            return f"was changed: {wrong}"
+        expected = found.refusals.get(refusal.id)
+        if expected is not None:
+            columns = [
+                name
+                for name in _REFUSAL_COLUMNS
+                if getattr(refusal, name) != getattr(expected, name)
+            ]
+            if columns:
+                return f"does not match the record: {', '.join(columns)}"
+        elif refusal.thread not in found.skipped and not self._was_rejected(refusal):
+            return "is in the table, but no event made it"
+        lifted = refusal.id in self._system.lifted or refusal.id in found.overturned
+        if lifted and refusal.lifted is None:
+            return "was lifted, but its row was put back"
+        # The event that overturned it may be pruned, or in a thread that was not read again.
+        known = lifted or self._system.has_pruned or found.skipped
+        if refusal.lifted is not None and not known:
+            return "is lifted, but no event says so"
+        return ""
+
+    def _was_rejected(self, refusal: Refusal) -> bool:
+        """Return whether an event rejects its request: it may be newer than what was read."""
+        events = self._rows.call_events(refusal.request)
+        return any(event.type == "decided" for event in events)
 
     def _effect_problem(self, effect: EffectKey) -> str:
         store = self._rows

@@ -22,7 +22,7 @@ from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
 from sayso.inbox import create_token, revoke_token
-from sayso.inbox.inbox import only_match
+from sayso.inbox.inbox import MAX_PAGE, only_match
 from sayso.policy import Explanation, Policy, Rule, explain
 from sayso.types import HIGH_RISKS, SECOND, Micros, Risk, Terms, ToolCall, Verdict, micros_of
 
@@ -33,7 +33,9 @@ Role = Literal["agent", "chat", "reviewer", "admin"]
 All = Annotated[bool, typer.Option("--all", help="Include expired and revoked ones.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
-grants = typer.Typer(help="List or revoke grants.", rich_markup_mode=None)
+grants = typer.Typer(
+    help="List and end grants, and rejections that count for equal calls.", rich_markup_mode=None
+)
 tokens = typer.Typer(
     help="Create, list or revoke tokens.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -47,7 +49,7 @@ def grants_default(
     plain: common.Plain = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """List or revoke grants: approvals of future calls."""
+    """List and end grants (approvals of future calls) and refusals (rejections of equal calls)."""
     if ctx.invoked_subcommand is None:
         list_grants(every, json, plain, store)
 
@@ -59,11 +61,14 @@ def list_grants(
     plain: common.Plain = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """List grants. `sayso grants` alone does the same."""
+    """List grants and refusals. `sayso grants` alone does the same."""
     with reading(store) as box:
         found = box.grants_sync(live_only=not every)
+        refusals = box.refusals_sync(live_only=not every)
         value = [output.grant_json(box, grant) for grant in found]
-        output.emit(value, output.grant_lines(box, found), json=json, plain=plain)
+        value += [output.refusal_json(refusal) for refusal in refusals]
+        lines = [*output.grant_lines(box, found), *output.refusal_lines(refusals)]
+        output.emit(value, lines, json=json, plain=plain)
 
 
 @grants.command("revoke")
@@ -81,6 +86,24 @@ def revoke_grant(
         ids = [grant.id for grant in box.grants_sync(live_only=False)]
         grant = box.revoke_sync(only_match(ids, grant_id, "grant", "sayso grants"), by=who.name)
         output.emit(output.grant_json(box, grant), f"Revoked {grant.id}.", json=json)
+
+
+@grants.command("lift")
+def lift_refusal(
+    refusal_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The refusal's id, or the start of it.")
+    ],
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Lift a refusal: people are asked about an equal call again."""
+    with opened(store) as box:
+        who = caller(box, token_file).must_be("reviewer", "admin")
+        ids = [refusal.id for refusal in box.refusals_sync(live_only=False, limit=MAX_PAGE)]
+        found = only_match(ids, refusal_id, "refusal", "sayso grants")
+        refusal = box.lift_refusal_sync(found, by=who.reviewer)
+        output.emit(output.refusal_json(refusal), f"Lifted {refusal.id}.", json=json)
 
 
 @tokens.command("create")

@@ -63,6 +63,7 @@ def approve(
 def reject(
     request_id: common.RequestId,
     message: common.Message = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Also cancel the run.")] = False,
     digest: common.Digest = None,
     json: common.AsJson = False,
     plain: common.Plain = False,
@@ -71,11 +72,12 @@ def reject(
 ) -> None:
     """Reject a request, or decline to answer.
 
-    Nothing runs, and the agent sees your reason. Rejecting a call in doubt records it as failed.
+    Nothing runs, and the agent sees your reason. An equal call is rejected too, without asking,
+    until the user writes something new. Rejecting a call in doubt records it as failed.
     """
     decision = None
-    if message is not None or digest is not None or json or not can_prompt():
-        decision = Reject(message or "", seen_digest=digest)
+    if stop or message is not None or digest is not None or json or not can_prompt():
+        decision = Reject(message or "", stop, seen_digest=digest)
     _settle(store, request_id, decision, "r", json, plain, token_file)
 
 

@@ -19,7 +19,7 @@ from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Principal
-from sayso.types import HIGH_RISKS, Grant, Micros, Request, iso, moment
+from sayso.types import HIGH_RISKS, Grant, Micros, Refusal, Request, iso, moment
 from sayso.views import request_json
 
 _NARROW, _WIDE = 72, 100
@@ -179,6 +179,39 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
         "ends_at": iso(grant.ends),
         "revoked_at": iso(grant.revoked),
         "run": grant_run(grant) or None,
+    }
+
+
+def refusal_lines(refusals: Sequence[Refusal]) -> Iterator[Line]:
+    """Yield the lines that describe rejections which count for equal calls."""
+    if not refusals:
+        yield Line("No refusals.")
+    for refusal in refusals:
+        yield Line(f"{refusal.id}  {name(refusal.tool)} for {name(refusal.agent)}", "bold")
+        parts = [f"rejected by {name(refusal.by)} {_local(refusal.at)}"]
+        if refusal.lifted is not None:
+            parts.append(f"lifted by {name(refusal.lifted_by)} {_local(refusal.lifted)}")
+        yield Line(", ".join(parts), "", "  ")
+        if refusal.message:
+            yield from (Line(row, "dim", "  ") for row in text.lines(refusal.message))
+        yield Line(f"see: sayso show {refusal.request}", "dim", "  ")
+
+
+def refusal_json(refusal: Refusal) -> dict[str, Any]:
+    return {
+        "kind": "refusal",
+        "id": refusal.id,
+        "request": refusal.request,
+        "run": refusal.run,
+        "agent": refusal.agent,
+        "tool": refusal.tool,
+        "by": refusal.by,
+        "at": iso(refusal.at),
+        "message": refusal.message,
+        "ends_at": iso(refusal.ends),
+        "overturn": refusal.overturn,
+        "lifted_at": iso(refusal.lifted),
+        "lifted_by": refusal.lifted_by or None,
     }
 
 

@@ -303,6 +303,8 @@ class CallOptions(OpenOptions, total=False):
     #: For a call that this agent runs itself once it is released: ``use:`` and the id of the tool
     #: use, or ``args:`` and a hash of the call. The same call, made again, finds its open request.
     caller: str
+    #: What a rejection of the call lasts for, if each call has its own run: a connection.
+    session: str
 
 
 class RemoteGuardOptions(FunctionOptions, total=False):
@@ -316,7 +318,7 @@ class RemoteGuardOptions(FunctionOptions, total=False):
 _FRESH = ("reviewers", "quorum", "requester_decides", "assurance")
 _UNCHECKED = (
     *("run", "thread", "requester", "schema", "returns", "preview", "needs_approval", "binds"),
-    "caller",
+    *("caller", "session"),
 )
 
 

@@ -256,6 +256,8 @@ class HttpBackend(Backend):
             options["effect_key"] = str(plan.effect_key(content))
         if plan.caller:
             options["caller"] = plan.caller
+        if entry.refusal_scope:
+            options["session"] = entry.refusal_scope
         if plan.preview is not None:
             options["preview"] = codec.loads(await plan.preview(plan.args, 1))
         return Step(row_of(await client.open(plan.tool_name, content, **options)))

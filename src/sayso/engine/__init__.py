@@ -4,9 +4,9 @@
 Time, hashing and signing are passed in with ``UnitOfWork.deps``; stores load, write and commit.
 
 Read ``moves`` (every legal move), ``commands`` and ``unit_of_work`` (the rows and the chain). Then
-follow a call: ``proposing`` and ``asking``, ``deciding``, ``running``. ``grants`` and ``effects``
-(unique keys) are what a start also checks; ``row_macs`` is what authenticates each row, and
-``renewing`` is the one change without a command.
+follow a call: ``proposing`` and ``asking``, ``deciding``, ``running``. ``grants``, ``refusals`` and
+``effects`` (unique keys) are what a start also checks; ``row_macs`` is what authenticates each row,
+and ``renewing`` is the one change without a command.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sayso.engine import commands, deciding, grants, proposing, running
+from sayso.engine import commands, deciding, grants, proposing, refusals, running
 from sayso.engine.commands import COMMANDS, Command
 from sayso.engine.unit_of_work import EngineDeps, UnitOfWork
 
@@ -49,6 +49,8 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.AddPrincipal: grants.add_principal,
     commands.RevokePrincipal: grants.revoke_principal,
     commands.Note: grants.note,
+    commands.NotePrompt: refusals.note_prompt,
+    commands.LiftRefusal: refusals.lift_refusal,
 }
 
 

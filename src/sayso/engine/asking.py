@@ -43,6 +43,7 @@ def envelope(call: Call) -> dict[str, object]:
         "effect_key": call.effect_key,
         "terms": terms_bound(call.terms),
         "expires": call.expires_at,
+        "refusals": list(call.refusals),
     }
 
 
@@ -65,6 +66,8 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "risk": [terms.risk.level, *terms.risk.reasons],
         "effect": terms.effect,
         "valid_for": round(terms.valid_for * 1_000_000),
+        "overturn": terms.overturn,
+        "max_rejections": terms.max_rejections,
     }
 
 
@@ -75,7 +78,7 @@ def doubt_envelope(call: Call) -> dict[str, object]:
 
 def signed_bytes(decided: Decided | Vote) -> bytes:
     """Return what the signature of a decision covers: all of it, long texts as hashes."""
-    words = _signed([decided.message, decided.value])
+    words = _signed([decided.message, decided.value, decided.stop])
     content = hashlib.sha256(words.encode()).hexdigest()
     parts = (decided.digest, decided.type, decided.by, decided.assurance, decided.channel)
     return _signed(["decision", *parts, decided.at, content]).encode()

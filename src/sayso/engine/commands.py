@@ -29,6 +29,12 @@ class Needs(NamedTuple):
     spends: bool = False
     #: The effect keys of new calls.
     effects: tuple[str, ...] = ()
+    #: Refusals that were not lifted: of calls of an agent and a tool with arguments of that hash;
+    #: of calls equal to ``calls``, or with arguments of one of these hashes instead; and by id.
+    refusals_for: tuple[tuple[str, str, str], ...] = ()
+    refusals_of_calls: bool = False
+    edited_args: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
     system: bool = False
     person: str | None = None
     principal: str | None = None
@@ -147,6 +153,8 @@ class Propose(RunCommand):
     #: if either is stale.
     token: int | None = None
     after: int | None = None
+    #: The scope of the refusals of a run that this opens (``Run.scope``).
+    scope: str = ""
 
     @property
     def needs(self) -> Needs:
@@ -158,6 +166,11 @@ class Propose(RunCommand):
             callers=tuple(c.caller for c in self.calls if c.caller),
             grants_for=tuple(sorted(asked)),
             effects=() if self.owner is None else tuple(filter(None, keys)),
+            refusals_for=tuple(
+                dict.fromkeys(
+                    (self.agent, c.tool, c.args_hash) for c in self.calls if c.kind == "approval"
+                )
+            ),
         )
 
 
@@ -171,6 +184,20 @@ class Reopen(RunCommand):
 
     name: ClassVar[str] = "reopen"
     by: str = ""
+    #: Keep the run's refusals in force: the caller only has another call, and no new input.
+    same_scope: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotePrompt(RunCommand):
+    """Note that the user has written something new, which ends the refusals of a run.
+
+    A run that does not exist stays so.
+    """
+
+    name: ClassVar[str] = "note_prompt"
+    #: Identifies the text, if the same one may be noted more than once.
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +225,8 @@ class Decide(CallCommand):
     channel: str
     seen_digest: str | None
     message: str = ""
+    #: Also cancel the run, together with a rejection.
+    stop: bool = False
     #: The answer or result as JSON text; the caller has checked it.
     value: str | None = None
     #: The complete arguments of an edit as canonical JSON, with their hash, the title made from
@@ -211,11 +240,18 @@ class Decide(CallCommand):
 
     @property
     def needs(self) -> Needs:
+        # A rejection also concerns the equal calls of its run, and with ``stop`` all of them.
+        others: frozenset[CallStatus] = frozenset()
+        if self.type == "reject":
+            others = OPEN if self.stop else frozenset({CallStatus.ASKED, CallStatus.READY})
         return Needs(
             run=self.run,
             calls=(self.call,),
+            statuses=others,
             person=self.by.name,
             system=self.grant is not None,
+            refusals_of_calls=True,
+            edited_args=(self.args_hash,) if self.args_hash else (),
         )
 
 
@@ -253,7 +289,7 @@ class Start(RunCommand):
 
     @property
     def needs(self) -> Needs:
-        return Needs(run=self.run, calls=self.calls, spends=True)
+        return Needs(run=self.run, calls=self.calls, spends=True, refusals_of_calls=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +323,7 @@ class Complete(CallCommand):
 
     @property
     def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,), spends=True)
+        return Needs(run=self.run, calls=(self.call,), spends=True, refusals_of_calls=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +341,7 @@ class Release(CallCommand):
 
     @property
     def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,), spends=True)
+        return Needs(run=self.run, calls=(self.call,), spends=True, refusals_of_calls=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,6 +516,19 @@ class RevokeGrant(SystemCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiftRefusal(SystemCommand):
+    """Lift a refusal: people are asked about an equal call again."""
+
+    name: ClassVar[str] = "lift_refusal"
+    refusal: str
+    by: Reviewer
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(refusals=(self.refusal,), person=self.by.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPrincipal(SystemCommand):
     """Store a token's hash with the person and role behind it."""
 
@@ -539,4 +588,5 @@ COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
     *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
     *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
+    *(NotePrompt, LiftRefusal),
 )

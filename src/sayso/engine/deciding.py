@@ -8,11 +8,22 @@ person may make it. An error leaves the request as it was.
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 from sayso.engine.asking import doubt_envelope, revise, signed
 from sayso.engine.commands import Cancel, Decide, Expire, Recover
 from sayso.engine.effects import free_key, is_remote, key_of, take_key
 from sayso.engine.grants import known_people, store_grant
+from sayso.engine.refusals import (
+    add_refusal,
+    check_overturn,
+    count_rejection,
+    known_refusals,
+    overturn,
+    seen_before_refusals,
+    show_to_waiting_calls,
+    shown_ids,
+)
 from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
@@ -37,7 +48,8 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
         raise Expired(f"request {call.id} expired at {_when(call.expires_at)}; nothing will run")
     in_doubt = call.status is CallStatus.IN_DOUBT
     digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
-    check_seen(call, command.type, command.seen_digest, digest)
+    if in_doubt or not seen_before_refusals(work, call, command):
+        check_seen(call, command.type, command.seen_digest, digest)
     allowed = _DOUBT_ANSWERS if in_doubt else call.terms.allowed
     if command.type not in allowed:
         raise InvalidDecision(
@@ -52,7 +64,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
         )
     decided = signed(work, _unsigned(work, command, digest))
     if command.type == "reject":
-        call = _close(work, call, CallStatus.FAILED if in_doubt else CallStatus.REJECTED, decided)
+        call = _reject(work, call, command, decided)
     elif command.type == "respond":
         call = _close(work, call, CallStatus.DONE if in_doubt else CallStatus.RESPONDED, decided)
     else:
@@ -152,10 +164,35 @@ def _unsigned(work: UnitOfWork, command: Decide, digest: str) -> Decided:
         signature="",
         message=command.message,
         value=command.value if command.type == "respond" else None,
+        stop=command.stop,
     )
 
 
-def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided) -> Call:
+def _reject(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
+    """Close a call by a rejection, which counts for equal calls too; also stop the run if wanted.
+
+    To give up on a call in doubt says nothing about equal calls, nor does a question that the
+    person will not answer.
+    """
+    refusal = None
+    if call.status is CallStatus.IN_DOUBT:
+        call = _close(work, call, CallStatus.FAILED, decided)
+    elif call.kind == "question":
+        call = _close(work, call, CallStatus.REJECTED, decided)
+    else:
+        refusal = add_refusal(work, call, decided)
+        count_rejection(work, call, rejected=True)
+        facts = {"refusal": refusal.id, "scope": refusal.scope, "ends": refusal.ends}
+        call = _close(work, call, CallStatus.REJECTED, decided, **facts)
+    if command.stop and work.require_run().status in LIVE:
+        reason = f"{decided.by} rejected {call.id} and stopped the run"
+        stop_run(work, reason, CallStatus.CANCELLED, decided.by)
+    elif refusal is not None:
+        show_to_waiting_calls(work, refusal)
+    return call
+
+
+def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided, **facts: Any) -> Call:
     """Close a call by a rejection or an answer: one is enough, whatever the quorum."""
     result = decided.value if decided.type == "respond" else call.result
     if to is CallStatus.FAILED:
@@ -163,18 +200,23 @@ def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided) -> Ca
         if call.doubt is not None and call.doubt.answer == "did_not_run":
             free_key(work, call)
     call = work.move(call, to, decision=decided, result=result)
-    _emit(work, call, decided)
+    _emit(work, call, decided, **facts)
     wake_or_end(work)  # in the same transaction
     return call
 
 
 def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
     """Count an approval or an edit, and make the call ready if the quorum is reached."""
+    doubted = call.status is CallStatus.IN_DOUBT
     if command.type == "edit":
+        shown = set(call.refusals)
         call, decided = _revise(work, call, command, decided)
-        if not _may_vote(work, call, command):
+        # The editor sees first that the new arguments were rejected before.
+        if not shown.issuperset(call.refusals) or not _may_vote(work, call, command):
             return call
-    elif any(vote.by == decided.by for vote in call.votes):
+    elif not doubted:
+        check_overturn(work, call, command)
+    if any(vote.by == decided.by for vote in call.votes):
         return call
     vote = Vote(**{field.name: getattr(decided, field.name) for field in fields(Vote)})
     call = work.put_call(call._replace(votes=(*call.votes, vote)))
@@ -188,7 +230,11 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided) ->
         valid_until=work.now + round(call.terms.valid_for * 1_000_000),
         grant=None,
     )
-    _emit(work, call, decided)
+    overturned: dict[str, Any] = {}
+    if not doubted:
+        count_rejection(work, call, rejected=False)
+        overturned = overturn(work, call, decided.by)
+    _emit(work, call, decided, **overturned)
     wake_or_end(work)  # in the same transaction
     return call
 
@@ -218,6 +264,7 @@ def _revise(
         # If a function makes the key, it is called before the start, and people see the new key.
         effect_key=key_of(call.agent, call.binds, terms, command.args),
         expires_at=min(ends, default=None),
+        refusals=shown_ids(known_refusals(work, call, command.args_hash)),
     )
     return call, signed(work, replace(decided, digest=call.digest))
 
@@ -226,6 +273,7 @@ def _may_vote(work: UnitOfWork, call: Call, command: Decide) -> bool:
     """Return whether the editor may also approve: the new arguments may need other reviewers."""
     try:
         check_reviewer(work, call, command)
+        check_overturn(work, call, command)
     except NotAllowed:
         return False
     return "approve" in call.terms.allowed or "edit" in call.terms.allowed
@@ -245,6 +293,7 @@ def _emit(
         message=decided.message,
         value=decided.value,
         signature=decided.signature,
+        **({"stop": True} if decided.stop else {}),
         **more,
     )
 

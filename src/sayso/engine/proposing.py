@@ -16,12 +16,13 @@ delivered, is never joined: an approval covers one call, even if a provider repe
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from sayso.engine.asking import ask, ask_again, digested, revise
 from sayso.engine.commands import NewCall, Propose, Reask
 from sayso.engine.grants import covers, is_genuine
+from sayso.engine.refusals import in_force, known_refusals, shown_ids, too_many_rejections
 from sayso.engine.running import (
     begin,
     check_token,
@@ -33,7 +34,7 @@ from sayso.engine.running import (
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
-from sayso.types import Decided, Grant, Verdict
+from sayso.types import Decided, Grant, Refusal, Verdict
 
 #: The fields of a new call that its row has too.
 _PROPOSED = tuple(field.name for field in fields(NewCall) if field.name in Call._fields)
@@ -85,6 +86,7 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
             agent_digest=command.agent_digest,
             parent_call=command.parent_call,
             snapshot=command.snapshot,
+            scope=command.scope,
         )
     )
 
@@ -101,19 +103,45 @@ def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     joined = _join(work, new) if new.caller else None
     if joined is not None:
         return joined
-    call = _new_call(work, command, new)
+    return _add(work, command, new, _new_call(work, command, new))
+
+
+def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
+    """Add a new call: denied, refused, allowed, or asked about."""
     verdict, policy = new.terms.verdict, f"policy:{new.terms.rule}"
     if verdict is Verdict.DENY:
         why, status = new.terms.description, CallStatus.REJECTED
         return _decided_by_rule(work, call, "denied", "deny", policy, why, status=status)
-    if verdict is Verdict.ALLOW:
+    refusals = known_refusals(work, call) if call.kind == "approval" else []
+    for refusal in refusals:
+        if in_force(work, refusal):
+            return _refuse_again(work, call, refusal)
+    if refusals:
+        # Only a person overturns a rejection, whatever a rule or a grant allows.
+        terms = replace(call.terms, verdict=Verdict.ASK)
+        call = call._replace(terms=terms, refusals=shown_ids(refusals))
+    elif verdict is Verdict.ALLOW:
         return _allowed(work, command, call, "allow", policy, outcome=new.outcome)
     if new.outcome is not None:
         raise InvalidCall(f"{call.tool} ran before a person was asked", "outcome")
-    grant = _granted(work, call)
+    grant = None if refusals else _granted(work, call)
     if grant is not None:
         return _allowed(work, command, call, "grant", grant.by, grant.id)
+    why_not = too_many_rejections(work, call)
+    if why_not:
+        call = call._replace(terms=replace(call.terms, description=why_not))
+        status = CallStatus.REJECTED
+        return _decided_by_rule(work, call, "denied", "deny", policy, why_not, status=status)
     return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
+
+
+def _refuse_again(work: UnitOfWork, call: Call, refusal: Refusal) -> Call:
+    """Reject a call with the reason that a person gave for an equal one."""
+    call = call._replace(refusals=(refusal.id,))
+    status = CallStatus.REJECTED
+    return _decided_by_rule(
+        work, call, "refused", "reject", refusal.by, refusal.message, status=status
+    )
 
 
 def _join(work: UnitOfWork, new: NewCall) -> Call | None:

@@ -35,13 +35,15 @@ from sayso.rows import (
     Thread,
     decision_text,
     doubt_text,
-    groups_text,
+    names_text,
     terms_text,
     votes_text,
 )
-from sayso.types import Grant
+from sayso.types import Grant, Refusal
 
-AuthenticRow: TypeAlias = Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey
+AuthenticRow: TypeAlias = (
+    Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey | Refusal
+)
 
 #: The texts of a row, then its numbers.
 Values: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
@@ -65,13 +67,6 @@ class Fields(NamedTuple):
 
 def _number(number: int | None) -> tuple[bool, int]:
     return (False, 0) if number is None else (True, number)
-
-
-def _call_1(call: Call) -> Values:
-    if call.caller:
-        raise ValueError("a request of the first version has no caller")
-    texts, numbers = _call(call)
-    return texts[:-1], numbers
 
 
 def _call(call: Call) -> Values:
@@ -103,6 +98,7 @@ def _call(call: Call) -> Values:
         call.effect_key,
         "" if call.doubt is None else f"{doubt_text(call.doubt)}.",
         call.caller,
+        names_text(call.refusals) if call.refusals else "",
     ), (
         call.rev,
         call.asked,
@@ -130,6 +126,8 @@ def _run(run: Run) -> Values:
         "" if run.owner is None else f"{run.owner}.",
         "" if run.snapshot is None else f"{run.snapshot}.",
         "" if run.output is None else f"{run.output}.",
+        run.scope,
+        run.rejections,
     ), (
         run.wake,
         run.token,
@@ -163,21 +161,28 @@ def _effect_key(effect: EffectKey) -> Values:
     return (effect.key, effect.call, *whose), (effect.created,)
 
 
+def _refusal(refusal: Refusal) -> Values:
+    whose = (refusal.request, refusal.run, refusal.thread, refusal.scope)
+    what = (refusal.agent, refusal.tool, refusal.tool_digest, refusal.args_hash)
+    said = (refusal.by, refusal.message, refusal.overturn, refusal.lifted_by)
+    ends = (*_number(refusal.ends), *_number(refusal.lifted))
+    return (refusal.id, *whose, *what, *said), (refusal.at, *ends)
+
+
 def _principal(principal: Principal) -> Values:
     who = (principal.id, principal.token_hash, principal.person, principal.role)
     ends = (*_number(principal.ends), *_number(principal.revoked))
-    return (*who, groups_text(principal.groups), principal.signature), (principal.created, *ends)
+    return (*who, names_text(principal.groups), principal.signature), (principal.created, *ends)
 
-
-_REQUEST_1 = Fields("request", 1, b"request/1\0", _call_1, struct.Struct("<37q"), True)
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 2, b"request/2\0", _call, struct.Struct("<38q"), True, _REQUEST_1),
-    Run: Fields("run", 1, b"run/1\0", _run, struct.Struct("<21q"), True),
+    Call: Fields("request", 3, b"request/3\0", _call, struct.Struct("<39q"), True),
+    Run: Fields("run", 2, b"run/2\0", _run, struct.Struct("<23q"), True),
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
     Grant: Fields("grant", 1, b"grant/1\0", _grant, struct.Struct("<14q")),
     Principal: Fields("token", 1, b"token/1\0", _principal, struct.Struct("<11q")),
+    Refusal: Fields("refusal", 1, b"refusal/1\0", _refusal, struct.Struct("<18q")),
     EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key, struct.Struct("<7q")),
 }
 

@@ -14,6 +14,7 @@ from sayso.engine import commands
 from sayso.engine.asking import ask_again
 from sayso.engine.effects import close_duplicate, free_key, is_remote, take_key
 from sayso.engine.grants import covers, is_genuine, put_grant
+from sayso.engine.refusals import ask_if_refused, begin_scope
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
 from sayso.rows import LATER, LIVE, Call, CallStatus, Doubt, Run, RunStatus
@@ -101,6 +102,9 @@ def reopen(work: UnitOfWork, command: commands.Reopen) -> Run | None:
     if run.status is RunStatus.CANCELLED or run.stop:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
     run = work.set_run(RunStatus.RUNNING, output=None, token=run.token + 1)
+    if not command.same_scope:
+        begin_scope(work)
+        run = work.require_run()
     work.emit("reopened", actor=command.by or f"agent:{run.agent}", token=run.token)
     return run
 
@@ -183,6 +187,9 @@ def _consume_approval(work: UnitOfWork, call: Call) -> Call | None:
 
     If one of them is missing, ask about the call again or close it, and return the row after that.
     """
+    refused = ask_if_refused(work, call)
+    if refused is not None:
+        return refused
     why_not = _use_approval(work, call)
     if why_not:
         return ask_again(work, call, why_not)

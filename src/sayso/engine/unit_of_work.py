@@ -30,7 +30,7 @@ from sayso.rows import (
     Thread,
     Tool,
 )
-from sayso.types import Grant, Micros
+from sayso.types import Grant, Micros, Refusal
 
 # Made once: ``json.dumps`` with options makes an encoder for every call.
 _body = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True).encode
@@ -88,12 +88,15 @@ class UnitOfWork:
     #: that have them.
     effects: dict[str, EffectKey] = field(default_factory=dict)
     effect_owners: dict[str, Call] = field(default_factory=dict)
+    #: The refusals of calls that are equal to these calls, and were not lifted.
+    refusals: dict[str, Refusal] = field(default_factory=dict)
     principal: Principal | None = None
     system: Thread | None = None
     # What the store has to write:
     touched_calls: dict[str, Call] = field(default_factory=dict)
     new_calls: set[str] = field(default_factory=set)
     touched_grants: dict[str, Grant] = field(default_factory=dict)
+    touched_refusals: dict[str, Refusal] = field(default_factory=dict)
     taken_effects: dict[str, EffectKey] = field(default_factory=dict)
     #: Released keys, with the call that had each.
     freed_effects: dict[str, str] = field(default_factory=dict)
@@ -132,10 +135,10 @@ class UnitOfWork:
     def put_run(self, run: Run) -> Run:
         was, self.run = self.run, run
         self.run_touched = self.run_touched or run != was
-        for name in ("stop", "snapshot", "output"):
+        for name in ("stop", "snapshot", "output", "scope"):
             text = getattr(run, name)
             if text != getattr(was, name, None) and text != "":
-                self.writes[name] = None if text is None else _sha256(text)
+                self.writes[name] = None if text is None else sha256_hex(text)
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
@@ -222,7 +225,7 @@ class UnitOfWork:
         seq = thread.seq + 1
         # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
         text = _body({**fact.body, "salt": self.deps.salt()})
-        digest, (type, actor, run, call, *_) = _sha256(text), fact
+        digest, (type, actor, run, call, *_) = sha256_hex(text), fact
         link = self.deps.link(
             _link_bytes(thread.head, thread.id, seq, self.now, type, run, call, actor, digest)
         )
@@ -256,6 +259,9 @@ class UnitOfWork:
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
         self.grants.update(self.touched_grants)
+        for refusal_id, refusal in self.touched_refusals.items():
+            self.touched_refusals[refusal_id] = replace(refusal, mac=row_mac(refusal, mac))
+        self.refusals.update(self.touched_refusals)
         for key, effect in self.taken_effects.items():
             self.taken_effects[key] = effect._replace(mac=row_mac(effect, mac))
         self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
@@ -284,6 +290,8 @@ class UnitOfWork:
             return tuple([self.as_written(one) for one in value])
         if kind is Grant:
             return self.touched_grants.get(value.id, value)
+        if kind is Refusal:
+            return self.touched_refusals.get(value.id, value)
         if kind is Principal:
             return next((p for p in self.principals if p.id == value.id), value)
         return value
@@ -326,10 +334,11 @@ def check_not_put_back(
 
 def messages_hash(messages: Iterable[StoredMessage]) -> str:
     """Return what the chain stores of messages: a hash over their numbers, runs and bodies."""
-    return _sha256(_parts([[said.seq, said.run, said.body] for said in messages]))
+    return sha256_hex(_parts([[said.seq, said.run, said.body] for said in messages]))
 
 
-def _sha256(text: str) -> str:
+def sha256_hex(text: str) -> str:
+    """Return the hash of a text as it is stored."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -44,7 +44,7 @@ from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
 from sayso.sync import CommitWaiter, read, to_thread, write, write_shielded, write_start
-from sayso.types import Failure, Json, Micros, Request
+from sayso.types import Failure, Json, Micros, Refusal, Request
 
 log = logging.getLogger("sayso.gate")
 
@@ -67,6 +67,8 @@ class RunEntry(Protocol):
     fresh: bool
     #: The run as the last record left it, which saves reading it again.
     recorded: Run | None
+    #: What the refusals of a new run last for (``Run.scope``).
+    refusal_scope: str
 
     @property
     def owner(self) -> str:
@@ -296,7 +298,8 @@ class StoreBackend(Backend):
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
         new = await judged_call(plan)
         starts = plan.run is not None and new.terms.verdict == "allow"
-        if starts and new.terms.effect == "read":
+        reads = starts and new.terms.effect == "read"
+        if reads and not await read(self.store, self._refusals, plan, new):
             return await self._read_first(entry, plan, new)
         commands = self._proposal(entry, plan, new, entry.owner if starts else None)
         if plan.caller:  # no later call of ours ends this run
@@ -320,9 +323,16 @@ class StoreBackend(Backend):
             owner=owner,
             lease=round(self.lease_length * 1_000_000),
             hold=entry.hold,
+            scope=entry.refusal_scope,
         )
-        reopen = [Reopen(thread=entry.thread, run=entry.name)] if entry.takes_first_call() else []
-        return [*reopen, command]
+        if not entry.takes_first_call():
+            return [command]
+        # An agent that runs its calls itself enters the run for each of them, without new input.
+        reopen = Reopen(thread=entry.thread, run=entry.name, same_scope=bool(plan.caller))
+        return [reopen, command]
+
+    def _refusals(self, plan: Plan, new: NewCall) -> list[Refusal]:
+        return self.store.refusals_of(plan.agent, new.tool, new.args_hash)
 
     async def _read_first(self, entry: RunEntry, plan: Plan, new: NewCall) -> Step:
         """Let a read run before it is written: without a result there is nothing to store."""

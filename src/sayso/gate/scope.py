@@ -73,6 +73,7 @@ class RunScope:
         hold: bool = False,
         steps: bool = False,
         named: str | None = None,
+        refusal_scope: str = "",
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
@@ -89,6 +90,8 @@ class RunScope:
         #: An agent's tool asks within the run that called it, under a key of its own.
         self.thread = thread or name
         self._owner = owner
+        #: What the refusals of the run last for, if that is not the run (``Run.scope``).
+        self.refusal_scope = refusal_scope
         #: The run's lease is held for longer than one call, and kept between calls.
         self.hold = hold
         #: Entered for the steps of one call only: no framework drives this run.

@@ -78,6 +78,13 @@ def checked_text(text: object, name: str) -> str:
     return text
 
 
+def checked_flag(value: object, name: str) -> bool:
+    """Return a reviewer's yes or no."""
+    if not isinstance(value, bool):
+        raise InvalidDecision(f"{name} must be true or false", name)
+    return value
+
+
 def checked_edit(call: Call, tool: Tool | None, edit: Edit) -> str:
     """Return the complete edited arguments as canonical JSON, valid under the tool's schema."""
     if tool is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from sayso import codec
-from sayso.engine.commands import Cancel, Decide, Note, RevokeGrant
+from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, RevokeGrant
 from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
 from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
@@ -24,6 +24,7 @@ from sayso.inbox.decisions import (
     check_cancelled,
     check_is_decision,
     checked_edit,
+    checked_flag,
     checked_text,
     checked_value,
     new_grant,
@@ -33,9 +34,9 @@ from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
-from sayso.stores.base import Query, RequestGroup, Store, Viewer
+from sayso.stores.base import Query, RequestGroup, Store, Viewer, age_key
 from sayso.stores.nested_runs import cancel_with_nested, close_overdue, expire, finish_after
-from sayso.stores.row_checks import if_readable, tool_of
+from sayso.stores.row_checks import if_readable, refusals_in, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
 from sayso.types import (
     KINDS,
@@ -49,6 +50,7 @@ from sayso.types import (
     Grant,
     Json,
     Micros,
+    Refusal,
     Reject,
     Request,
     RequestKind,
@@ -221,7 +223,7 @@ class RequestReader:
         return call
 
     def request(self, call: Call) -> Request:
-        return request_of(call, self.tool(call))
+        return request_of(call, self.tool(call), refusals_in(self.store, call))
 
     def current(self, request_id: str) -> tuple[Call, Request | None]:
         """Return a row and its request, or ``None`` for the request if it is overdue."""
@@ -412,6 +414,8 @@ class Inbox:
             raise
         if isinstance(decision, Reject | Respond) and is_remote(decided.binds):
             await to_thread(finish_after, self.store, decided)
+        if decided.refusals:
+            return await read(self.store, self._reader.request, decided)
         return self._reader.request(decided)  # does not block: ``_command`` cached the tool
 
     def _command(
@@ -438,9 +442,10 @@ class Inbox:
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)
         message = value = args = terms = None
-        title = ""
+        title, stop = "", False
         if isinstance(decision, Reject):
             message = checked_text(decision.message, "message")
+            stop = checked_flag(decision.stop, "stop")
         elif isinstance(decision, Respond):
             value = checked_value(call, tool, decision.value)
         elif isinstance(decision, Edit):
@@ -462,6 +467,7 @@ class Inbox:
             channel=checked_text(channel, "channel"),
             seen_digest=seen,
             message=message or "",
+            stop=stop,
             value=value,
             args=args,
             args_hash="" if args is None else codec.sha256(args.encode()),
@@ -501,11 +507,15 @@ class Inbox:
 
     @suggests_names
     async def reject(
-        self, request: Request | str, message: str = "", **who: Unpack[Who]
+        self, request: Request | str, message: str = "", *, stop: bool = False, **who: Unpack[Who]
     ) -> Request:
-        """Reject a request. The agent is given ``message`` as the reason."""
+        """Reject a request. The agent is given ``message`` as the reason.
+
+        An equal call of the agent is rejected too, without asking, until there is new user text.
+        With ``stop``, also cancel the run, in the same commit.
+        """
         shown = await self._shown(request)
-        return await self.decide(shown, shown.reject(message), **who)
+        return await self.decide(shown, shown.reject(message, stop=stop), **who)
 
     @suggests_names
     async def respond(self, request: Request | str, value: Json, **who: Unpack[Who]) -> Request:
@@ -587,6 +597,35 @@ class Inbox:
         done: Grant = revoked
         return done
 
+    # -- refusals
+
+    async def refusals(
+        self, *, live_only: bool = True, after: str | None = None, limit: int = 100
+    ) -> list[Refusal]:
+        """List rejections that count for equal calls, newest first.
+
+        With ``live_only=False``, also those that were lifted or overturned. ``after`` is the id of
+        the last one of the page before.
+        """
+        return await to_thread(self._refusals, live_only, after, limit)
+
+    def _refusals(self, live_only: bool, after: str | None, limit: int) -> list[Refusal]:
+        last = None if after is None else self.store.refusal(after)
+        if after is not None and last is None:
+            raise NotFound(f"no refusal {after!r:.80}: start without after=")
+        key = None if last is None else age_key(last.at, last.id)
+        most = min(max(limit, 1), MAX_PAGE)
+        page = self.store.refusals(after=key, limit=most, lifted=not live_only)
+        return [refusal for _, refusal in page]
+
+    async def lift_refusal(self, refusal: Refusal | str, *, by: str | Reviewer = "code") -> Refusal:
+        """Lift a refusal, given as itself or by id, and return it: equal calls are asked about."""
+        refusal_id = refusal.id if isinstance(refusal, Refusal) else refusal
+        reviewer = reviewer_of(self.store, by, None)
+        (lifted,) = await write(self.store, LiftRefusal(refusal=refusal_id, by=reviewer))
+        done: Refusal = lifted
+        return done
+
     # -- sync twins
 
     pending_sync = sync_twin(pending)
@@ -606,6 +645,8 @@ class Inbox:
     decide_many_sync = sync_twin(decide_many)
     cancel_sync = sync_twin(cancel)
     grants_sync = sync_twin(grants)
+    refusals_sync = sync_twin(refusals)
+    lift_refusal_sync = sync_twin(lift_refusal)
     revoke_sync = sync_twin(revoke)
 
     def close(self) -> None:

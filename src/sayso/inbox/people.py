@@ -20,7 +20,16 @@ from sayso.engine.grants import principal_bytes
 from sayso.errors import InvalidDecision, NotAllowed, NotFound, Unauthenticated
 from sayso.rows import ROLES, Call, Principal, Run
 from sayso.stores.base import Query, Store, Viewer
-from sayso.types import GROUP, Micros, Request, Reviewer, checked_name, person_name, plain_name
+from sayso.types import (
+    GROUP,
+    EarlierRejection,
+    Micros,
+    Request,
+    Reviewer,
+    checked_name,
+    person_name,
+    plain_name,
+)
 from sayso.views import is_request
 
 log = logging.getLogger("sayso.inbox")
@@ -253,6 +262,16 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
         # A remote agent claims a requester; only this server knows who chats with it.
         return not _is_remote(call) and plain_name(call.requester) == by.name
     return not _reviewers(call) or audience_of((call,)).includes(names_of(by))
+
+
+def may_see_rejection(by: Reviewer, rejection: EarlierRejection) -> bool:
+    """Return whether a person who sees a request may also see one that was rejected before it."""
+    if by.role in ("admin", "agent"):
+        return True  # it was made by the same agent
+    if by.role == "chat":
+        return not rejection.remote and plain_name(rejection.requester) == by.name
+    named = {*rejection.reviewers, plain_name(rejection.requester), rejection.by}
+    return not rejection.reviewers or not names_of(by).isdisjoint(named)
 
 
 def no_request(request_id: str) -> NotFound:

@@ -242,7 +242,7 @@ class AdvisoryServer:
         else:
             note = checked_string(args.get("reason") or "", "reason")
             target = AskTarget(name, note)
-            opened = await calls.open(target, target.intake(args), caller.tool_use_id)
+            opened = await calls.open(target, target.intake(args), caller)
             if isinstance(opened, str):
                 return text_result(opened, error=True)
             call = opened

@@ -31,6 +31,7 @@ import mcp_types as types
 
 from sayso import codec
 from sayso.client import RemoteGate
+from sayso.engine.refusals import connection_scope
 from sayso.errors import (
     CallFailed,
     Cancelled,
@@ -100,11 +101,19 @@ class Target(Protocol):
         ...
 
 
+#: What the name of a connection begins with that lasts for one request only.
+ONE_REQUEST = "request-"
+
+
 class Caller(Listener, Protocol):
     """A client that waits for a call."""
 
     #: Set if the client must get an answer now, to be asked a question.
     interrupted: asyncio.Event
+
+    @property
+    def tool_use_id(self) -> str | None:
+        """The model's own id of the call, if the client sent it."""
 
     async def gone(self) -> bool:
         """Return whether the client has disconnected without cancelling."""
@@ -161,6 +170,8 @@ class Calls:
         self.gate = gate
         #: What the names of the runs of these calls begin with; the ticket follows.
         self._run_prefix = f"mcp:{_escape(agent)}:{_escape(session)}:"
+        #: Connections end with this process.
+        self._process = secrets.token_hex(4)
         #: Keeps open calls, for a gate without a store of its own.
         self._state = state
         #: Returns the target of a stored call or of a tool, or None if it is not available now.
@@ -174,11 +185,12 @@ class Calls:
 
     # -- finding a call, or making one
 
-    async def open(self, target: Target, model_args: str, id: str | None) -> OpenCall | str:
+    async def open(self, target: Target, model_args: str, caller: Caller) -> OpenCall | str:
         """Return the call that a client means, or why it cannot be made.
 
-        ``id`` is the model's own id of the call, if the client sent it.
+        The model's own id of the call names it, if the client sent that.
         """
+        id = caller.tool_use_id
         ticket = secrets.token_hex(10)
         if id is not None:
             ticket = codec.sha256(id.encode("utf-8", "replace"))[:20]
@@ -195,7 +207,7 @@ class Calls:
                 f"{MAX_WAITING} calls of this agent already wait for a decision: decide some of "
                 "them first"
             )
-        return self._start_call(ticket, target, model_args)
+        return self._start_call(ticket, target, model_args, connection=caller.connection)
 
     async def find(self, ticket: str) -> OpenCall | None:
         """Return the call with this ticket, also from an earlier process."""
@@ -262,9 +274,19 @@ class Calls:
         return f"{self._run_prefix}{ticket}"
 
     def _start_call(
-        self, ticket: str, target: Target, model_args: str, *, open: bool = True
+        self,
+        ticket: str,
+        target: Target,
+        model_args: str,
+        *,
+        open: bool = True,
+        connection: str | None = None,
     ) -> OpenCall:
-        scope = RunScope(self.gate.driver, self._run(ticket), "")
+        # Each call has its own run: what a person rejects lasts as long as the connection.
+        if connection is None or connection.startswith(ONE_REQUEST):
+            connection = ""
+        refusals = connection_scope(f"{self._run_prefix}{self._process}:{connection}")
+        scope = RunScope(self.gate.driver, self._run(ticket), "", refusal_scope=refusals)
         call = OpenCall(ticket, target, model_args, scope)
         self._start_task(call)
         if open:  # otherwise it was delivered, and the same call is a new one
@@ -448,6 +470,9 @@ class Calls:
         terms: Terms = await plan.terms(codec.loads(model_args))
         if terms.verdict is not Verdict.ALLOW or terms.effect != "read":
             return None
+        args_hash, store = codec.sha256(model_args.encode()), self.gate.store
+        if await read(store, store.refusals_of, self.gate.agent, plan.tool_name, args_hash):
+            return None  # only a person lets it run
         for last in (False, True):
             scope = RunScope(self.gate.driver, f"run_{secrets.token_hex(8)}", "", alone=True)
             try:

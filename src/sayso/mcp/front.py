@@ -40,7 +40,7 @@ from sayso import text as visible
 from sayso.errors import NotAllowed, SaysoError
 from sayso.gate.framework import Outcome
 from sayso.inbox import authenticate
-from sayso.mcp.calls import Calls, OpenCall
+from sayso.mcp.calls import ONE_REQUEST, Calls, OpenCall
 from sayso.rows import CallStatus
 from sayso.stores.base import Store
 from sayso.sync import read
@@ -161,7 +161,7 @@ class FrontCaller:
         if self.ctx.request is None:
             return "stdio"
         session = self.ctx.request.headers.get("mcp-session-id")
-        return f"request-{id(self)}" if session is None else str(session)
+        return f"{ONE_REQUEST}{id(self)}" if session is None else str(session)
 
     async def gone(self) -> bool:
         """Return whether the client has disconnected. Over HTTP, only polling tells."""

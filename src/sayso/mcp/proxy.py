@@ -375,7 +375,7 @@ class Proxy:
         read = await calls.free_read(tool, model_args, caller)
         if read is not None:
             return result_of(read)
-        call = await calls.open(tool, model_args, caller.tool_use_id)
+        call = await calls.open(tool, model_args, caller)
         if isinstance(call, str):
             return text_result(call, error=True)
         return await self._responder.hold(calls, call, caller)

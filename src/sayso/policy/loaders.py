@@ -60,6 +60,8 @@ KEYS = {
     "record": '"all" or "asked"',
     "effect_key": 'a string such as "refund:{order}"',
     "on_duplicate": '"raise" or "result"',
+    "overturn": '"anyone" or "rejecter"',
+    "max_rejections": "a whole number",
 }
 _TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='policy.toml')"
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}
@@ -150,7 +152,7 @@ def _has_right_type(key: str, value: object) -> bool:
     """Return whether the value has the key's type. ``Rule`` checks the value itself."""
     if key == "requester_decides":
         return isinstance(value, bool)
-    if key == "quorum":
+    if key in ("quorum", "max_rejections"):
         return is_number(value) and isinstance(value, int)
     if key in _DURATIONS and is_number(value):
         return True

@@ -32,6 +32,7 @@ from sayso.types import (
     ASSURANCE,
     HIGH_RISKS,
     ON_DUPLICATE,
+    OVERTURNS,
     RECORDED,
     RISKS,
     SETTABLE_TERMS,
@@ -342,6 +343,8 @@ def _named(value: object) -> object:
 #     record                               all, then asked
 #     effect_key                           the new one, or the old one if there is no new one
 #     on_duplicate                         raise, then result
+#     overturn                             rejecter, then anyone
+#     max_rejections                       the lower one
 #     expires_in, valid_for                the shorter one
 #     requester_decides                    only if both allow it
 #     on_expiry                            cancel, then reject
@@ -355,13 +358,15 @@ def _named(value: object) -> object:
 #
 # ``rule`` names both rules, ``policy`` is the digest of the newer one, and ``description`` belongs
 # to the new arguments; these three require nothing. Nor does ``record``: requests are always
-# recorded; nor ``declared``, which says who chose the effect. A new effect key requires nothing
-# either, but people see it, so they are asked again.
+# recorded; nor ``declared``, which says who chose the effect; nor ``max_rejections``, which is
+# about the next call. A new effect key requires nothing either, but people see it, so they are
+# asked again.
 
 
 def tighten(old: Terms, new: Terms) -> Terms:
     """Return terms that satisfy both: for each term, the stricter value."""
     expiries = [end for end in (old.expires_in, new.expires_in) if end is not None]
+    limits = [most for most in (old.max_rejections, new.max_rejections) if most is not None]
     rules = dict.fromkeys((*old.rule.split(", "), *new.rule.split(", ")))
     level = max(old.risk.level, new.risk.level, key=RISKS.index)
     return Terms(
@@ -385,6 +390,8 @@ def tighten(old: Terms, new: Terms) -> Terms:
         record=max(old.record, new.record, key=RECORDED.index),
         effect_key=new.effect_key or old.effect_key,
         on_duplicate=max(old.on_duplicate, new.on_duplicate, key=ON_DUPLICATE.index),
+        overturn=max(old.overturn, new.overturn, key=OVERTURNS.index),
+        max_rejections=min(limits, default=None),
     )
 
 
@@ -423,6 +430,7 @@ def _requirements(terms: Terms) -> Terms:
         record="all",
         effect_key="",
         on_duplicate="raise",
+        max_rejections=None,
         risk=Risk(terms.risk.level),
         reviewers=tuple(sorted(terms.reviewers)),
         allowed=tuple(sorted(terms.allowed)),

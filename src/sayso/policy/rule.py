@@ -18,6 +18,7 @@ from sayso.types import (
     DECISIONS,
     EFFECTS,
     ON_DUPLICATE,
+    OVERTURNS,
     RECORDED,
     RISKS,
     Assurance,
@@ -26,6 +27,7 @@ from sayso.types import (
     Json,
     OnDuplicate,
     OnExpiry,
+    Overturn,
     Recorded,
     Risk,
     RiskLevel,
@@ -45,6 +47,7 @@ _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.A
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,6})?)(s|m|h|d)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _MAX_QUORUM = 100
+_MAX_REJECTIONS = 1000
 
 #: Terms that make sense only if people are asked; with allow or deny they are a mistake.
 _ASK_ONLY_TERMS = (
@@ -105,7 +108,10 @@ class Rule:
     ``timezone``. Terms that you leave out keep what the tool itself declares. ``effect`` says what
     running the tool changes; it can raise what the tool's author declared, never lower it. With
     ``record="asked"``, reads that needed no approval leave no row. ``effect_key`` makes the effect
-    unique in the store, as "refund:{order}" does for each order.
+    unique in the store, as "refund:{order}" does for each order. With ``overturn="rejecter"``, a
+    call that a person rejected before is approved only by that person or an admin. After
+    ``max_rejections`` rejections of the tool in a row, in one run, its calls are refused without
+    asking; for a shell command, of the program.
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -132,6 +138,8 @@ class Rule:
     record: Recorded | None = None
     effect_key: str | None = None
     on_duplicate: OnDuplicate | None = None
+    overturn: Overturn | None = None
+    max_rejections: int | None = None
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
     _span: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -149,6 +157,7 @@ class Rule:
         self._check_expiry()
         self._check_effect()
         self._check_effect_key()
+        self._check_rejections()
         self._check_time()
         self._check_asking()
 
@@ -243,6 +252,15 @@ class Rule:
             raise InvalidPolicy(
                 f"effect_key={self.effect_key!r}: a read has no effect to keep unique: leave out "
                 "effect_key or effect"
+            )
+
+    def _check_rejections(self) -> None:
+        if self.overturn is not None and self.overturn not in OVERTURNS:
+            raise InvalidPolicy(f'overturn={self.overturn!r}: use "anyone" or "rejecter"')
+        most = self.max_rejections
+        if most is not None and (type(most) is not int or not 1 <= most <= _MAX_REJECTIONS):
+            raise InvalidPolicy(
+                f"max_rejections={most!r}: use a whole number, 1 to {_MAX_REJECTIONS}"
             )
 
     def _check_time(self) -> None:

@@ -122,6 +122,7 @@ def create_app(
         remote_agents.router,
         inbox.router,
         inbox.grants_router,
+        inbox.refusals_router,
         events.router,
         runs.router,
         stats.router,

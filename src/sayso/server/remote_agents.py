@@ -19,6 +19,7 @@ from sayso.agent import Agent
 from sayso.agent.agent import Resumable, judge_edit
 from sayso.engine.commands import Finish, Propose, Reopen
 from sayso.engine.effects import first_request, is_remote
+from sayso.engine.refusals import connection_scope
 from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound, StoreError
 from sayso.gate import Gate
@@ -73,7 +74,7 @@ async def open_call(
     # Checking a value against an agent's own schema may be slow: do it off the event loop.
     kind, args = _content(body) if body.schema_ is None else await to_thread(_content, body)
     # A caller that makes the same call again may word its note differently.
-    unbound = {"caller", "note"} if body.caller else {"caller"}
+    unbound = {"caller", "session"} | ({"note"} if body.caller else set())
     fields = body.model_dump(by_alias=True, exclude_defaults=True, exclude=unbound)
     # Any difference in the body makes reuse of the key an error; the digest covers this hash.
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
@@ -108,7 +109,10 @@ async def open_call(
         shown = "" if body.preview is None else codec.canonical(body.preview).decode()
         new = new_call(plan, terms, shown)
         reopen = Reopen(
-            thread=known.thread if known is not None else thread or run, run=run, by=agent
+            thread=known.thread if known is not None else thread or run,
+            run=run,
+            by=agent,
+            same_scope=True,
         )
         propose = Propose(
             thread=reopen.thread,
@@ -117,6 +121,7 @@ async def open_call(
             calls=(new,),
             tools=() if tool is None else (tool,),
             requester=body.requester,
+            scope="" if body.session is None else connection_scope(f"{agent}/{body.session}"),
         )
         # Once it is released or refused, nobody comes back to end the run.
         ends = [Finish(thread=propose.thread, run=run, status="done")] if body.caller else []

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sayso import codec, text
 from sayso.forking import fork_safe_lock
 from sayso.inbox.inbox import RequestReader
-from sayso.inbox.people import may_see, names_of, viewer_of
+from sayso.inbox.people import may_see, may_see_rejection, names_of, viewer_of
 from sayso.redaction import mark_changed, redact, title_of
 from sayso.rows import Call
 from sayso.server.responses import to_json
@@ -34,12 +34,25 @@ def request_view(request: Request, by: Reviewer, *, reveal: bool = False) -> dic
     """Return everything that this reader may know about a request, ready for JSON."""
     body = common_view(request, reveal=reveal or _knows_arguments(by))
     body["can"], body["why_not"] = possible_decisions(request, by)
+    body["refusals"] = _visible_refusals(request, body["refusals"], by)
     return body
+
+
+def _visible_refusals(request: Request, refusals: list[Json], by: Reviewer) -> list[Json]:
+    """Return the earlier rejections, of which this reader may only know that there were some."""
+    visible = [may_see_rejection(by, rejection) for rejection in request.refusals]
+    return [
+        shown if may_see else {**dict.fromkeys(shown), "id": shown["id"]}
+        for shown, may_see in zip(refusals, visible, strict=True)
+    ]
 
 
 def common_view(request: Request, *, reveal: bool = False) -> dict[str, Json]:
     """Return the part of the view that is the same for every reader."""
     body = request_json(request)
+    for refusal in body["refusals"]:
+        refusal["by"] = refusal["by"] and text.inline(refusal["by"])
+        refusal["message"] = inert(refusal["message"])
     masked = not reveal and _redact_fields(body, request.schema)
     if not reveal and request.original is not None:
         body["args"] = mark_changed(request.original, request.args, body["args"])
@@ -81,6 +94,7 @@ def _redact_fields(body: dict[str, Json], schema: Mapping[str, Any] | None) -> b
     fields += [(execution, "result", None), (body["risk"], "reasons", None)]
     fields += [(evidence, "text", None)]
     fields += [(question, "text", None), (question, "options", None)]
+    fields += [(refusal, "message", None) for refusal in body["refusals"]]
     masked = False
     for container, name, applies in fields:
         if name in container:
@@ -176,6 +190,10 @@ def possible_decisions(request: Request, by: Reviewer) -> tuple[list[str], str]:
         return [], "it needs more than one person, and each has to be signed in"
     if ASSURANCE.index(by.assurance) < ASSURANCE.index(request.assurance):
         return [], f"it needs a decision with assurance {request.assurance}"
+    rejecters = {rejection.by for rejection in request.refusals} - {by.name}
+    if request.overturn == "rejecter" and rejecters and by.role != "admin":
+        only = [name for name in request.allowed if name in ("reject", "respond")]
+        return only, "it was rejected before, and only that person or an admin may approve it"
     if any(vote.by == by.name for vote in request.votes):
         return [name for name in request.allowed if name == "reject"], "you already voted"
     return [name for name in request.allowed if name in DECISIONS], ""
@@ -199,6 +217,7 @@ class CachedRequest(NamedTuple):
 
     request: Request
     json: str
+    refusals: list[Json]
 
 
 class RequestListCache:
@@ -271,7 +290,9 @@ class RequestListCache:
                 self._cache.move_to_end(call)
                 return entry
         request = self._reader.request(call)
-        entry = CachedRequest(request, to_json(common_view(request)))
+        body = common_view(request)
+        refusals = body.pop("refusals")
+        entry = CachedRequest(request, to_json(body), refusals)
         if len(entry.json) <= _MAX_ENTRY:
             with self._lock:
                 if call not in self._cache:  # another OS thread may have been faster
@@ -285,7 +306,9 @@ class RequestListCache:
 def _json_for(entry: CachedRequest, by: Reviewer) -> str:
     """Add what depends on the reader to the JSON of a cached view."""
     can, why_not = possible_decisions(entry.request, by)
-    return f"{entry.json[:-1]},{to_json({'can': can, 'why_not': why_not})[1:]}"
+    refusals = _visible_refusals(entry.request, entry.refusals, by)
+    added = to_json({"refusals": refusals, "can": can, "why_not": why_not})
+    return f"{entry.json[:-1]},{added[1:]}"
 
 
 def _group_view(group: RequestGroup) -> dict[str, Json]:

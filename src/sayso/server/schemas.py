@@ -27,6 +27,7 @@ from sayso.types import (
     Failure,
     OnDuplicate,
     OnExpiry,
+    Overturn,
     RequestKind,
     RequestStatus,
     RiskLevel,
@@ -115,7 +116,7 @@ class GrantBody(Body):
 DECISION_FIELDS = {
     "approve": {"grant", "message"},
     "edit": {"args", "unset", "message"},
-    "reject": {"message"},
+    "reject": {"message", "stop"},
     "respond": {"value", "message"},
 }
 _NEEDED = {"respond": "value"}
@@ -168,6 +169,7 @@ class DecisionBody(Body):
         None, description="the digest you were shown; required to approve and to edit"
     )
     grant: GrantBody | None = None
+    stop: bool = Field(False, description="for a rejection: also cancel the run")
 
 
 class BulkDecisionBody(Body):
@@ -304,6 +306,12 @@ class OpenBody(Body):
     )
     note: str = Field("", description="the agent's own words; shown as unverified")
     preview: Any = None
+    session: str | None = Field(
+        None,
+        min_length=1,
+        max_length=400,
+        description="what a rejection lasts for, an hour at most, if each call has its own run",
+    )
     binds: dict[str, Any] = Field(
         {}, description="facts that an approval depends on; send them again with the claim"
     )
@@ -516,6 +524,16 @@ class EvidenceView(View):
     at: datetime
 
 
+class EarlierRejectionView(View):
+    """A rejection of an equal call. All but the id is null if you may not see that request."""
+
+    id: str
+    request: str | None
+    by: str | None
+    at: datetime | None
+    message: str | None
+
+
 class ShownView(View):
     """A request for a page to display: masked, and with hidden characters made visible."""
 
@@ -572,6 +590,12 @@ class RequestView(View):
     effect_key: str = Field(description="what makes the effect unique in the store; may be empty")
     evidence: EvidenceView | None = Field(
         description="for a call in doubt, what the other side reported"
+    )
+    overturn: Overturn = Field(
+        description="who may approve it although an equal call was rejected before"
+    )
+    refusals: list[EarlierRejectionView] = Field(
+        description="earlier rejections of an equal call, newest first"
     )
     created_at: datetime
     expires_at: datetime | None
@@ -727,6 +751,29 @@ class GrantView(View):
 
 class GrantPage(Page[GrantView]):
     """All grants that you may see."""
+
+
+class RefusalView(View):
+    """A rejection that also counts for equal calls of the agent."""
+
+    id: str
+    request: str = Field(description="the request that was rejected")
+    run: str
+    agent: str
+    tool: str
+    by: str
+    at: datetime
+    message: str
+    ends_at: datetime | None = Field(
+        description="when people are asked about an equal call again, at the latest"
+    )
+    overturn: Overturn
+    lifted_at: datetime | None
+    lifted_by: str | None
+
+
+class RefusalPage(Page[RefusalView]):
+    """Rejections that count for equal calls, newest first."""
 
 
 class FieldError(View):

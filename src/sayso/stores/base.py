@@ -29,7 +29,7 @@ from sayso.forking import renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
 from sayso.stores.seals import Seal
-from sayso.types import Grant, Micros
+from sayso.types import Grant, Micros, Refusal
 
 #: A position in the stream of events, opaque to callers; "" is before the first.
 Cursor = str
@@ -338,6 +338,23 @@ class StoreReads(Protocol):
         ...
 
     def grants(self, *, live_only: bool = True) -> list[Grant]: ...
+    def refusals(
+        self, *, after: str | None = None, limit: int = 50, lifted: bool = False
+    ) -> list[tuple[str, Refusal]]:
+        """Return refusals, newest first, each with the key to continue after.
+
+        With ``lifted``, also those that were lifted.
+        """
+        ...
+
+    def refusal(self, refusal_id: str) -> Refusal | None: ...
+    def refusals_of(self, agent: str, tool: str, args_hash: str) -> list[Refusal]:
+        """Return the refusals of calls with this content that were not lifted, newest first.
+
+        One bad row raises ``Tampered``: without it, a call might run that was rejected.
+        """
+        ...
+
     def principals(self) -> list[Principal]: ...
     def principal(self, token_hash: str) -> Principal | None: ...
     def effect(self, key: str) -> EffectKey | None:
@@ -394,6 +411,10 @@ class StoreReads(Protocol):
     def runs_with_ids(self, ids: Sequence[str]) -> list[Run]: ...
     def call_counts(self) -> list[tuple[str, int]]:
         """Return the runs that have calls, each with their number."""
+        ...
+
+    def all_refusals(self, after: str = "", limit: int = 1000) -> list[Refusal]:
+        """Return refusals in the order of their ids, lifted ones too."""
         ...
 
     def run_threads(self, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:

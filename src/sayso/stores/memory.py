@@ -77,7 +77,7 @@ from sayso.stores.listing import (
 )
 from sayso.stores.nested_runs import still_needed
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
-from sayso.types import Grant, Micros
+from sayso.types import Grant, Micros, Refusal
 
 
 class MemoryStore:
@@ -112,6 +112,7 @@ class MemoryStore:
         self._tools: dict[str, Tool] = {}
         self._messages: dict[str, list[StoredMessage]] = {}
         self._grants: dict[str, Grant] = {}
+        self._refusals: dict[str, Refusal] = {}
         self._principals: dict[str, Principal] = {}
         self._effects: dict[str, EffectKey] = {}
         self._events: list[Event] = []
@@ -166,6 +167,7 @@ class MemoryStore:
             fits = grant.revoked is None and (grant.agent, grant.tool_digest) in needs.grants_for
             if fits or grant.id in wanted:
                 work.grants[grant.id] = grant
+        work.refusals = {refusal.id: refusal for refusal in self._needed_refusals(needs)}
         keys = set(needs.effects)
         if needs.spends:
             keys |= {call.effect_key for call in work.calls.values() if call.effect_key}
@@ -180,6 +182,18 @@ class MemoryStore:
         if needs.system:
             work.system = self._thread(SYSTEM_THREAD)
         return work
+
+    def _needed_refusals(self, needs: Needs) -> Iterable[Refusal]:
+        equal = set(needs.refusals_for)
+        for call_id in needs.calls if needs.refusals_of_calls else ():
+            call = self._calls.get(call_id)
+            if call is not None:
+                hashes = (call.args_hash, *needs.edited_args)
+                equal |= {(call.agent, call.tool, args_hash) for args_hash in hashes}
+        for refusal in self._refusals.values():
+            fits = (refusal.agent, refusal.tool, refusal.args_hash) in equal
+            if refusal.id in needs.refusals or (fits and refusal.lifted is None):
+                yield refusal
 
     def _needed_calls(self, needs: Needs) -> Iterable[Call]:
         found = [self._calls.get(call_id) for call_id in needs.calls]
@@ -211,6 +225,7 @@ class MemoryStore:
         self._tools.update({tool.digest: tool for tool in work.tools})
         self._messages.setdefault(work.thread.id, []).extend(work.messages)
         self._grants.update(work.touched_grants)
+        self._refusals.update(work.touched_refusals)
         for key, call_id in work.freed_effects.items():
             if key in self._effects and self._effects[key].call == call_id:
                 del self._effects[key]
@@ -279,6 +294,8 @@ class MemoryStore:
                     pruned[history] += 1
                 del self._calls[call.id], self._by_key[call.run, call.key]
                 counts["calls"] += 1
+            for refusal in [one for one in self._refusals.values() if one.run in ids]:
+                del self._refusals[refusal.id]
             for thread, said in self._messages.items():
                 gone = [message.seq for message in said if message.run in ids]
                 if gone:
@@ -462,6 +479,31 @@ class MemoryStore:
     def grants(self, *, live_only: bool = True) -> list[Grant]:
         grants = sorted(self._grants.values(), key=lambda g: (g.created, g.id))
         return [g for g in grants if g.live(self.now())] if live_only else grants
+
+    def refusals(
+        self, *, after: str | None = None, limit: int = 50, lifted: bool = False
+    ) -> list[tuple[str, Refusal]]:
+        found = [r for r in list(self._refusals.values()) if lifted or r.lifted is None]
+        found.sort(key=lambda refusal: (refusal.at, refusal.id), reverse=True)
+        start = age_start(after)
+        older = [r for r in found if (r.at, r.id) < start or after is None]
+        return [(age_key(refusal.at, refusal.id), refusal) for refusal in older[:limit]]
+
+    def refusal(self, refusal_id: str) -> Refusal | None:
+        return self._refusals.get(refusal_id)
+
+    def refusals_of(self, agent: str, tool: str, args_hash: str) -> list[Refusal]:
+        content = (agent, tool, args_hash)
+        refusals = [
+            refusal
+            for refusal in list(self._refusals.values())
+            if (refusal.agent, refusal.tool, refusal.args_hash) == content
+            and refusal.lifted is None
+        ]
+        return sorted(refusals, key=lambda refusal: refusal.at, reverse=True)
+
+    def all_refusals(self, after: str = "", limit: int = 1000) -> list[Refusal]:
+        return [r for _, r in sorted(self._refusals.items()) if r.id > after][:limit]
 
     def principals(self) -> list[Principal]:
         return sorted(self._principals.values(), key=lambda p: (p.created, p.id))

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
+from sayso.engine.effects import is_remote
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import HOSTED, Call, EffectKey, Run, StoredMessage, Tool
 from sayso.stores.base import StoreReads
-from sayso.types import Request
+from sayso.types import EarlierRejection, Request, moment
 from sayso.views import request_of
 
 log = logging.getLogger("sayso.stores")
@@ -205,7 +206,29 @@ def tool_of(store: StoreReads, call: Call) -> Tool | None:
 
 def request_in(store: StoreReads, call: Call) -> Request:
     """Return a stored call as people see it."""
-    return request_of(call, tool_of(store, call))
+    return request_of(call, tool_of(store, call), refusals_in(store, call))
+
+
+def refusals_in(store: StoreReads, call: Call) -> tuple[EarlierRejection, ...]:
+    """Return the earlier rejections that are shown with a call. Of a pruned one, the id is left."""
+    return tuple(_earlier(store, refusal_id) for refusal_id in call.refusals)
+
+
+def _earlier(store: StoreReads, refusal_id: str) -> EarlierRejection:
+    refusal = store.refusal(refusal_id)
+    earlier = None if refusal is None else if_readable(store.call, refusal.request)
+    if refusal is None or earlier is None:
+        return EarlierRejection(id=refusal_id)
+    return EarlierRejection(
+        id=refusal.id,
+        request=refusal.request,
+        by=refusal.by,
+        at=moment(refusal.at),
+        message=refusal.message,
+        reviewers=earlier.terms.reviewers,
+        requester=earlier.requester,
+        remote=is_remote(earlier.binds),
+    )
 
 
 def name_of(row: AuthenticRow) -> str:

@@ -27,6 +27,7 @@ _NEXT_STATUS = {
     "asked": _S.ASKED,
     "allowed": _S.READY,
     "denied": _S.REJECTED,
+    "refused": _S.REJECTED,
     "reasked": _S.ASKED,
     "started": _S.RUNNING,
     "released": _S.RELEASED,
@@ -44,7 +45,7 @@ _STATUS_UNCHANGED = frozenset(
     }
 )
 #: Events that may follow the end of a run: they move nothing.
-_ALLOWED_AFTER_END = ("late", "broke", "reported")
+_ALLOWED_AFTER_END = ("late", "broke", "reported", "prompted")
 _READ_EVENTS = frozenset({"read_started", "read_stopped"})
 _STATUS_AFTER_DECISION = {
     (_S.ASKED, "approve"): _S.READY,

@@ -23,6 +23,7 @@ from sayso.engine.commands import (
     Finish,
     MarkInDoubt,
     NewCall,
+    NotePrompt,
     Propose,
     Record,
     Recover,
@@ -130,6 +131,7 @@ class World:
             "tools": [self.store.tool(call.tool_digest) for call in calls],
             "messages": [self.store.messages(thread.id) for thread in threads],
             "grants": self.store.grants(live_only=False),
+            "refusals": self.store.all_refusals(),
             "principals": self.store.principals(),
             "effects": self.store.effects(),
             "events": all_events(self.store),
@@ -247,6 +249,8 @@ class World:
             elif status is not CallStatus.RUNNING:
                 self.record(call, ok=status is CallStatus.DONE)
             return self.call(call)
+        if status is CallStatus.REJECTED:  # an equal call would be refused from then on
+            new = {"args": {"to": f"eve-{next(self._ids)}"}, **new}
         call = self.ask(**{"expires_in": 60.0, **new})
         if status is CallStatus.RELEASED:
             self.decide(call)
@@ -281,6 +285,11 @@ class World:
             more["value"] = codec.canonical(more["value"]).decode()
         more = {"channel": "test", "seen_digest": self.digest(row), **more}
         return Decide(**_of(row), type=type, by=reviewer, **more)
+
+    def prompt(self, run: str = "r", thread: str = "t", prompt: str = "") -> Run | None:
+        """Note that the user has written something new."""
+        noted: Run | None = self.transact(NotePrompt(thread=thread, run=run, prompt=prompt))[0]
+        return noted
 
     def start(self, *calls: Call, owner: str = "w1", lease: int = LEASE) -> tuple[Call, ...]:
         ids, seen = tuple(call.id for call in calls), tuple(self.mac_of(call) for call in calls)

@@ -1,9 +1,9 @@
-"""The API of reviewers: list and read requests, decide them, and manage grants."""
+"""The API of reviewers: list and read requests, decide them, manage grants and refusals."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -13,7 +13,8 @@ from sayso import codec, schema, text
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotFound, Refused, SaysoError
 from sayso.inbox import DecisionResult
 from sayso.inbox.decisions import displayed_scope
-from sayso.inbox.people import names_of
+from sayso.inbox.inbox import MAX_PAGE
+from sayso.inbox.people import may_see, names_of
 from sayso.policy import tighten
 from sayso.redaction import redact
 from sayso.server import remote_agents
@@ -42,6 +43,8 @@ from sayso.server.schemas import (
     GrantPage,
     GrantView,
     GroupsView,
+    RefusalPage,
+    RefusalView,
     RequestPage,
     RequestView,
     json_body,
@@ -50,12 +53,25 @@ from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import request_in
 from sayso.sync import read, to_thread
-from sayso.types import SORTS, Approve, Decision, Edit, Grant, Json, Reject, Respond, Reviewer, iso
+from sayso.types import (
+    SORTS,
+    Approve,
+    Decision,
+    Edit,
+    Grant,
+    Json,
+    Refusal,
+    Reject,
+    Respond,
+    Reviewer,
+    iso,
+)
 from sayso.types import Request as SaysoRequest
 
 log = logging.getLogger("sayso.server")
 router = APIRouter(prefix="/api", tags=["requests"])
 grants_router = APIRouter(prefix="/api/grants", tags=["grants"])
+refusals_router = APIRouter(prefix="/api/refusals", tags=["refusals"])
 
 # -- reading requests
 
@@ -245,7 +261,9 @@ async def decide_requests(
 def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None) -> Decision:
     """Return the decision of a body. Raise ``InvalidDecision`` if its fields do not fit."""
     given = body.model_fields_set
-    misplaced = given & {"args", "unset", "message", "value", "grant"} - DECISION_FIELDS[body.type]
+    misplaced = (
+        given & {"args", "unset", "message", "value", "grant", "stop"} - DECISION_FIELDS[body.type]
+    )
     if misplaced:
         field = sorted(misplaced)[0]
         raise InvalidDecision(f"{field} does not go with {body.type!r}", field)
@@ -253,7 +271,7 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
     if body.type == "approve":
         return Approve(**bound)
     if body.type == "reject":
-        return Reject(body.message or "", **bound)
+        return Reject(body.message or "", getattr(body, "stop", False), **bound)
     if body.type == "respond":
         if "value" not in given:
             raise InvalidDecision("respond needs a value", "value")
@@ -432,6 +450,80 @@ async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -
         return list(found)
     names = names_of(who.reviewer)
     return [grant for grant in found if grant_audience(grant.scope, grant.by).includes(names)]
+
+
+# -- refusals
+
+
+@refusals_router.get(
+    "",
+    summary="List refusals",
+    response_model=RefusalPage,
+    responses=errors(401, 403, 404, 422),
+)
+async def list_refusals(
+    request: Request,
+    who: CurrentReviewer,
+    all: Annotated[bool, Query(description="also list refusals that were lifted")] = False,
+    after: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> JsonResponse:
+    """List the rejections that count for equal calls, and who made them."""
+    service = service_of(request)
+    page = await service.inbox.refusals(live_only=not all, after=after, limit=limit)
+    visible = await read(service.store, _visible_refusals, service, who, page)
+    following = page[-1].id if len(page) == limit else None
+    return JsonResponse({"items": list(map(_refusal_view, visible)), "next": following})
+
+
+@refusals_router.delete(
+    "/{refusal_id}",
+    summary="Lift a refusal",
+    response_model=RefusalView,
+    responses=errors(401, 403, 404, 429),
+)
+async def lift_refusal(
+    request: Request,
+    who: CurrentReviewer,
+    refusal_id: Annotated[str, Path(description="the refusal's id, as in `GET /api/refusals`")],
+) -> JsonResponse:
+    """Ask people about equal calls again."""
+    service = service_of(request)
+    refusal = await read(service.store, service.store.refusal, refusal_id)
+    found = [] if refusal is None else [refusal]
+    if not await read(service.store, _visible_refusals, service, who, found):
+        raise NotFound(f"no refusal {refusal_id!r:.80}: see GET /api/refusals")
+    lifted = await service.inbox.lift_refusal(refusal_id, by=who.reviewer)
+    return JsonResponse(_refusal_view(lifted))
+
+
+def _visible_refusals(
+    service: Service, who: Identity, refusals: Sequence[Refusal]
+) -> list[Refusal]:
+    """Return the refusals of requests that this person may see."""
+    found = []
+    for refusal in refusals:
+        call = service.store.call(refusal.request)
+        if call is not None and may_see(who.reviewer, call):
+            found.append(refusal)
+    return found
+
+
+def _refusal_view(refusal: Refusal) -> dict[str, Json]:
+    return {
+        "id": refusal.id,
+        "request": refusal.request,
+        "run": text.inline(refusal.run),
+        "agent": text.inline(refusal.agent),
+        "tool": text.inline(refusal.tool),
+        "by": text.inline(refusal.by),
+        "at": iso(refusal.at),
+        "message": inert(redact(refusal.message).value),
+        "ends_at": iso(refusal.ends),
+        "overturn": refusal.overturn,
+        "lifted_at": iso(refusal.lifted),
+        "lifted_by": text.inline(refusal.lifted_by) or None,
+    }
 
 
 def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:

@@ -54,6 +54,8 @@ CREATE TABLE run (
     in_doubt BIGINT NOT NULL,
     snapshot TEXT,
     output TEXT,
+    scope TEXT NOT NULL,
+    rejections TEXT NOT NULL,
     created BIGINT NOT NULL,
     seq BIGINT NOT NULL,
     mac TEXT NOT NULL
@@ -102,6 +104,7 @@ CREATE TABLE call (
     effect_key TEXT NOT NULL,
     settles BIGINT NOT NULL,
     doubt TEXT,
+    refusals TEXT NOT NULL,
     seq BIGINT NOT NULL,
     mac TEXT NOT NULL,
     list_status TEXT NOT NULL,
@@ -172,6 +175,30 @@ CREATE TABLE grants (
     mac TEXT NOT NULL
 );
 CREATE INDEX grants_for ON grants (agent, tool_digest) WHERE revoked IS NULL;
+
+-- Refusals: rejections that also count for equal calls.
+CREATE TABLE refusal (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    request TEXT COLLATE "C" NOT NULL,
+    run TEXT COLLATE "C" NOT NULL,
+    thread TEXT COLLATE "C" NOT NULL,
+    scope TEXT COLLATE "C" NOT NULL,
+    agent TEXT COLLATE "C" NOT NULL,
+    tool TEXT COLLATE "C" NOT NULL,
+    tool_digest TEXT COLLATE "C" NOT NULL,
+    args_hash TEXT COLLATE "C" NOT NULL,
+    rejected_by TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    message TEXT NOT NULL,
+    ends BIGINT,
+    overturn TEXT NOT NULL,
+    lifted BIGINT,
+    lifted_by TEXT NOT NULL,
+    mac TEXT NOT NULL
+);
+CREATE INDEX refusal_of ON refusal (args_hash, agent, tool) WHERE lifted IS NULL;
+CREATE INDEX refusal_at ON refusal (at, id) WHERE lifted IS NULL;
+CREATE INDEX refusal_run ON refusal (run);
 
 -- Facts, only ever added: one chain per thread. Positions are handed out before the commit, so that
 -- a reader's cursor is (era, xid, pos), and stops below the oldest transaction that is still open.

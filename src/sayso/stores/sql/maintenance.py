@@ -86,6 +86,7 @@ _FORGET = {
     "calls": "DELETE FROM call WHERE thread = ? AND run = ?",
     "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
 }
+_FORGET_REFUSALS = "DELETE FROM refusal WHERE thread = ? AND run = ?"
 # A search key goes with the last call that used it.
 _ORPHANS = (
     "DELETE FROM search_key "
@@ -127,6 +128,7 @@ def prune(
         if said:
             threads[pair[0]] = threads[pair[0]].without_messages(said)
             counts["messages"] += execute(_UNSAY, pair).rowcount
+        execute(_FORGET_REFUSALS, pair)
         for name, statement in _FORGET.items():
             counts[name] += execute(statement, pair).rowcount
     for name in sorted({thread for thread, _ in forgotten}):

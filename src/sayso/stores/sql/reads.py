@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from heapq import nlargest, nsmallest
 from operator import itemgetter
@@ -39,6 +39,7 @@ from sayso.rows import (
     grant_from,
     message_from,
     principal_from,
+    refusal_from,
     run_from,
     thread_from,
 )
@@ -74,12 +75,12 @@ from sayso.stores.sql import statements as sql
 from sayso.stores.sql import totals
 from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import ToolCache
-from sayso.types import Grant, Micros
+from sayso.types import Grant, Micros, Refusal
 
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R", bound=AuthenticRow)
-N = TypeVar("N", Run, Thread)
+N = TypeVar("N", Run, Thread, Refusal)
 #: SQL text and its values.
 Piece = tuple[str, list[Any]]
 
@@ -715,16 +716,17 @@ class SqlReads:
         rows_before: Callable[[Micros, str], list[Any]],
         after: str | None,
         limit: int,
+        time: str = "created",
     ) -> list[tuple[str, N]]:
-        created = columns.index("created")
+        at = columns.index(time)
         rows = first_rows(
             limit,
             partial(self._decode.listed, decode),
             lambda key: rows_before(*age_start(key)),
-            lambda row: age_key(row[created], row[0]),
+            lambda row: age_key(row[at], row[0]),
             after,
         )
-        return [(age_key(row.created, row.id), row) for row in rows]
+        return [(age_key(getattr(row, time), row.id), row) for row in rows]
 
     def threads_of(
         self, owner: str, after: str | None = None, limit: int = 50
@@ -744,6 +746,31 @@ class SqlReads:
         grants = self._decode.listed(grant_from, rows)
         now = self.now()
         return [g for g in grants if g.live(now)] if live_only else grants
+
+    def refusals(
+        self, *, after: str | None = None, limit: int = 50, lifted: bool = False
+    ) -> list[tuple[str, Refusal]]:
+        which = "" if lifted else "lifted IS NULL AND "
+        statement = (
+            f"SELECT {sql.REFUSAL} FROM refusal WHERE {which}at <= ? AND (at < ? OR id < ?) "
+            "ORDER BY at DESC, id DESC LIMIT ?"
+        )
+
+        def rows_before(at: Micros, name: str) -> list[Any]:
+            return self._rows(statement, (at, at, name, limit))
+
+        names = [field.name for field in fields(Refusal)]
+        return self._newest_first(refusal_from, names, rows_before, after, limit, "at")
+
+    def refusal(self, refusal_id: str) -> Refusal | None:
+        return self._one(refusal_from, sql.LOAD_REFUSAL, refusal_id)
+
+    def refusals_of(self, agent: str, tool: str, args_hash: str) -> list[Refusal]:
+        rows = self._rows(sql.LOAD_REFUSALS_FOR, (agent, tool, args_hash))
+        return self._decode.each(refusal_from, rows)
+
+    def all_refusals(self, after: str = "", limit: int = 1000) -> list[Refusal]:
+        return self._by_id(refusal_from, sql.LOAD_REFUSALS, after, limit)
 
     def principals(self) -> list[Principal]:
         rows = self._rows(f"SELECT {sql.PRINCIPAL} FROM principal ORDER BY created, id")

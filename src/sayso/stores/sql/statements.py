@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from sayso.rows import LATER, Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
 from sayso.stores.seals import Seal
-from sayso.types import Grant
+from sayso.types import Grant, Refusal
 
 
 class Reply(Protocol):
@@ -70,6 +70,9 @@ THREAD = ", ".join(Thread._fields)
 RUN = ", ".join(Run._fields)
 CALL = ", ".join("grant_id" if name == "grant" else name for name in Call._fields)
 GRANT = ", ".join("given_by" if field.name == "by" else field.name for field in fields(Grant))
+REFUSAL = ", ".join(
+    "rejected_by" if field.name == "by" else field.name for field in fields(Refusal)
+)
 EVENT = ", ".join(Event._fields)
 PRINCIPAL = ", ".join(Principal._fields)
 MESSAGE = ", ".join(StoredMessage._fields)
@@ -82,14 +85,14 @@ SEAL = ", ".join(field.name for field in fields(Seal))
 CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, title, preview, status, asked, "
     "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, doubt, "
-    "seq, mac"
+    "refusals, seq, mac"
 )
 #: The columns that lists and counts are made from, after those of the row itself.
 LISTED = "list_status, search_key, request_group, decided_by, decided_at"
 CALL_PLACE = f"expires_at, caller, {LISTED}"
 RUN_CHANGES = (
-    "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, seq, "
-    "mac"
+    "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, "
+    "scope, rejections, seq, mac"
 )
 THREAD_CHANGES = "messages, seq, head, mac"
 
@@ -162,6 +165,20 @@ LOAD_GRANTS_FOR = (
     f"SELECT {GRANT} FROM grants WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
     "ORDER BY id"
 )
+LOAD_REFUSAL = f"SELECT {REFUSAL} FROM refusal WHERE id = ?"
+LOAD_REFUSALS = f"SELECT {REFUSAL} FROM refusal WHERE id > ? ORDER BY id LIMIT ?"
+# How many refusals of equal calls may count at the same time. Each of them was a decision.
+_MOST_REFUSALS = 100
+LOAD_REFUSALS_FOR = (
+    f"SELECT {REFUSAL} FROM refusal WHERE agent = ? AND tool = ? AND args_hash = ? "
+    f"AND lifted IS NULL ORDER BY at DESC LIMIT {_MOST_REFUSALS}"
+)
+_OF_REFUSAL = ", ".join(f"refusal.{name}" for name in REFUSAL.split(", "))
+LOAD_REFUSALS_OF_CALL = (
+    f"SELECT {_OF_REFUSAL} FROM call JOIN refusal ON refusal.agent = call.agent "
+    "AND refusal.tool = call.tool AND refusal.args_hash IN (call.args_hash, ?) "
+    f"WHERE call.id = ? AND lifted IS NULL ORDER BY at DESC LIMIT {_MOST_REFUSALS}"
+)
 LOAD_EFFECT = f"SELECT {EFFECT} FROM effect WHERE key = ?"
 LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
 LOAD_TOOL = f"SELECT {TOOL} FROM tool WHERE digest = ?"
@@ -186,6 +203,10 @@ SAVE_GRANT = (
     f"INSERT INTO grants ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
     "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked, "
     "signature = excluded.signature, mac = excluded.mac"
+)
+SAVE_REFUSAL = (
+    f"INSERT INTO refusal ({REFUSAL}) VALUES ({_marks(REFUSAL)}) ON CONFLICT (id) "
+    "DO UPDATE SET lifted = excluded.lifted, lifted_by = excluded.lifted_by, mac = excluded.mac"
 )
 SAVE_PRINCIPAL = (
     f"INSERT INTO principal ({PRINCIPAL}) VALUES ({_marks(PRINCIPAL)}) "
@@ -223,6 +244,7 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "request_total": "series, slot, total",
         "tool": TOOL,
         "grants": GRANT,
+        "refusal": REFUSAL,
         "event": EVENT,
         "seal": SEAL,
         "principal": PRINCIPAL,

@@ -27,6 +27,8 @@ from sayso.rows import (
     grant_values,
     principal_from,
     principal_values,
+    refusal_from,
+    refusal_values,
     run_from,
     run_values,
     thread_from,
@@ -174,6 +176,7 @@ class SqlTransaction:
             self._later_than = frozenset(needs.calls)
         grants = [ask(sql.LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
         grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
+        refusals = self._ask_refusals(needs)
         people = ask(sql.LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
         token = ask(sql.LOAD_PRINCIPAL, (needs.principal,)) if needs.principal is not None else None
         system = ask(sql.LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
@@ -190,6 +193,7 @@ class SqlTransaction:
         self._load_effects(work, needs)
         for grant in (g for reply in grants for g in decode.genuine(grant_from, reply.fetchall())):
             work.grants[grant.id] = grant
+        self._load_refusals(work, refusals)
         if people is not None:
             work.people = tuple(decode.genuine(principal_from, people.fetchall()))
         if token is not None:
@@ -197,6 +201,21 @@ class SqlTransaction:
         if system is not None:
             work.system = self._thread(SYSTEM_THREAD, system)
         return work
+
+    def _ask_refusals(self, needs: Needs) -> list[Reply]:
+        ask = self._execute
+        replies = [ask(sql.LOAD_REFUSALS_FOR, equal) for equal in needs.refusals_for]
+        replies += [ask(sql.LOAD_REFUSAL, (name,)) for name in needs.refusals]
+        if needs.refusals_of_calls:
+            edited = needs.edited_args[0] if needs.edited_args else ""
+            replies += [ask(sql.LOAD_REFUSALS_OF_CALL, (edited, call)) for call in needs.calls]
+        return replies
+
+    def _load_refusals(self, work: UnitOfWork, replies: Iterable[Reply]) -> None:
+        """Decode refusals. A bad row raises: without it, a call might run that was rejected."""
+        for reply in replies:
+            for refusal in self._decode.each(refusal_from, reply.fetchall()):
+                work.refusals[refusal.id] = refusal
 
     def _ask_time(self) -> Reply | None:
         """Ask a database that has a clock of its own for the time."""
@@ -285,6 +304,8 @@ class SqlTransaction:
     def _save_rest(self, work: UnitOfWork) -> None:
         for grant in work.touched_grants.values():
             self._write(sql.SAVE_GRANT, grant_values(grant))
+        for refusal in work.touched_refusals.values():
+            self._write(sql.SAVE_REFUSAL, refusal_values(refusal))
         if self._held or work.freed_effects or work.taken_effects:
             self._save_effects(work)
         if work.system is not None and work.system.seq:

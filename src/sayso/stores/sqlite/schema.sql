@@ -52,6 +52,8 @@ CREATE TABLE run (
     in_doubt INTEGER NOT NULL,
     snapshot TEXT,
     output TEXT,
+    scope TEXT NOT NULL,
+    rejections TEXT NOT NULL,
     created INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     mac TEXT NOT NULL
@@ -100,6 +102,7 @@ CREATE TABLE call (
     effect_key TEXT NOT NULL,
     settles INTEGER NOT NULL,
     doubt TEXT,
+    refusals TEXT NOT NULL,
     seq INTEGER NOT NULL,
     mac TEXT NOT NULL,
     list_status TEXT NOT NULL,
@@ -171,6 +174,30 @@ CREATE TABLE grants (
     mac TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX grants_for ON grants (agent, tool_digest) WHERE revoked IS NULL;
+
+-- Refusals: rejections that also count for equal calls.
+CREATE TABLE refusal (
+    id TEXT PRIMARY KEY,
+    request TEXT NOT NULL,
+    run TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_digest TEXT NOT NULL,
+    args_hash TEXT NOT NULL,
+    rejected_by TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    message TEXT NOT NULL,
+    ends INTEGER,
+    overturn TEXT NOT NULL,
+    lifted INTEGER,
+    lifted_by TEXT NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX refusal_of ON refusal (args_hash, agent, tool) WHERE lifted IS NULL;
+CREATE INDEX refusal_at ON refusal (at, id) WHERE lifted IS NULL;
+CREATE INDEX refusal_run ON refusal (run);
 
 -- Facts, only ever added: one chain per thread.
 CREATE TABLE event (

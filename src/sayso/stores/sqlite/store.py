@@ -255,7 +255,7 @@ class SqliteTransaction(SqlTransaction):
     def _cached(self, thread: str, needs: Needs) -> UnitOfWork | None:
         cache = self._row_cache
         its, run = cache.threads.get(thread), cache.runs.get(needs.run or "")
-        uncached = needs.keys or needs.callers or needs.grants_for or needs.grants
+        uncached = needs.keys or needs.callers or needs.grants_for or needs.grants or needs.refusals
         if its is None or run is None or uncached or needs.system or needs.principal:
             return None
         if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
@@ -268,6 +268,7 @@ class SqliteTransaction(SqlTransaction):
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
             work.people = tuple(self._decode.genuine(principal_from, rows))
+        self._load_refusals(work, self._ask_refusals(needs))
         self._load_effects(work, needs)
         self._threads[thread], self._run, self._calls = its, run, dict(found)
         return work

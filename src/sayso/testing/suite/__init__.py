@@ -30,6 +30,7 @@ from sayso.testing.suite.effects import EffectKeyTests, EffectTests, SettlementT
 from sayso.testing.suite.leasing import ClosingTests, LeaseTests
 from sayso.testing.suite.listing import ListTests, SearchTests
 from sayso.testing.suite.recording import AtomicityTests, RecordTests, StorageTests
+from sayso.testing.suite.refusing import RefusalTests
 from sayso.testing.suite.running import MoveTests, ReleaseTests, RunTests
 from sayso.testing.world import World
 from sayso.types import Micros
@@ -43,6 +44,7 @@ class StoreSuite(
     DecisionTests,
     VoteTests,
     GrantTests,
+    RefusalTests,
     RunTests,
     ReleaseTests,
     EffectTests,

@@ -226,7 +226,7 @@ class AskTests:
 
     def test_a_lease_can_be_held_while_people_think(self, world: World) -> None:
         world.propose()
-        world.decide(world.ask(), "reject")
+        world.decide(world.ask(args={"to": "eve"}), "reject")
         run = world.claimed("w1")
         world.propose(world.new(), hold=True)
         held = world.run()

@@ -57,7 +57,7 @@ class ListTests:
             "asked": world.ask(),
             "approved": world.decide(world.ask()),
             "edited": world.decide(world.ask(), "edit", args={}),
-            "rejected": world.decide(world.ask(), "reject"),
+            "rejected": world.decide(world.ask(args={"to": "eve"}), "reject"),
             "responded": world.decide(world.ask(), "respond", value=1),
             "expired": world.ask(expires_in=1),
             "cancelled": world.ask(),
@@ -454,6 +454,7 @@ class SearchTests:
         for n in range(14):
             new = world.new(
                 f"tool_{n % 3}",
+                {"to": n},
                 description="" if n % 2 else f"words number {n}",
                 risk=Risk(("low", "high")[n % 2]),
                 expires_in=(None, 500, 100 + n)[n % 3],
@@ -562,7 +563,7 @@ class SearchTests:
         world.ask()
         assert store.next_due() is None, "it waits for ever"
         late = world.ask(expires_in=90)
-        soon = world.ask(expires_in=60, run="r2", thread="t2")
+        soon = world.ask(args={"to": "eve"}, expires_in=60, run="r2", thread="t2")
         assert store.next_due() == start + 60 * SECOND
         assert store.next_due(start + 60 * SECOND) == start + 90 * SECOND
         assert store.next_due(start + 90 * SECOND) is None
