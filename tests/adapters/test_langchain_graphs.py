@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
 from langchain.agents.middleware import ToolRetryMiddleware, wrap_tool_call
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import InjectedToolCallId, tool
+from langchain_core.tools import InjectedToolCallId, ToolException, tool
 from langchain_world import CONFIG, World, answer, go, interrupts
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -17,7 +18,7 @@ from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 import sayso
-from sayso import Policy, Rule
+from sayso import NotExecuted, Policy, Rule
 from sayso.adapters.langchain import GuardedAgent, guard, node, resume
 from sayso.agent.agent import Resumable
 from sayso.gate.guard import this_call
@@ -429,3 +430,55 @@ def test_it_is_what_servers_and_workers_take(world: World) -> None:
 def test_go_without_a_gate_is_langchains_own(world: World) -> None:
     agent = world.agent(ONE, "Done.")
     assert go(agent)["messages"][-1].text == "Done."
+
+
+# -- exceptions
+
+
+def _paying(ran: list[str], error: Exception) -> Callable[[str], str]:
+    def pay(to: str) -> str:
+        """Pay."""
+        ran.append(to)
+        raise error
+
+    return pay
+
+
+PAY: Any = [("c1", "pay", {"to": "ana"})]
+
+
+@pytest.mark.parametrize("handles", ["tool", "node", "retries"])
+def test_handled_time_out_is_in_doubt(world: World, handles: str) -> None:
+    ran: list[str] = []
+    error: Exception = TimeoutError("no reply")
+    if handles == "tool":
+        error = ToolException("no reply")
+        error.__cause__ = TimeoutError()
+    pay = tool(_paying(ran, error))
+    pay.handle_tool_error = handles == "tool"
+    middleware: list[Any] = []
+    if handles == "retries":
+        middleware = [ToolRetryMiddleware(max_retries=3, initial_delay=0.0, jitter=False)]
+    bare = world.agent(PAY, "Done.", tools=[pay], middleware=middleware)
+    if handles == "node":
+        bare.nodes["tools"].bound._handle_tool_errors = True
+    agent = guard(bare, world.gate)
+    agent.run_sync("go", thread="t")
+    world.decide()
+    for _ in range(2):
+        result = agent.resume_sync("t")
+        (request,) = result.interruptions
+        assert (result.status, request.kind) == ("paused", "in_doubt")
+    assert ran == ["ana"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no such payee"), NotExecuted("no funds")])
+def test_handled_failure_is_told_to_the_model(world: World, error: Exception) -> None:
+    ran: list[str] = []
+    bare = world.agent(PAY, "Done.", tools=[_paying(ran, error)])
+    bare.nodes["tools"].bound._handle_tool_errors = True
+    agent = guard(bare, world.gate)
+    agent.run_sync("go", thread="t")
+    world.decide()
+    assert agent.resume_sync("t").output == "Done."
+    assert str(error) in world.told()[0]

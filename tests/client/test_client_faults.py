@@ -152,6 +152,31 @@ def test_a_failure_whose_report_got_lost_is_a_failure(
         assert item.execution.status == "failed"
 
 
+def test_doubt_whose_report_got_lost_is_a_doubt(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    with closing(Lossy(server.url, lambda method, path: path.endswith("/result"))) as net:
+        gate, ran = gate_to(net.url), []
+
+        @gate.guard(effect_key="pay")
+        def pay() -> None:
+            ran.append("pay")
+            raise ZeroDivisionError("by nothing")
+
+        def give_up(request: sayso.Request) -> sayso.Decision:
+            reports = f"POST /api/requests/{request.id}/result"
+            until(lambda: net.seen[reports] > 1)  # it was sent again
+            return request.reject("gave up")
+
+        people.will(yes, give_up)
+        with pytest.raises(sayso.InDoubt, match="gave up") as error:
+            pay()
+        assert isinstance(error.value.__cause__, ZeroDivisionError)
+        assert ran == ["pay"]
+        (item,) = people.inbox.history_sync().items
+        assert (item.execution.status, item.execution.attempts) == ("failed", 1)
+
+
 def test_a_claim_whose_answer_got_lost_is_in_doubt_and_not_run(
     server: Server, people: People, gate_to: Gates
 ) -> None:

@@ -385,3 +385,121 @@ def test_a_thread_that_knows_nothing_of_the_run_is_refused(
             assert len(list(pool.map(gate.carry(pay), ["ana", "bo"]))) == 2
     assert sorted(ran) == [("ana", 5), ("bo", 5)]
     assert len(people.inbox.store.calls_of("bot/order-17")) == 2
+
+
+# -- exceptions
+
+
+def raising(gate: RemoteGate, ran: list[Any], error: Exception, **options: Any) -> Any:
+    @gate.guard(**options)
+    def pay(to: str) -> str:
+        """Pay somebody, and raise."""
+        ran.append(to)
+        raise error
+
+    return pay
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({}, TimeoutError("no reply")), ({"effect_key": "pay:{to}"}, ValueError("half a reply"))],
+)
+def test_unknown_outcome_of_remote_call_is_in_doubt(
+    server: Server, people: People, gate_to: Gates, options: Any, error: Exception
+) -> None:
+    ran: list[Any] = []
+    gate = gate_to(server.url, wait=0)
+    pay = raising(gate, ran, error, **options)
+
+    def call() -> Any:
+        with gate.run("order-17"):
+            return pay("ana")
+
+    with pytest.raises(sayso.Paused):
+        call()
+    people.decide(yes)
+    with pytest.raises(sayso.Paused) as paused:
+        call()
+    assert paused.value.__cause__ is error
+    doubt = people.next()
+    assert (doubt.kind, doubt.execution.attempts) == ("in_doubt", 1)
+    assert doubt.execution.result == f"{type(error).__name__}: {error}"
+    with pytest.raises(sayso.Paused):
+        call()
+    people.decide(lambda request: request.respond("paid by hand"))
+    assert call() == "paid by hand"
+    assert ran == ["ana"]
+
+
+@pytest.mark.parametrize("verdict", ["ask", "allow"])
+def test_servers_rule_decides_about_a_lost_reply(
+    url: str, people: People, gate_to: Gates, verdict: Any
+) -> None:
+    rules = [Rule("pay", verdict=verdict)]
+    server = Server(url, policy=Policy(rules)).start()
+    try:
+        ran: list[Any] = []
+        pay = raising(gate_to(server.url), ran, TimeoutError("no reply"))
+        if verdict == "allow":  # and nobody declared its effect
+            with pytest.raises(TimeoutError):
+                pay("ana")
+        else:
+            people.will(yes, lambda request: request.reject("gave up"))
+            with pytest.raises(sayso.InDoubt, match="gave up"):
+                pay("ana")
+        assert ran == ["ana"]
+    finally:
+        server.stop()
+
+
+def test_remote_agents_word_frees_no_key(server: Server, people: People, gate_to: Gates) -> None:
+    class Declined(Exception):
+        pass
+
+    ran: list[Any] = []
+    gate = gate_to(server.url)
+    options = {"effect_key": "pay:{to}", "not_executed": (Declined,)}
+    for error in (Declined("no funds"), sayso.NotExecuted("no funds")):
+        pay = raising(gate, ran, error, **options)
+        people.will(yes)
+        with pytest.raises(type(error)):
+            pay("ana")
+        doubt = people.next()
+        assert doubt.evidence is not None
+        assert (doubt.kind, doubt.evidence.answer) == ("in_doubt", "did_not_run")
+        assert "no funds" in doubt.evidence.text
+        with pytest.raises(DuplicateEffect, match="in_doubt"):
+            _approved_second(people, pay)
+        people.inbox.reject_sync(doubt, "the bank agrees", by="ana")
+        assert people.inbox.store.effects() == []
+
+
+def _approved_second(people: People, pay: Any) -> None:
+    """Make the same call in another run, and approve it."""
+    (doubt,) = people.pending()
+
+    def approve() -> None:
+        def new() -> list[sayso.Request]:
+            return [request for request in people.pending() if request.id != doubt.id]
+
+        (request,) = until(new)
+        people.inbox.approve_sync(request, by="ana")
+
+    with ThreadPoolExecutor(1) as pool:
+        approving = pool.submit(approve)
+        try:
+            pay("ana")
+        finally:
+            approving.result()
+
+
+def test_remote_call_without_key_fails_if_nothing_happened(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    ran: list[Any] = []
+    pay = raising(gate_to(server.url), ran, sayso.NotExecuted("no funds"))
+    people.will(yes)
+    with pytest.raises(sayso.NotExecuted):
+        pay("ana")
+    (item,) = people.inbox.history_sync().items
+    assert item.execution.status == "failed"

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.elicitation import AcceptedElicitation
 from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
@@ -97,6 +98,12 @@ def make_shop(folder: Path) -> MCPServer:  # noqa: C901  # one tool after the ot
             (folder / "crashed").touch()
             os._exit(1)
         return "read"
+
+    @server.tool()
+    def limbo(code: int) -> str:
+        """Have an effect, and answer with a protocol error."""
+        note("limbo")
+        raise MCPError(code, "no reply from the bank")
 
     @server.tool()
     def fail() -> str:

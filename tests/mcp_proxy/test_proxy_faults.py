@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_world import World, said, start_proxy, start_shop, ticket_in
@@ -63,6 +64,66 @@ async def test_a_call_whose_server_dies_is_in_doubt_and_a_person_settles_it(worl
         result = await client.call_tool("sayso_wait", {"ticket": ticket})
         assert said(result) == "survived"
     assert world.effects == ["crash", "order tea 1", "crash"]
+
+
+LOST = (types.REQUEST_TIMEOUT, types.INTERNAL_ERROR, types.PARSE_ERROR)
+
+
+@pytest.mark.parametrize("code", LOST)
+async def test_time_out_of_a_server_is_in_doubt(world: World, code: int) -> None:
+    config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
+    async with world.client(config=config) as client:
+        asking = asyncio.create_task(client.call_tool("limbo", {"code": code}))
+        (request,) = await world.asked()
+        await world.inbox.approve(request, by="ana")
+        result = await asking
+        assert "It is unknown whether limbo took effect" in said(result)
+        (doubt,) = await world.asked()
+        assert (doubt.id, doubt.kind) == (request.id, "in_doubt")
+        assert "no reply from the bank" in str(doubt.execution.result)
+        ticket = ticket_in(await client.call_tool("limbo", {"code": code}))
+        await world.inbox.respond(doubt, "paid by hand", by="ana")
+        settled = await client.call_tool("sayso_wait", {"ticket": ticket})
+        assert "paid by hand" in said(settled)
+    assert world.effects == ["limbo"]
+
+
+@pytest.mark.parametrize("code", [*LOST, types.INVALID_PARAMS])
+async def test_protocol_error_keeps_the_effect_key(world: World, code: int) -> None:
+    policy = '[[rule]]\ntool = "limbo"\nverdict = "allow"\neffect_key = "limbo"\n'
+    config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
+    async with world.client(config=config, policy=policy) as client:
+        await client.call_tool("limbo", {"code": code})
+        (doubt,) = await world.asked()
+        assert (doubt.kind, doubt.effect_key) == ("in_doubt", "limbo")
+        assert (await client.call_tool("limbo", {"code": 1})).is_error
+    assert world.effects == ["limbo"]
+
+
+async def test_refusal_of_a_server_is_a_failure(world: World) -> None:
+    config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
+    async with (
+        world.client(config=config) as client,
+        world.person(lambda request: request.approve()),
+    ):
+        result = await client.call_tool("limbo", {"code": types.INVALID_PARAMS})
+        assert (result.is_error, "no reply from the bank" in said(result)) == (True, True)
+    assert (await world.inbox.pending()).items == ()
+
+
+async def test_call_that_was_not_sent_frees_its_key(world: World) -> None:
+    policy = '[[rule]]\ntool = "order"\nverdict = "allow"\neffect_key = "order:{item}"\n'
+    config = world.config(servers={"shop": world.stdio_shop()})
+
+    async def unsent(self: upstreams.Upstream) -> Client:
+        raise upstreams.Unreachable("not connected")
+
+    async with world.client(config=config, policy=policy) as client:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(upstreams.Upstream, "client", unsent)
+            assert (await client.call_tool("order", {"item": "tea"})).is_error
+        assert not (await client.call_tool("order", {"item": "tea"})).is_error
+    assert world.effects == ["order tea 1"]
 
 
 async def test_a_read_whose_server_dies_is_read_again(world: World) -> None:

@@ -53,6 +53,17 @@ def safe_refund(order: str, euros: int) -> str:
     return deadly_refund(order, euros)
 
 
+def lost_refund(order: str, euros: int) -> str:
+    """Give money back, and get no reply."""
+    note(f"{order} {euros}")
+    raise TimeoutError("no reply from the bank")
+
+
+def empty_refund(order: str, euros: int) -> str:
+    """Give nothing back."""
+    raise sayso.NotExecuted("there is no money")
+
+
 def broken_refund(order: str, euros: int) -> str:
     """Give nothing back."""
     raise ValueError("the bank is closed")
@@ -67,6 +78,7 @@ def dated_refund(order: str, euros: int) -> date:
 async def main(address: str, queue: str, store: str) -> None:
     gate = sayso.Gate(store, agent="desk")
     tools = [refund, slow_refund, deadly_refund, broken_refund, dated_refund]
+    tools += [lost_refund, empty_refund]
     tools.append(gate.guard(effect="idempotent")(safe_refund))
     client = await Client.connect(address)
     plugin = SaysoPlugin(gate, tools)

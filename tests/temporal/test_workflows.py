@@ -148,6 +148,30 @@ def test_a_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer)
     assert desk.effects() == ["A-17 900"]
 
 
+def test_lost_reply_of_a_tool_is_in_doubt(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "lost_refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    until(desk.effects)
+    (doubt,) = desk.waiting()
+    assert (doubt.id, doubt.kind) == (request.id, "in_doubt")
+    assert doubt.execution.result == "TimeoutError: no reply from the bank"
+    desk.inbox.decide_sync(doubt.id, doubt.respond("the bank says yes"), by="ben")
+    assert server.result(id) == "the bank says yes"
+    assert desk.effects() == ["A-17 900"]
+
+
+def test_tool_that_did_nothing_fails_by_name(desk: Desk, server: DevServer) -> None:
+    desk.worker()
+    desk.begin("Refund", id := new_id(), "empty_refund", "A-17", 900)
+    (request,) = desk.waiting()
+    desk.inbox.decide_sync(request.id, request.approve(), by="ana")
+    failure = server.failure(id)
+    assert failure["applicationFailureInfo"]["type"] == "NotExecuted"
+    assert failure["message"] == "there is no money"
+
+
 def test_a_late_result_ends_the_doubt_by_itself(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from sayso import codec
 from sayso.engine.commands import Cancel, NewCall, Note, Propose, Reopen
+from sayso.engine.running import leaves_doubt
 from sayso.errors import (
     CallFailed,
     Cancelled,
@@ -33,6 +34,7 @@ from sayso.errors import (
 from sayso.gate import outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.driver import NOTICE_SECONDS
+from sayso.gate.failures import failure_of
 from sayso.gate.gate import Gate, policy_terms
 from sayso.gate.guard import as_approved_call, as_this_call
 from sayso.gate.lease import RunLease, runs_here, supersede, working
@@ -175,6 +177,8 @@ class FrameworkCall:
     #: Converts a result to JSON, and back.
     dump: Callable[[Any], Json] = lambda value: value
     load: Callable[[Json], Any] = lambda stored: stored
+    #: The exceptions of the tool that the framework turned into a result, filled by ``run``.
+    raised: list[Exception] = field(default_factory=list)
     note: str = ""
 
 
@@ -355,7 +359,12 @@ class FrameworkThread:
 
         async def run(row: Call) -> Any:
             with as_this_call(row), as_approved_call(row, self.gate.backend.store_id):
-                return await call.run(call.tool.framework_args(codec.loads(row.args)))
+                value = await call.run(call.tool.framework_args(codec.loads(row.args)))
+            for error in call.raised:
+                failure = failure_of(error)
+                if failure == "not_executed" or leaves_doubt(row, failure):
+                    raise error
+            return value
 
         def dump(value: Any) -> str:
             try:

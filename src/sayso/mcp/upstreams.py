@@ -34,7 +34,7 @@ from mcp.shared.message import SessionMessage
 from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from sayso.errors import SaysoError, describe_error
+from sayso.errors import NotExecuted, SaysoError, describe_error
 from sayso.mcp.config import VERSION, UpstreamConfig
 
 log = logging.getLogger("sayso.mcp")
@@ -48,6 +48,8 @@ CONNECT_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 #: A connection that lasted this many seconds resets the pause between attempts.
 _STABLE_SECONDS = 10.0
+#: Errors with which a server or its transport gives up on a call that may have had an effect.
+_NO_REPLY = (types.REQUEST_TIMEOUT, types.INTERNAL_ERROR, types.PARSE_ERROR)
 #: How many resources of one server clients may watch.
 _MAX_WATCHED = 1000
 #: No server needs more pages than this; one that never ends its list must not hang the proxy.
@@ -83,7 +85,7 @@ class Listener(Protocol):
         ...
 
 
-class Unreachable(SaysoError):
+class Unreachable(NotExecuted):
     """A server is not connected. Nothing was sent to it."""
 
 
@@ -93,6 +95,10 @@ class ConnectionLost(SaysoError):
 
 class UpstreamError(SaysoError):
     """The server answered with a protocol error."""
+
+
+class ReplyLost(UpstreamError, ConnectionError):
+    """The server, or something in front of it, gave up in the middle of a call."""
 
 
 class Upstream:
@@ -415,6 +421,8 @@ class Upstream:
                     raise ConnectionLost(
                         f"the connection to the MCP server {self.name!r} broke during the call"
                     ) from error
+                if error.code in _NO_REPLY:
+                    raise ReplyLost(f"{self.name}: {error.message}") from error
                 forgotten = error.code == types.INVALID_REQUEST and "Session" in error.message
                 if not forgotten or last:
                     raise UpstreamError(f"{self.name}: {error.message}") from error

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sayso.errors import NotExecuted
 from sayso.gate import Gate
 from sayso.policy import Policy, Rule
 from sayso.types import Json, Question, Request
@@ -174,21 +175,34 @@ _DENIED = Rule("wipe", verdict="deny", name="no-wiping", description="disks are 
 POLICIES: Mapping[str, Policy] = {
     "plain": Policy([*_ALLOWED, _DENIED, Rule("pay")]),
     "large": Policy([*_ALLOWED, Rule("pay", where="amount > 100"), Rule("pay", verdict="allow")]),
+    "keyed": Policy([Rule("pay", effect_key="pay:{to}")]),
     "strict": Policy(
         [Rule("pay", where="amount > 100", allowed=["approve", "reject"]), Rule("pay")]
     ),
 }
 
 
+#: What the tools of these names raise after their effect.
+RAISED: Mapping[str, Exception] = {
+    "times out": TimeoutError("no reply"),
+    "breaks": ValueError("half a reply"),
+}
+
+
 def tools(which: str, colour: str, gate: Gate, kill_switch: KillSwitch) -> list[Callable[..., Any]]:
-    """Return the tools: ``plain``, with a ``slow`` effect, or after a change of the code:
-    ``changed`` (description), ``other`` (parameters) or ``gone``."""
+    """Return the tools: ``plain``, with a ``slow`` effect, one of ``RAISED``, ``declines`` (raises
+    ``NotExecuted`` instead of the effect), or after a change of the code: ``changed``
+    (description), ``other`` (parameters) or ``gone``."""
 
     def effect(name: str, **args: Any) -> None:
         kill_switch.reach("effect before")
+        if which == "declines":
+            raise NotExecuted("no funds")
         write(kill_switch.folder / "effects", name, args)
         if which == "slow":
             time.sleep(SLOW)  # so that other processes run meanwhile
+        if which in RAISED:
+            raise RAISED[which]
         kill_switch.reach("effect after")
 
     pay, pay_account, look, wipe, order, order_async = _functions(gate, effect)

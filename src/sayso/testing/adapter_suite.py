@@ -253,6 +253,61 @@ class KillTests:
         assert ("paid 5 to ana" if again else "lost in the post") in scenario.heard()
 
 
+class UnknownOutcomeTests:
+    """A tool that raised may have had its effect: then it is in doubt, and is not retried."""
+
+    def test_time_out_leaves_approved_call_in_doubt(self, scenario: Scenario) -> None:
+        scenario.run()
+        scenario.approve_all()
+        for _ in range(2):  # a resume finds the doubt, and starts nothing
+            result = scenario.resume(tools="times out")
+            doubt = scenario.the_request()
+            assert (result.status, result.waiting) == ("paused", (doubt.id,))
+            assert (doubt.kind, dict(doubt.args)) == ("in_doubt", ANA)
+            assert doubt.execution.result == "TimeoutError: no reply"
+            assert (scenario.effects(), scenario.asked) == ([ANA], 1)
+        scenario.decide(doubt, doubt.respond("paid, says the bank"))
+        result = scenario.resume(tools="times out")
+        assert (result.status, result.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+        assert "paid, says the bank" in scenario.heard()
+
+    def test_doubt_about_one_call_holds_no_other(self, scenario: Scenario) -> None:
+        scenario.run("three")
+        ana, bob = scenario.pending()
+        scenario.decide(ana, ana.approve())
+        assert scenario.resume(tools="times out").status == "paused"
+        scenario.decide(bob, bob.reject("not him"))
+        assert scenario.resume().status == "paused"
+        doubt = scenario.the_request()
+        assert (doubt.id, doubt.kind) == (ana.id, "in_doubt")
+        scenario.decide(doubt, doubt.approve())
+        assert scenario.resume().status == "done"
+        assert scenario.effects("pay") == [ANA, ANA]  # a person said so
+
+    def test_any_exception_keeps_the_effect_key(self, scenario: Scenario) -> None:
+        scenario.run("twice", policy="keyed")
+        scenario.approve_all()
+        assert scenario.resume(tools="breaks").status == "paused"
+        doubt = scenario.the_request()
+        assert (doubt.kind, doubt.effect_key) == ("in_doubt", "pay:ana")
+        scenario.decide(doubt, doubt.reject("nobody knows"))
+        assert scenario.resume().status == "paused"
+        second = scenario.the_request()  # the model calls again, with other arguments
+        scenario.decide(second, second.approve())
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == [ANA]
+        assert doubt.id in str(scenario.inbox.get_sync(second.id).execution.result)
+
+    def test_nothing_happened_frees_the_effect_key(self, scenario: Scenario) -> None:
+        scenario.run("twice", policy="keyed")
+        scenario.approve_all()
+        assert scenario.resume(tools="declines").status in ("paused", "raised")
+        assert scenario.inbox.store.effects() == []
+        assert [request for request in scenario.pending() if request.kind == "in_doubt"] == []
+        assert scenario.effects() == []
+
+
 class TamperingTests:
     """Either the approved call runs, or none does."""
 
@@ -403,7 +458,14 @@ class MalformedAnswerTests:
         return scenario.harness.yes(scenario.pending())
 
 
-class AdapterSuite(DecisionTests, ParallelTests, KillTests, TamperingTests, MalformedAnswerTests):
+class AdapterSuite(
+    DecisionTests,
+    ParallelTests,
+    KillTests,
+    UnknownOutcomeTests,
+    TamperingTests,
+    MalformedAnswerTests,
+):
     """Tests for every promise of an adapter. Set ``harness`` in a subclass."""
 
     harness: ClassVar[type[AdapterHarness]]

@@ -7,6 +7,7 @@ Every call of every turn goes through ``ToolGate``.
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -197,12 +198,14 @@ class ToolGate:
     ) -> FrameworkCall:
         made, tool = request.tool_call, request.tool
         assert tool is not None
+        raised: list[Exception] = []
+        seen = request.override(tool=_noting_errors(tool, raised))
 
         async def effect(args: dict[str, Json]) -> Any:
             running = context_value(_running_call, RunningCall(*_location(request), made["name"]))
             try:
                 with running, inside_node(NodeFacts()):  # an agent inside has its own nodes
-                    return await run(request.override(tool_call={**made, "args": args}))
+                    return await run(seen.override(tool_call={**made, "args": args}))
             except ParentCommand as cause:
                 return ParentCommandResult(cause)
             except GraphBubbleUp as cause:
@@ -214,9 +217,39 @@ class ToolGate:
             args=made["args"],
             note=text_beside(request.state, str(made["id"])),
             run=effect,
+            raised=raised,
             dump=dump_result,
             load=lambda stored: load_result(stored, made),
         )
+
+
+def _noting_errors(tool: BaseTool, raised: list[Exception]) -> BaseTool:
+    """Return a copy of a tool that notes what its function raises.
+
+    ``handle_tool_error`` of the tool and ``handle_tool_errors`` of its node turn exceptions into
+    results, which do not say whether the effect happened.
+    """
+    copied = tool.model_copy()
+    sync, asynchronous = copied._run, copied._arun
+
+    @functools.wraps(sync)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return sync(*args, **kwargs)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    @functools.wraps(asynchronous)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await asynchronous(*args, **kwargs)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    vars(copied).update(_run=run, _arun=arun)
+    return copied
 
 
 def _location(request: ToolCallRequest) -> tuple[str, str]:
