@@ -48,6 +48,8 @@ BEHAVIOURS = (
     ("killed while waiting, resumed elsewhere", ("test_killed_while_waiting",)),
     ("killed between decision and start", ("test_killed_between_decision_and_start",)),
     ("killed during the run: in doubt", ("test_killed_during_the_run",)),
+    ("time-out after the effect: in doubt", ("test_time_out_leaves_approved_call_in_doubt",)),
+    ("any exception keeps the effect key", ("test_any_exception_keeps_the_effect_key",)),
     ("decided twice", ("test_decided_twice",)),
     ("resumed twice, in turn", ("test_resumed_twice_in_turn",)),
     ("resumed three times at once", ("test_resumed_at_once_by_three_processes",)),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 from agent_world import World, error_in, told
 from waiting import until_async
 
 import sayso
+from sayso.agent.tool import Tool
 from sayso.rows import CallStatus
 from sayso.testing.scripted_model import call, calls, say
 
@@ -292,3 +294,71 @@ async def test_a_read_that_fails_is_shown_to_the_model_and_not_repeated(world: W
     assert "no answer" in error_in(told(agent)[0])
     (found,) = world.store.calls_of(result.run)
     assert (found.status, found.attempt) == (CallStatus.FAILED, 1)
+
+
+class Declined(Exception):
+    """Nothing was paid."""
+
+
+def paying(error: Exception, ran: list[str], **options: Any) -> Tool:
+    @sayso.tool(**options)
+    def pay(order: str) -> str:
+        """Pay."""
+        ran.append(order)
+        raise error
+
+    return pay
+
+
+PAYS = (call("pay", {"order": "17"}), say("Done."))
+
+
+@pytest.mark.parametrize(
+    ("error", "options"),
+    [
+        (TimeoutError("no reply"), {"effect": "once"}),
+        (ValueError("half a reply"), {"effect_key": "pay:{order}"}),
+        (sayso.InDoubt("no reply"), {}),
+    ],
+)
+async def test_unknown_outcome_pauses_the_run(
+    world: World, error: Exception, options: dict[str, Any]
+) -> None:
+    ran: list[str] = []
+    agent = world.agent(*PAYS)
+    agent.tools = {"pay": paying(error, ran, **options)}
+    for result in (await agent.run("go", thread="t"), await agent.resume("t")):
+        (request,) = result.interruptions
+        assert (result.status, request.kind) == ("paused", "in_doubt")
+        assert request.execution.result == f"{type(error).__name__}: {error}"
+    result = await agent.resume("t", decisions=[request.respond("paid by hand")], by="ana")
+    assert (result.status, told(agent)) == ("done", ["paid by hand"])
+    assert ran == ["17"]
+
+
+async def test_settle_answers_within_the_run(world: World) -> None:
+    ran: list[str] = []
+    settle = {"effect_key": "pay:{order}", "settle": lambda key: sayso.Ran(f"receipt for {key}")}
+    agent = world.agent(*PAYS)
+    agent.tools = {"pay": paying(TimeoutError("no reply"), ran, **settle)}
+    assert (await agent.run("go", thread="t")).status == "done"
+    assert (ran, told(agent)) == (["17"], ["receipt for pay:17"])
+
+
+@pytest.mark.parametrize("error", [sayso.NotExecuted("no funds"), Declined("no funds")])
+async def test_model_hears_that_nothing_happened(world: World, error: Exception) -> None:
+    ran: list[str] = []
+    options = {"effect_key": "pay:{order}", "not_executed": (Declined,)}
+    agent = world.agent(*PAYS)
+    agent.tools = {"pay": paying(error, ran, **options)}
+    assert (await agent.run("go", thread="t")).status == "done"
+    assert "no funds" in error_in(told(agent)[0])
+    assert agent.store.effects() == []
+
+
+async def test_time_out_of_undeclared_tool_is_told(world: World) -> None:
+    ran: list[str] = []
+    agent = world.agent(*PAYS)
+    agent.tools = {"pay": paying(TimeoutError("no reply"), ran)}
+    assert (await agent.run("go", thread="t")).status == "done"
+    assert "TimeoutError: no reply" in error_in(told(agent)[0])
