@@ -55,7 +55,7 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
             </span>
           </p>
           <Link to="/grants" onClick={() => setOpen(false)}>
-            <Icon name="key" /> Grants
+            <Icon name="key" /> Grants and refusals
           </Link>
           {me.auth && (
             <button type="button" onClick={() => void leave()}>

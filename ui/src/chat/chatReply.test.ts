@@ -48,6 +48,10 @@ describe("the request's own route is used", () => {
     expect(toChatReply(card("req_1.r1"), request({ revision: 2 }), decision("approve"))).toBeNull();
   });
 
+  it("to stop the run", () => {
+    expect(toChatReply(card(), request(), decision("reject", { message: "No", stop: true }))).toBeNull();
+  });
+
   it("for a grant, and for calls that are not open", () => {
     expect(toChatReply(card(), request(), decision("approve", { grant: { scope: "any" } }))).toBeNull();
     expect(toChatReply({ ...asking(), state: "running" }, request(), decision("respond", { value: 1 }))).toBeNull();

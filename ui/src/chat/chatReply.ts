@@ -14,7 +14,7 @@ export type ChatReply =
  * to the request's own route, which checks the digest that was seen.
  */
 export function toChatReply(call: Call, request: Request, decision: DecisionBody): ChatReply | null {
-  if (decision.grant || request.id !== call.id) return null;
+  if (decision.grant || decision.stop || request.id !== call.id) return null;
   const approval = call.part.state === "approval-requested" ? call.part.approval.id : null;
   if (approval !== null) {
     if (approval !== `${call.id}.r${request.revision}${request.kind === "in_doubt" ? "d" : ""}`) return null;

@@ -1,4 +1,4 @@
-/** Lists grants, and revokes them. */
+/** Lists grants and refusals; revokes the former and lifts the latter. */
 
 import { useEffect, useState, type ReactElement } from "react";
 import { ApiError, api } from "../shared/api";
@@ -14,6 +14,7 @@ import { setQuery, useQuery } from "../shared/router";
 import { exact, long, useNow } from "../shared/format";
 import type { Grant } from "../shared/types";
 import { visible } from "../shared/visible";
+import { Refusals } from "./Refusals";
 
 function endOf(grant: Grant, now: number): string {
   if (grant.revoked_at) return "revoked";
@@ -75,7 +76,7 @@ export default function GrantsPage(): ReactElement {
   const [asking, setAsking] = useState<Grant | null>(null);
   useChanges(() => grants.reload(), 400);
   useEffect(() => {
-    document.title = "Grants · Sayso";
+    document.title = "Grants and refusals · Sayso";
   }, []);
   const revoke = async (grant: Grant) => {
     setAsking(null);
@@ -103,7 +104,7 @@ export default function GrantsPage(): ReactElement {
             checked={all}
             onChange={(event) => setQuery({ all: event.target.checked ? "1" : null })}
           />
-          Show ended grants
+          Show ended ones
         </label>
       </div>
       {grants.error && <LoadError what="grants" error={grants.error} retry={grants.reload} />}
@@ -136,6 +137,7 @@ export default function GrantsPage(): ReactElement {
           </table>
         </div>
       )}
+      <Refusals all={all} />
       {asking && (
         <Dialog title="Revoke this grant?" onClose={() => setAsking(null)}>
           <p>

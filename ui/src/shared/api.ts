@@ -13,6 +13,7 @@ import type {
   Groups,
   Me,
   Page,
+  Refusal,
   Request,
   RequestDetail,
   Run,
@@ -143,6 +144,8 @@ export const api = {
   grants: (all: boolean, signal?: AbortSignal) =>
     call<{ items: Grant[] }>(withQuery("/api/grants", { all }), { signal }),
   revoke: (id: string) => call<Grant>(`/api/grants/${encodeURIComponent(id)}`, { method: "DELETE" }),
+  refusals: (all: boolean, signal?: AbortSignal) => call<Page<Refusal>>(withQuery("/api/refusals", { all }), { signal }),
+  lift: (id: string) => call<Refusal>(`/api/refusals/${encodeURIComponent(id)}`, { method: "DELETE" }),
 
   runs: (query: Query, signal?: AbortSignal) => call<Page<Run>>(withQuery("/api/runs", query), { signal }),
   run: (id: string, signal?: AbortSignal) => call<RunDetail>(`/api/runs/${encodeURIComponent(id)}`, { signal }),

@@ -33,6 +33,7 @@ export function makeRequest(over: Partial<Request> = {}): Request {
     decision: null,
     execution: { status: "none", attempts: 0, result: null },
     original: null,
+    refusals: [],
     masked: false,
     size: 40,
     can: ["approve", "edit", "reject", "respond"],

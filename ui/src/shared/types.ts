@@ -62,6 +62,17 @@ export interface Decision {
   message?: string;
   args?: JsonObject;
   value?: Json;
+  /** A rejection that also stopped the run. */
+  stop?: boolean;
+}
+
+/** An earlier rejection of an equal call. All but the id is null if you may not see that request. */
+export interface EarlierRejection {
+  id: string;
+  request: string | null;
+  by: string | null;
+  at: string | null;
+  message: string | null;
 }
 
 /** What the other system said about a call in doubt (the tool's `settle=`). */
@@ -117,8 +128,11 @@ export interface Request {
   created_at: string;
   expires_at: string | null;
   decision: Decision | null;
-  execution: { status: string; attempts: number; result: Json };
+  /** `attempt_running`: for a call in doubt, whether its attempt still runs. */
+  execution: { status: string; attempts: number; result: Json; attempt_running?: boolean | null };
   original: JsonObject | null;
+  /** Earlier rejections of an equal call, newest first. */
+  refusals: EarlierRejection[];
   masked: boolean;
   shown: Shown;
   size: number;
@@ -233,6 +247,8 @@ export interface Edit {
 export interface DecisionBody extends Partial<Edit> {
   type: DecisionType;
   message?: string;
+  /** For a rejection: also stop the run. */
+  stop?: boolean;
   value?: Json;
   seen_digest: string | null;
   grant?: GrantInput;
@@ -267,6 +283,22 @@ export interface Grant {
   uses_left: number | null;
   revoked_at: string | null;
   live: boolean;
+}
+
+/** A rejection that also counts for equal calls of the agent. */
+export interface Refusal {
+  id: string;
+  request: string;
+  run: string;
+  agent: string;
+  tool: string;
+  by: string;
+  at: string;
+  message: string;
+  ends_at: string | null;
+  overturn: "anyone" | "rejecter";
+  lifted_at: string | null;
+  lifted_by: string | null;
 }
 
 /** An event of the live feed. */

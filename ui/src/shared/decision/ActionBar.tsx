@@ -16,6 +16,7 @@ import type { Deciding } from "./useDecide";
 interface Labels {
   reject: string;
   rejectSubmit: string;
+  rejectStop: string;
   respond: string;
   respondLabel: string;
   respondHint: string;
@@ -27,6 +28,7 @@ const LABELS: Record<Kind, Labels> = {
   approval: {
     reject: "Reject",
     rejectSubmit: "Reject request",
+    rejectStop: "Reject and stop the run",
     respond: "Respond",
     respondLabel: "Response to use instead of running it",
     respondHint: "The tool does not run. The agent gets this as its result.",
@@ -36,6 +38,7 @@ const LABELS: Record<Kind, Labels> = {
   question: {
     reject: "Decline",
     rejectSubmit: "Decline to answer",
+    rejectStop: "Decline and stop the run",
     respond: "Answer",
     respondLabel: "Answer",
     respondHint: "",
@@ -45,6 +48,7 @@ const LABELS: Record<Kind, Labels> = {
   in_doubt: {
     reject: "Give up",
     rejectSubmit: "Give up",
+    rejectStop: "Give up and stop the run",
     respond: "It ran",
     respondLabel: "Result",
     respondHint: "The agent gets this as the result. Nothing runs.",
@@ -119,10 +123,11 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   );
   const common = { id: request.id, draft, busy: deciding.busy || now.offline !== "", onCancel: cancel };
   if (draft.mode === "reject") {
-    const send = (message: string) => void deciding.send({ type: "reject", message });
+    const send = (message: string, stop?: boolean) =>
+      void deciding.send(stop ? { type: "reject", message, stop } : { type: "reject", message });
     return (
       <Bar>
-        <RejectPanel {...common} submitLabel={labels.rejectSubmit} onSend={send} />
+        <RejectPanel {...common} submitLabel={labels.rejectSubmit} stopLabel={labels.rejectStop} onSend={send} />
       </Bar>
     );
   }
@@ -249,7 +254,7 @@ function InDoubtBar(
   const { busy } = deciding;
   const tool = <code>{request.shown.tool ?? request.tool}</code>;
   const allowed = (type: DecisionType) => request.allowed.includes(type);
-  const reason = why("approve") || why("respond");
+  const reason = (allowed("approve") && why("approve")) || why("respond");
   return (
     <Bar ref={props.bar}>
       {reason && (

@@ -32,6 +32,7 @@ export function DecisionLine({ decision, mine }: { decision: Decision; mine?: bo
   return (
     <>
       <strong>{mine ? "You" : visible(decision.by)}</strong> {VERB[decision.type] ?? decision.type} this{" "}
+      {decision.stop && "and stopped the run "}
       <Age at={decision.at} />
     </>
   );

@@ -55,7 +55,13 @@ interface Common {
   onCancel: () => void;
 }
 
-export function RejectPanel(props: Common & { submitLabel: string; onSend: (message: string) => void }): ReactElement {
+interface RejectProps extends Common {
+  submitLabel: string;
+  stopLabel: string;
+  onSend: (message: string, stop?: boolean) => void;
+}
+
+export function RejectPanel(props: RejectProps): ReactElement {
   const { draft, id, busy, onCancel } = props;
   const send = () => !busy && props.onSend(draft.reason.trim());
   return (
@@ -68,6 +74,9 @@ export function RejectPanel(props: Common & { submitLabel: string; onSend: (mess
       onSend={send}
     >
       <Button onClick={onCancel}>Cancel</Button>
+      <Button tone="ghost" disabled={busy} onClick={() => props.onSend(draft.reason.trim(), true)}>
+        {props.stopLabel}
+      </Button>
       <Button tone="danger" icon="cross" disabled={busy} onClick={send}>
         {props.submitLabel}
       </Button>

@@ -9,7 +9,7 @@ import type { Evidence, Request, RequestDetail } from "../types";
 import { ActionBar } from "./ActionBar";
 import { answerOf, NO_ANSWER, type Answer } from "./answer";
 import { ArgsView } from "./ArgsView";
-import { AgentNote, Preview, Warnings } from "./RequestNotices";
+import { AgentNote, EarlierRejections, Preview, Warnings } from "./RequestNotices";
 import { setDraft, useDraft } from "./draft";
 import { EditForm, useCheck } from "./EditForm";
 import { LongValue } from "./LongValue";
@@ -53,6 +53,7 @@ export function RequestBody(props: Props): ReactElement {
     <div className="request-body">
       <div className="request-scroll">
         <Outcome request={request} me={me.name} />
+        <EarlierRejections rejections={request.refusals} />
         <UnsentDraft request={request} />
         {pending && <Warnings request={request} onRevealed={props.onRevealed} />}
         {request.kind === "in_doubt" && pending && <InDoubtNotice request={request} />}
@@ -172,10 +173,17 @@ function InDoubtNotice({ request }: { request: Request }): ReactElement {
   return (
     <Notice tone="warn" title="We don't know whether this ran">
       <p>
-        <code>{tool}</code> started, and its process ended before it reported a result (
+        <code>{tool}</code> started and did not report a result (
         {request.execution.attempts === 1 ? "1 attempt" : `${request.execution.attempts} attempts`}). Check the other
         system before you choose.
       </p>
+      {request.execution.attempt_running != null && (
+        <p data-testid="attempt">
+          {request.execution.attempt_running
+            ? "Its last attempt is still running. You can run it again once that attempt has ended."
+            : "Its last attempt has ended."}
+        </p>
+      )}
       {evidence && (
         <p>
           <strong>{EVIDENCE_TEXTS[evidence.answer]}</strong> {evidence.text}

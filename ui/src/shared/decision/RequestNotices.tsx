@@ -9,9 +9,41 @@ import { Age } from "../components/Time";
 import { toast } from "../components/Toasts";
 import { eventReason } from "../eventLabels";
 import { thousands } from "../format";
-import type { Json, Request, RequestDetail, RequestEvent } from "../types";
+import { Link } from "../router";
+import type { EarlierRejection, Json, Request, RequestDetail, RequestEvent } from "../types";
+import { visible } from "../visible";
 import { LARGE_BYTES } from "./values";
 import { ValueView } from "./ValueView";
+
+/** That people rejected an equal call before: who, when and why, as far as the reader may know. */
+export function EarlierRejections({ rejections }: { rejections: EarlierRejection[] }): ReactElement | null {
+  if (rejections.length === 0) return null;
+  const title = rejections.length === 1 ? "An equal call was rejected before" : `Equal calls were rejected ${rejections.length} times before`;
+  return (
+    <div data-testid="earlier-rejections">
+      <Notice tone="bad" title={title}>
+        {rejections.map(({ id, request, by, at, message }) =>
+          by === null ? (
+            <p key={id}>You cannot see who rejected it, or why.</p>
+          ) : (
+            <div key={id}>
+              <p>
+                <strong>{visible(by)}</strong> rejected it {at && <Age at={at} />}
+                {request && (
+                  <>
+                    {" · "}
+                    <Link to={`/inbox/${request}`}>See the request</Link>
+                  </>
+                )}
+              </p>
+              {message && <blockquote className="wrap">{visible(message)}</blockquote>}
+            </div>
+          ),
+        )}
+      </Notice>
+    </div>
+  );
+}
 
 const MARKED = /hidden|mixes|brackets|normalised/;
 

@@ -47,7 +47,9 @@ export function useDecide(
       dropDraft(request.id);
       if (result.status === "pending") sentHere.delete(request.id);
       const waits = result.status === "pending" && (body.type === "approve" || body.type === "edit");
-      toast(waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${request.shown.title}`, "good");
+      const refused = waits && result.refusals.length > request.refusals.length;
+      if (refused) toast("A call with these arguments was rejected before. See why, then decide.", "bad");
+      else toast(waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${request.shown.title}`, "good");
       setState({ id: request.id, busy: false, error: null });
       after(result);
     } catch (problem) {
