@@ -305,7 +305,9 @@ class Twins(RuleBasedStateMachine):
         for call in self.calls.values():
             if is_request(call):
                 shown = [
-                    request_json(request_of(world.call(call), world.store.tool(call.tool_digest)))
+                    request_json(
+                        request_of(world.call(call), world.store.tool(call.tool_digest), self.clock)
+                    )
                     for world in (self.memory, self.sqlite)
                 ]
                 assert shown[0] == shown[1]

@@ -81,6 +81,8 @@ class Doubt(NamedTuple):
     ended: bool = False
     #: Why the outcome is unknown.
     reason: str = ""
+    #: Until when the attempt is known to run: its process renews this while it is in the body.
+    running_until: Micros = 0
 
 
 class Call(NamedTuple):
@@ -152,6 +154,11 @@ class Call(NamedTuple):
         """The doubt of this call, if ``settle=`` was not called about it yet."""
         doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
         return None if doubt is None or doubt.answer else doubt
+
+    def attempt_runs(self, now: Micros) -> bool:
+        """Return whether the attempt in doubt is known to run."""
+        doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
+        return doubt is not None and doubt.running_until > now
 
     def askable(self, now: Micros) -> bool:
         """Return whether ``settle=`` may be called about this call now, and was not yet."""

@@ -406,7 +406,55 @@ def _is_direct() -> bool:
 async def run_user_function(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a user's sync function in a worker thread, in the current context."""
     context = contextvars.copy_context()
-    return await _user_threads().run(partial(context.run, function, *args, **kwargs))
+    job = partial(context.run, function, *args, **kwargs)
+    body = _body.get()
+    return await _user_threads().run(job if body is None else partial(body.run, job))
+
+
+class Body:
+    """The body of a call, which may run on in a worker thread after its caller was cancelled."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._lock = threading.Lock()
+        #: The caller, and worker threads that run functions of the body.
+        self._parts = 1
+
+    @property
+    def in_worker_thread(self) -> bool:
+        """Whether a worker thread still runs a part of the body."""
+        return self._parts > 1
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Call a function that is part of the body."""
+        with self._lock:
+            self._parts += 1
+        try:
+            return function()
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Note that a part has ended."""
+        with self._lock:
+            self._parts -= 1
+            ended = self._parts == 0
+        if ended:
+            self._ended()
+
+
+_body: contextvars.ContextVar[Body | None] = contextvars.ContextVar("sayso_body", default=None)
+
+
+@contextmanager
+def run_body(ended: Callable[[], None]) -> Iterator[Body]:
+    """Run the body of a call inside ``with``. Call ``ended`` once no worker thread runs a part."""
+    body = Body(ended)
+    try:
+        with context_value(_body, body):
+            yield body
+    finally:
+        body.leave()
 
 
 async def awaited(value: Awaitable[T]) -> T:

@@ -619,6 +619,9 @@ class Execution:
     result: Json = None
     #: False if the call ran and its result could not be stored.
     kept: bool = True
+    #: Whether the attempt of a call in doubt still runs, as far as its process renews its lease.
+    #: Then the call cannot run again yet.
+    attempt_running: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sayso.types import (
     Evidence,
     Execution,
     Json,
+    Micros,
     Option,
     Question,
     Request,
@@ -28,7 +29,6 @@ from sayso.types import (
 )
 
 _time = datetime.fromisoformat
-_DOUBT_ANSWERS = ("approve", "respond", "reject")
 _SETTLED = (
     *(CallStatus.READY, CallStatus.RUNNING, CallStatus.RELEASED),
     *(CallStatus.DONE, CallStatus.FAILED),
@@ -86,9 +86,14 @@ def is_request(call: Call) -> bool:
 
 
 def request_of(
-    call: Call, tool: Tool | None, refusals: tuple[EarlierRejection, ...] = ()
+    call: Call,
+    tool: Tool | None,
+    clock: Callable[[], Micros],
+    refusals: tuple[EarlierRejection, ...] = (),
 ) -> Request:
+    """Return a call as people see it. ``clock`` is the store's; it is read for calls in doubt."""
     in_doubt = call.status is CallStatus.IN_DOUBT
+    attempt_running = in_doubt and call.attempt_runs(clock())
     args = codec.loads(call.args)
     question = question_from(args) if call.kind == "question" else None
     schema = codec.loads(tool.schema)["parameters"] if tool is not None else None
@@ -112,7 +117,7 @@ def request_of(
         preview=codec.loads(call.preview) if call.preview else None,
         digest=codec.digest(doubt_envelope(call)) if in_doubt else call.digest,
         revision=call.rev,
-        allowed=_DOUBT_ANSWERS if in_doubt else terms.allowed,
+        allowed=doubt_answers(attempt_running) if in_doubt else terms.allowed,
         reviewers=terms.reviewers,
         quorum=terms.quorum,
         votes=tuple(
@@ -125,7 +130,7 @@ def request_of(
         created_at=moment(call.created),
         expires_at=None if in_doubt or call.expires_at is None else moment(call.expires_at),
         decision=None if in_doubt else decision_made(call),
-        execution=_execution(call),
+        execution=_execution(call, attempt_running),
         original=None if call.original is None else codec.loads(call.original),
         requester_decides=terms.requester_decides,
         assurance=terms.assurance,
@@ -162,7 +167,12 @@ def decision_made(call: Call) -> DecisionMade | None:
     )
 
 
-def _execution(call: Call) -> Execution:
+def doubt_answers(attempt_running: bool) -> tuple[str, ...]:
+    """Return what people may decide about a call in doubt: it runs again only once it has ended."""
+    return ("respond", "reject") if attempt_running else ("approve", "respond", "reject")
+
+
+def _execution(call: Call, attempt_running: bool) -> Execution:
     started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
     result: Json = None
     if call.status is CallStatus.IN_DOUBT:
@@ -172,7 +182,8 @@ def _execution(call: Call) -> Execution:
         is_text = call.status in (CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.READY)
         result = call.result if is_text else codec.loads(call.result)
     kept = call.status is not CallStatus.DONE or call.result is not None
-    return Execution(str(call.status) if started else "none", call.attempt, result, kept)
+    status = str(call.status) if started else "none"
+    return Execution(status, call.attempt, result, kept, attempt_running)
 
 
 def request_json(request: Request) -> dict[str, Json]:
@@ -180,6 +191,8 @@ def request_json(request: Request) -> dict[str, Json]:
     ends, evidence, execution = request.expires_at, request.evidence, asdict(request.execution)
     if request.execution.kept:
         del execution["kept"]
+    if request.kind != "in_doubt":
+        del execution["attempt_running"]
     return {name: getattr(request, name) for name in Request.__slots__} | {
         "args": dict(request.args),
         "question": None if request.question is None else question_json(request.question),

@@ -8,8 +8,9 @@ import pytest
 from cli_world import ME, World, digest
 from typer.testing import CliRunner
 
-from sayso import Paused, Question
+from sayso import Inbox, Paused, Question
 from sayso.cli.main import app
+from sayso.engine.renewing import Renewal
 
 # -- deciding
 
@@ -135,6 +136,25 @@ def test_in_doubt_by_flags(world: World) -> None:
     assert "Recorded as failed" in world.cli("reject", gone, "-m", "lost")
     assert (world.resume("r1"), world.resume("r2")) == ("sent to ana@example.com", "by hand")
     assert world.get(gone).execution.status == "failed"
+
+
+def keep_running(world: World, request: str) -> None:
+    """Renew the attempt of a call in doubt, as its process does while it is in the body."""
+    inbox = Inbox(world.url)
+    call = inbox.store.call(request)
+    assert call is not None
+    assert inbox.store.renew([Renewal(call.run, call.token, 60_000_000, call.id)], 5.0)
+    inbox.close()
+
+
+def test_running_attempt_is_shown_and_not_repeated(world: World) -> None:
+    request = world.doubt()
+    keep_running(world, request)
+    assert world.json("show", request)["execution"]["attempt_running"] is True
+    assert "Its attempt still runs" in world.cli("show", request)
+    refusal = world.cli("approve", request, "--digest", digest(world, request), code=1)
+    assert "cannot run again yet" in refusal
+    assert "Recorded as its result." in world.cli("respond", request, "--text", "by hand")
 
 
 # -- who

@@ -162,6 +162,28 @@ def test_a_claim_that_falls_silent_is_in_doubt(open_server: Served) -> None:
     assert client.post(f"{path}/result", json=late).json()["execution"]["status"] == "done"
 
 
+def test_lost_claim_keeps_its_attempt_running(open_server: Served) -> None:
+    """Its agent was stalled, and is still in the call."""
+    client = open_server.client()
+    made = opened(client)
+    approve(client, made)
+    path = f"/api/requests/{made['id']}"
+    claim = client.post(f"{path}/claim", json={"lease": 0.2}).json()
+    until(lambda: client.get(path).json()["kind"] == "in_doubt")
+    lapsed = client.get(path).json()
+    assert lapsed["execution"]["attempt_running"] is False
+    assert client.post(f"{path}/renew", json={"token": claim["token"]}).json() == {"ours": False}
+    running = client.get(path).json()
+    assert running["execution"]["attempt_running"] is True
+    assert running["allowed"] == ["respond", "reject"]
+    again = {"type": "approve", "seen_digest": running["digest"]}
+    refusal = client.post(f"{path}/decision", json=again)
+    assert refusal.status_code == 422
+    assert "cannot run again yet" in refusal.text
+    late = {"token": claim["token"], "attempt": 1, "result": "ok"}
+    assert client.post(f"{path}/result", json=late).json()["execution"]["status"] == "done"
+
+
 def test_a_call_in_doubt_is_waited_for(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)

@@ -145,7 +145,7 @@ class RunContext:
 
     def request(self, call: Call) -> Request:
         tool = self._own_tool(call) or tool_of(self.store, call)
-        return request_of(call, tool, refusals_in(self.store, call))
+        return request_of(call, tool, self.store.now, refusals_in(self.store, call))
 
     def knows_tool(self, call: Call) -> bool:
         """Return whether ``request`` can answer without reading the store."""

@@ -94,6 +94,9 @@ def _warnings(request: Request) -> Iterator[Line]:
     if request.kind == "in_doubt":
         words = "It was started, but its outcome is unknown. It may have taken effect."
         yield Line(words, "bold yellow", "! ", "bold yellow")
+        if request.execution.attempt_running:
+            words = "Its attempt still runs, so it cannot run again yet."
+            yield Line(words, "bold yellow", "! ", "bold yellow")
     if request.evidence is not None:
         yield Line(_ANSWERS[request.evidence.answer], "bold")
 

@@ -517,13 +517,15 @@ TABLES = {
     "for a call in doubt": _DOUBT,
     "always": _ALWAYS,
 }
+_DOUBT_DECISION_OF = {"1": "respond", "2": "approve", "3": "reject"}
 _DECISION_OF = {"a": "approve", "e": "edit", "r": "reject", "m": "respond"}
 
 
 def keys_for(request: Request) -> dict[str, Key]:
     """Return the keys for this request, without decisions that its rule does not allow."""
     if request.kind == "in_doubt":
-        return {**_DOUBT, **_ALWAYS}
+        keys = {k: key for k, key in _DOUBT.items() if _DOUBT_DECISION_OF[k] in request.allowed}
+        return {**keys, **_ALWAYS}
     question = request.question
     if question is None:
         keys = {k: key for k, key in _APPROVAL.items() if _DECISION_OF[k] in request.allowed}

@@ -365,7 +365,7 @@ class HttpBackend(Backend):
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
         return row_of(await self._client.report(self._claims.pop(call.id), "paused"))
 
-    async def record_doubt(self, call: Call, reason: str) -> Call:
+    async def record_doubt(self, call: Call, reason: str, *, running: bool = False) -> Call:
         claim = self._claims.pop(call.id)
         try:
             return row_of(await self._client.report(claim, "in_doubt", reason))
@@ -390,15 +390,17 @@ class HttpBackend(Backend):
             over.set()
 
     def _keep_renewing(self, claim: Claim, over: threading.Event) -> None:
+        lost = False
         while not over.wait(claim.lease / 3):
             try:
                 ours = self._client.renew_sync(claim)
             except (SaysoError, RuntimeError) as error:  # a closed client is a RuntimeError
                 log.warning("%s: the claim could not be renewed: %s", claim.request, error)
                 continue
-            if not ours:
-                log.warning("%s: the claim was lost", claim.request)
-                return
+            if not ours and not lost:
+                # The server keeps the attempt as running, so that nobody has it run again.
+                log.warning("%s: the claim was lost; its call is in doubt", claim.request)
+                lost = True
 
     # -- the rest
 

@@ -378,6 +378,8 @@ class MarkInDoubt(AttemptCommand):
 
     name: ClassVar[str] = "mark_in_doubt"
     reason: str = ""
+    #: It is known to run: a worker thread of its process is in its body.
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

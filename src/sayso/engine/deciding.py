@@ -56,6 +56,13 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
             f"{command.type!r} is not allowed on {call.id}: use {' or '.join(allowed)}", "type"
         )
     check_reviewer(work, call, command)
+    if command.type == "approve" and call.doubt is not None and call.attempt_runs(work.now):
+        raise InvalidDecision(
+            f"{call.id} cannot run again yet, because its attempt still runs: wait until "
+            f"{_when(call.doubt.running_until)} (later, if it is renewed), enter its result "
+            "(respond), or give up (reject)",
+            "type",
+        )
     stopped = work.require_run().stop
     if stopped and in_doubt and command.type == "approve":
         raise Cancelled(

@@ -342,7 +342,8 @@ def _doubt_after_error(work: UnitOfWork, call: Call, command: commands.Record) -
         actor = f"attempt:{call.attempt}"
         work.emit("attempt_ended", actor=actor, call=call, attempt=call.attempt, reason=reason)
     else:
-        call = doubt_call(work, call, reason, ended=True)
+        # Not tried again: it might raise the same exception each time.
+        call = doubt_call(work, call, reason, ended=True, retry=False)
     if command.failure == "not_executed":
         call = _add_answer(work, call, f"agent:{call.agent}", "did_not_run", reason)
     # A late one belongs to a process that lost the run: another may hold it now, and keeps it.
@@ -463,7 +464,7 @@ def mark_in_doubt(work: UnitOfWork, command: commands.MarkInDoubt) -> Call:
     call = work.require_call(command.call)
     ours = (call.token, call.attempt) == (command.token, command.attempt)
     if call.status is CallStatus.RUNNING and ours:
-        call = doubt_call(work, call, command.reason)
+        call = doubt_call(work, call, command.reason, running=command.running)
         refresh_run(work)
     return call
 
@@ -519,14 +520,18 @@ def _doubt_running(work: UnitOfWork, reason: str) -> tuple[Call, ...]:
 
 
 def doubt_call(
-    work: UnitOfWork, call: Call, reason: str, *, ended: bool = False, retry: bool = True
+    work: UnitOfWork,
+    call: Call,
+    reason: str,
+    *,
+    ended: bool = False,
+    running: bool = False,
+    retry: bool = True,
 ) -> Call:
-    """Mark a call whose outcome is unknown as in doubt. An idempotent one becomes ready again.
-
-    Not if it ended with an exception, because it might raise the same one each time.
-    """
+    """Mark a call whose outcome is unknown as in doubt. With ``retry``, an idempotent one becomes
+    ready again."""
     run = work.require_run()
-    retry = retry and not ended and call.terms.effect == "idempotent" and not run.stop
+    retry = retry and call.terms.effect == "idempotent" and not run.stop
     shown = call.asked or not retry
     # Its expiry no longer applies, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()
@@ -537,7 +542,8 @@ def doubt_call(
         if not ended and run.leased(work.now):
             # Until its lease ends, the interrupted process may still be running it.
             ask_at = run.ready_at or work.now
-        call = work.put_call(call._replace(doubt=Doubt(ask_at, ended=ended, reason=reason)))
+        doubt = Doubt(ask_at, ended=ended, reason=reason, running_until=ask_at if running else 0)
+        call = work.put_call(call._replace(doubt=doubt))
         more = {"ask_at": ask_at, "ended": ended}
     work.emit("in_doubt", actor="engine", call=call, attempt=call.attempt, reason=reason, **more)
     if retry:

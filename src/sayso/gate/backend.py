@@ -36,14 +36,23 @@ from sayso.engine.commands import (
     Suspend,
 )
 from sayso.errors import Cancelled, Conflict, Denied, InvalidCall, Leased, StoreError
-from sayso.gate.lease import RunLease, leased, refuse_own_run
+from sayso.gate.lease import AttemptLease, RunLease, leased, refuse_own_run
 from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, Settler, judged_call, raised_terms, recheck, verify
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
 from sayso.stores.row_checks import request_in
-from sayso.sync import CommitWaiter, read, to_thread, write, write_shielded, write_start
+from sayso.sync import (
+    Body,
+    CommitWaiter,
+    read,
+    run_body,
+    to_thread,
+    write,
+    write_shielded,
+    write_start,
+)
 from sayso.types import Failure, Json, Micros, Refusal, Request
 
 log = logging.getLogger("sayso.gate")
@@ -161,14 +170,21 @@ class Backend(Protocol):
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
         """Make an attempt ready again that paused to ask people."""
 
-    async def record_doubt(self, call: Call, reason: str) -> Call:
-        """Mark an attempt as in doubt that was interrupted, and may still run."""
+    async def record_doubt(self, call: Call, reason: str, *, running: bool = False) -> Call:
+        """Mark an interrupted attempt as in doubt; ``running`` says that its body still runs."""
 
     async def settle(self, call: Call, ask: Settler) -> Call:
         """Call ``settle=`` for a call in doubt, if it may be called now and was not yet."""
 
     def lease(self, entry: RunEntry, call: Call, began: float) -> AbstractContextManager[Lease]:
         """Renew the lease of an attempt inside ``with``. It was requested at ``began``."""
+
+    def attempt(self, call: Call) -> AbstractContextManager[Body]:
+        """Renew an attempt if it is in doubt, inside ``with`` and as long as its body runs.
+
+        The body outlives ``with``, in a worker thread, if its caller is cancelled.
+        """
+        return run_body(lambda: None)
 
     def inner_run(self, call: Call) -> str | None:
         """Return the run of the requests that a running call makes, if it is not its own."""
@@ -254,8 +270,8 @@ class StoreBackend(Backend):
             exactly=True,
         )
 
-    def mark_in_doubt(self, call: Call, reason: str) -> MarkInDoubt:
-        return MarkInDoubt(**_attempt(call), reason=reason)
+    def mark_in_doubt(self, call: Call, reason: str, *, running: bool = False) -> MarkInDoubt:
+        return MarkInDoubt(**_attempt(call), reason=reason, running=running)
 
     def suspend_command(self, call: Call, *, elsewhere: bool = False) -> Suspend:
         """Make a started call ready again, because it paused or its effect has not begun."""
@@ -560,8 +576,8 @@ class StoreBackend(Backend):
     async def suspend(self, call: Call, *, elsewhere: bool = False) -> Call:
         return await self._record(self.suspend_command(call, elsewhere=elsewhere))
 
-    async def record_doubt(self, call: Call, reason: str) -> Call:
-        return await self._record(self.mark_in_doubt(call, reason))
+    async def record_doubt(self, call: Call, reason: str, *, running: bool = False) -> Call:
+        return await self._record(self.mark_in_doubt(call, reason, running=running))
 
     async def _record(self, command: Command) -> Call:
         """Write what became of an attempt, even if the caller is cancelled."""
@@ -582,6 +598,13 @@ class StoreBackend(Backend):
             yield lease
         finally:
             lease.drop()
+
+    def attempt(self, call: Call) -> AbstractContextManager[Body]:
+        if call.is_read:
+            return super().attempt(call)
+        lease = AttemptLease(self.store, call, self.lease_length)
+        lease.keep()
+        return run_body(lease.drop)
 
     async def send(self, call: Call, command: Command) -> Call:
         """Write a command about one call, and return its row."""

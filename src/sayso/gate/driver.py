@@ -42,7 +42,7 @@ from sayso.gate.lease import refuse_own_call, working
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, refuse_in_settle
 from sayso.rows import Call, CallStatus
-from sayso.sync import context_value, on_callers_loop, to_thread
+from sayso.sync import Body, context_value, on_callers_loop, to_thread
 from sayso.types import Failure, Request
 
 log = logging.getLogger("sayso.gate")
@@ -293,12 +293,16 @@ class Driver:
         effect is returned, not raised: as ``error``, or as ``doubt`` if it leaves the outcome
         unknown. A ``BaseException`` is raised after the call was marked in doubt.
         """
-        effect = plan.run
-        assert effect is not None
         if lease.lapsed:
             # The start took longer than the lease: another process may hold the run by now.
             reason = "the lease expired before the effect began"
             return Ended(call=await self.backend.record_doubt(call, reason))
+        with self.backend.attempt(call) as body:
+            return await self._execute(entry, plan, call, body)
+
+    async def _execute(self, entry: RunEntry, plan: Plan, call: Call, body: Body) -> Ended:
+        effect = plan.run
+        assert effect is not None
         begun_in = generation()
         handled = sys.exception()
         inner: list[BaseException] = []
@@ -321,7 +325,8 @@ class Driver:
             if isinstance(error, Exception):
                 failure = failure_of(error, plan.not_executed, inner=inner, handled=handled)
                 return await self._end_with(error, failure, entry, plan, call)
-            await self.backend.record_doubt(call, f"interrupted by {type(error).__name__}")
+            reason = f"interrupted by {type(error).__name__}"
+            await self.backend.record_doubt(call, reason, running=body.in_worker_thread)
             raise
         if begun_in != generation():
             raise Conflict(

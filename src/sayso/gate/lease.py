@@ -237,6 +237,32 @@ class RunLease:
             return  # then it expires
 
 
+class AttemptLease:
+    """A process's word that the body of a call still runs, which counts if the call is in doubt."""
+
+    def __init__(self, store: Store, call: Call, length: float) -> None:
+        self.store = store
+        self.length = length
+        self._call = call
+        self._renewer = renewer_of(store)
+
+    def keep(self) -> None:
+        """Renew it from now on."""
+        self._renewer.keep(self)
+
+    def drop(self) -> None:
+        """Stop renewing: the body has ended."""
+        self._renewer.drop(self)
+
+    def renewal(self) -> Renewal:
+        """Return what the store needs to extend the lease."""
+        call = self._call
+        return Renewal(call.run, call.token, round(self.length * 1_000_000), call.id)
+
+    def extend(self, renewal: Renewal, began: float) -> None:
+        """Do nothing: whether a doubt is renewed is for people to see."""
+
+
 def nap(store: Store, run: Run, until: float | None = None) -> float:
     """Return how many seconds to wait for a commit: until the lease may be over, and not long.
 
@@ -295,11 +321,13 @@ class LeaseRenewer:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         #: When each lease is due, on the monotonic clock.
-        self._due: dict[RunLease, float] = {}
+        self._due: dict[RunLease | AttemptLease, float] = {}
         self._worker: threading.Thread | None = None
         self._wakes_at = 0.0
+        #: Whether the last try failed.
+        self._failing = False
 
-    def keep(self, lease: RunLease) -> None:
+    def keep(self, lease: RunLease | AttemptLease) -> None:
         due = time.monotonic() + lease.length / 3
         with self._condition:
             self._due[lease] = due
@@ -309,7 +337,7 @@ class LeaseRenewer:
             elif due < self._wakes_at:
                 self._condition.notify()
 
-    def drop(self, lease: RunLease) -> None:
+    def drop(self, lease: RunLease | AttemptLease) -> None:
         with self._condition:
             self._due.pop(lease, None)
 
@@ -318,7 +346,7 @@ class LeaseRenewer:
             if leases:
                 self._renew(leases)
 
-    def _wait(self) -> list[RunLease] | None:
+    def _wait(self) -> list[RunLease | AttemptLease] | None:
         """Sleep until a lease may be due. Return those that are; None if there is none to keep."""
         with self._condition:
             now = time.monotonic()
@@ -331,21 +359,24 @@ class LeaseRenewer:
                 return None
             return [lease for lease, due in self._due.items() if due <= now]
 
-    def _renew(self, leases: list[RunLease]) -> None:
+    def _renew(self, leases: list[RunLease | AttemptLease]) -> None:
         renewals = {lease: lease.renewal() for lease in leases}
         began = time.monotonic()
         extended: dict[str, bool] = {}
         try:
             patience = min(lease.length for lease in leases) / 3
             extended = leases[0].store.renew(list(renewals.values()), patience)
+            self._failing = False
         except SaysoError as error:
-            log.warning("%d leases could not be renewed yet: %s", len(leases), error)
+            if not self._failing:  # it is tried again soon, and would say the same
+                log.warning("leases could not be renewed yet: %s", error)
+            self._failing = True
         with self._condition:
             for lease, renewal in renewals.items():
                 wait = lease.length / 3
-                if extended.get(lease.run):
+                if extended.get(renewal.row):
                     lease.extend(renewal, began)
-                elif lease.run not in extended:
+                elif renewal.row not in extended and not renewal.call:
                     wait = min(lease.length / 12, _LONGEST_RETRY)
                 if lease in self._due:
                     self._due[lease] = time.monotonic() + wait

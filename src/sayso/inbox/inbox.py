@@ -223,7 +223,8 @@ class RequestReader:
         return call
 
     def request(self, call: Call) -> Request:
-        return request_of(call, self.tool(call), refusals_in(self.store, call))
+        refusals = refusals_in(self.store, call)
+        return request_of(call, self.tool(call), self.store.now, refusals)
 
     def current(self, request_id: str) -> tuple[Call, Request | None]:
         """Return a row and its request, or ``None`` for the request if it is overdue."""

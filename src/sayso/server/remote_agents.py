@@ -417,9 +417,10 @@ def renew(service: Service, call: Call, token: int) -> bool:
     _, found, asked = owner.rpartition(f":{call.id}:")
     seconds = float(asked) if found else _DEFAULT_LEASE
     renewal = Renewal(call.run, token, round(seconds * SECOND))
+    renewals = [renewal, renewal._replace(call=call.id)]  # the attempt may be in doubt
     end = time.monotonic() + seconds / 3
     while (left := end - time.monotonic()) > 0:
-        extended = service.store.renew([renewal], left)
+        extended = service.store.renew(renewals, left)
         if call.run in extended or run is None:
             return extended.get(call.run, False)
         time.sleep(_RENEW_AGAIN)

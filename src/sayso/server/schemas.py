@@ -496,6 +496,11 @@ class ExecutionView(View):
     status: str
     attempts: int
     result: Any = None
+    attempt_running: bool | None = Field(
+        default=None,
+        description="for a call in doubt: whether its attempt still runs; then it cannot be "
+        "approved yet",
+    )
 
 
 class OptionView(View):

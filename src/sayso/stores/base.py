@@ -460,12 +460,12 @@ class Store(StoreReads, Protocol):
         ...
 
     def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
-        """Extend leases, in one transaction. Return for each run whether its lease was extended.
+        """Extend leases, in one transaction. Return for each row whether its lease was extended.
 
-        False means that another process has taken the run. A run whose row is locked by another
-        transaction is left out: a renewal waits for nobody, and is tried again. Raises
-        ``StoreError`` if the database does not answer within ``patience`` seconds. Adds no event,
-        and calls no listener.
+        The rows are runs, and calls in doubt whose attempt still runs; other calls are left out.
+        False means that the lease is lost. A row that another transaction has locked is left out:
+        a renewal waits for nobody, and is tried again. Raises ``StoreError`` if the database does
+        not answer within ``patience`` seconds. Adds no event, and calls no listener.
         """
         ...
 

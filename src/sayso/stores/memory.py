@@ -141,15 +141,19 @@ class MemoryStore:
     def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
         with self._lock, no_fork():
             now, mac = self.now(), self._deps.mac
-            extended = {
-                renewal.run: renewed(run, renewal, now, mac)
-                for renewal in renewals
-                if (run := self._runs.get(renewal.run)) is not None
-            }
+            extended: dict[str, bool] = {}
             self._cross("renew", "before")
-            self._runs.update({run.id: run for run in extended.values() if run is not None})
+            for renewal in renewals:
+                rows: dict[str, Any] = self._calls if renewal.call else self._runs
+                row = rows.get(renewal.row)
+                if row is None or (renewal.call and row.status is not CallStatus.IN_DOUBT):
+                    continue
+                longer = renewed(row, renewal, now, mac)
+                extended[renewal.row] = longer is not None
+                if longer is not None:
+                    rows[renewal.row] = longer
             self._cross("renew", "after")
-        return {name: run is not None for name, run in extended.items()}
+        return extended
 
     def _cross(self, name: str, when: str) -> None:
         if self.boundary is not None:

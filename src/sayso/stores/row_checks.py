@@ -206,7 +206,7 @@ def tool_of(store: StoreReads, call: Call) -> Tool | None:
 
 def request_in(store: StoreReads, call: Call) -> Request:
     """Return a stored call as people see it."""
-    return request_of(call, tool_of(store, call), refusals_in(store, call))
+    return request_of(call, tool_of(store, call), store.now, refusals_in(store, call))
 
 
 def refusals_in(store: StoreReads, call: Call) -> tuple[EarlierRejection, ...]:

@@ -327,8 +327,8 @@ class World:
         """Suspend the attempt in ``call``, as a question in its body does."""
         return self._call(Suspend(**attempt_of(call)))
 
-    def doubt(self, call: Call, reason: str = "cut short") -> Call:
-        return self._call(MarkInDoubt(**attempt_of(call), reason=reason))
+    def doubt(self, call: Call, reason: str = "cut short", *, running: bool = False) -> Call:
+        return self._call(MarkInDoubt(**attempt_of(call), reason=reason, running=running))
 
     def fail(self, call: Call, failure: Failure = "error", error: str = "Oops: no") -> Call:
         """Record that the attempt in ``call`` ended with an exception."""
@@ -364,6 +364,11 @@ class World:
     def renew(self, token: int, run: str = "r", thread: str = "t", lease: int = LEASE) -> bool:
         """Renew a lease. Return whether it was still held."""
         return self.store.renew([Renewal(run, token, lease)], 30.0).get(run, False)
+
+    def renew_attempt(self, call: Call, lease: int = LEASE) -> bool | None:
+        """Renew the attempt in ``call``. Return None if the call is not in doubt."""
+        renewal = Renewal(call.run, call.token, lease, call.id)
+        return self.store.renew([renewal], 30.0).get(call.id)
 
     def end_lease(self, token: int, run: str = "r", thread: str = "t") -> None:
         """End a lease early."""

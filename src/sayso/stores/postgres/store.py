@@ -80,7 +80,7 @@ from sayso.stores.postgres.transaction import (
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, seal_all
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.leases import load_runs, renew_runs
+from sayso.stores.sql.leases import load_leases, renew_leases
 from sayso.stores.sql.maintenance import (
     find_unsealed,
     prune,
@@ -406,9 +406,13 @@ _RESERVE = (
 )
 
 
-_RENEW_RUNS = (
-    "UPDATE run SET ready_at = (renewed ->> 1)::bigint, mac = renewed ->> 2 "
-    "FROM json_array_elements(?::json) AS renewed WHERE id = renewed ->> 0"
+_SAVE_RUN_LEASES = (
+    "UPDATE run SET ready_at = (lease ->> 0)::bigint, mac = lease ->> 1 "
+    "FROM json_array_elements(?::json) AS lease WHERE id = lease ->> 2"
+)
+_SAVE_CALL_LEASES = (
+    "UPDATE call SET doubt = lease ->> 0, mac = lease ->> 1 "
+    "FROM json_array_elements(?::json) AS lease WHERE id = lease ->> 2"
 )
 
 
@@ -542,26 +546,32 @@ class PostgresStore(Stream):
 
         def body(attempt: Attempt) -> dict[str, bool]:
             facts = attempt.ask_facts()
-            rows = load_runs(attempt.execute, POSTGRES, renewals)
+            rows = load_leases(attempt.execute, POSTGRES, renewals)
             now = attempt.facts(facts)
             now = now if self._clock is None else self._clock()
-            extended = renew_runs(rows, self._parts, renewals, now)
-            saved = [[run.id, run.ready_at, run.mac] for run in extended.values() if run]
-            if saved:
-                attempt.execute(_RENEW_RUNS, (json.dumps(saved),))
-            return {name: run is not None for name, run in extended.items()}
+            leases = renew_leases(rows, self._parts, renewals, now)
+            if runs := leases.changed_runs():
+                attempt.execute(_SAVE_RUN_LEASES, (json.dumps(runs),))
+            if calls := leases.changed_calls():
+                attempt.execute(_SAVE_CALL_LEASES, (json.dumps(calls),))
+            return leases.extended()
 
         end = time.monotonic() + patience
-        with self._lease_pool.connection(end) as connection:
-            connection.leaving = lambda: self._leaving or time.monotonic() > end
-            attempt = self._attempt(connection, brief=True)
-            try:
-                extended: dict[str, bool] = attempt.run(
-                    body, partial(self._cross, "renew", "before")
-                )
-            except psycopg.Error as error:
-                is_lost(error, connection)
-                raise explained(error, self.url) from error
+        while True:
+            with self._lease_pool.connection(end) as connection:
+                connection.leaving = lambda: self._leaving or time.monotonic() > end
+                attempt = self._attempt(connection, brief=True)
+                try:
+                    extended: dict[str, bool] = attempt.run(
+                        body, partial(self._cross, "renew", "before")
+                    )
+                    break
+                except psycopg.Error as error:
+                    is_lost(error, connection)
+                    if not isinstance(error, UNPREPARED) or time.monotonic() > end:
+                        raise explained(error, self.url) from error
+            self._prepare = False
+            self._lease_pool.renew()
         self._cross("renew", "after")
         return extended
 

@@ -42,7 +42,7 @@ from sayso.stores.base import (
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.leases import RENEW_RUN, load_runs, renew_runs
+from sayso.stores.sql.leases import SAVE_CALL_LEASE, SAVE_RUN_LEASE, load_leases, renew_leases
 from sayso.stores.sql.maintenance import (
     find_unsealed,
     prune,
@@ -464,13 +464,15 @@ class SqliteStore(SqliteReads):
 
         def body(_: SqlTransaction) -> dict[str, bool]:
             execute = fetching(self._ready())
-            rows = load_runs(execute, SQLITE, renewals)
-            extended = renew_runs(rows, self._parts, renewals, self._clock())
-            for run in extended.values():
-                if run is not None:
-                    execute(RENEW_RUN, (run.ready_at, run.mac, run.id))
-                    self._row_cache.runs.pop(run.id, None)
-            return {name: run is not None for name, run in extended.items()}
+            rows = load_leases(execute, SQLITE, renewals)
+            leases = renew_leases(rows, self._parts, renewals, self._clock())
+            for run in leases.changed_runs():
+                execute(SAVE_RUN_LEASE, run)
+                self._row_cache.runs.pop(run[-1], None)
+            for call in leases.changed_calls():
+                execute(SAVE_CALL_LEASE, call)
+                self._row_cache.calls.pop(call[-1], None)
+            return leases.extended()
 
         extended: dict[str, bool] = self._submit(Operation(["renew"], body))
         return extended
@@ -576,7 +578,9 @@ class SqliteStore(SqliteReads):
                 self._row_cache.forget()
         # Events are numbered without gaps. What was refused may have counted some of its own.
         pos = last_pos(writer) if refused else pos + self._added
-        if writer.in_transaction and self._wants_look(pos):
+        # A renewal adds no events, and takes no longer than it has to.
+        renews = all(operation.names == ["renew"] for operation in batch)
+        if writer.in_transaction and not renews and self._wants_look(pos):
             self._seal_when_due(writer)
         if self.boundary is not None:
             self._cross(self.boundary, batch, "before")

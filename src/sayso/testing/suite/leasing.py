@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sayso.engine.commands import Claim, Park, Start, Wake
 from sayso.engine.renewing import Renewal
-from sayso.errors import Cancelled, Conflict, NotFound
+from sayso.errors import Cancelled, Conflict, InvalidDecision, NotFound
 from sayso.rows import CallStatus, Message, RunStatus
 from sayso.stores.base import Due
+from sayso.stores.row_checks import request_in
 from sayso.testing.world import LEASE, World, content, seconds
 
 
@@ -173,6 +176,72 @@ class LeaseTests:
         assert world.renew(call.token)
         assert world.sweep() == ()
         assert world.call(call).status is CallStatus.RUNNING
+
+    # -- attempts that still run while their call is in doubt
+
+    def test_running_attempt_cannot_run_again(self, world: World) -> None:
+        """A worker thread is in its body, although its caller was cancelled."""
+        call = world.doubt(world.running(), running=True)
+        request = request_in(world.store, call)
+        assert request.execution.attempt_running
+        assert request.allowed == ("respond", "reject")
+        with world.unchanged(), pytest.raises(InvalidDecision, match="still runs: wait until"):
+            world.decide(call)
+        world.clock.advance(30)
+        request = request_in(world.store, call)
+        assert not request.execution.attempt_running
+        assert request.allowed == ("approve", "respond", "reject")
+        assert world.decide(call).status is CallStatus.READY
+
+    @pytest.mark.parametrize("decision", ["respond", "reject"])
+    def test_running_attempt_can_be_settled(self, world: World, decision: str) -> None:
+        call = world.doubt(world.running(), running=True)
+        value: dict[str, Any] = {"value": 1} if decision == "respond" else {}
+        assert world.decide(call, decision, **value).status is not CallStatus.IN_DOUBT
+
+    def test_ended_attempt_can_run_again_at_once(self, world: World) -> None:
+        call = world.fail(world.running(settles=True), "lost")
+        assert call.status is CallStatus.IN_DOUBT
+        assert not request_in(world.store, call).execution.attempt_running
+        assert not world.renew_attempt(call)
+        assert world.decide(call).status is CallStatus.READY
+
+    def test_attempt_is_renewed_after_run_was_lost(self, world: World) -> None:
+        """Its process was stalled, and another one has taken the run since."""
+        call = world.running(settles=True)
+        world.clock.advance(31)
+        world.claimed("w2")
+        doubted = world.call(call)
+        assert not request_in(world.store, doubted).execution.attempt_running
+        assert not world.renew(call.token)
+        facts = world.events()
+        assert world.renew_attempt(call)
+        assert world.events() == facts
+        renewed = world.call(call)
+        until = world.clock() + LEASE
+        assert doubted.doubt is not None
+        assert renewed.doubt == doubted.doubt._replace(ask_at=until, running_until=until)
+        assert (renewed.seq, renewed.status) == (doubted.seq, CallStatus.IN_DOUBT)
+        assert request_in(world.store, renewed).execution.attempt_running
+        with world.unchanged(), pytest.raises(InvalidDecision, match="still runs"):
+            world.decide(call)
+        with world.unchanged():
+            assert world.settle(call, "did_not_run") == renewed, "its attempt may still do it"
+        world.check()
+        assert world.record(call, result="1").status is CallStatus.DONE
+        world.check()
+
+    def test_only_attempt_in_doubt_is_renewed(self, world: World) -> None:
+        call = world.running()
+        with world.unchanged():
+            assert world.renew_attempt(call) is None
+        world.doubt(call, running=True)
+        other = call._replace(token=call.token + 1)
+        with world.unchanged():
+            assert world.renew_attempt(other) is False
+        world.record(call)
+        with world.unchanged():
+            assert world.renew_attempt(call) is None
 
     def test_releasing_a_lease_notifies_listeners(self, world: World) -> None:
         call = world.running()
