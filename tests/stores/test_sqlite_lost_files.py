@@ -180,3 +180,17 @@ def test_log_removed_under_open_store_is_noticed(killed: Path) -> None:
     with pytest.raises(StoreError, match=r"-wal was (deleted|replaced)"), gate.run("third"):
         gate.guard(needs_approval=False, name="noop")(lambda: None)()
     gate.close()
+
+
+def test_log_of_other_store_is_noticed(killed: Path, tmp_path: Path) -> None:
+    """Its pages fit, and its rows are signed with the same key."""
+    (tmp_path / "b").mkdir()
+    other = tmp_path / "b" / "store.db"
+    shutil.copy(beside(killed, ".key"), beside(other, ".key"))
+    for _ in range(2):
+        pay(other)
+    SqliteStore(killed).close()
+    shutil.copy(beside(other, "-wal"), beside(killed, "-wal"))
+    process = pay(killed)
+    assert process.stdout == ""
+    assert "StoreError" in process.stderr

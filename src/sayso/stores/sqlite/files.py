@@ -16,10 +16,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 from weakref import WeakSet, finalize
 
@@ -334,9 +334,30 @@ def _check_file(file: str, known: Identity) -> None:
     )
 
 
-def last_pos(connection: Connection) -> int:
-    row = connection.execute("SELECT max(pos) FROM event").fetchone()
-    return row[0] or 0
+class Newest(NamedTuple):
+    """The newest event of a store: its position, and the end of its hash."""
+
+    pos: int
+    hash: str
+
+    def after(self, hashes: Sequence[str]) -> Newest:
+        """Return the last of the events with these hashes, which were added to this one."""
+        return Newest(self.pos + len(hashes), hashes[-1][-_HASH_SIZE:]) if hashes else self
+
+
+#: How many characters of a hash are kept.
+_HASH_SIZE = 32
+
+
+def newest_event(connection: Connection) -> Newest:
+    row = connection.execute("SELECT pos, hash FROM event ORDER BY pos DESC LIMIT 1").fetchone()
+    return Newest(row[0], row[1][-_HASH_SIZE:]) if row else Newest(0, "")
+
+
+def has_event(execute: Callable[..., Any], newest: Newest) -> bool:
+    """Return whether a database has an event, so that it is neither older nor another one."""
+    row = execute("SELECT hash FROM event WHERE pos = ?", (newest.pos,)).fetchone()
+    return (row[0][-_HASH_SIZE:] if row else "") == newest.hash
 
 
 def roll_back(writer: Connection) -> None:
@@ -363,7 +384,7 @@ PATIENCE = 2.0
 _RETRY_SECONDS = 0.005
 
 #: The mark of a restored store: no position reaches it.
-_RESTORED = 10**19
+_RESTORED = Newest((1 << 63) - 1, "restored")
 
 
 #: Two changes of a folder may have the same time, because file systems round it: to the ticks of
@@ -464,8 +485,9 @@ class Reservations:
 class Sidecar:
     """The lock file and the mark file beside a database.
 
-    The lock keeps the writers of other processes out. The mark records the position of the newest
-    event, so that a database restored from an older copy is noticed.
+    The lock keeps the writers of other processes out. The mark records the position and hash of the
+    newest event, so that a database is noticed that was restored from an older copy, or whose log
+    is that of another one.
     """
 
     def __init__(self, path: Path, name: Path) -> None:
@@ -560,35 +582,35 @@ class Sidecar:
     def marked(self) -> str:
         """Return the incarnation of the store that the mark names; "" if there is none."""
         mark = self._read()
-        return mark[0] if mark else ""
+        return mark.incarnation if mark else ""
 
-    def adopt(self, incarnation: str, pos: int) -> None:
-        """Compare the position of the store with its mark; create a missing mark."""
+    def adopt(self, incarnation: str, connection: Connection) -> None:
+        """Compare the events of the store with its mark; create a missing mark."""
         self._incarnation = incarnation
         mark = self._read()
-        self.behind = mark is not None and pos < mark[1]
+        self.behind = mark is not None and not has_event(connection.execute, mark.newest)
         if self.behind:
             # It stays behind until it is recovered, however many events are added.
             self.fall_behind()
         elif mark is None:
-            self.mark(pos)
+            self.mark(newest_event(connection))
 
     def still_behind(self) -> bool:
         """Look again: another process may have recovered the store."""
         if self.behind:
-            marked = self._read()
-            self.behind = marked is None or marked[1] == _RESTORED
+            mark = self._read()
+            self.behind = mark is None or mark.newest == _RESTORED
         return self.behind
 
-    def _read(self) -> tuple[str, int] | None:
+    def _read(self) -> Mark | None:
         return _parsed_mark(os.pread(self._mark_fd, 200, 0))
 
-    def mark(self, pos: int) -> None:
-        """Record the position of the newest event. Not synced: an old mark misses a restore."""
+    def mark(self, newest: Newest) -> None:
+        """Record the newest event. Not synced: an old mark misses a restore."""
         if self.behind:
             return
         try:  # noqa: SIM105 - suppress() costs more
-            self._write(pos)
+            self._write(newest)
         except (OSError, StoreError):
             pass  # the commit is done, with or without the mark
 
@@ -597,15 +619,17 @@ class Sidecar:
         self.behind = True
         self._write(_RESTORED)
 
-    def _write(self, pos: int) -> None:
+    def _write(self, newest: Newest) -> None:
         if self.folder.changed:
             self._opened_again(self._mark, self._mark_fd)
-        os.pwrite(self._mark_fd, f'["{self._incarnation}", "{pos:020d}"]'.encode(), 0)
+        # Always of the same length: it is written over the last one.
+        pos = f'"{newest.pos:020d}", "{newest.hash:{_HASH_SIZE}}"'
+        os.pwrite(self._mark_fd, f'["{self._incarnation}", {pos}]'.encode(), 0)
 
-    def reset(self, pos: int) -> None:
-        """Mark the store as recovered at this position."""
+    def reset(self, newest: Newest) -> None:
+        """Mark the store as recovered with this event."""
         self.behind = False
-        self._write(pos)
+        self._write(newest)
 
     @property
     def closed(self) -> bool:
@@ -616,20 +640,28 @@ class Sidecar:
         self._closing()
 
 
-def mark_beside(path: Path) -> tuple[str, int] | None:
-    """Read the mark of a store: its incarnation, and the position of its newest event."""
+class Mark(NamedTuple):
+    """What the mark of a store says: its incarnation, and its newest event."""
+
+    incarnation: str
+    newest: Newest
+
+
+def mark_beside(path: Path) -> Mark | None:
+    """Read the mark of a store."""
     try:
         return _parsed_mark(Path(f"{path}.mark").read_bytes()[:200])
     except OSError:
         return None
 
 
-def _parsed_mark(content: bytes) -> tuple[str, int] | None:
+def _parsed_mark(content: bytes) -> Mark | None:
     try:
-        incarnation, pos = json.loads(content)
-        return str(incarnation), int(pos)
+        incarnation, pos, hash_ = json.loads(content)
+        newest = Newest(int(pos), str(hash_).strip())
     except (ValueError, TypeError):
         return None
+    return Mark(str(incarnation), newest) if newest.pos <= _RESTORED.pos else None
 
 
 def check_local(path: Path) -> None:

@@ -44,6 +44,7 @@ from sayso.stores.sqlite.files import (
     check_alone,
     check_local,
     connected_read_only,
+    has_event,
     lost_store,
     mark_beside,
 )
@@ -269,7 +270,7 @@ class ReadOnlySqliteStore(ReadOnlySqlStore, SqliteReads):
             meta = read_meta(self._file.execute, self.url)
             self.incarnation = meta["incarnation"]
             mark = mark_beside(self.path)
-            if mark is not None and mark[0] != self.incarnation:
+            if mark is not None and mark.incarnation != self.incarnation:
                 raise lost_store(self.path, "holds another store")
             self.keys = keys or Keyring.for_store(self.path)
             check_key(meta["key"], [key.id for key in self.keys.keys], self._file.execute, self.url)
@@ -292,7 +293,7 @@ class ReadOnlySqliteStore(ReadOnlySqlStore, SqliteReads):
     def restored(self) -> bool:
         """Return whether the database is older than its mark: a copy was put back."""
         mark = mark_beside(self.path)
-        return mark is not None and int(self.tail()) < mark[1]
+        return mark is not None and not has_event(self._file.execute, mark.newest)
 
     def close(self) -> None:
         self._file.close()

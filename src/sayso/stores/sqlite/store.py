@@ -56,6 +56,7 @@ from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import (
     PATIENCE,
     Connection,
+    Newest,
     OpenFiles,
     Reservations,
     Sidecar,
@@ -66,7 +67,7 @@ from sayso.stores.sqlite.files import (
     connected,
     forked,
     interrupted,
-    last_pos,
+    newest_event,
     roll_back,
 )
 from sayso.stores.sqlite.reads import SqliteReads
@@ -380,8 +381,10 @@ class SqliteStore(SqliteReads):
         #: Whether this process has committed events since it sealed.
         self._has_written = False
         #: The number of the last event, and what it is once the batch is committed.
-        self._pos, self._pos_after = 0, 0
-        self._seen, self._added = 0, 0
+        self._newest = self._newest_after = Newest(0, "")
+        self._seen = 0
+        #: The hashes of the events that the batch adds.
+        self._added: list[str] = []
         self._own = OwnCommits()
         self._row_cache = RowCache()
         self._reservations = Reservations(self.path)
@@ -428,11 +431,12 @@ class SqliteStore(SqliteReads):
         if self.incarnation not in ("", incarnation):  # this is a forked child
             raise another(self.url)
         self.incarnation = incarnation
-        self._seen = self._pos = last_pos(connection)
+        self._newest = newest_event(connection)
+        self._seen = self._newest.pos
         unsealed = _unsealed(connection)
         if not unsealed.is_due(self._clock()):
             self._schedule.looked(unsealed, self._clock())
-        self._sidecar.adopt(self.incarnation, self._seen)
+        self._sidecar.adopt(self.incarnation, connection)
 
     def now(self) -> Micros:
         """Return the machine's wall-clock time."""
@@ -447,7 +451,7 @@ class SqliteStore(SqliteReads):
     def transact(self, *commands: Command) -> list[Any]:
         def body(transaction: SqlTransaction) -> list[Any]:
             results, work = run_commands(transaction, commands)
-            self._added += len(work.events)
+            self._added += [event.hash for event in work.events]
             self._has_written = self._has_written or bool(work.events)
             for event in work.events:
                 self._threads_moved.add(event.thread)
@@ -548,11 +552,11 @@ class SqliteStore(SqliteReads):
         rolled back are still in the queue, and their callers try again.
         """
         if self._committing and not writer.in_transaction:
-            self._pos = self._pos_after
+            self._newest = self._newest_after
             self._finish(self._batch)
         if writer.in_transaction:
             self._undo(writer)
-        self._threads_moved, self._news, self._added = set(), [], 0
+        self._threads_moved, self._news, self._added = set(), [], []
         # Last, and in this order: a batch that is interrupted in between is settled once more.
         self._committing = False
         self._batch = []
@@ -568,7 +572,7 @@ class SqliteStore(SqliteReads):
             self._files.check_all()
             self._sidecar.folder.settle()
         writer.execute("BEGIN IMMEDIATE")
-        pos = self._check_fence(writer) if self._row_cache.check(writer) else self._pos
+        newest = self._check_fence(writer) if self._row_cache.check(writer) else self._newest
         refused = False
         for operation in batch:
             transaction = SqliteTransaction(writer, self._parts, self._row_cache)
@@ -577,39 +581,40 @@ class SqliteStore(SqliteReads):
                 refused = True
                 self._row_cache.forget()
         # Events are numbered without gaps. What was refused may have counted some of its own.
-        pos = last_pos(writer) if refused else pos + self._added
+        newest = newest_event(writer) if refused else newest.after(self._added)
         # A renewal adds no events, and takes no longer than it has to.
         renews = all(operation.names == ["renew"] for operation in batch)
-        if writer.in_transaction and not renews and self._wants_look(pos):
+        if writer.in_transaction and not renews and self._wants_look(newest.pos):
             self._seal_when_due(writer)
         if self.boundary is not None:
             self._cross(self.boundary, batch, "before")
         if writer.in_transaction:
-            self._pos_after, self._committing = pos, True
-            self._commit_own(writer, pos)
-            self._pos = pos
+            self._newest_after, self._committing = newest, True
+            self._commit_own(writer, newest.pos)
+            self._newest = newest
             for tools, search_keys in self._news:
                 self._tool_cache.learn(tools, search_keys)
         if self.boundary is not None:
             self._cross(self.boundary, batch, "after")
         if self._sidecar.folder.look():
             self._files.check()  # a file deleted during the commit has lost it
-        self._sidecar.mark(pos)
+        self._sidecar.mark(newest)
         self._finish(batch)
 
-    def _check_fence(self, writer: Connection) -> int:
+    def _check_fence(self, writer: Connection) -> Newest:
         """Raise ``StoreError`` if the database was upgraded or replaced, or went back in time.
 
-        Returns the number of the last event.
+        Returns the newest event.
         """
         self._check_meta(writer)
-        if (pos := last_pos(writer)) < self._pos:
-            self._pos = pos
+        newest = newest_event(writer)
+        if newest.pos < self._newest.pos:
+            self._newest = newest
             self._sidecar.fall_behind()
             raise StoreError(
                 f"an older copy was put back into {self.path}: run `sayso recover` first"
             )
-        return pos
+        return newest
 
     def _check_meta(self, connection: Connection) -> None:
         meta = read_meta(connection.execute, self.url)
@@ -625,7 +630,7 @@ class SqliteStore(SqliteReads):
             raise upgraded(self.url, self._upgraded_to, self._version)
 
     def _commit_own(self, writer: Connection, pos: int) -> None:
-        self._own.add(pos - self._added + 1, pos)
+        self._own.add(pos - len(self._added) + 1, pos)
         try:
             writer.execute("COMMIT")
         finally:
@@ -681,7 +686,7 @@ class SqliteStore(SqliteReads):
                 self._row_cache.forget()
                 counts, note = prune(self._ready().execute, self._parts, runs, before, by)
                 _, work = run_commands(transaction, (note,))
-                self._added += len(work.events)
+                self._added += [event.hash for event in work.events]
                 self._tool_cache.forget()
                 self._threads_moved.add(SYSTEM_THREAD)
                 self._seal(self._ready())
@@ -821,7 +826,7 @@ class SqliteStore(SqliteReads):
         return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
-        self._sidecar.reset(int(self.tail()))
+        self._sidecar.reset(newest_event(self._ready()))
 
     def close(self) -> None:
         """Seal what moved and close the files. Idempotent. A closed store cannot be used.
