@@ -129,6 +129,23 @@ async def test_an_edit_that_only_the_tool_can_judge_goes_back_to_people(world: W
     assert world.ran == [("bob", 1)]
 
 
+async def test_retry_after_a_lost_reply_is_in_doubt(world: World) -> None:
+    def pay(to: str) -> str:
+        world.ran.append(to)
+        try:
+            raise TimeoutError("no reply")
+        except TimeoutError as error:
+            raise ModelRetry("try again") from error
+
+    agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
+    await guard(agent, world.gate, POLICY).run("go", thread="t")
+    await world.decide(lambda request: request.approve())
+    for _ in range(2):
+        result = await guard(agent, world.gate, POLICY).resume("t")
+        assert (result.status, (await world.waits()).kind) == ("paused", "in_doubt")
+    assert (world.ran, len(world.shown)) == (["ana"], 1)
+
+
 # -- what tools give
 
 
