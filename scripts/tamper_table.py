@@ -38,6 +38,7 @@ TABLES = {
     "thread": "thread",
     "message": "message of a conversation",
     "grants": "grant",
+    "refusal": "refusal",
     "principal": "token",
     "effect": "effect key",
     "tool": "tool",

@@ -53,6 +53,39 @@ def test_rejected_with_the_reason(world: World) -> None:
     assert "not on a Friday" in ran.reason
 
 
+def test_rejected_call_stays_rejected_until_next_prompt(world: World) -> None:
+    world.asked({**CLAUDE, "tool_use_id": "u0"}, lambda r: r.reject("a fraudster"))
+    for number in range(1, 5):
+        again = world.hook({**CLAUDE, "tool_use_id": f"u{number}"})
+        assert (again.verdict, "a fraudster" in again.reason) == ("deny", True)
+    assert world.pending() == []
+    said = {"hook_event_name": "UserPromptSubmit", "session_id": CLAUDE["session_id"], "prompt": ""}
+    assert world.hook(said).code == 0
+    shown: list[Request] = []
+    ran = world.asked({**CLAUDE, "tool_use_id": "u9"}, lambda r: (shown.append(r), r.approve())[1])
+    assert (ran.verdict, [r.by for r in shown[0].refusals]) == ("allow", ["ana"])
+
+
+def test_prompt_in_a_store_ends_rejections(world: World, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/local.db"
+    place = {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_STORE": url}
+    options = ("--limit", "5")
+    with Inbox(url) as inbox:
+        assert "No answer yet" in world.hook(CLAUDE, *options, **place).reason
+        (request,) = inbox.pending_sync().items
+        inbox.reject_sync(request, "no", by="ana")
+        world.hook({**CLAUDE, "tool_use_id": "u1"}, *options, **place)  # the answer of the first
+        again = world.hook({**CLAUDE, "tool_use_id": "u2"}, *options, **place)
+        assert again.reason.endswith("no")
+        copilot = {"sessionId": CLAUDE["session_id"], "prompt": "and now?"}
+        said = {"hook_event_name": "UserPromptSubmit", "session_id": CLAUDE["session_id"]}
+        assert world.hook(copilot, **place).code == world.hook(said, **place).code == 0
+        asked = world.hook({**CLAUDE, "tool_use_id": "u3"}, *options, **place)
+        assert "No answer yet" in asked.reason
+        (request,) = inbox.pending_sync().items
+        assert [rejection.message for rejection in request.refusals] == ["no"]
+
+
 def test_edited(world: World) -> None:
     ran = world.asked(CLAUDE, edit)
     said = ran.said["hookSpecificOutput"]

@@ -191,10 +191,10 @@ def test_options_that_make_no_sense(home: Path, wrong: tuple[str, ...]) -> None:
 def test_prompts_are_another_event(home: Path, tmp_path: Path) -> None:
     assert sayso("install", "claude", "--prompts", "--store", "sqlite:///x.db").returncode == 0
     hooks = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
-    assert sorted(hooks) == ["PermissionRequest", "PostToolUse"]
+    assert sorted(hooks) == ["PermissionRequest", "PostToolUse", "UserPromptSubmit"]
     assert sayso("install", "claude").returncode == 0
     hooks = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
-    assert sorted(hooks) == ["PostToolUse", "PreToolUse"]
+    assert sorted(hooks) == ["PostToolUse", "PreToolUse", "UserPromptSubmit"]
 
 
 # -- doctor
@@ -218,7 +218,8 @@ def test_the_doctor_finds_nothing_wrong(
     sayso("install", "claude", "--server", world.server.url, "--token-file", str(token))
     code, found = checked()
     assert code == 0, found
-    assert set(found) == {"ok: server", "ok: claude user PreToolUse", "ok: claude user PostToolUse"}
+    events = ("PreToolUse", "PostToolUse", "UserPromptSubmit")
+    assert set(found) == {"ok: server", *(f"ok: claude user {event}" for event in events)}
     code, found = checked("codex")
     assert (code, "problem: codex" in found) == (1, True)
     monkeypatch.setenv("SAYSO_TOKEN", "ana's")

@@ -309,6 +309,11 @@ def _reject(prompt: Prompt) -> PromptResult | None:
     return prompt.decide(prompt.request.reject(why))
 
 
+def _stop(prompt: Prompt) -> PromptResult | None:
+    why = prompt.read_text("Why? The run is cancelled (Enter for no reason):")
+    return prompt.decide(prompt.request.reject(why, stop=True))
+
+
 def _edit(prompt: Prompt) -> PromptResult | None:
     """Open the editor until the arguments are valid and approved, or the person goes back."""
     request = prompt.request
@@ -492,6 +497,7 @@ _APPROVAL = {
     "a": Key("[a]pprove", "approve: run it exactly as shown", _approve),
     "e": Key("[e]dit", "edit the arguments in your editor, then approve", _edit),
     "r": Key("[r]eject", "reject, with a reason for the agent", _reject),
+    "x": Key("[x] stop", "reject, and stop the run", _stop),
     "m": Key("[m] respond", "respond: give the result yourself; the tool does not run", _respond),
 }
 _QUESTION = {
@@ -518,7 +524,7 @@ TABLES = {
     "always": _ALWAYS,
 }
 _DOUBT_DECISION_OF = {"1": "respond", "2": "approve", "3": "reject"}
-_DECISION_OF = {"a": "approve", "e": "edit", "r": "reject", "m": "respond"}
+_DECISION_OF = {"a": "approve", "e": "edit", "r": "reject", "x": "reject", "m": "respond"}
 
 
 def keys_for(request: Request) -> dict[str, Key]:

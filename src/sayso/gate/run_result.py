@@ -84,9 +84,11 @@ class RunState:
         self._stage(self._known(request).edit(args, unset=unset), by)
 
     @suggests_names
-    def reject(self, request: Request | str, message: str = "", *, by: str = "user") -> None:
-        """Stage a rejection with an optional reason."""
-        self._stage(self._known(request).reject(message), by)
+    def reject(
+        self, request: Request | str, message: str = "", *, stop: bool = False, by: str = "user"
+    ) -> None:
+        """Stage a rejection with an optional reason. With ``stop``, it also cancels the run."""
+        self._stage(self._known(request).reject(message, stop=stop), by)
 
     @suggests_names
     def respond(self, request: Request | str, value: Json, *, by: str = "user") -> None:

@@ -37,7 +37,8 @@ class ToolUse(NamedTuple):
     dialect: str
     #: The agent's own name of the event.
     event: str
-    #: "ask" before the tool runs, "prompt" if the agent would ask its user, "ran" afterwards.
+    #: "ask" before the tool runs, "prompt" if the agent would ask its user, "ran" afterwards; or
+    #: "said": the user has written something new, and no tool is used.
     moment: str
     session: str
     cwd: str
@@ -208,6 +209,8 @@ _EVENTS = {
     "PostToolUseFailure": ("claude", "ran"),
     "BeforeTool": ("gemini", "ask"),
     "AfterTool": ("gemini", "ran"),
+    "UserPromptSubmit": ("claude", "said"),
+    "BeforeAgent": ("gemini", "said"),
 }
 
 
@@ -223,8 +226,8 @@ def _read_event(payload: Payload) -> ToolUse | None:
         moment=moment,
         session=_text(payload, "session_id"),
         cwd=_text(payload, "cwd", required=False),
-        tool=_text(payload, "tool_name"),
-        args=_object(payload, "tool_input"),
+        tool="" if moment == "said" else _text(payload, "tool_name"),
+        args={} if moment == "said" else _object(payload, "tool_input"),
         id=_text(payload, "tool_use_id", required=False),
         ok=not failed,
         result=payload.get("error" if failed else "tool_response"),
@@ -269,6 +272,9 @@ def _specific(use: ToolUse, output: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_copilot(payload: Payload) -> ToolUse | None:
+    if "sessionId" in payload and "prompt" in payload and "toolName" not in payload:
+        session, event = _text(payload, "sessionId"), "userPromptSubmitted"
+        return ToolUse("copilot", event, "said", session, "", "", {})
     if "toolName" not in payload or "sessionId" not in payload:
         return None
     ran = "toolResult" in payload

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sayso import codec
+from sayso.engine.commands import NotePrompt
 from sayso.gate import Gate
 from sayso.gate.gate import policy_terms
 from sayso.gate.options import fixed_title
@@ -47,6 +48,15 @@ def report_to_store(store: str, use: ToolUse) -> dict[str, Any]:
         return call
 
     return _with_gate(store, "", use, report)
+
+
+def note_prompt(store: str, use: ToolUse) -> None:
+    """Note that the user has written something new, which ends the session's refusals."""
+    gate = Gate(store, agent=use.dialect, wait=0)
+    try:
+        gate.store.transact(NotePrompt(thread=_run(use), run=_run(use)))
+    finally:
+        gate.close()
 
 
 def _with_gate(

@@ -246,9 +246,8 @@ class Server:
             "title": use.title,
             "note": use.note,
             "caller": use.caller,
+            **_agent_fields(self._token, use),
         }
-        if not self._token:
-            body["agent"] = use.dialect
         wait_until = deadline - _REPLY_MARGIN
         request = self.call("POST", "/api/requests", body, deadline=deadline)
         path = f"/api/requests/{quote(str(request['id']), safe='')}"
@@ -278,10 +277,19 @@ class Server:
             "ok": use.ok,
             "result": use.short_result,
             "args": use.shown_args,
+            **_agent_fields(self._token, use),
         }
-        if not self._token:
-            body["agent"] = use.dialect
         return self.call("POST", "/api/requests/released/result", body, deadline=deadline)
+
+    def note_prompt(self, use: ToolUse, deadline: float) -> None:
+        """Report that the user has written something new."""
+        body = {"run": use.run, **_agent_fields(self._token, use)}
+        self.call("POST", "/api/requests/prompt", body, deadline=deadline)
+
+
+def _agent_fields(token: str, use: ToolUse) -> dict[str, str]:
+    """Return the agent's name, for a server that does not know it by a token."""
+    return {} if token else {"agent": use.dialect}
 
 
 def _failure_message(url: str, status: int, reply: Mapping[str, Any]) -> str:
@@ -409,7 +417,7 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
         raise HookError("the input is too long to be shown to a person")
     use = parse_payload(json.loads(data))
     deadline = began + options.limit - 1.0
-    if use.moment == "ran":
+    if use.moment in ("ran", "said"):
         return _report(use, options, min(deadline, began + _REPORT_SECONDS))
     config = load_config(options.config)
     if config.store:
@@ -423,17 +431,25 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
 
 
 def _report(use: ToolUse, options: Options, deadline: float) -> dict[str, Any]:
-    """Record a result. Errors are only printed: the tool has already run."""
+    """Record a result, or that the user has written something new. Errors are only printed.
+
+    The tool has already run; and without the new text, rejections only last longer.
+    """
     try:
         config = load_config(options.config)
-        if config.store:
-            from sayso.hooks.local import report_to_store
-
-            report_to_store(config.store, use)
+        server = None if config.store else Server(config.server, config.token)
+        if server is not None and use.moment == "said":
+            server.note_prompt(use, deadline)
+        elif server is not None:
+            server.report(use, deadline)
         else:
-            Server(config.server, config.token).report(use, deadline)
+            from sayso.hooks.local import note_prompt, report_to_store
+
+            report = note_prompt if use.moment == "said" else report_to_store
+            report(config.store, use)
     except Exception as error:
-        print(f"Sayso: the result was not recorded: {error}", file=sys.stderr)
+        what = "new prompt" if use.moment == "said" else "result"
+        print(f"Sayso: the {what} was not recorded: {error}", file=sys.stderr)
     return {}
 
 

@@ -87,9 +87,10 @@ class Agent:
     #: The variable that moves the user's folder, and the folder without it.
     home_variable: str
     home: str
-    #: The event before a tool use, and the one after it.
+    #: The event before a tool use, the one after it, and the one when the user has written.
     before: str = "PreToolUse"
     after: str = "PostToolUse"
+    prompt: str = "UserPromptSubmit"
     #: Copilot has flat entries; the others have groups with a matcher.
     flat: bool = False
     #: Gemini counts in milliseconds.
@@ -109,6 +110,7 @@ class Agent:
         return {
             before: self._entry(options.command(), options.timeout),
             self.after: self._entry(options.command(), _REPORT_TIMEOUT),
+            self.prompt: self._entry(options.command(), _REPORT_TIMEOUT),
         }
 
     def _entry(self, command: str, timeout: int) -> dict[str, Any]:
@@ -150,6 +152,7 @@ AGENTS: dict[str, Agent] = {
             home=".copilot",
             before="preToolUse",
             after="postToolUse",
+            prompt="userPromptSubmitted",
             flat=True,
             timeout_key="timeoutSec",
             command_key="bash",
@@ -163,6 +166,7 @@ AGENTS: dict[str, Agent] = {
             home=".gemini",
             before="BeforeTool",
             after="AfterTool",
+            prompt="BeforeAgent",
             unit=1000,
             tested=False,
         ),
@@ -418,7 +422,7 @@ def _check_hook(agent: Agent, name: str, hook: Mapping[str, Any]) -> Iterator[Ch
     limit = float(inner[inner.index("--limit") + 1]) if "--limit" in inner else LIMIT
     if not isinstance(timeout, int | float):
         yield CheckResult(name, "problem", "it has no time-out: install it again")
-    elif name.endswith(f" {agent.after}"):
+    elif name.endswith((f" {agent.after}", f" {agent.prompt}")):
         yield CheckResult(name, "ok", "records results")
     elif timeout / agent.unit <= limit:
         given = f"{timeout / agent.unit:g} s"

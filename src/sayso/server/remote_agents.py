@@ -17,7 +17,7 @@ from typing import Any
 from sayso import codec, schema
 from sayso.agent import Agent
 from sayso.agent.agent import Resumable, judge_edit
-from sayso.engine.commands import Finish, Propose, Reopen
+from sayso.engine.commands import Finish, NotePrompt, Propose, Reopen
 from sayso.engine.effects import first_request, is_remote
 from sayso.engine.refusals import connection_scope
 from sayso.engine.renewing import Renewal
@@ -134,6 +134,16 @@ async def open_call(
             "use a new key for a new call"
         )
     return call, fresh
+
+
+async def note_prompt(service: Service, agent: str, run: str) -> bool:
+    """Note that the user of a session has written. Return whether there is such a session."""
+    name = _own_name(agent if service.auth else "", run, "run")
+    known = await read(service.store, service.store.run, name)
+    if known is None or known.agent != agent:
+        return False
+    await write(service.store, NotePrompt(thread=known.thread, run=known.id))
+    return True
 
 
 def _row_key(name: str) -> str:

@@ -377,6 +377,15 @@ class ReportBody(CallerBody):
     )
 
 
+class PromptBody(Body):
+    """A session in which the user has written something new."""
+
+    agent: str | None = Field(
+        None, max_length=200, description="the agent's name, on a server without authentication"
+    )
+    run: str = Field(min_length=1, max_length=200)
+
+
 class FreshTerms(Body):
     """The terms that the agent's code requires now. They can only tighten the stored ones."""
 
@@ -519,6 +528,12 @@ class QuestionView(View):
     multiple: bool
     free_text: bool | None
     schema_: dict[str, Any] | None = Field(alias="schema", description="of the answer")
+
+
+class PromptView(View):
+    """Whether there was anything to end."""
+
+    noted: bool
 
 
 class EvidenceView(View):

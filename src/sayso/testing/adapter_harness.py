@@ -166,6 +166,12 @@ SCRIPTS: Mapping[str, Sequence[Turn]] = {
     ),
     "pair": ([pay_ana(), ScriptedCall("call_2", "pay", {"to": "bob", "amount": 700})], LAST),
     "twice": ([pay_ana(5)], [pay_ana(500, "call_2")], LAST),
+    "repeat": (
+        *([pay_ana(id=f"call_{n}")] for n in range(1, 10)),
+        LAST,
+        [pay_ana(id="call_10")],
+        LAST,
+    ),
     "order": ([ScriptedCall("call_1", "order", {"dish": "pizza"})], LAST),
     "wipe": ([ScriptedCall("call_1", "wipe", {"disk": "sda"})], LAST),
 }

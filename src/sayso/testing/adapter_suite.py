@@ -63,6 +63,22 @@ class DecisionTests:
         assert (scenario.effects(), scenario.asked) == ([], 2)
         assert "ana left the company" in scenario.heard()
 
+    def test_repeated_call_stays_rejected(self, scenario: Scenario) -> None:
+        scenario.run("repeat")
+        request = scenario.the_request()
+        scenario.decide(request, request.reject("ana left the company"))
+        result = scenario.resume()
+        # The model made the same call eight more times, and no person was asked.
+        assert (result.status, scenario.pending(), scenario.effects()) == ("done", [], [])
+        assert all("ana left" in scenario.heard(f"call_{n}") for n in range(1, 10))
+        # New text of the user is a reason to ask again, and the rejection is shown.
+        scenario.run("repeat")
+        shown = scenario.the_request()
+        assert [r.message for r in shown.refusals] == ["ana left the company"]
+        scenario.decide(shown, shown.approve(), by="bob")
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == [ANA]
+
     def test_respond(self, scenario: Scenario) -> None:
         scenario.run()
         request = scenario.the_request()

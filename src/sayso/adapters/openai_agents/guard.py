@@ -128,6 +128,7 @@ class State(RunState):
         *,
         rejection_message: str | None = None,
         always_reject: bool = False,
+        stop: bool = False,
         by: str = "user",
     ) -> None:
         """Stage a rejection with its reason. Raises ``InvalidDecision`` for ``always_reject``."""
@@ -137,7 +138,7 @@ class State(RunState):
                 "to the policy that denies the tool",
                 "always_reject",
             )
-        super().reject(request, rejection_message or message, by=by)
+        super().reject(request, rejection_message or message, stop=stop, by=by)
 
     def get_interruptions(self) -> list[Request]:
         """Return the pending requests."""

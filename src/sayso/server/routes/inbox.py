@@ -466,7 +466,7 @@ async def list_refusals(
     who: CurrentReviewer,
     all: Annotated[bool, Query(description="also list refusals that were lifted")] = False,
     after: Annotated[str | None, Query(description="`next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="the size of a page")] = 100,
 ) -> JsonResponse:
     """List the rejections that count for equal calls, and who made them."""
     service = service_of(request)

@@ -25,6 +25,8 @@ from sayso.server.schemas import (
     ClaimBody,
     ClaimView,
     OpenBody,
+    PromptBody,
+    PromptView,
     RenewView,
     ReportBody,
     RequestView,
@@ -180,6 +182,23 @@ async def report_released(
     service = service_of(request)
     call = await remote_agents.report_released(service, _agent_name(who, body.agent), body)
     return JsonResponse(_view(service, call, who.reviewer))
+
+
+@router.post(
+    "/prompt",
+    summary="Note that the user has written",
+    response_model=PromptView,
+    responses=_ERRORS,
+)
+async def note_prompt(
+    request: Request,
+    who: CurrentAgent,
+    body: Annotated[PromptBody, json_body(PromptBody)],
+) -> JsonResponse:
+    """End the rejections of a session: people are asked again about calls that they rejected."""
+    service = service_of(request)
+    noted = await remote_agents.note_prompt(service, _agent_name(who, body.agent), body.run)
+    return JsonResponse({"noted": noted})
 
 
 @router.post(
