@@ -189,6 +189,7 @@ class Everything:
             else:
                 self.decide(request, getattr(request, answer)())
         request = self.doubt("doubt-late", send)
+        self.late(request.id, "doubt-late", ok=False, result="TimeoutError", failure="lost")
         self.late(request.id, "doubt-late")
         self.late(request.id, "doubt-late")  # no process waits for it any more
         self.settled()
@@ -227,12 +228,11 @@ class Everything:
         assert doubted.kind == "in_doubt"
         return doubted
 
-    def late(self, call_id: str, run: str) -> None:
+    def late(self, call_id: str, run: str, **outcome: Any) -> None:
         call = self.store.call(call_id)
         token = {"token": call.token, "attempt": call.attempt}
-        self.store.transact(
-            Record(thread=run, run=run, call=call_id, ok=True, result='"x"', **token)
-        )
+        outcome = {"ok": True, "result": '"x"', **outcome}
+        self.store.transact(Record(thread=run, run=run, call=call_id, **token, **outcome))
         self.check()
 
     def pauses(self, needs_approval: bool = False, grant: Any = None) -> None:
