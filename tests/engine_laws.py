@@ -154,8 +154,8 @@ def _by_its_own_attempt(
 def _unknown(command: Record, before: Call, after: Call, now: int) -> None:
     """An exception left the outcome unknown: whose may, and what is known of it then."""
     assert not command.ok, "it had a result"
-    told = command.failure == "not_executed"
-    assert not told or (before.effect_key and is_remote(before.binds)), "nothing had happened"
+    denial = command.failure == "not_executed"
+    assert not denial or (before.effect_key and is_remote(before.binds)), "nothing had happened"
     by_person = before.decision is not None and before.decision.type not in ("allow", "deny")
     matters = before.terms.declared or by_person
     lost = command.failure == "lost" and matters and before.terms.effect == "once"
@@ -163,7 +163,7 @@ def _unknown(command: Record, before: Call, after: Call, now: int) -> None:
     assert before.effect_key or settles or lost or command.failure == "in_doubt", "it just failed"
     assert after.doubt is not None
     assert (after.doubt.ended, after.doubt.reason) == (True, command.result)
-    assert (after.doubt.ask_at, after.doubt.answer) == (now, "did_not_run" if told else "")
+    assert (after.doubt.ask_at, after.doubt.answer) == (now, "did_not_run" if denial else "")
 
 
 def check_freed(commands: tuple[Command, ...], key: str, holder: Call) -> None:
