@@ -172,7 +172,7 @@ def test_times_are_short() -> None:
 
 def test_keys_are_those_that_are_allowed(request_: Request) -> None:
     few = replace(request_, allowed=("approve", "reject"))
-    assert list(keys_for(few)) == ["a", "r", "s", "v", "d", "?", "q"]
+    assert list(keys_for(few)) == ["a", "r", "x", "s", "v", "d", "?", "q"]
     doubt = replace(request_, kind="in_doubt")
     assert list(keys_for(doubt))[:3] == ["1", "2", "3"]
     assert "a" not in keys_for(doubt)

@@ -383,7 +383,7 @@ class PromptBody(Body):
     agent: str | None = Field(
         None, max_length=200, description="the agent's name, on a server without authentication"
     )
-    run: str = Field(min_length=1, max_length=200)
+    run: str = Field(min_length=1, max_length=200, examples=["0b1f…"])
 
 
 class FreshTerms(Body):
