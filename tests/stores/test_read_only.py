@@ -97,8 +97,7 @@ def test_writing_is_refused(both: tuple[World, Store]) -> None:
     before = world.store.tail()
     for write in (
         lambda: reader.transact(Note(thread="t", type="said", actor="eve", body={})),
-        lambda: reader.transact_now(Note(thread="t", type="said", actor="eve", body={})),
-        lambda: reader.transact_each([[]]),
+        lambda: reader.renew([], 1.0),
         lambda: reader.reserve(["agent"], 1, "w"),
         lambda: reader.move_cursor("c", "1", expected=""),
         lambda: reader.prune(0, "eve"),

@@ -1,7 +1,8 @@
 """Verify the record, or export it for others to verify.
 
 Read ``chain`` (events, hashes, the report), then ``replay`` (what rows the events imply),
-``system`` (seals, grants, tokens, pruning), and ``verify``, which compares all of it.
+``system`` (seals, grants, tokens, pruning), and ``verify``, which compares all of it. ``explain``
+does the same for one request.
 
 What each part proves:
 
@@ -12,12 +13,14 @@ What each part proves:
 * A thread's *MAC* proves where its chain ends, so events cut off the end are noticed.
 * A *seal* signs the heads of the chains that moved, and the previous seal. It reveals threads that
   disappeared and chains that were rewritten.
-* Calls, runs, grants and tokens are rows that change; each must match what the events say.
+* Calls, runs, messages, grants, tokens and effect keys are rows that change; each must match what
+  the events say, and its MAC. What use refuses, ``verify`` reports.
 
 Events after the last seal are protected by their chain alone; ``Report.unsealed`` counts them.
 """
 
 from sayso.audit.chain import Checkpoint, Problem, Report, export
+from sayso.audit.explain import Explanation, explain
 from sayso.audit.verify import verify
 
-__all__ = ["Checkpoint", "Problem", "Report", "export", "verify"]
+__all__ = ["Checkpoint", "Explanation", "Problem", "Report", "explain", "export", "verify"]

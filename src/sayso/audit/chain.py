@@ -17,6 +17,7 @@ from sayso.errors import SaysoError, UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import Event, Thread
 from sayso.stores.base import Store, StoreReads
+from sayso.stores.row_checks import DAMAGE, UNREADABLE
 
 #: How many problems a report lists; the rest are only counted.
 MAX_PROBLEMS = 100
@@ -115,7 +116,13 @@ class ProblemCollector:
 PAGE = 1000
 
 #: What reading a damaged row may raise: from the database, JSON, an enum, an unpacking.
-DAMAGE_ERRORS = (SaysoError, ValueError, TypeError, KeyError, AttributeError)
+DAMAGE_ERRORS = (SaysoError, *DAMAGE)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a row cannot be read. Python's own errors say nothing about the row."""
+    return str(error) if isinstance(error, SaysoError | Unreadable) else UNREADABLE
+
 
 Row = TypeVar("Row")
 Key = TypeVar("Key")
@@ -125,7 +132,7 @@ class Unreadable(Exception):
     """The row after this key cannot be read, so neither can the rows behind it."""
 
     def __init__(self, after: object, why: BaseException) -> None:
-        super().__init__(str(why))
+        super().__init__(reason_of(why))
         self.after = after
 
 

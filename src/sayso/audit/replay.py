@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sayso import codec
-from sayso.audit.chain import DAMAGE_ERRORS
+from sayso.audit.chain import DAMAGE_ERRORS, reason_of
 from sayso.engine.asking import ENVELOPE_VERSION, envelope, signed_bytes
 from sayso.engine.moves import MOVES, RUN_MOVES
 from sayso.engine.unit_of_work import COUNTERS, messages_hash
@@ -431,7 +431,7 @@ def call_mismatches(call: Call, expected: ExpectedCall, keys: Keyring) -> list[s
         if not found and keys.rows and row_wrong(keys, call):
             found.append("another column under its MAC")
     except DAMAGE_ERRORS as error:
-        return [f"a column that cannot be read ({error})"]
+        return [f"a column that cannot be read ({reason_of(error)})"]
     return found
 
 
@@ -532,8 +532,10 @@ class ExpectedRun(Expected):
         self.status = to
 
 
-def run_mismatches(run: Run, expected: ExpectedRun, open_calls: Counter[CallStatus]) -> list[str]:
-    """Return the columns in which a run's row does not match its events."""
+def run_mismatches(
+    run: Run, expected: ExpectedRun, open_calls: Counter[CallStatus], keys: Keyring
+) -> list[str]:
+    """Return the columns in which a run's row does not match its events, or its MAC."""
     ended = expected.status not in LIVE
     matches = {
         "thread": run.thread == expected.thread,
@@ -548,7 +550,10 @@ def run_mismatches(run: Run, expected: ExpectedRun, open_calls: Counter[CallStat
         "lease": not ended or (run.owner, run.ready_at) == (None, None),
         **{name: getattr(run, name) == open_calls[state] for state, name in COUNTERS.items()},
     }
-    return [name for name, does_match in matches.items() if not does_match]
+    wrong = [name for name, does_match in matches.items() if not does_match]
+    if not wrong and keys.rows and row_wrong(keys, run):
+        wrong.append("another column under its MAC")
+    return wrong
 
 
 def _hash(text: str | None) -> str | None:

@@ -159,6 +159,8 @@ class SystemThread:
         self._pruned: dict[str, Micros] = {}
         #: What statistics count of pruned requests.
         self.pruned_requests: Counter[History] = Counter()
+        #: How often pruned calls used each grant.
+        self.pruned_uses: Counter[str] = Counter()
         self.grants: dict[str, Issuance] = {}
         self.tokens: dict[str, Issuance] = {}
         #: Refusals that people lifted.
@@ -183,6 +185,7 @@ class SystemThread:
                 self._pruned[run] = max(body["before"], self._pruned.get(run, 0))
             for *history, many in body["requests"]:
                 self.pruned_requests[History(*history)] += many
+            self.pruned_uses.update(body["spent"])
         elif event.type == "granted":
             self.grants[body["grant"]] = Issuance(event, body)
         elif event.type == "token_created":
@@ -223,7 +226,8 @@ def grant_and_token_problems(
             what = f"{noun} {name} is in the table, but no event issued it"
             found.append(Problem(SYSTEM_THREAD, 0, 0, what))
         for name, issued in known.items():
-            wrong = _wrong_columns(rows.get(name), issued, spent[name], store.keys)
+            uses = spent[name] + system.pruned_uses[name]
+            wrong = _wrong_columns(rows.get(name), issued, uses, store.keys)
             if wrong:
                 event = issued.event
                 what = f"{noun} {name} does not match the record: {', '.join(wrong)}"
@@ -260,7 +264,7 @@ def _grant_matches(grant: Grant, issued: Issuance, spent: int) -> dict[str, bool
         "by": grant.by == issued.event.actor,
         "ends": grant.ends == body["ends"],
         "revoked": grant.revoked == issued.revoked,
-        # Pruned runs may have used the grant too, so fewer uses may be left than the events show.
+        # It may have been used since its threads were read, so fewer uses may be left.
         "uses_left": left is None if uses is None else left is not None and left <= uses - spent,
     }
 

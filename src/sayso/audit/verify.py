@@ -32,6 +32,7 @@ from sayso.audit.chain import (
     chain_of,
     hash_problem,
     read_pages,
+    reason_of,
     threads_of,
 )
 from sayso.audit.replay import (
@@ -46,10 +47,20 @@ from sayso.audit.replay import (
 )
 from sayso.audit.system import Seals, SystemThread, grant_and_token_problems
 from sayso.errors import InvalidCall, StoreError
-from sayso.rows import SYSTEM_THREAD, Call, CallStatus, EffectKey, Event, Run, StoredMessage, Thread
-from sayso.stores.base import ListedCall, SnapshotLost, Store, StoreReads
-from sayso.stores.listing import is_listed_right
-from sayso.stores.row_checks import row_wrong
+from sayso.rows import (
+    SYSTEM_THREAD,
+    Call,
+    CallStatus,
+    EffectKey,
+    Event,
+    Run,
+    StoredMessage,
+    Thread,
+    Tool,
+)
+from sayso.stores.base import ListedCall, SearchKey, SnapshotLost, Store, StoreReads
+from sayso.stores.listing import UNASKED, is_listed_right, list_status_of, search_key_of
+from sayso.stores.row_checks import is_genuine_tool, names_tool, row_wrong
 from sayso.types import Refusal
 
 #: How many threads, and events, are read from one snapshot: then the database can clean up.
@@ -82,7 +93,8 @@ class _BatchRows:
         self._messages: dict[str, list[StoredMessage]] = {}
         self._calls: dict[str, ListedCall | None] = {}
         self._runs: dict[str, Run | None] = {}
-        self._descriptions: dict[str, str] = {}
+        self._tools: dict[str, Tool | None] = {}
+        self._search_keys: dict[SearchKey, bool] = {}
         names = [thread.id for thread in threads]
         with suppress(*DAMAGE_ERRORS):
             if sum(thread.seq for thread in threads) < _BATCH_EVENTS:
@@ -131,12 +143,16 @@ class _BatchRows:
     def run(self, run_id: str) -> Run | None:
         return self._runs[run_id] if run_id in self._runs else self._store.run(run_id)
 
-    def description(self, tool_digest: str) -> str:
-        """Return the description of a tool, which is searched for words."""
-        if tool_digest not in self._descriptions:
-            tool = self._store.tool(tool_digest) if tool_digest else None
-            self._descriptions[tool_digest] = "" if tool is None else tool.description
-        return self._descriptions[tool_digest]
+    def tool(self, call: Call) -> Tool | None:
+        digest = call.tool_digest
+        if digest not in self._tools:
+            self._tools[digest] = self._store.tool(digest) if digest else None
+        return self._tools[digest]
+
+    def has_search_key(self, key: SearchKey) -> bool:
+        if key not in self._search_keys:
+            self._search_keys[key] = self._store.has_search_key(key)
+        return self._search_keys[key]
 
 
 def _by_thread(names: Sequence[str], rows: Sequence[R]) -> dict[str, list[R]]:
@@ -222,7 +238,7 @@ class _ThreadCheck:
         except Unreadable as error:
             self._report(self.seq + 1, f"it cannot be read, nor can those after it: {error}")
         except DAMAGE_ERRORS as error:
-            self._report(self.seq + 1, f"the thread's own row cannot be read: {error}")
+            self._report(self.seq + 1, f"the thread's own row cannot be read: {reason_of(error)}")
         findings = self._findings
         findings.threads.add(self._thread.id)
         findings.runs.update(self._runs)
@@ -366,7 +382,7 @@ class _ThreadCheck:
             run = self._store.run(expected.id)
             wrong = self._run_row_problem(run, expected, Counter(filter(None, open_calls)))
         except DAMAGE_ERRORS as error:
-            wrong = f"has a row that cannot be read: {error}"
+            wrong = f"has a row that cannot be read: {reason_of(error)}"
         self._report_row("run", expected, wrong)
 
     def _report_row(self, noun: str, expected: Expected, wrong: str) -> None:
@@ -381,14 +397,17 @@ class _ThreadCheck:
             return "was pruned, but its row is back" if run is not None else ""
         if run is None:
             return "is missing from the table"
-        columns = run_mismatches(run, expected, calls)
+        columns = run_mismatches(run, expected, calls, self._keys)
         return f"does not match the record: {', '.join(columns)}" if columns else ""
 
     def _check_conversation(self) -> None:
         thread, expected = self._thread, self._conversation
-        rows, missing = self._store.messages(thread.id), expected.body_missing
+        rows, missing = list(self._store.messages(thread.id)), expected.body_missing
         appended = expected.appended
         found = list(message_problems(appended, rows, thread.messages, body_missing=missing))
+        if not found and self._keys.rows:
+            wrong = [row.seq for row in rows if row_wrong(self._keys, row)]
+            found += [(None, f"message {seq} was changed: its MAC does not hold") for seq in wrong]
         if thread.owner != expected.owner and not (missing and not expected.owner):
             found.append((None, f"its owner is {thread.owner!r}, but was {expected.owner!r}"))
         for event, what in found:
@@ -426,7 +445,7 @@ class _ThreadCheck:
         try:
             found = self._store.call(expected.id)
         except DAMAGE_ERRORS as error:
-            found, wrong = None, f"has a row that cannot be read: {error}"
+            found, wrong = None, f"has a row that cannot be read: {reason_of(error)}"
         else:
             wrong = self._call_row_problem(found, expected)
         if found is not None:
@@ -443,10 +462,23 @@ class _ThreadCheck:
         columns = call_mismatches(found.call, expected, self._keys)
         if columns:
             return f"does not match the record: {', '.join(columns)}"
-        # The list index has no MAC: it could hide a call from every list.
-        if is_listed_right(found, self._store.description(found.call.tool_digest)):
+        if list_status_of(found.call) == UNASKED:
             return ""
-        return f"is listed as {found.list_status!r}, which hides it"
+        return self._listing_problem(found)
+
+    def _listing_problem(self, found: ListedCall) -> str:
+        """Return what hides a request from lists: no MAC covers its tool and the list index."""
+        call, tool = found.call, self._store.tool(found.call)
+        if tool is None and names_tool(call):
+            return f"is hidden: the row of its tool {call.tool} is missing"
+        if tool is not None and not is_genuine_tool(tool):
+            return f"is hidden: the row of its tool {call.tool} was changed"
+        description = "" if tool is None else tool.description
+        if not is_listed_right(found, description):
+            return f"is listed as {found.list_status!r}, which hides it"
+        if not self._store.has_search_key(search_key_of(call, description)):
+            return "is hidden from searches and filters: its search key was changed or deleted"
+        return ""
 
 
 def verify(store: Store, *, since: Checkpoint | None = None, jobs: int = 1) -> Report:
@@ -459,6 +491,16 @@ def verify(store: Store, *, since: Checkpoint | None = None, jobs: int = 1) -> R
     if since is not None and since.store != store.incarnation:
         raise InvalidCall(f"the checkpoint is of another store than {store.url}: verify without it")
     return _StoreCheck(store, since).report(jobs)
+
+
+def thread_problems(rows: StoreReads, thread: Thread) -> list[Problem]:
+    """Check one thread in a snapshot: its chain, and the rows that must match it."""
+    findings = _Findings()
+    seals = Seals(ProblemCollector(), (0, ""))
+    system = SystemThread(seals)
+    system.catch_up(rows)
+    _ThreadCheck(_BatchRows(rows, [thread]), thread, seals, system, findings).run()
+    return findings.problems.first()
 
 
 def _take_batch(threads: Iterator[Thread]) -> list[Thread]:
@@ -659,7 +701,7 @@ class _StoreCheck:
                 self._report("its thread has no row", str(thread), seq, events[0].pos)
         except DAMAGE_ERRORS as error:
             if not self._problems.found:
-                self._report(f"the events cannot be read: {error}")
+                self._report(f"the events cannot be read: {reason_of(error)}")
 
     def _check_orphan_calls(self) -> None:
         try:
@@ -669,7 +711,7 @@ class _StoreCheck:
                         self._check_call_has_event(call)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
-                self._report_row(f"a call that no event made cannot be read: {error}")
+                self._report_row(f"a call that no event made cannot be read: {reason_of(error)}")
 
     def _check_orphan_runs(self) -> None:
         try:
@@ -682,7 +724,7 @@ class _StoreCheck:
                     self._report_row(what, thread)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
-                self._report_row(f"the runs cannot be read: {error}")
+                self._report_row(f"the runs cannot be read: {reason_of(error)}")
 
     def _is_in_checked_thread(self, run: str) -> bool:
         if not self._found.skipped or run in self._found.runs:
@@ -699,7 +741,7 @@ class _StoreCheck:
         try:
             wrong = count_wrong()
         except DAMAGE_ERRORS as error:
-            self._report_row(f"the {what} cannot be read: {error}")
+            self._report_row(f"the {what} cannot be read: {reason_of(error)}")
             return
         if wrong:
             self._report_row(f"{what} that do not match the requests: {wrong}")
@@ -708,7 +750,9 @@ class _StoreCheck:
         try:
             found = grant_and_token_problems(self._rows, self._system, self._found.spent)
         except DAMAGE_ERRORS as error:
-            found = [Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {error}")]
+            found = [
+                Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {reason_of(error)}")
+            ]
         for problem in found:
             self._problems.add(problem, table=True)
 
@@ -727,7 +771,7 @@ class _StoreCheck:
                 if (held is None or held.call != call_id) and (call is None or _has_key(call, key)):
                     self._report_row(f"effect {key} of call {call_id} is missing from the table")
         except (Unreadable, *DAMAGE_ERRORS) as error:
-            self._report_row(f"the effects cannot be read: {error}")
+            self._report_row(f"the effects cannot be read: {reason_of(error)}")
 
     # -- refusals
 
@@ -743,7 +787,7 @@ class _StoreCheck:
                 if store.refusal(name) is None and not pruned:
                     self._report_row(f"refusal {name} is missing from the table", expected.thread)
         except (Unreadable, *DAMAGE_ERRORS) as error:
-            self._report_row(f"the refusals cannot be read: {error}")
+            self._report_row(f"the refusals cannot be read: {reason_of(error)}")
 
     def _refusal_problem(self, refusal: Refusal) -> str:
         store, found = self._rows, self._found

@@ -258,8 +258,11 @@ def _cutoff(before: str, now: Micros) -> Micros:
     return now - round(age * SECOND)
 
 
+#: How much of a column is shown; --json shows all of it.
+_MOST_SHOWN = 200
+
 audit = typer.Typer(
-    help="Verify or export the audit log.", no_args_is_help=True, rich_markup_mode=None
+    help="Verify, explain or export the audit log.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -341,6 +344,64 @@ def report_json(report: Any) -> dict[str, Any]:
         "unsealed": report.unsealed,
         "problems": [asdict(problem) for problem in report.problems],
     }
+
+
+@audit.command("explain")
+def explain_request(
+    request_id: common.RequestId,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Explain one request: its row, its last event, what differs, and what to do about it.
+
+    Works for a request that other commands refuse. Exits with code 1 if something differs.
+    """
+    from sayso.audit import explain as explained
+
+    with reading(store) as box:
+        ids = box.store.calls_like(request_id, 7)
+        # A row that was deleted has events, under its whole id.
+        name = only_match(ids, request_id, "request", "sayso inbox") if ids else request_id
+        found = explained(box.store, name)
+    output.emit(explained_json(found), _explained_lines(found), json=json, plain=plain)
+    raise typer.Exit(Exit.OK if found.ok else Exit.PROBLEM)
+
+
+def explained_json(found: Any) -> dict[str, Any]:
+    event = found.last_event
+    return {
+        "id": found.id,
+        "ok": found.ok,
+        "row": None if found.row is None else {k: _shown(v) for k, v in found.row.items()},
+        "last_event": None if event is None else {k: _shown(v) for k, v in event._asdict().items()},
+        "differs": list(found.differs),
+        "next": found.next_step,
+    }
+
+
+def _shown(value: Any) -> Any:
+    """Return a column for JSON; one that was changed may hold bytes."""
+    return value if isinstance(value, str | int | float | None) else repr(value)
+
+
+def _explained_lines(found: Any) -> list[Line]:
+    lines = [Line(f"Request {text.inline(found.id)}", "bold")]
+    if found.row is None:
+        lines.append(Line("Its row is missing.", "bold red", "  "))
+    for column, value in (found.row or {}).items():
+        if value not in (None, ""):
+            lines.append(Line(text.inline(f"{value}")[:_MOST_SHOWN], "", f"  {column}: "))
+    event = found.last_event
+    if event is not None:
+        what = f"{event.type} by {event.actor} (thread {event.thread}, row {event.seq})"
+        lines.append(Line(text.inline(what), "", "Last event: "))
+    for what in found.differs:
+        lines.append(Line(text.inline(what), "bold red", "Differs: "))
+    if found.ok:
+        lines.append(Line("The row is what its events say.", "bold green"))
+    lines.append(Line(text.inline(found.next_step), "bold", "Next: "))
+    return lines
 
 
 @audit.command("export")

@@ -154,6 +154,17 @@ class Due:
     call: str | None
 
 
+class SearchKey(NamedTuple):
+    """What many calls have in common; ``id`` is a hash of all of it."""
+
+    id: int
+    kind: str
+    agent: str
+    tool: str
+    risk: str
+    words: tuple[str, ...]
+
+
 class ListedCall(NamedTuple):
     """A call, and what lists and counts show it as."""
 
@@ -408,6 +419,14 @@ class StoreReads(Protocol):
         """Return calls with their entries in the list index."""
         ...
 
+    def call_row(self, call_id: str) -> dict[str, Any] | None:
+        """Return the columns of a call as they are stored, also if they cannot be decoded."""
+        ...
+
+    def has_search_key(self, key: SearchKey) -> bool:
+        """Return whether a search key and its words are stored as they must be."""
+        ...
+
     def runs_with_ids(self, ids: Sequence[str]) -> list[Run]: ...
     def call_counts(self) -> list[tuple[str, int]]:
         """Return the runs that have calls, each with their number."""
@@ -593,16 +612,19 @@ def pruned_note(
     forgotten: list[tuple[str, str]],
     counts: dict[str, int],
     requests: Mapping[History, int],
+    spent: Mapping[str, int],
 ) -> Note:
     """Return the note that names what was pruned; the audit accepts missing bodies only with it.
 
-    The pruned requests stay counted in statistics, so the note says what is counted of them.
+    The pruned requests stay counted in statistics, so the note says what is counted of them. It
+    also says how often pruned calls used each grant, so that a spent grant stays spent.
     """
     body = {
         "before": before,
         "runs": sorted(run for _, run in forgotten),
         "counts": counts,
         "requests": sorted([*history, many] for history, many in requests.items()),
+        "spent": dict(sorted(spent.items())),
     }
     return Note(type="pruned", actor=by, body=body)
 

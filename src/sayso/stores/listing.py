@@ -19,7 +19,7 @@ from typing import NamedTuple, get_args
 
 from sayso import codec
 from sayso.rows import Call, CallStatus
-from sayso.stores.base import History, ListedCall, Query, Viewer
+from sayso.stores.base import History, ListedCall, Query, SearchKey, Viewer
 from sayso.types import Micros, RequestStatus, plain_name
 from sayso.views import is_request, public_status
 
@@ -68,17 +68,6 @@ _MOST_WANTED = 12
 #: Shorter prefixes match too many ids.
 _SHORTEST_ID = 3
 _ID = "req_"
-
-
-class SearchKey(NamedTuple):
-    """What many calls have in common; ``id`` is a hash of all of it."""
-
-    id: int
-    kind: str
-    agent: str
-    tool: str
-    risk: str
-    words: tuple[str, ...]
 
 
 class GroupKey(NamedTuple):

@@ -45,6 +45,7 @@ from sayso.stores.base import (
     OpenAges,
     Query,
     RequestGroup,
+    SearchKey,
     Tallies,
     Tally,
     Viewer,
@@ -61,7 +62,6 @@ from sayso.stores.base import (
 from sayso.stores.listing import (
     OPEN,
     SLOT,
-    SearchKey,
     decided,
     facts_of,
     fits,
@@ -293,7 +293,10 @@ class MemoryStore:
                     self._events[index] = event._replace(body=None)
                     counts["bodies"] += 1
             pruned: Counter[History] = Counter()
+            spent: Counter[str] = Counter()
             for call in [c for c in self._calls.values() if c.run in ids]:
+                if call.grant is not None and call.attempt:
+                    spent[call.grant] += 1
                 if (history := history_of_call(call)) is not None:
                     pruned[history] += 1
                 del self._calls[call.id], self._by_key[call.run, call.key]
@@ -310,7 +313,7 @@ class MemoryStore:
             for run in over:
                 del self._runs[run.id]
             self._pruned += pruned
-            self.transact(pruned_note(before, by, forgotten, counts, pruned))
+            self.transact(pruned_note(before, by, forgotten, counts, pruned, spent))
             self.seal()
             return counts
 
@@ -635,6 +638,13 @@ class MemoryStore:
             for call in map(self.call, ids)
             if call is not None
         ]
+
+    def call_row(self, call_id: str) -> dict[str, Any] | None:
+        call = self._calls.get(call_id)
+        return None if call is None else call._asdict()
+
+    def has_search_key(self, key: SearchKey) -> bool:
+        return True  # it is computed, not stored
 
     def runs_with_ids(self, ids: Sequence[str]) -> list[Run]:
         return [run for run in map(self.run, ids) if run is not None]

@@ -34,8 +34,10 @@ W = TypeVar("W", Call, Run)
 T = TypeVar("T")
 Decode = Callable[[Sequence[Any]], R]
 
-#: What decoding a damaged row may raise: bad JSON, an unknown enum value, a wrong type.
-DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
+#: What decoding a damaged row may raise: bad or deep JSON, an unknown enum value, a wrong type, a
+#: number that is too large. The texts of these errors are Python's, and mean nothing to people.
+DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+UNREADABLE = "a column holds a value that Sayso never writes"
 
 
 _CHANGED = "it was changed by something that does not hold the row key"
@@ -49,8 +51,8 @@ def row_wrong(keys: Keyring, row: AuthenticRow) -> str:
     """
     try:
         found = row_bytes(row)
-    except DAMAGE as error:
-        return f"a column holds what Sayso never writes ({error})"
+    except DAMAGE:
+        return UNREADABLE
     if found is None:
         return "its MAC is not one that this version of Sayso makes"
     data, mac = found
@@ -106,7 +108,7 @@ class RowDecoder:
         try:
             value = decode(row)
         except DAMAGE as error:
-            raise tampered(f"row {row[0]}", f"a column cannot be read ({error})") from error
+            raise tampered(f"row {row[0]}", UNREADABLE) from error
         return self.checked(value)
 
     def checked(self, value: R) -> R:
@@ -125,11 +127,7 @@ class RowDecoder:
     def tool(self, row: Sequence[Any]) -> Tool:
         """Decode a tool; raise ``Tampered`` if its digest does not match its contents."""
         tool = Tool(*row)
-        try:
-            holds = tool.redigested().digest == tool.digest
-        except DAMAGE:
-            holds = False
-        if not holds:
+        if not is_genuine_tool(tool):
             raise tampered(f"tool {tool.name}", "its contents do not match its digest")
         return tool
 
@@ -194,9 +192,22 @@ def if_readable(read: Callable[..., T], *args: Any) -> T | None:
         return None
 
 
+def is_genuine_tool(tool: Tool) -> bool:
+    """Return whether the contents of a tool match its digest."""
+    try:
+        return tool.redigested().digest == tool.digest
+    except DAMAGE:
+        return False
+
+
+def names_tool(call: Call) -> bool:
+    """Return whether the tool of a call has a row; that of a framework's server has none."""
+    return bool(call.tool_digest) and not call.tool_digest.startswith(HOSTED)
+
+
 def tool_of(store: StoreReads, call: Call) -> Tool | None:
     """Return the tool of a call as it was when people were asked; raise ``Tampered`` if missing."""
-    if not call.tool_digest or call.tool_digest.startswith(HOSTED):
+    if not names_tool(call):
         return None
     tool = store.tool(call.tool_digest)
     if tool is None:

@@ -87,6 +87,11 @@ _FORGET = {
     "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
 }
 _FORGET_REFUSALS = "DELETE FROM refusal WHERE thread = ? AND run = ?"
+#: How often calls of some runs used each grant: once, however often they were started.
+_SPENT = (
+    "SELECT grant_id, count(*) FROM call WHERE run IN ({}) AND grant_id IS NOT NULL "
+    "AND attempt > 0 GROUP BY grant_id"
+)
 # A search key goes with the last call that used it.
 _ORPHANS = (
     "DELETE FROM search_key "
@@ -122,7 +127,9 @@ def prune(
         threads.update({row.id: row for row in parts.decode.listed(thread_from, rows)})
     # Look again now that the threads are locked.
     forgotten = [pair for pair in over() if pair[0] in threads]
-    requests = count_pruned(execute, dialect, [run for _, run in forgotten])
+    names = [run for _, run in forgotten]
+    requests = count_pruned(execute, dialect, names)
+    spent = dict(execute(_SPENT.format(dialect.strings), (codec.dumps(names),)).fetchall())
     for pair in forgotten:
         said = [row[0] for row in execute(_SAID, pair).fetchall()]
         if said:
@@ -137,7 +144,7 @@ def prune(
     if len(runs) < PRUNE_RUNS:  # the last batch
         for statement in _ORPHANS:
             execute(statement, ())
-    return counts, pruned_note(before, by, forgotten, counts, requests)
+    return counts, pruned_note(before, by, forgotten, counts, requests, spent)
 
 
 def prune_in_batches(

@@ -51,6 +51,7 @@ from sayso.stores.base import (
     OpenAges,
     Query,
     RequestGroup,
+    SearchKey,
     Tallies,
     Viewer,
     age_key,
@@ -882,6 +883,19 @@ class SqlReads:
             in_group = None if group[0] is None else tuple(group)
             found.append(ListedCall(call, list_status, search_key, in_group, by, at))
         return found
+
+    def call_row(self, call_id: str) -> dict[str, Any] | None:
+        columns = f"{sql.CALL}, {sql.LISTED}"
+        row = self._row(f"SELECT {columns} FROM call WHERE id = ?", call_id)
+        return None if row is None else dict(zip(columns.split(", "), row, strict=True))
+
+    def has_search_key(self, key: SearchKey) -> bool:
+        words = "".join(f" {word}" for word in key.words)
+        statement = "SELECT id, kind, agent, tool, risk, words FROM search_key WHERE id = ?"
+        if self._row(statement, key.id) != (*key[:-1], words):
+            return False
+        among = f"SELECT count(*) FROM search_word WHERE word IN ({{}}) AND search_key = {key.id:d}"
+        return bool(self._among(among, key.words) == [(len(key.words),)])
 
     def runs_with_ids(self, ids: Sequence[str]) -> list[Run]:
         return self._decode.each(run_from, self._among(f"{_RUNS} WHERE id IN ({{}})", ids))

@@ -32,6 +32,7 @@ from sayso import codec
 from sayso.errors import Tampered
 from sayso.stores.base import DecisionTime, History, OpenAges, Tallies, Tally, Viewer
 from sayso.stores.listing import OPEN, SLOT, Series, facts_of, history_of, number_of, sees_group
+from sayso.stores.row_checks import DAMAGE, UNREADABLE
 from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.types import Micros
 
@@ -139,9 +140,10 @@ def _checked(read: Callable[[], History | None]) -> History | None:
             if tuple(map(type, history)) != (str, str, str, int, str, int, str, int):
                 raise TypeError(f"{history} is not the history of a request")
             _names(history.reviewers)
-    except (TypeError, ValueError) as error:
+    except DAMAGE as error:
         raise Tampered(
-            f"the statistics were changed in the database: {error}. Run `sayso audit verify`."
+            f"the statistics were changed in the database: {UNREADABLE}. Run `sayso audit verify` "
+            "to see which, and restore them from a backup"
         ) from error
     return history
 

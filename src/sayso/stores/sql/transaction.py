@@ -33,10 +33,10 @@ from sayso.rows import (
     run_values,
     thread_from,
 )
+from sayso.stores.base import SearchKey
 from sayso.stores.listing import (
     UNGROUPED,
     GroupKey,
-    SearchKey,
     decided,
     group_key_of,
     list_status_of,

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -174,6 +175,26 @@ def _connect(path: Path, parameters: str, identity: Identity) -> Connection:
                 connection.close()
             raise StoreError(f"cannot open {path}: {error}") from error
     return connection
+
+
+def fetch_all(
+    connection: sqlite3.Connection, statement: str, values: Sequence[Any] = ()
+) -> list[Any]:
+    """Run a query and return its rows.
+
+    Text that is not UTF-8 was not written by Sayso. It is decoded all the same, so that the check
+    of its row refuses it, and not SQLite the whole list.
+    """
+    try:
+        return connection.execute(statement, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if not str(error).startswith("Could not decode to UTF-8"):
+            raise
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    try:
+        return connection.execute(statement, values).fetchall()
+    finally:
+        connection.text_factory = str
 
 
 def forked(path: Path) -> StoreError:

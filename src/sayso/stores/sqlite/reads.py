@@ -44,6 +44,7 @@ from sayso.stores.sqlite.files import (
     check_alone,
     check_local,
     connected_read_only,
+    fetch_all,
     has_event,
     lost_store,
     mark_beside,
@@ -87,7 +88,7 @@ class _Reader:
         """Read. Raise ``SnapshotLost`` if an immutable file was written meanwhile."""
         try:
             with no_fork():
-                rows = self.connection.execute(statement, values).fetchall()
+                rows = fetch_all(self.connection, statement, values)
         except sqlite3.Error as error:
             self._check_state()
             raise StoreError(f"{self._path} could not be read: {error}") from error

@@ -65,6 +65,7 @@ from sayso.stores.sqlite.files import (
     check_marked,
     check_usable,
     connected,
+    fetch_all,
     forked,
     interrupted,
     newest_event,
@@ -233,6 +234,8 @@ def fetching(writer: sqlite3.Connection) -> Execute:
     """Return a function that executes statements and leaves none of them open."""
 
     def execute(text: str, values: Sequence[Any] = ()) -> Reply:
+        if text.startswith(("SELECT", "WITH")):
+            return _Fetched(fetch_all(writer, text, values))
         cursor = writer.execute(text, values)
         return cursor if cursor.description is None else _Fetched(cursor.fetchall())
 
@@ -756,7 +759,7 @@ class SqliteStore(SqliteReads):
                 connection = self._new_reader()
             try:
                 with no_fork():
-                    rows = connection.execute(statement, values).fetchall()
+                    rows = fetch_all(connection, statement, values)
             except sqlite3.Error as error:
                 connection.close()
                 if attempt == _RETRIES - 1:
@@ -781,7 +784,7 @@ class SqliteStore(SqliteReads):
         def rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:
             try:
                 with no_fork():
-                    return connection.execute(statement, values).fetchall()
+                    return fetch_all(connection, statement, values)
             except sqlite3.Error as error:
                 raise StoreError(f"{self.path} could not be read: {error}") from error
 
