@@ -18,7 +18,7 @@ from tamper_matrix import CONFIGURATIONS, RESULTS, Matrix, label, opened
 #: Nothing is shown, decided, started or returned from these: the worst that a change of them does
 #: is to hide a request from a search, or to show an event in another place of the feed.
 AT_WORST_UNUSED = (
-    *("cursor", "search_key", "search_word", "meta"),
+    *("cursor", "meta"),
     *("call.n", "event.era", "event.pos", "event.xid"),
     # Rows of a sum, which may change places.
     *("open_count.n", "open_count (any)"),

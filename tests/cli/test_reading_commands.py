@@ -34,6 +34,7 @@ READING = {
     "token list": ("token", "list", "--all"),
     "audit verify": ("audit", "verify"),
     "audit export": ("audit", "export"),
+    "audit explain": ("audit", "explain", "ID"),
     "doctor": ("doctor",),
 }
 WRITER = """
@@ -360,3 +361,22 @@ def test_older_postgres_store_is_not_upgraded(
     monkeypatch.setattr(migrate, "migrations", lambda dialect: newer)
     run(pg, command, request, code=1)  # this server does not sync, says the doctor
     assert tables(pg) == before
+
+
+# -- audit explain
+
+
+def test_explain_shows_what_differs(world: World) -> None:
+    request = world.mail()
+    assert world.json("audit", "explain", request[:8])["ok"] is True
+    with closing(sqlite3.connect(world.folder / "sayso.db")) as connection, connection:
+        connection.execute("UPDATE call SET agent = 'eve'")
+    found = world.json("audit", "explain", request, code=1)
+    assert found["row"]["agent"] == "eve"
+    assert found["last_event"]["type"] == "asked"
+    assert found["differs"][0].startswith(f"call {request} does not match the record")
+    assert found["next"].startswith("Compare the row with a backup")
+    output = world.cli("audit", "explain", request, code=1)
+    for words in ("agent: eve", "Last event: asked by", "Differs: call", "Next: Compare"):
+        assert words in output
+    world.cli("audit", "explain", "req_none", code=4)

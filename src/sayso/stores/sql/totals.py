@@ -140,6 +140,7 @@ def _checked(read: Callable[[], History | None]) -> History | None:
             if tuple(map(type, history)) != (str, str, str, int, str, int, str, int):
                 raise TypeError(f"{history} is not the history of a request")
             _names(history.reviewers)
+            json.dumps(history, ensure_ascii=False).encode()  # text that can be stored
     except DAMAGE as error:
         raise Tampered(
             f"the statistics were changed in the database: {UNREADABLE}. Run `sayso audit verify` "

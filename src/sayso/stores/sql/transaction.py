@@ -42,7 +42,7 @@ from sayso.stores.listing import (
     list_status_of,
     search_key_of,
 )
-from sayso.stores.row_checks import RowDecoder, event_taken
+from sayso.stores.row_checks import DAMAGE, UNREADABLE, RowDecoder, event_taken, tampered
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import Dialect, Execute, Reply
 from sayso.types import Micros
@@ -336,9 +336,13 @@ class SqlTransaction:
             oldest = min(row.seq for row in older)
             later = self._later if self._later_than.issuperset(row.id for row in older) else None
             later = later or self._execute(sql.LOAD_EVENTS_SINCE, (thread.id, oldest))
-            events = [event_from(row) for row in later.fetchall()]
-            events = [event for event in events if event.seq >= oldest]
-            check_not_put_back(self._deps, thread, older, events)
+            try:
+                events = [event_from(row) for row in later.fetchall()]
+                events = [event for event in events if event.seq >= oldest]
+                check_not_put_back(self._deps, thread, older, events)
+            except DAMAGE as error:
+                what = f"an event of thread {thread.id} was changed: {UNREADABLE}"
+                raise tampered(older[0].id, what) from error
 
     def _save_thread(self, thread: Thread) -> None:
         was = self._threads[thread.id]

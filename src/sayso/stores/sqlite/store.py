@@ -669,7 +669,7 @@ class SqliteStore(SqliteReads):
     def _seal(self, writer: Connection) -> Seal | None:
         self._has_written = False
         self._row_cache.forget()
-        return seal_moved(writer.execute, self.keys, self._clock())
+        return seal_moved(fetching(writer), self.keys, self._clock())
 
     def seal(self) -> Seal | None:
         return seal_all(
@@ -687,7 +687,8 @@ class SqliteStore(SqliteReads):
         def one(runs: list[str]) -> dict[str, int]:
             def body(transaction: SqlTransaction) -> dict[str, int]:
                 self._row_cache.forget()
-                counts, note = prune(self._ready().execute, self._parts, runs, before, by)
+                execute = fetching(self._ready())
+                counts, note = prune(execute, self._parts, runs, before, by)
                 _, work = run_commands(transaction, (note,))
                 self._added += [event.hash for event in work.events]
                 self._tool_cache.forget()
