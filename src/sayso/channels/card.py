@@ -97,6 +97,13 @@ def _warnings(request: Request) -> Iterator[Line]:
         if request.execution.attempt_running:
             words = "Its attempt still runs, so it cannot run again yet."
             yield Line(words, "bold yellow", "! ", "bold yellow")
+    for rejection in request.refusals:
+        words = "An equal call was rejected before."
+        if rejection.by is not None and rejection.at is not None:
+            at = f"{rejection.at.astimezone():%Y-%m-%d %H:%M}"
+            words = f"{name(rejection.by)} rejected an equal call at {at}"
+            words += f": {text.inline(rejection.message)}" if rejection.message else "."
+        yield Line(words, "bold yellow", "! ", "bold yellow")
     if request.evidence is not None:
         yield Line(_ANSWERS[request.evidence.answer], "bold")
 

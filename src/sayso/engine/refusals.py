@@ -12,8 +12,7 @@ A refusal is in force as long as the *scope* of its run is the same as when it w
 * A run of ``sayso.Agent`` works on one text of the user, so it is the scope of its refusals.
 * A run that its caller opens again, for new input or by entering ``gate.run`` again, gets the next
   scope. So does the run of a coding agent at the user's next prompt (``NotePrompt``).
-* A run that belongs to something larger has the scope of that: a sub-agent that of the run that
-  called it, a call through the MCP proxy that of its connection.
+* A call through the MCP proxy has its own run, which has the scope of its connection.
 * A connection, and an agent on another machine that opens its own requests, may last for weeks, and
   neither says when a user writes. Their refusals end after an hour.
 
