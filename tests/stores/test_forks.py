@@ -19,7 +19,9 @@ from waiting import until
 
 from sayso import Gate, Inbox, Paused, forking
 from sayso.audit import verify
+from sayso.engine.renewing import Renewal
 from sayso.errors import StoreError
+from sayso.gate.lease import RunLease
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
@@ -434,3 +436,29 @@ def test_a_fork_that_cannot_wait_makes_a_child_that_says_so(
     assert found is not None
     assert found.status == "done"
     store.close()
+
+
+def test_child_drops_lease_during_renewal(store: Store) -> None:
+    renewing = threading.Event()
+    forked = threading.Event()
+
+    class SlowLease(RunLease):
+        def extend(self, renewal: Renewal, began: float) -> None:
+            renewing.set()
+            forked.wait(PATIENCE)
+
+    gate = Gate(store, wait=0)
+
+    @gate.guard(needs_approval=False)
+    def work() -> str:
+        (call,) = store.calls_of("order")
+        lease = SlowLease(store, "other", 0.03).on("order", "order")
+        lease.keep(call.token, time.monotonic())
+        assert renewing.wait(PATIENCE)
+        child = outcome(fork(lease.drop))
+        forked.set()
+        lease.drop()
+        return child
+
+    with gate.run("order"):
+        assert work() == "ended"

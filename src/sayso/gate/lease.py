@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from sayso.engine.commands import Cancel, Claim, EndLease, Finish, Note, Park, Propose, Reopen
 from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
-from sayso.forking import generation, renew_in_child
+from sayso.forking import fork_safe_lock, generation, renew_in_child
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import cancel_with_nested, release_lapsed
@@ -319,6 +319,11 @@ class LeaseRenewer:
     """
 
     def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Start without leases: the parent process renews its own."""
         self._condition = threading.Condition()
         #: When each lease is due, on the monotonic clock.
         self._due: dict[RunLease | AttemptLease, float] = {}
@@ -382,26 +387,17 @@ class LeaseRenewer:
                     self._due[lease] = time.monotonic() + wait
 
 
-class _Renewers:
-    """The renewer of each store in this process. A forked child leaves its parent's leases."""
-
-    def __init__(self) -> None:
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        self._lock = threading.Lock()
-        self._renewers: WeakKeyDictionary[Store, LeaseRenewer] = WeakKeyDictionary()
-
-    def of(self, store: Store) -> LeaseRenewer:
-        with self._lock:
-            renewer = self._renewers.get(store)
-            if renewer is None:
-                renewer = self._renewers[store] = LeaseRenewer()
-            return renewer
+_renewers: WeakKeyDictionary[Store, LeaseRenewer] = WeakKeyDictionary()
+_renewers_lock = fork_safe_lock()
 
 
-renewer_of = _Renewers().of
+def renewer_of(store: Store) -> LeaseRenewer:
+    """Return the one renewer of a store in this process."""
+    with _renewers_lock:
+        renewer = _renewers.get(store)
+        if renewer is None:
+            renewer = _renewers[store] = LeaseRenewer()
+        return renewer
 
 
 def _is_parked(run: Run, due_at: Micros | None) -> bool:
