@@ -1,15 +1,20 @@
-"""Group commit: many callers share a commit, and nobody pays for another's trouble."""
+"""Group commit: callers share a commit, and each gets its own outcome."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGALRM
 from typing import Any
 
 import pytest
+from waiting import until
 
 from sayso.engine.commands import Note, Start
 from sayso.errors import Conflict, NotFound, SaysoError, StoreError
@@ -26,12 +31,22 @@ def sqlite_of(world: World) -> SqliteStore:
 
 
 def in_one_batch(world: World, acts: list[Act]) -> list[object]:
-    """Have callers queue up behind the writer, then let them go: they share one batch.
+    """Have callers queue up behind a commit, then let them go: they share one batch.
 
-    Gives what each got or raised, in their order. Any of them may carry the batch.
+    Returns what each got or raised, in their order.
     """
     store = sqlite_of(world)
     outcomes: list[object] = [None] * len(acts)
+    inside, go = threading.Event(), threading.Event()
+    boundary = store.boundary
+
+    def hold(name: str, when: str) -> None:
+        if name != "cursor":
+            if boundary is not None:
+                boundary(name, when)
+        elif when == "before":
+            inside.set()
+            assert go.wait(20)
 
     def call(number: int, act: Act) -> None:
         try:
@@ -39,17 +54,20 @@ def in_one_batch(world: World, acts: list[Act]) -> list[object]:
         except BaseException as error:
             outcomes[number] = error
 
+    store.boundary = hold
+    held = threading.Thread(target=store.move_cursor, args=("held", "1"), kwargs={"expected": ""})
+    held.start()
+    assert inside.wait(20)
     threads = []
-    with store._writer_lock:
-        for number, act in enumerate(acts):
-            threads.append(threading.Thread(target=call, args=(number, act)))
-            threads[-1].start()
-            while len(store._queue) <= number:
-                threading.Event().wait(0.001)
-    for thread in threads:
+    for number, act in enumerate(acts):
+        threads.append(threading.Thread(target=call, args=(number, act)))
+        threads[-1].start()
+        until(lambda waiting=number + 1: store._writer_thread._queue.qsize() == waiting)  # type: ignore[misc]
+    go.set()
+    for thread in (held, *threads):
         thread.join(20)
         assert not thread.is_alive(), "a caller waits for ever"
-    assert not store._queue
+    store.boundary = boundary
     return outcomes
 
 
@@ -66,7 +84,7 @@ def test_who_queues_together_commits_together(world: World) -> None:
     commits = count_commits(world)
     outcomes = in_one_batch(world, [lambda: world.ask() for _ in range(10)])
     assert len({call.id for call in outcomes}) == 10  # type: ignore[attr-defined]
-    assert len(commits) == 1
+    assert len(commits) == 2  # with the one that they waited for
     assert world.run().asked == 10
     world.check()
 
@@ -122,22 +140,41 @@ def test_a_refused_operation_does_not_hurt_its_neighbours(world: World) -> None:
     world.check()
 
 
-def test_a_refused_operation_that_carries_the_batch_does_not_hurt_it(world: World) -> None:
-    outcomes = in_one_batch(world, [lambda: world.finish(run="none"), lambda: world.ask()])
-    assert isinstance(outcomes[0], NotFound)
-    assert len(world.store.calls_of("r")) == 1
+def test_unstorable_value_fails_its_caller_only(world: World) -> None:
+    """The database refuses it in a way that ends the transaction of the whole batch."""
+    store = sqlite_of(world)
+    assert store._writer is not None
+    store._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+    outcomes = in_one_batch(
+        world,
+        [
+            lambda: world.ask("first"),
+            lambda: world.ask("large", args={"blob": "x" * 200_000}),
+            lambda: world.finish(run="none"),
+            lambda: world.ask("last"),
+        ],
+    )
+    assert [isinstance(outcome, Exception) for outcome in outcomes] == [False, True, True, False]
+    assert isinstance(outcomes[1], StoreError)
+    assert "too big" in str(outcomes[1])
+    assert isinstance(outcomes[2], NotFound)
+    assert [call.tool for call in world.store.calls_of("r")] == ["first", "last"]
+    world.check()
 
 
-def test_a_full_disk_is_told_to_everybody(world: World) -> None:
+def test_full_disk_is_reported_to_each(world: World) -> None:
     world.propose()
     before = world.everything()
-    writer = sqlite_of(world)._writer
-    assert writer is not None
-    writer.execute("PRAGMA query_only=1")
+
+    def full(name: str, when: str) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    world.store.boundary = full
     outcomes = in_one_batch(world, [lambda: world.ask("new") for _ in range(4)])
+    world.store.boundary = None
     assert all(isinstance(outcome, StoreError) for outcome in outcomes)
+    assert len(set(map(id, outcomes))) == 4
     assert world.everything() == before
-    writer.execute("PRAGMA query_only=0")
     world.ask("new")
     assert world.store.tool(tool_of("new").digest) is not None
 
@@ -147,36 +184,33 @@ def test_a_full_disk_is_told_to_everybody(world: World) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_interrupted_batch_loses_nothing_and_repeats_nothing(
+def test_failed_batch_loses_and_repeats_nothing(
     world: World, when: str, error: type[BaseException]
 ) -> None:
     world.propose()
-    interrupted: list[str] = []
+    raised: list[str] = []
 
     def boundary(name: str, now: str) -> None:
-        if now == when and not interrupted:
-            interrupted.append(name)
+        if now == when and not raised:
+            raised.append(name)
             raise error("now")
 
     world.store.boundary = boundary
     names = [f"tool-{number}" for number in range(5)]
     outcomes = in_one_batch(world, [lambda name=name: world.ask(name) for name in names])  # type: ignore[misc]
     world.store.boundary = None
-    stopped = [name for name, got in zip(names, outcomes, strict=True) if isinstance(got, error)]
-    assert len(stopped) == 1, "only who carried the batch was interrupted"
-    assert not any(isinstance(got, BaseException) and type(got) is not error for got in outcomes)
-    stored = [call.tool for call in world.store.calls_of("r")]
-    # Who was interrupted before the commit has done nothing, and nobody does it later instead.
-    assert sorted(stored) == [name for name in names if when == "after" or name not in stopped]
-    world.ask("later")
-    assert sorted(call.tool for call in world.store.calls_of("r"))[1:] == sorted(stored)
-    for name in stored:
+    assert raised
+    # A batch that fails before its commit is made again, one by one.
+    failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [type(outcome) for outcome in failed] == ([error] if when == "after" else [])
+    assert sorted(call.tool for call in world.store.calls_of("r")) == names
+    for name in names:
         assert world.store.tool(tool_of(name).digest) is not None
     world.check()
 
 
-def test_a_refusal_of_the_first_try_is_not_kept_for_the_second(world: World) -> None:
-    """After an interruption the batch runs again, and by then it may be right."""
+def test_refusal_of_failed_batch_is_dropped(world: World) -> None:
+    """The operations run again, and by then one that was refused may be right."""
     world.propose()
     call = world.ask(expires_in=10)
     tries: list[str] = []
@@ -189,13 +223,65 @@ def test_a_refusal_of_the_first_try_is_not_kept_for_the_second(world: World) -> 
 
     world.clock.advance(15)
     world.store.boundary = boundary
-    decide = lambda: world.decide(call)  # noqa: E731
-    outcomes = in_one_batch(world, [lambda: world.ask("first"), decide])
+    outcomes = in_one_batch(world, [lambda: world.ask("first"), lambda: world.decide(call)])
     world.store.boundary = None
-    assert any(isinstance(outcome, KeyboardInterrupt) for outcome in outcomes)
-    if isinstance(outcomes[0], KeyboardInterrupt):
-        assert not isinstance(outcomes[1], BaseException)
-        assert world.call(call).status == "ready"
+    assert not [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert world.call(call).status == "ready"
+
+
+def test_finalizer_that_writes_is_refused(world: World) -> None:
+    """It runs in the OS thread that commits, and would wait for itself."""
+    refusals: list[StoreError] = []
+
+    class Late:
+        def __del__(self) -> None:
+            try:
+                world.ask("late")
+            except StoreError as error:
+                refusals.append(error)
+
+    late = [Late()]
+    world.store.boundary = lambda name, when: late.clear()
+    world.ask("first")
+    world.store.boundary = None
+    assert "nothing was written" in str(refusals[0])
+    assert [call.tool for call in world.store.calls_of("r")] == ["first"]
+
+
+def test_interrupted_caller_is_still_published(world: World) -> None:
+    """Its operation was in a commit already, and others wait for what it changed."""
+    store = sqlite_of(world)
+    heard, inside, go = threading.Event(), threading.Event(), threading.Event()
+    listener = store.subscribe("t", heard.set)
+
+    def hold(name: str, when: str) -> None:
+        inside.set()
+        assert go.wait(20)
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    store.boundary = hold
+    releasing = threading.Thread(target=lambda: (heard.wait(0.3), go.set()))
+    before = signal.signal(SIGALRM, stop)
+    try:
+        signalling = threading.Thread(
+            target=lambda: (inside.wait(20), os.kill(os.getpid(), SIGALRM))
+        )
+        signalling.start()
+        with pytest.raises(Stop):
+            world.ask("first")
+    finally:
+        signal.signal(SIGALRM, before)
+    store.boundary = None
+    releasing.start()
+    assert heard.wait(20)
+    releasing.join()
+    assert [call.tool for call in store.calls_of("r")] == ["first"]
+    listener.cancel()
 
 
 STORM = """

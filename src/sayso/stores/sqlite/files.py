@@ -402,7 +402,6 @@ _NETWORK = frozenset(
 
 #: How many seconds ``close`` waits for other writers.
 PATIENCE = 2.0
-_RETRY_SECONDS = 0.005
 
 #: The mark of a restored store: no position reaches it.
 _RESTORED = Newest((1 << 63) - 1, "restored")
@@ -528,7 +527,6 @@ class Sidecar:
         self._closing = finalize(self, _close, self._lock_fd, self._mark_fd)
         self._closing.atexit = False  # a write during interpreter exit still needs the lock
         self._incarnation = ""
-        self._blocking = True
         self.folder = Folder(name)
         self.behind = False
 
@@ -552,53 +550,27 @@ class Sidecar:
         self._files[descriptor] = identity_of(os.fstat(descriptor))
         return True
 
-    def lock(self, *, blocking: bool = True) -> Self:
-        """Keep the writers of other processes out inside ``with sidecar.lock() as locked:``.
-
-        ``locked`` is false if another process is writing and ``blocking`` is false.
-        """
-        self._blocking = blocking
+    def lock(self) -> Self:
+        """Keep the writers of other processes out inside ``with sidecar.lock():``."""
         return self
 
-    def __enter__(self) -> bool:
+    def __enter__(self) -> None:
         if fcntl is None:
-            return True
-        operation = fcntl.LOCK_EX if self._blocking else fcntl.LOCK_EX | fcntl.LOCK_NB
+            return
         try:
-            fcntl.flock(self._lock_fd, operation)
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             if self.folder.look():
                 while self._opened_again(self._lock, self._lock_fd):
-                    fcntl.flock(self._lock_fd, operation)
+                    fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
                 self._opened_again(self._mark, self._mark_fd)
-        except BlockingIOError:
-            return False
         except BaseException:
             self.__exit__()
             raise
-        return True
 
     def __exit__(self, *exception: object) -> None:
         # In a forked child, where it is closed, it would be unlocked for the parent, too.
         if fcntl is not None and self._closing.alive:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-
-    def free(self) -> bool:
-        """Return whether no other process is writing."""
-        with suppress(OSError), self.lock(blocking=False) as locked:
-            return locked
-        return False
-
-    def wait_until_writable(self, own: threading.Lock, seconds: float) -> bool:
-        """Return whether this process could write within this time. ``own`` is its write lock."""
-        ends = time.monotonic() + seconds
-        while (left := ends - time.monotonic()) > 0 and own.acquire(timeout=left):
-            try:
-                if self.free():
-                    return True
-            finally:
-                own.release()
-            time.sleep(_RETRY_SECONDS)
-        return False
 
     def marked(self) -> str:
         """Return the incarnation of the store that the mark names; "" if there is none."""

@@ -1,10 +1,9 @@
 """SQLite: one file, many OS threads, many processes.
 
-Writers combine. A caller queues its operations and takes the writer's lock; the thread that holds
-it commits everything queued so far in one transaction (a SAVEPOINT each). So ten OS threads share
-one fsync, and a lone caller pays for no hand-over. Between processes, a ``flock`` on a lock file
-surrounds each batch and each checkpoint: SQLite's busy loop can starve a process, the kernel's
-queue cannot.
+Writers combine: callers queue their operations, and one OS thread commits everything queued so far
+in one transaction, with a SAVEPOINT for each (``writer``). So ten OS threads share one fsync.
+Between processes, a ``flock`` on a lock file surrounds each batch and each checkpoint: SQLite's
+busy loop can starve a process, the kernel's queue cannot.
 
 A mark file remembers the position of the newest event. A database that is behind its mark was
 restored from a copy, and nothing starts until you run ``sayso recover``.
@@ -16,6 +15,7 @@ import contextlib
 import logging
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections import deque
@@ -31,11 +31,12 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Call, Run, Thread, Tool, principal_from
+from sayso.rows import Call, Event, Run, Thread, Tool, principal_from
 from sayso.stores.base import (
     Boundary,
     Hub,
     Listener,
+    commit_name,
     engine_deps,
     run_commands,
 )
@@ -72,6 +73,7 @@ from sayso.stores.sqlite.files import (
     roll_back,
 )
 from sayso.stores.sqlite.reads import SqliteReads
+from sayso.stores.sqlite.writer import Operation, WriterThread
 from sayso.types import Micros
 
 #: How often to poll ``data_version``, which costs microseconds and changes with every commit.
@@ -248,6 +250,9 @@ class SqliteTransaction(SqlTransaction):
     def __init__(self, writer: sqlite3.Connection, parts: StoreParts, row_cache: RowCache) -> None:
         super().__init__(fetching(writer), SQLITE, parts, writer.execute)
         self._row_cache = row_cache
+        #: What was saved.
+        self.events: list[Event] = []
+        self.tools: list[Tool] = []
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         return self._cached(thread, needs) or super().load(thread, needs)
@@ -255,6 +260,8 @@ class SqliteTransaction(SqlTransaction):
     def save(self, work: UnitOfWork) -> None:
         super().save(work)
         self._row_cache.keep(work)
+        self.events += work.events
+        self.tools += work.tools
 
     def _cached(self, thread: str, needs: Needs) -> UnitOfWork | None:
         cache = self._row_cache
@@ -282,32 +289,21 @@ class SqliteTransaction(SqlTransaction):
 _OWN_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
-class Operation:
-    """A write queued for the next commit, and its outcome."""
-
-    __slots__ = ("body", "done", "error", "names", "result")
-
-    def __init__(self, names: Sequence[str], body: Callable[[SqlTransaction], Any]) -> None:
-        self.names = names
-        self.body = body
-        self.done = False
-        self.result: Any = None
-        self.error: Exception | None = None
-
-    def run(self, execute: Callable[..., Any], transaction: SqlTransaction, *, alone: bool) -> None:
-        """Run inside an open transaction; if refused, leave the transaction as it was."""
-        self.error = None
-        if not alone:
-            execute("SAVEPOINT operation")
-        try:
-            self.result = self.body(transaction)
-        except Exception as error:
-            if isinstance(error, sqlite3.Error) and not isinstance(error, _OWN_ERRORS):
-                raise  # the disk failed
-            execute("ROLLBACK" if alone else "ROLLBACK TO operation")
-            self.error = _explained(error)
-        if not alone:
-            execute("RELEASE operation")
+def run_operation(
+    operation: Operation, execute: Callable[..., Any], transaction: SqlTransaction, *, alone: bool
+) -> None:
+    """Run inside an open transaction; if refused, leave the transaction as it was."""
+    if not alone:
+        execute("SAVEPOINT operation")
+    try:
+        operation.result = operation.body(transaction)
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) and not isinstance(error, _OWN_ERRORS):
+            raise  # the disk failed
+        execute("ROLLBACK" if alone else "ROLLBACK TO operation")
+        operation.error = _explained(error)
+    if not alone:
+        execute("RELEASE operation")
 
 
 def _explained(error: Exception) -> Exception:
@@ -324,6 +320,8 @@ log = logging.getLogger("sayso.stores")
 R = TypeVar("R", Call, Run, Thread)
 
 _RETRIES = 5
+#: How often a caller that waits for a commit looks whether it was forked, in seconds.
+_CHECK_SECONDS = 1.0
 
 
 def _unsealed(connection: Connection) -> Unsealed:
@@ -370,24 +368,19 @@ class SqliteStore(SqliteReads):
 
     def _reset(self) -> None:
         self._generation = generation()
-        self._writer_lock = threading.Lock()
-        #: The OS thread that holds the lock.
-        self._writing = 0
-        self._queue: deque[Operation] = deque()
-        self._news: list[tuple[list[Tool], set[int]]] = []
-        self._threads_moved: set[str] = set()
-        self._batch: list[Operation] = []
-        self._committing = False
+        #: Held while a connection is opened.
+        self._opening = threading.Lock()
+        #: Held during a commit. Nothing waits for it but the next commit.
+        self._writing = threading.Lock()
+        self._writer_thread = WriterThread(self._write)
         self._readers: list[Connection] = []
         self._writer: Connection | None = None
         self._schedule = SealSchedule()
         #: Whether this process has committed events since it sealed.
         self._has_written = False
-        #: The number of the last event, and what it is once the batch is committed.
-        self._newest = self._newest_after = Newest(0, "")
+        #: The newest event, and the last one before the watcher.
+        self._newest = Newest(0, "")
         self._seen = 0
-        #: The hashes of the events that the batch adds.
-        self._added: list[str] = []
         self._own = OwnCommits()
         self._row_cache = RowCache()
         self._reservations = Reservations(self.path)
@@ -403,7 +396,7 @@ class SqliteStore(SqliteReads):
         """Return the connection that writes; a forked child opens its own."""
         writer = self._writer
         if writer is None:
-            with self._writer_lock:
+            with self._opening:
                 writer = self._writer or self._open()
         return writer
 
@@ -453,17 +446,9 @@ class SqliteStore(SqliteReads):
 
     def transact(self, *commands: Command) -> list[Any]:
         def body(transaction: SqlTransaction) -> list[Any]:
-            results, work = run_commands(transaction, commands)
-            self._added += [event.hash for event in work.events]
-            self._has_written = self._has_written or bool(work.events)
-            for event in work.events:
-                self._threads_moved.add(event.thread)
-            if work.tools or transaction.search_keys:
-                self._news.append((work.tools, {key.id for key in transaction.search_keys}))
-            return results
+            return run_commands(transaction, commands)[0]
 
-        names = [command.name for command in commands if command.name]
-        results: list[Any] = self._submit(Operation(names, body))
+        results: list[Any] = self._submit(Operation(commit_name(commands), body))
         return results
 
     def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
@@ -481,128 +466,135 @@ class SqliteStore(SqliteReads):
                 self._row_cache.calls.pop(call[-1], None)
             return leases.extended()
 
-        extended: dict[str, bool] = self._submit(Operation(["renew"], body))
+        extended: dict[str, bool] = self._submit(Operation("renew", body))
         return extended
 
-    def _submit(self, operation: Operation) -> Any:
-        """Commit an operation; return its result, or raise why it was refused."""
-        if self._writing == threading.get_ident() and self._writer_lock.locked():
+    def _submit(self, operation: Operation, seconds: float | None = None) -> Any:
+        """Commit an operation; return its result, or raise why it was refused.
+
+        Raises ``StoreError`` if that takes longer than ``seconds``.
+        """
+        stuck = sys.is_finalizing() and self._writing.locked()  # no other OS thread runs any more
+        if stuck or self._writer_thread.is_current():
             raise interrupted(self.path)  # or it would wait for itself
         self._ready()
         began_in = self._generation
-        moved: set[str] = set()
         try:
-            self._queue.append(operation)
-            with self._writer_lock:
-                self._writing = threading.get_ident()
-                try:
-                    if not operation.done:
-                        moved = self._commit_queue(operation)
-                finally:
-                    self._withdraw(operation)  # or another OS thread would commit it
-                    self._writing = 0
+            self._writer_thread.put(operation)
+            while not operation.wait(seconds or _CHECK_SECONDS) and began_in == self._generation:
+                if seconds is not None:
+                    raise StoreError(f"{self.path} is being written by another process: try again")
         except BaseException:
-            self._withdraw(operation)  # after an interrupt that came while it waited
+            operation.abandoned = True
+            if operation.settled:
+                self._hub.publish(operation.moved)
             raise
         if began_in != self._generation:
             raise forked(self.path)
-        self._hub.publish(moved)
+        self._hub.publish(operation.moved)
+        if self.boundary is not None and operation.error is None:
+            self.boundary(operation.name, "after")
         if operation.error is not None:
             raise operation.error
         return operation.result
 
-    def _withdraw(self, operation: Operation) -> None:
-        try:  # noqa: SIM105 - suppress() costs more
-            self._queue.remove(operation)
-        except (ValueError, IndexError):  # another OS thread was faster
-            pass
-
-    def _commit_queue(self, own: Operation) -> set[str]:
-        """Commit the queue; return the threads that changed.
-
-        The main OS thread, in which signal handlers run and raise, commits nothing but its own.
-        """
-        writer = self._writer or self._open()
-        if self._batch:  # its commit was interrupted
-            with no_fork():
-                self._settle_batch(writer)
-        batch = [own]
-        if threading.current_thread() is not threading.main_thread():
-            batch = [operation for operation in list(self._queue) if not operation.done]
-        moved: set[str] = set()
+    def _write(self, batch: list[Operation]) -> None:
+        """Commit operations and settle them. Runs in the writer's OS thread."""
         try:
+            with self._writing:
+                self._commit(batch)
+        except BaseException as error:  # whatever it is, every caller waits for an outcome
+            for operation in batch:
+                operation.error = operation.error or error
+        for operation in batch:
+            operation.settle()
+        for operation in batch:
+            if operation.abandoned:
+                self._hub.publish(operation.moved)
+
+    def _commit(self, batch: list[Operation]) -> None:
+        """Commit operations in one transaction or, if that fails, each in its own.
+
+        So a value that the database cannot take, or that finds the disk full, fails its own caller.
+        """
+        begun = committed = False
+        try:
+            writer = self._ready()
             with self._sidecar.lock(), no_fork():
-                self._batch = batch
                 try:
-                    self._commit(writer, batch)
-                except (sqlite3.Error, OSError, StoreError):
-                    self._committing = False
+                    before = self._begin(writer)
+                    begun = True
+                    transactions = self._run(writer, batch)
+                    # Events are numbered without gaps.
+                    newest = before.after([e.hash for each in transactions for e in each.events])
+                    self._commit_own(writer, batch, before.pos + 1, newest.pos)
+                    committed = True
+                except BaseException:
                     self._undo(writer)
                     raise
-                finally:
-                    moved = self._threads_moved
-                    self._settle_batch(writer)
-        except (sqlite3.Error, OSError) as error:
-            self._fail(batch, StoreError(f"{self.path} could not be written: {error}"))
-        except StoreError as error:
-            self._fail(batch, error)
-        return moved
-
-    def _settle_batch(self, writer: Connection) -> None:
-        """Settle a batch that was interrupted: it is committed, or rolled back.
-
-        Once ``_committing`` is set, only the COMMIT ends the transaction. Operations that were
-        rolled back are still in the queue, and their callers try again.
-        """
-        if self._committing and not writer.in_transaction:
-            self._newest = self._newest_after
-            self._finish(self._batch)
-        if writer.in_transaction:
-            self._undo(writer)
-        self._threads_moved, self._news, self._added = set(), [], []
-        # Last, and in this order: a batch that is interrupted in between is settled once more.
-        self._committing = False
-        self._batch = []
+                self._newest = newest
+                self._has_written = self._has_written or newest.pos > before.pos
+                for each in transactions:
+                    self._tool_cache.learn(each.tools, {key.id for key in each.search_keys})
+                if self._sidecar.folder.look():
+                    self._files.check()  # a file deleted during the commit has lost it
+                self._sidecar.mark(newest)
+        except BaseException as error:
+            if begun and not committed and len(batch) > 1:
+                for operation in batch:
+                    operation.error = None
+                    operation.moved = set()
+                    self._commit([operation])
+                return
+            if isinstance(error, sqlite3.Error | OSError):
+                error = StoreError(f"{self.path} could not be written: {error}")
+            for operation in batch:
+                operation.error = operation.error or error
 
     def _undo(self, writer: Connection) -> None:
-        # Before the rollback: an interrupt in between must not leave a stale cache.
         self._row_cache.forget()
         self._schedule = SealSchedule()
         roll_back(writer)
 
-    def _commit(self, writer: Connection, batch: list[Operation]) -> None:
+    def _begin(self, writer: Connection) -> Newest:
+        """Begin a transaction; return the newest event."""
         if self._sidecar.folder.changed:
             self._files.check_all()
             self._sidecar.folder.settle()
         writer.execute("BEGIN IMMEDIATE")
-        newest = self._check_fence(writer) if self._row_cache.check(writer) else self._newest
-        refused = False
+        return self._check_fence(writer) if self._row_cache.check(writer) else self._newest
+
+    def _run(self, writer: Connection, batch: list[Operation]) -> list[SqliteTransaction]:
+        """Run operations in the open transaction; return what those did that were not refused."""
+        transactions: list[SqliteTransaction] = []
         for operation in batch:
             transaction = SqliteTransaction(writer, self._parts, self._row_cache)
-            operation.run(writer.execute, transaction, alone=len(batch) == 1)
-            if operation.error is not None:
-                refused = True
+            run_operation(operation, writer.execute, transaction, alone=len(batch) == 1)
+            if operation.error is None:
+                operation.moved = {event.thread for event in transaction.events}
+                transactions.append(transaction)
+            else:
                 self._row_cache.forget()
-        # Events are numbered without gaps. What was refused may have counted some of its own.
-        newest = newest_event(writer) if refused else newest.after(self._added)
+        return transactions
+
+    def _commit_own(self, writer: Connection, batch: list[Operation], first: int, pos: int) -> None:
+        """Commit the open transaction, which added the events from ``first`` to ``pos``."""
+        if not writer.in_transaction:
+            return  # the only operation was refused
         # A renewal adds no events, and takes no longer than it has to.
-        renews = all(operation.names == ["renew"] for operation in batch)
-        if writer.in_transaction and not renews and self._wants_look(newest.pos):
+        renews = all(operation.name == "renew" for operation in batch)
+        if not renews and self._wants_look(pos):
             self._seal_when_due(writer)
         if self.boundary is not None:
-            self._cross(self.boundary, batch, "before")
-        if writer.in_transaction:
-            self._newest_after, self._committing = newest, True
-            self._commit_own(writer, newest.pos)
-            self._newest = newest
-            for tools, search_keys in self._news:
-                self._tool_cache.learn(tools, search_keys)
-        if self.boundary is not None:
-            self._cross(self.boundary, batch, "after")
-        if self._sidecar.folder.look():
-            self._files.check()  # a file deleted during the commit has lost it
-        self._sidecar.mark(newest)
-        self._finish(batch)
+            for operation in batch:
+                if operation.error is None:
+                    self.boundary(operation.name, "before")
+        self._own.add(first, pos)
+        try:
+            writer.execute("COMMIT")
+        except BaseException:
+            self._own.undo()
+            raise
 
     def _check_fence(self, writer: Connection) -> Newest:
         """Raise ``StoreError`` if the database was upgraded or replaced, or went back in time.
@@ -632,31 +624,6 @@ class SqliteStore(SqliteReads):
         if self._upgraded_to:
             raise upgraded(self.url, self._upgraded_to, self._version)
 
-    def _commit_own(self, writer: Connection, pos: int) -> None:
-        self._own.add(pos - len(self._added) + 1, pos)
-        try:
-            writer.execute("COMMIT")
-        finally:
-            if writer.in_transaction:
-                self._own.undo()
-
-    @staticmethod
-    def _cross(boundary: Boundary, batch: list[Operation], when: str) -> None:
-        for operation in batch:
-            if operation.error is None:
-                boundary("+".join(operation.names), when)
-
-    @staticmethod
-    def _finish(batch: list[Operation]) -> None:
-        for operation in batch:
-            operation.done = True
-
-    def _fail(self, batch: list[Operation], error: StoreError) -> None:
-        for operation in batch:
-            if not operation.done:
-                operation.error = operation.error or error
-        self._finish(batch)
-
     # -- sealing and pruning
 
     def _wants_look(self, pos: int) -> bool:
@@ -672,14 +639,15 @@ class SqliteStore(SqliteReads):
         return seal_moved(fetching(writer), self.keys, self._clock())
 
     def seal(self) -> Seal | None:
-        return seal_all(
-            lambda: self._submit(Operation(["seal"], lambda _: self._seal(self._ready())))
-        )
+        return seal_all(lambda: self._submit(self._sealing()))
+
+    def _sealing(self) -> Operation:
+        return Operation("seal", lambda _: self._seal(self._ready()))
 
     def seal_if_due(self) -> Seal | None:
         if not (self._can_seal and find_unsealed(self._rows).is_due(self.now())):
             return None
-        look = Operation(["seal"], lambda _: self._seal_when_due(self._ready()))
+        look = Operation("seal", lambda _: self._seal_when_due(self._ready()))
         seal: Seal | None = self._submit(look)
         return seal
 
@@ -689,22 +657,18 @@ class SqliteStore(SqliteReads):
                 self._row_cache.forget()
                 execute = fetching(self._ready())
                 counts, note = prune(execute, self._parts, runs, before, by)
-                _, work = run_commands(transaction, (note,))
-                self._added += [event.hash for event in work.events]
+                run_commands(transaction, (note,))
                 self._tool_cache.forget()
-                self._threads_moved.add(SYSTEM_THREAD)
                 self._seal(self._ready())
                 return counts
 
-            counts: dict[str, int] = self._submit(Operation(["prune"], body))
+            counts: dict[str, int] = self._submit(Operation("prune", body))
             return counts
 
         return prune_in_batches(self._rows, before, one)
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        move = Operation(
-            ["cursor"], lambda _: move_cursor(self._ready().execute, name, to, expected)
-        )
+        move = Operation("cursor", lambda _: move_cursor(self._ready().execute, name, to, expected))
         moved: bool = self._submit(move)
         return moved
 
@@ -731,22 +695,20 @@ class SqliteStore(SqliteReads):
 
     def _cached(self, find: Callable[[RowCache], R | None]) -> R | None:
         """Find a row that this process wrote last, if it is still current."""
-        if find(self._row_cache) is None or self._writer_lock.locked():
+        if find(self._row_cache) is None or not self._writing.acquire(blocking=False):
             return None
-        with self._writer_lock:
-            self._writing = threading.get_ident()
-            try:
-                writer = self._writer
-                if writer is None or writer.in_transaction:  # closed, or a commit was interrupted
-                    return None
-                self._files.check()
-                with no_fork():
-                    current = self._row_cache.is_current(writer)
-                return find(self._row_cache) if current else None
-            except sqlite3.Error:
-                return None  # reading the file says what is wrong with it
-            finally:
-                self._writing = 0
+        try:
+            writer = self._writer
+            if writer is None:  # closed
+                return None
+            self._files.check()
+            with no_fork():
+                current = self._row_cache.is_current(writer)
+            return find(self._row_cache) if current else None
+        except sqlite3.Error:
+            return None  # reading the file says what is wrong with it
+        finally:
+            self._writing.release()
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         if self._writer is None:
@@ -830,7 +792,8 @@ class SqliteStore(SqliteReads):
         return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
-        self._sidecar.reset(newest_event(self._ready()))
+        with contextlib.closing(self._new_reader()) as reader:
+            self._sidecar.reset(newest_event(reader))
 
     def close(self) -> None:
         """Seal what moved and close the files. Idempotent. A closed store cannot be used.
@@ -840,21 +803,20 @@ class SqliteStore(SqliteReads):
         if self._closed:
             return
         try:
-            if self._has_written and self._sidecar.wait_until_writable(self._writer_lock, PATIENCE):
-                self.seal()
+            if self._has_written:
+                seal_all(lambda: self._submit(self._sealing(), PATIENCE))
         except StoreError as error:
             log.warning("not sealed yet; the next seal covers it: %s", error)
         finally:
             self._closed = True
-            # If it is not free, another OS thread still writes, and keeps the files open.
-            free = self._writer_lock.acquire(timeout=PATIENCE)
+            # If it does not end, it still writes, and keeps the files open.
+            ended = self._writer_thread.stop(PATIENCE)
             writer, self._writer = self._writer, None
             self._hub.clear()
             self._reservations.close()
-            if free:
+            if ended:
                 if writer is not None:
                     writer.close()
                 while self._readers:
                     self._readers.pop().close()
                 self._sidecar.close()
-                self._writer_lock.release()

@@ -1,0 +1,117 @@
+"""The OS thread that commits for all callers of a SQLite store.
+
+Callers queue their operations and wait. The OS thread takes everything that is queued and commits
+it in one transaction, so ten callers share one fsync, and each operation has its own outcome.
+
+No caller runs another caller's operation. Signal handlers run in the main OS thread, and debuggers
+and time-out libraries throw exceptions into the OS threads of their users. Whatever interrupts a
+caller ends its wait and reaches nobody else (``docs/decisions/0041``). A hand-over costs 12 µs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+from weakref import WeakMethod, finalize
+
+from sayso.stores.sql.transaction import SqlTransaction
+
+
+class Operation:
+    """A write queued for the next commit, and its outcome."""
+
+    __slots__ = ("_settled", "abandoned", "body", "error", "moved", "name", "result")
+
+    def __init__(self, name: str, body: Callable[[SqlTransaction], Any]) -> None:
+        self.name = name
+        self.body = body
+        self.result: Any = None
+        self.error: BaseException | None = None
+        #: The threads that it changed.
+        self.moved: set[str] = set()
+        #: Whether its caller was interrupted and no longer waits.
+        self.abandoned = False
+        self._settled = threading.Lock()
+        self._settled.acquire()
+
+    def settle(self) -> None:
+        """Let the caller return: the outcome is final."""
+        self._settled.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether the outcome is final within this time."""
+        return self._settled.acquire(timeout=seconds)
+
+    @property
+    def settled(self) -> bool:
+        return not self._settled.locked()
+
+
+#: Commits operations, gives each its outcome and settles it. Raises nothing.
+CommitBatch = Callable[[list[Operation]], None]
+
+
+class WriterThread:
+    """Starts with the first operation, and ends with ``stop`` or with the store."""
+
+    def __init__(self, commit: CommitBatch) -> None:
+        self._commit = WeakMethod(commit)
+        self._queue: SimpleQueue[Operation | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._running = threading.Lock()
+        self._thread: threading.Thread | None = None
+        # A store that is garbage collected without close() must not leave an OS thread behind.
+        finalize(self, self._queue.put, None).atexit = False
+
+    def put(self, operation: Operation) -> None:
+        """Queue an operation for the next commit."""
+        if sys.is_finalizing() and (commit := self._commit()) is not None:
+            commit([operation])  # no OS thread runs any more but this one
+            return
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    args = (self._queue, self._running, self._commit)
+                    thread = threading.Thread(
+                        target=_work, args=args, name="sayso-write", daemon=True
+                    )
+                    thread.start()
+                    self._thread = thread
+        self._queue.put(operation)
+
+    def is_current(self) -> bool:
+        """Return whether this is the OS thread that commits."""
+        return threading.current_thread() is self._thread
+
+    def stop(self, seconds: float) -> bool:
+        """End after what is queued; return whether it has ended within this time."""
+        self._queue.put(None)
+        if self._thread is not None and not self.is_current():
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
+
+
+def _work(
+    queue: SimpleQueue[Operation | None],
+    running: threading.Lock,
+    commit: WeakMethod[CommitBatch],
+) -> None:
+    """Commit what is queued, batch by batch, until there is a ``None``.
+
+    Refers to the store weakly, so that one that nobody closes can still be collected.
+    """
+    if not running.acquire(blocking=False):
+        return  # an interrupt came while the first one was started
+    while (operation := queue.get()) is not None:
+        batch = [operation]
+        while not queue.empty() and (operation := queue.get()) is not None:
+            batch.append(operation)
+        if operation is None:
+            queue.put(None)
+        commit_batch = commit()
+        if commit_batch is not None:  # else nobody can wait for it
+            commit_batch([queued for queued in batch if not queued.abandoned])
+        del operation, batch, commit_batch  # keep nothing alive while idle
