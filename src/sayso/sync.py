@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 #: Whether ``run_sync`` drives the current coroutine.
 _direct: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_direct", default=False)
+#: Whether ``read`` calls a function on the event loop.
+_reads_on_loop: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_reads", default=False)
 #: Whether the running loop is one that ``run_on_own_loop`` made.
 _own_loop: contextvars.ContextVar[bool] = contextvars.ContextVar("sayso_own_loop", default=False)
 
@@ -189,10 +191,27 @@ class Readable(Protocol):
     quick_reads: bool
 
 
+class WouldBlock(Exception):
+    """A read that ``must_not_block`` would have to wait. It is made again in a worker thread."""
+
+
+def must_not_block() -> bool:
+    """Return whether ``read`` has called this code on the event loop."""
+    return _reads_on_loop.get()
+
+
 async def read(source: Readable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function that only reads from a store: in a thread, unless that would cost more."""
-    if source.quick_reads or _is_direct():
+    if _is_direct():
         return function(*args, **kwargs)
+    if source.quick_reads:
+        token = _reads_on_loop.set(True)
+        try:
+            return function(*args, **kwargs)
+        except WouldBlock:
+            pass  # the file is locked
+        finally:
+            _reads_on_loop.reset(token)
     return await _threads_of(source).run(partial(function, *args, **kwargs))
 
 

@@ -39,7 +39,8 @@ from sayso.stores.sql.migrate import (
     version_of,
 )
 
-_BUSY_MS = 10_000
+#: How many seconds to wait for another program that has the file locked.
+BUSY_SECONDS = 10.0
 #: Each commit is on the disk when it returns, whatever the library's defaults are. ``fullfsync``
 #: concerns macOS, where a plain fsync leaves data in the disk's cache.
 _DURABLE = ("synchronous=FULL", "fullfsync=1", "locking_mode=NORMAL")
@@ -169,7 +170,7 @@ def _connect(path: Path, parameters: str, identity: Identity) -> Connection:
                 factory=Connection,
             )
             connection.file = identity
-            connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+            wait_for_locks(connection, BUSY_SECONDS)
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -195,6 +196,31 @@ def fetch_all(
         return connection.execute(statement, values).fetchall()
     finally:
         connection.text_factory = str
+
+
+def wait_for_locks(connection: sqlite3.Connection, seconds: float) -> None:
+    """Set how long the connection itself waits for other programs.
+
+    It waits without answering to anything, so connections that an event loop may use do not.
+    """
+    connection.execute(f"PRAGMA busy_timeout={round(seconds * 1000)}")
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Return whether another program has the file locked."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+
+
+def begun(writer: Connection) -> bool:
+    """Begin a transaction that writes; return False if another program is in one."""
+    try:
+        writer.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            return False
+        raise
+    return True
 
 
 def forked(path: Path) -> StoreError:
@@ -257,7 +283,7 @@ def check_marked(path: Path, incarnation: str) -> None:
         address = f"file:{quote(os.fsencode(path))}?mode=ro"
         try:
             with no_fork(), closing(sqlite3.connect(address, uri=True)) as connection:
-                connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+                wait_for_locks(connection, BUSY_SECONDS)
                 names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
                 if version_of(names, connection.execute, f"sqlite:///{path}"):
                     content = "holds another store"

@@ -55,12 +55,14 @@ from sayso.stores.sql.reads import Snapshot, move_cursor
 from sayso.stores.sql.statements import SQLITE, Execute, Reply
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import (
+    BUSY_SECONDS,
     PATIENCE,
     Connection,
     Newest,
     OpenFiles,
     Reservations,
     Sidecar,
+    begun,
     brought_up_to_date,
     check_alone,
     check_marked,
@@ -69,11 +71,14 @@ from sayso.stores.sqlite.files import (
     fetch_all,
     forked,
     interrupted,
+    is_busy,
     newest_event,
     roll_back,
+    wait_for_locks,
 )
 from sayso.stores.sqlite.reads import SqliteReads
 from sayso.stores.sqlite.writer import Operation, WriterThread
+from sayso.sync import WouldBlock, must_not_block
 from sayso.types import Micros
 
 #: How often to poll ``data_version``, which costs microseconds and changes with every commit.
@@ -320,6 +325,8 @@ log = logging.getLogger("sayso.stores")
 R = TypeVar("R", Call, Run, Thread)
 
 _RETRIES = 5
+#: How often to try again while another program has the file locked, in seconds.
+_BUSY_NAP = 0.005
 #: How often a caller that waits for a commit looks whether it was forked, in seconds.
 _CHECK_SECONDS = 1.0
 
@@ -413,6 +420,7 @@ class SqliteStore(SqliteReads):
             writer = connected(self.path)
             try:
                 self._prepare(writer)
+                wait_for_locks(writer, 0)
                 self._files = OpenFiles(self.path, self._name)
                 if writer.file != check_usable(self._name):
                     raise StoreError(f"{self._name} was replaced while it was opened: try again")
@@ -561,7 +569,14 @@ class SqliteStore(SqliteReads):
         if self._sidecar.folder.changed:
             self._files.check_all()
             self._sidecar.folder.settle()
-        writer.execute("BEGIN IMMEDIATE")
+        ends = time.monotonic() + BUSY_SECONDS
+        while not begun(writer):
+            if time.monotonic() > ends:
+                raise StoreError(
+                    f"{self.path} could not be written: another program has had it locked for "
+                    f"{BUSY_SECONDS:.0f} seconds"
+                )
+            time.sleep(_BUSY_NAP)
         return self._check_fence(writer) if self._row_cache.check(writer) else self._newest
 
     def _run(self, writer: Connection, batch: list[Operation]) -> list[SqliteTransaction]:
@@ -712,30 +727,39 @@ class SqliteStore(SqliteReads):
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         if self._writer is None:
+            if must_not_block():
+                raise WouldBlock  # a forked child opens the file, and waits for other processes
             self._ready()
         self._check_version()
         self._files.check()
-        for attempt in range(_RETRIES):
+        ends = time.monotonic() + BUSY_SECONDS
+        failures = 0
+        while True:
             try:
                 connection = self._readers.pop()
             except IndexError:
                 connection = self._new_reader()
+                wait_for_locks(connection, 0)
             try:
                 with no_fork():
                     rows = fetch_all(connection, statement, values)
             except sqlite3.Error as error:
                 connection.close()
-                if attempt == _RETRIES - 1:
+                failures += not is_busy(error)
+                if failures == _RETRIES or time.monotonic() > ends:
                     with (
                         contextlib.suppress(sqlite3.Error),
                         contextlib.closing(self._new_reader()) as reader,
                     ):
                         self._check_meta(reader)  # says so if another version changed the tables
                     raise StoreError(f"{self.path} could not be read: {error}") from error
+                if is_busy(error):
+                    if must_not_block():
+                        raise WouldBlock from error
+                    time.sleep(_BUSY_NAP)
             else:
                 self._readers.append(connection)
                 return rows
-        raise AssertionError("unreachable")
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
