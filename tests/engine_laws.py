@@ -6,7 +6,7 @@ must have been so for that change to be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -108,6 +108,19 @@ def check_change(
         law = LAWS.get(type(command))
         if law is not None and getattr(command, "call", None) in (None, before.id):
             law(command, before, after, run, now)
+
+
+def check_own_outcome(outcome: Any, alone: Any, others: Sequence[str]) -> None:
+    """Whether a caller among others got what it gets alone, and nothing that is theirs.
+
+    ``others`` are words that every name and value of the other callers contains.
+    """
+    if isinstance(outcome, BaseException):
+        text = f"{outcome!r} {outcome}"
+        assert not [other for other in others if other in text], f"another caller's: {text}"
+        assert type(outcome) is type(alone), (outcome, alone)
+    else:
+        assert outcome == alone, "the result depends on other callers"
 
 
 def _decided(command: Decide, before: Call, after: Call, run: Run, now: int) -> None:

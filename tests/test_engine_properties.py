@@ -1,10 +1,17 @@
-"""No sequence of commands, crashes and races reaches an illegal state, in either store."""
+"""No sequence of commands, crashes and races reaches an illegal state, in either store.
+
+Callers at once do not change each other's outcomes.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from engine_crowd import Crowd
 from engine_machine import Machine
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 pytestmark = pytest.mark.timeout(600)  # a minute on an idle machine
 
@@ -16,4 +23,54 @@ Machine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
+Crowd.TestCase.settings = CROWD = settings(
+    max_examples=15,
+    stateful_step_count=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+#: One counterexample is enough to find a mutant.
+MUTANT = settings(CROWD, phases=[Phase.generate], report_multiple_bugs=False)
 TestStores = Machine.TestCase
+TestCrowd = Crowd.TestCase
+
+
+class SharedErrors(Crowd):
+    """A store that gives the refusal of one caller to all that share its commit."""
+
+    def _open(self) -> Any:
+        store: Any = super()._open()
+        commit = store._commit
+
+        def leak(batch: list[Any]) -> None:
+            commit(batch)
+            errors = [operation.error for operation in batch if operation.error is not None]
+            for operation in batch:
+                operation.error = errors[0] if errors else None
+
+        store._commit = leak
+        return store
+
+
+class SharedResults(Crowd):
+    """A store that mixes up the results of callers that share a commit."""
+
+    def _open(self) -> Any:
+        store: Any = super()._open()
+        commit = store._commit
+
+        def mix(batch: list[Any]) -> None:
+            commit(batch)
+            results = [operation.result for operation in batch]
+            for operation, result in zip(batch, reversed(results), strict=True):
+                operation.result = result
+
+        store._commit = mix
+        return store
+
+
+@pytest.mark.parametrize("mutant", [SharedErrors, SharedResults])
+def test_law_finds_shared_outcomes(mutant: type[Crowd]) -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(mutant, settings=MUTANT)

@@ -1,4 +1,7 @@
-"""The same commands in any order on PostgreSQL and in memory: both must agree, step by step."""
+"""The same commands in any order on PostgreSQL and in memory: both must agree, step by step.
+
+Callers at once do not change each other's outcomes.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from engine_crowd import Crowd
 from engine_machine import Machine
 from engine_model import KEYS
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 from postgres_server import shared_url, why_not
 
 from sayso.stores.postgres import PostgresStore
@@ -29,30 +34,34 @@ class Numbered(World):
         return {**shown, "events": [(str(n), event._replace(pos=n)) for n, event in ordered]}
 
 
+def empty_schema() -> None:
+    """Delete all rows of the machine before."""
+    postgres.PATIENCE = 60.0  # other workers have transactions open on the same server
+    with psycopg.connect(shared_url(), autocommit=True) as connection:
+        exists = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.event",)).fetchone()
+        if exists is not None and exists[0] is not None:
+            names = (
+                "thread, message, run, call, search_key, search_word, tool, grants, effect, "
+                "event, seal"
+            )
+            connection.execute(f"SET search_path TO {SCHEMA}")
+            connection.execute(f"TRUNCATE {names}, principal, cursor RESTART IDENTITY")
+
+
+def open_postgres(clock: Any) -> PostgresStore:
+    return PostgresStore(shared_url(), schema=SCHEMA, clock=clock, keys=KEYS)
+
+
 class PostgresMachine(Machine):
     """The machine of two stores, with PostgreSQL in the place of SQLite."""
 
     def __init__(self) -> None:
-        postgres.PATIENCE = 60.0  # other workers have transactions open on the same server
-        with psycopg.connect(shared_url(), autocommit=True) as connection:
-            if self._schema_is_there(connection):
-                names = (
-                    "thread, message, run, call, search_key, search_word, tool, grants, effect, "
-                    "event, seal"
-                )
-                connection.execute(f"SET search_path TO {SCHEMA}")
-                connection.execute(f"TRUNCATE {names}, principal, cursor RESTART IDENTITY")
+        empty_schema()
         super().__init__()
         self.sqlite = Numbered(self.sqlite.store, self.clock)
 
-    @staticmethod
-    def _schema_is_there(connection: Any) -> bool:
-        found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.event",)).fetchone()
-        return found is not None and found[0] is not None
-
     def _open(self) -> Any:
-        options: dict[str, Any] = {"schema": SCHEMA, "clock": self.clock, "keys": KEYS}
-        return self._plain(PostgresStore(shared_url(), **options))
+        return self._plain(open_postgres(self.clock))
 
     def crash(self) -> None:
         """Go on with a store that knows nothing of the one before."""
@@ -62,6 +71,44 @@ class PostgresMachine(Machine):
         abandoned._pool.close()
 
 
+class PostgresCrowd(Crowd):
+    """Several callers on one PostgreSQL store, and each of them alone in memory."""
+
+    def _open(self) -> Any:
+        empty_schema()
+        return open_postgres(self.clock)
+
+
+class SharedErrors(PostgresCrowd):
+    """A store that gives the refusal of one caller to those that commit meanwhile."""
+
+    def _open(self) -> Any:
+        store: Any = super()._open()
+        transact = store.transact
+        errors: list[Exception] = []
+
+        def leak(*commands: Any) -> list[Any]:
+            try:
+                results: list[Any] = transact(*commands)
+            except Exception as error:
+                errors.append(error)
+                raise
+            if errors:
+                raise errors.pop()
+            return results
+
+        store.transact = leak
+        return store
+
+
+PostgresCrowd.TestCase.settings = CROWD = settings(
+    max_examples=10,
+    stateful_step_count=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+#: One counterexample is enough to find a mutant.
+MUTANT = settings(CROWD, phases=[Phase.generate], report_multiple_bugs=False)
 PostgresMachine.TestCase.settings = settings(
     max_examples=20,
     stateful_step_count=25,
@@ -70,3 +117,9 @@ PostgresMachine.TestCase.settings = settings(
 )
 
 TestPostgres = PostgresMachine.TestCase
+TestPostgresCrowd = PostgresCrowd.TestCase
+
+
+def test_law_finds_shared_errors() -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(SharedErrors, settings=MUTANT)
