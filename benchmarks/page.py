@@ -198,6 +198,8 @@ def _summary(kept: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _met(row: Mapping[str, Any]) -> str:
+    if not row["checks"]:
+        return "measured"
     if row["met"]:
         return "met"
     return "**missed**, explained" if row["explanation"] else "**missed**"

@@ -14,11 +14,16 @@ import time
 from scene import OWN, agent_on, cycle
 
 import sayso
+from sayso.stores import open_store
 
 
 async def main(n: int, at_once: int, url: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        agent = agent_on(url or f"sqlite:///{folder}/sayso.db")
+        if url is None:
+            store = open_store(f"sqlite:///{folder}/sayso.db")
+        else:
+            store = open_store(url, size=at_once)  # as many connections as the peer has
+        agent = agent_on(store)
         inbox = sayso.Inbox(agent.store)
         await asyncio.gather(*(cycle(agent, inbox, f"{OWN}warm{i}") for i in range(at_once)))
         numbers = iter(range(n))
@@ -32,6 +37,7 @@ async def main(n: int, at_once: int, url: str | None = None) -> None:
         took, cpu = time.perf_counter() - began, time.process_time() - cpu
         print(json.dumps({"per_second": n / took, "cpu_ms": cpu / n * 1e3}))
         agent.close()
+        store.close()
 
 
 if __name__ == "__main__":
