@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 from pg_places import PgOpener, Place
+from waiting import until_async
 
 from sayso.stores.postgres import transaction
 from sayso.stores.postgres.transaction import Clock
@@ -58,6 +62,36 @@ def test_a_clock_that_is_set_is_followed(machine: Machine, step: int) -> None:
     machine.database += step
     machine.passes(1_000_000)
     assert machine.clock.now() == machine.database
+
+
+async def test_loop_never_waits_for_clock(machine: Machine) -> None:
+    answers = threading.Event()
+    clock = machine.clock
+    clock.learn(machine.database)
+
+    def ask_slowly() -> int:
+        assert answers.wait(20)
+        return machine.ask()
+
+    clock._ask = ask_slowly
+    machine.passes(5_000_000)
+    for _ in range(3):  # asked once, and carried forward meanwhile
+        assert clock.now() == machine.database
+    machine.database += 600_000_000
+    answers.set()
+    await until_async(lambda: clock.now() == machine.database)
+    assert machine.asked == 1
+
+
+async def test_absent_database_stops_no_clock(open_pg: PgOpener) -> None:
+    store = open_pg(patience=20.0)
+    store._address = "postgresql://127.0.0.1:1/nowhere"
+    store._pool.renew()
+    store._time._until = 1  # a reading of long ago
+    began = time.monotonic()
+    assert store.now() > 0
+    assert time.monotonic() - began < 1
+    store._pool.close()
 
 
 def test_the_store_tells_the_time_of_its_database(open_pg: PgOpener, place: Place) -> None:

@@ -486,6 +486,8 @@ class PostgresStore(Stream):
                     lost = connected = True
                     try:
                         self._database.set_up(connection, self.keys, create=create)
+                        for (at,) in connection.execute(f"SELECT {NOW.format('clock')}".encode()):
+                            self._time.learn(int(at))
                     except psycopg.Error as error:
                         lost = is_lost(error, connection)
                         raise

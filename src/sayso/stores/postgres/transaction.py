@@ -15,6 +15,8 @@ connection breaks, it matters when:
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -25,6 +27,7 @@ from psycopg import errors
 from sayso.engine import UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.errors import StoreError
+from sayso.forking import fork_safe_lock
 from sayso.rows import SYSTEM_THREAD, Event, run_from
 from sayso.stores.postgres.connections import (
     BEGIN,
@@ -39,7 +42,10 @@ from sayso.stores.postgres.database import Database
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import POSTGRES, Execute, Reply, Rows
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts
+from sayso.sync import on_loop
 from sayso.types import Micros
+
+log = logging.getLogger("sayso.stores")
 
 #: How many microseconds a reading is good for: clocks are set, and standbys have their own.
 _CLOCK_VALID = 1_000_000
@@ -57,14 +63,28 @@ class Clock:
         self._ask = ask
         self._ahead = 0
         self._until = 0
+        #: Held while another OS thread asks.
+        self._asking = fork_safe_lock()
 
     def now(self) -> Micros:
-        """Return the time; ask the database once in a while."""
+        """Return the time; ask the database once in a while, and never wait for it on a loop."""
         monotonic = _monotonic()
         if monotonic >= self._until:
-            self.learn(self._ask())
-            monotonic = _monotonic()
+            if self._until and on_loop():
+                if self._asking.acquire(blocking=False):
+                    threading.Thread(target=self._ask_once, name="sayso-clock", daemon=True).start()
+            else:
+                self.learn(self._ask())
+                monotonic = _monotonic()
         return monotonic + self._ahead
+
+    def _ask_once(self) -> None:
+        try:
+            self.learn(self._ask())
+        except StoreError as error:
+            log.warning("the database's time is carried forward: %s", error)
+        finally:
+            self._asking.release()
 
     def learn(self, at: Micros) -> None:
         """Take a reading of the database's clock. The answer with the least latency counts."""
