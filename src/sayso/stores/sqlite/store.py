@@ -525,13 +525,13 @@ class SqliteStore(SqliteReads):
 
         So a value that the database cannot take, or that finds the disk full, fails its own caller.
         """
-        begun = committed = False
+        ran = committed = False
         try:
             writer = self._ready()
             with self._sidecar.lock(), no_fork():
                 try:
                     before = self._begin(writer)
-                    begun = True
+                    ran = True
                     transactions = self._run(writer, batch)
                     # Events are numbered without gaps.
                     newest = before.after([e.hash for each in transactions for e in each.events])
@@ -548,7 +548,7 @@ class SqliteStore(SqliteReads):
                     self._files.check()  # a file deleted during the commit has lost it
                 self._sidecar.mark(newest)
         except BaseException as error:
-            if begun and not committed and len(batch) > 1:
+            if ran and not committed and len(batch) > 1:
                 for operation in batch:
                     operation.error = None
                     operation.moved = set()
