@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _STOPS = """
-import os, signal, sys
+import signal, sys, threading
 from sayso.engine.commands import Note
 from sayso.stores.sqlite import SqliteStore
 
 def stop(name, when):
     if when == "before":
         print("stops", flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # before this OS thread goes on
 
 store = SqliteStore(sys.argv[1], boundary=stop)
 store.transact(Note(thread="theirs", type="noted", actor="them", body={}))
