@@ -284,7 +284,7 @@ class Server:
     def note_prompt(self, use: ToolUse, deadline: float) -> None:
         """Report that the user has written something new."""
         body = {"run": use.run, **_agent_fields(self._token, use)}
-        self.call("POST", "/api/requests/prompt", body, deadline=deadline)
+        self.call("POST", "/api/requests/session/prompt", body, deadline=deadline)
 
 
 def _agent_fields(token: str, use: ToolUse) -> dict[str, str]:

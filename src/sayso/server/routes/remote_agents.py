@@ -185,7 +185,7 @@ async def report_released(
 
 
 @router.post(
-    "/prompt",
+    "/session/prompt",
     summary="Note that the user has written",
     response_model=PromptView,
     responses=_ERRORS,
