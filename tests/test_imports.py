@@ -29,6 +29,7 @@ NOUNS = {
     "Policy",
     "Question",
     "Ran",
+    "Refusal",
     "Reject",
     "Request",
     "Respond",
