@@ -71,6 +71,45 @@ async def test_reject_with_a_reason(browser: Browser, effects: Effects) -> None:
     assert ran(effects) == []
 
 
+async def test_rejection_stops_the_run(browser: Browser, effects: Effects, store: Store) -> None:
+    await browser.say("do two things in Oslo")
+    first, second = browser.open_cards
+    browser.respond(first, False, "not today")
+    await browser.post(stop=[first["approval"]["id"]])
+    assert [part["state"] for part in browser.tools] == ["output-denied"] * 2
+    assert browser.card(first)["decision"]["message"] == "not today"
+    assert browser.card(second)["status"] == "cancelled"
+    run = store.last_run("c1")
+    assert run is not None
+    assert (run.status, ran(effects)) == ("cancelled", [])
+
+
+async def test_rejected_question_stops_the_run(browser: Browser, store: Store) -> None:
+    await browser.say("ask me a question")
+    (part,) = browser.tools
+    part.update(state="output-error", errorText="no")
+    await browser.post(stop=[part["toolCallId"]])
+    run = store.last_run("c1")
+    assert run is not None
+    assert run.status == "cancelled"
+
+
+async def test_approval_cannot_stop_the_run(browser: Browser, effects: Effects) -> None:
+    await browser.say("weather in Oslo")
+    card = browser.open_cards[0]["approval"]["id"]
+    await browser.decide(stop=[card])
+    assert "only a rejection" in browser.card(browser.open_cards[0])["problem"]
+    assert ran(effects) == []
+
+
+@pytest.mark.parametrize("stop", [True, "x", {"a": True}, [1]])
+async def test_malformed_stop_is_refused(browser: Browser, effects: Effects, stop: object) -> None:
+    await browser.say("weather in Oslo")
+    with pytest.raises(sayso.InvalidCall, match="stop: pass a list"):
+        await browser.decide(False, stop=stop)
+    assert ran(effects) == []
+
+
 async def test_edit_with_the_stock_client(browser: Browser, effects: Effects) -> None:
     await browser.say("weather in Oslo")
     card = browser.open_cards[0]["approval"]["id"]

@@ -12,9 +12,11 @@ from ai_sdk_browser import Browser
 import sayso
 import sayso.demo
 from sayso.agent.models import ModelError, ModelReply, TextDelta
+from sayso.engine.renewing import Renewal
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock, ScriptedModel, call, person, say
+from sayso.types import SECOND
 
 
 class Breaking(ScriptedModel):
@@ -199,6 +201,27 @@ async def test_a_call_in_doubt_asks_another_question(store: Store) -> None:
     await browser.decide()
     assert browser.tools[0]["output"] == "charged"
     assert len(ran) == 2
+
+
+async def test_running_attempt_cannot_be_approved_again(store: Store) -> None:
+    @sayso.tool(needs_approval=True)
+    async def charge(euros: int) -> str:
+        raise Died
+
+    model = ScriptedModel([call("charge", {"euros": 7})])
+    browser = Browser(sayso.Agent("a", model=model, tools=[charge], store=store))
+    await browser.say("go")
+    await browser.decide()
+    (part,) = browser.open_cards
+    assert browser.card(part)["allowed"] == ["approve", "respond", "reject"]
+    doubted = store.call(part["toolCallId"])
+    assert doubted is not None
+    store.renew([Renewal(doubted.run, doubted.token, 30 * SECOND, doubted.id)], 30.0)
+    await browser.reload()
+    assert browser.card(browser.open_cards[0])["allowed"] == ["respond", "reject"]
+    assert "still runs" in browser.text
+    await browser.decide()
+    assert "still runs" in browser.card(browser.open_cards[0])["problem"]
 
 
 async def test_a_question_from_inside_a_call(store: Store) -> None:

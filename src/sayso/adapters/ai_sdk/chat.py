@@ -37,6 +37,7 @@ from sayso.engine.commands import Note
 from sayso.errors import (
     Conflict,
     InvalidCall,
+    InvalidDecision,
     NotAllowed,
     NotFound,
     SaysoError,
@@ -370,6 +371,8 @@ class ChatRequest:
     edits: Mapping[str, Json] = field(default_factory=dict)
     unset: Mapping[str, Json] = field(default_factory=dict)
     results: Mapping[str, Json] = field(default_factory=dict)
+    #: The rejections that also stop the run, by the id of the approval, or of a call without one.
+    stop: frozenset[str] = frozenset()
     #: The client's copies of assistant messages, by id.
     held: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -398,6 +401,7 @@ def read_request(body: object) -> ChatRequest:
         edits=_by_approval(data, "edits"),
         unset=_by_approval(data, "unset"),
         results=_by_approval(data, "answers"),
+        stop=_stops(data),
         held={message["id"]: message for message in spoken},
     )
 
@@ -483,6 +487,13 @@ def _by_approval(data: Mapping[str, Any], name: str) -> Mapping[str, Json]:
     return given
 
 
+def _stops(data: Mapping[str, Any]) -> frozenset[str]:
+    given = data.get("stop", [])
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise InvalidCall("stop: pass a list of approval ids", "stop")
+    return frozenset(given)
+
+
 # -- answers as decisions
 
 
@@ -532,6 +543,10 @@ def decision_on(
         return None
     if decision is None:
         return None
+    if request.stop & {call.id, approval_id(call)}:
+        if not isinstance(decision, Reject):
+            raise InvalidDecision("only a rejection can stop the run", "stop")
+        decision = replace(decision, stop=True)
     in_doubt = call.status is CallStatus.IN_DOUBT
     seen = codec.digest(doubt_envelope(call)) if in_doubt else call.digest
     return replace(decision, seen_digest=seen)

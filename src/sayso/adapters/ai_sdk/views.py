@@ -19,7 +19,7 @@ from sayso.redaction import redact
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.types import Json, Reviewer, iso
-from sayso.views import content_of, decision_made, is_request, public_status
+from sayso.views import content_of, decision_made, doubt_answers, is_request, public_status
 
 if TYPE_CHECKING:
     from sayso.agent import Agent
@@ -96,6 +96,8 @@ class CallSlot:
     call: Call | None = None
     #: What the call asked while it ran, and what its sub-agents asked.
     asks: list[Call] = field(default_factory=list)
+    #: The calls among these rows, in doubt, whose attempt was running when they were read.
+    running: frozenset[str] = frozenset()
 
     @property
     def may_change(self) -> bool:
@@ -230,6 +232,9 @@ class RunView:
         for slot in slots.values():
             if slot.call is not None and slot.call.attempt and slot.call.tool in self._asking:
                 slot.asks = list(_asked_by(self.store, slot.call))
+            doubted = [row for row in slot.rows if row.status is CallStatus.IN_DOUBT]
+            now = self.store.now() if doubted else 0
+            slot.running = frozenset(row.id for row in doubted if row.attempt_runs(now))
 
     @property
     def waiting(self) -> list[Call]:
@@ -268,6 +273,10 @@ _DOUBT = (
     "{tool} was started, and it is unknown whether it took effect. "
     "Approve to run it again, or deny to give it up."
 )
+_DOUBT_RUNNING = (
+    "{tool} still runs, and it is unknown whether it took effect. "
+    "Wait until it has ended, or deny to give it up."
+)
 _FOR_OTHERS = "The outcome of this call is for other reviewers."
 QUESTION = "ask_user_question"
 
@@ -304,11 +313,12 @@ def tool_views(slot: CallSlot, *, recipe: bool, guest: Reviewer | None = None) -
     if slot.call is None:
         views = [_unreadable(slot)]
         return views if guest is None else [_masked(view) for view in views]
+    views = [tool_view(call, recipe=recipe, running=call.id in slot.running) for call in slot.rows]
     if guest is None:
-        return [tool_view(call, recipe=recipe) for call in slot.rows]
+        return views
     return [
-        _masked(tool_view(call, recipe=recipe)) if may_see(guest, call) else _name_only(call)
-        for call in slot.rows
+        _masked(view) if may_see(guest, call) else _name_only(call)
+        for call, view in zip(slot.rows, views, strict=True)
     ]
 
 
@@ -358,7 +368,7 @@ def _unreadable(slot: CallSlot) -> ToolView:
     return ToolView(slot.id, slot.name, given, end=_error(text))
 
 
-def tool_view(call: Call, *, recipe: bool) -> ToolView:
+def tool_view(call: Call, *, recipe: bool, running: bool = False) -> ToolView:
     args = content_of(call)
     question = call.kind == "question"
     pending = call.status in _PENDING
@@ -367,6 +377,7 @@ def tool_view(call: Call, *, recipe: bool) -> ToolView:
     # The recipe's Yes names no revision, so it only counts for the first.
     asked = confirms and (doubt or not recipe or call.rev > 1)
     end, reason = (None, "") if pending else _end(call, denies=asked)
+    warning = (_DOUBT_RUNNING if running else _DOUBT).format(tool=call.tool or "The call")
     return ToolView(
         id=call.id,
         name=_name(call),
@@ -375,8 +386,8 @@ def tool_view(call: Call, *, recipe: bool) -> ToolView:
         approval=approval_id(call) if asked else "",
         end=end,
         reason=reason,
-        warning=_DOUBT.format(tool=call.tool or "The call") if doubt else "",
-        card=card_of(call, approval_id(call) if asked and pending else ""),
+        warning=warning if doubt else "",
+        card=card_of(call, approval_id(call) if asked and pending else "", running=running),
     )
 
 
@@ -433,11 +444,13 @@ def _error(text: str) -> Chunk:
 
 
 CARD_TYPE = "data-request"
-_DOUBT_ANSWERS = ("approve", "respond", "reject")
 
 
-def card_of(call: Call, approval: str) -> Json:
-    """Return the request behind a tool part; None for a call that needs no decision."""
+def card_of(call: Call, approval: str, *, running: bool = False) -> Json:
+    """Return the request behind a tool part; None for a call that needs no decision.
+
+    ``running`` says that its attempt is in doubt and still runs.
+    """
     if not is_request(call):
         return None
     terms, args = call.terms, content_of(call)
@@ -452,7 +465,7 @@ def card_of(call: Call, approval: str) -> Json:
         "toolCallId": call.id,
         "approvalId": approval or None,
         "revision": call.rev,
-        "allowed": list(_DOUBT_ANSWERS if in_doubt else terms.allowed),
+        "allowed": list(doubt_answers(running) if in_doubt else terms.allowed),
         "description": text.visible(terms.description).text,
         "note": text.visible(call.note).text,
         "risk": {"level": terms.risk.level, "reasons": list(terms.risk.reasons)},
