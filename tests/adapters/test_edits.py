@@ -114,6 +114,17 @@ def test_a_rejection_with_arguments(world: World) -> None:
         decision_from({"type": "reject", "args": {"to": "eve"}}, request)
 
 
+def test_rejection_says_whether_it_stops(world: World) -> None:
+    guarded = guard(world.agent(ONE, "Done."), world.gate)
+    (request,) = guarded.run_sync("go", thread="t").interruptions
+    with pytest.raises(sayso.InvalidDecision, match="stop does not go with 'approve'; only a rej"):
+        decision_from({"type": "approve", "stop": True}, request)
+    with pytest.raises(sayso.InvalidDecision, match="stop: use true or false"):
+        decision_from({"type": "reject", "stop": "yes"}, request)
+    stop = {"decisions": [{"type": "reject", "message": "no", "stop": True}]}
+    assert guarded.resume_sync("t", decisions=stop, by="ana").status == "cancelled"
+
+
 def test_a_schema_that_allows_other_fields_stays_open() -> None:
     for rules in ({"type": "object"}, {"properties": {"a": {}}, "additionalProperties": True}):
         assert schema.closed(rules) == rules

@@ -54,6 +54,25 @@ async def test_a_state_goes_through_text(lasting: World) -> None:
     assert (result.output, lasting.ran) == ("Done.", [("pay", (3, "ana"))])
 
 
+async def test_staged_stop_survives_its_text(lasting: World) -> None:
+    state = await paused(lasting, TWO)
+    state.reject(state.interruptions[0], "why", stop=True, by="bea")
+    read = sayso.RunState.from_json(state.to_json())
+    result = await lasting.agent(say("Done.")).resume(read)
+    assert (result.status, lasting.ran) == ("cancelled", [])
+    first, second = [await lasting.inbox.get(request.id) for request in state.interruptions]
+    assert (first.status, second.status) == ("rejected", "cancelled")
+    assert first.decision is not None
+    assert (first.decision.message, first.decision.stop) == ("why", True)
+
+
+async def test_rejection_in_resume_stops_the_run(lasting: World) -> None:
+    state = await paused(lasting, TWO)
+    stop = state.interruptions[0].reject("why", stop=True)
+    result = await lasting.agent(say("Done.")).resume("t", decisions=[stop], by="bea")
+    assert (result.status, lasting.ran) == ("cancelled", [])
+
+
 async def test_staged_decisions_go_through_text(lasting: World) -> None:
     state = await paused(lasting, TWO)
     first, second = state.interruptions

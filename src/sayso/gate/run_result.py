@@ -204,7 +204,7 @@ class RunResult:
 _DECISION_TYPES: dict[str, type[Decision]] = {
     kind.type: kind for kind in (Approve, Edit, Reject, Respond)
 }
-_CONTENT = ("args", "unset", "message", "value")
+_CONTENT = ("args", "unset", "message", "stop", "value")
 #: Fields that the store knows better, or that only a store can vouch for.
 _LEFT_OUT = (
     "schema",
@@ -353,7 +353,7 @@ def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[De
 _FIELDS: dict[str, tuple[str, ...]] = {
     "approve": (),
     "edit": ("edited_action", "args", "unset"),
-    "reject": (),
+    "reject": ("stop",),
     "respond": ("value",),
 }
 
@@ -366,22 +366,30 @@ def decision_from(given: object, request: Request, at: str = "decision") -> Deci
     if type not in request.allowed:
         allowed = ", ".join(request.allowed)
         raise InvalidDecision(f"{at}.type: {type!r:.40} is not one of {allowed}", f"{at}.type")
-    for name in ("edited_action", "args", "unset", "value"):
+    for name in ("edited_action", "args", "unset", "stop", "value"):
         if name in given and name not in _FIELDS[type]:
+            advice = 'to change the arguments, send an edit: {"type": "edit", "args": {…}}'
+            if name == "stop":
+                advice = "only a rejection can stop the run"
             raise InvalidDecision(
-                f"{at}.{name}: {name} does not go with {type!r}; to change the arguments, send "
-                'an edit: {"type": "edit", "args": {…}}',
-                f"{at}.{name}",
+                f"{at}.{name}: {name} does not go with {type!r}; {advice}", f"{at}.{name}"
             )
     if type == "approve":
         return request.approve()
     if type == "edit":
         return _edit(given, request, at)
     if type == "reject":
-        return request.reject(_text(given.get("message", ""), f"{at}.message"))
+        return _rejection(given, request, at)
     if "value" not in given and "message" not in given:
         raise InvalidDecision(f"{at}.message: a response needs a message", f"{at}.message")
     return request.respond(given["value"] if "value" in given else given["message"])
+
+
+def _rejection(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
+    stop = given.get("stop", False)
+    if not isinstance(stop, bool):
+        raise InvalidDecision(f"{at}.stop: use true or false", f"{at}.stop")
+    return request.reject(_text(given.get("message", ""), f"{at}.message"), stop=stop)
 
 
 def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:

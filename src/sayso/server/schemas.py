@@ -181,6 +181,7 @@ class BulkDecisionBody(Body):
     message: str | None = None
     value: Any = None
     seen_digest: str | None = None
+    stop: bool = False
 
 
 class CancelBody(Body):

@@ -271,7 +271,7 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
     if body.type == "approve":
         return Approve(**bound)
     if body.type == "reject":
-        return Reject(body.message or "", getattr(body, "stop", False), **bound)
+        return Reject(body.message or "", body.stop, **bound)
     if body.type == "respond":
         if "value" not in given:
             raise InvalidDecision("respond needs a value", "value")
