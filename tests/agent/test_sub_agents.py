@@ -380,3 +380,88 @@ async def test_another_run_on_the_inner_thread_is_left_alone(world: World) -> No
     assert (await stranger.resume(waits.run)).status == "paused"
     await outer.cancel("t")
     assert (await stranger.resume(waits.run)).status == "paused"
+
+
+# -- rejections
+
+
+async def test_inner_rejection_counts_for_the_outer_run(world: World) -> None:
+    inner = Agent("payer", model=ScriptedModel([PAY, say("No.")] * 4), tools=[world.pay])
+    outer = world.agent(*([ask("payer")] * 3), say("All done."), tools=[inner])
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    result = await outer.resume("t", decisions=[request.reject("a fraudster")])
+    assert (result.status, result.output) == ("done", "All done.")
+    assert "a fraudster" in error_in(told(inner)[0])
+    world.script(outer, ask("payer"), say("All done."))
+    again = await outer.run("please", thread="t")
+    (shown,) = again.interruptions
+    assert [refusal.request for refusal in shown.refusals] == [request.id]
+
+
+async def test_nested_twice_rejection_counts_outside(world: World) -> None:
+    inmost = Agent("payer", model=ScriptedModel([PAY, say("No.")] * 2), tools=[world.pay])
+    steps = [ask("payer"), say("Not paid.")] * 2
+    middle = Agent("clerk", model=ScriptedModel(steps), tools=[inmost])
+    outer = world.agent(ask("clerk"), ask("clerk"), say("All done."), tools=[middle])
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    result = await outer.resume("t", decisions=[request.reject("no")])
+    assert (result.output, world.ran) == ("All done.", [])
+
+
+async def test_inner_rejection_stops_the_outer_run(world: World) -> None:
+    outer, _ = pair(world, PAY, say("Not paid."))
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    await world.inbox.reject(request, "no", stop=True, by="ana")
+    assert [run.status for run in _runs(world)] == ["cancelled", "cancelled"]
+    ended = await outer.resume("t")
+    assert (ended.status, "ana rejected" in ended.error) == ("cancelled", True)
+    assert len(asked(outer)) == 1
+
+
+async def test_rejection_stops_nested_runs(world: World) -> None:
+    inner = Agent("payer", model=ScriptedModel([PAY]), tools=[world.pay])
+    both = calls(ask("payer"), call("pay", {"amount": 4, "to": None}))
+    outer = world.agent(both, tools=[inner, world.pay])
+    result = await outer.run("go", thread="t")
+    nested = next(one for one in result.interruptions if one.agent == "payer")
+    own = next(one for one in result.interruptions if one.agent != "payer")
+    await world.inbox.reject(own, "no", stop=True, by="ana")
+    assert (await world.inbox.get(nested.id)).status == "cancelled"
+    assert [run.status for run in _runs(world)] == ["cancelled", "cancelled"]
+
+
+async def test_stop_reaches_siblings_of_the_inner_run(world: World) -> None:
+    model = ScriptedModel([PAY, call("pay", {"amount": 5, "to": None})])
+    inner = Agent("payer", model=model, tools=[world.pay])
+    outer = world.agent(calls(ask("payer", "a"), ask("payer", "b")), tools=[inner])
+    result = await outer.run("go", thread="t")
+    first, second = result.interruptions
+    await world.inbox.reject(first, "no", stop=True, by="ana")
+    assert (await world.inbox.get(second.id)).status == "cancelled"
+    assert {run.status for run in _runs(world)} == {"cancelled"}
+
+
+async def test_stop_survives_death_after_the_decision(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer, _ = pair(world, PAY, say("Not paid."))
+    result = await outer.run("go", thread="t")
+    (request,) = result.interruptions
+    monkeypatch.setattr("sayso.inbox.inbox.stop_around", lambda *given: None)
+    await world.inbox.reject(request, "no", stop=True, by="ana")
+    assert world.store.run(result.run).status == "paused"  # type: ignore[union-attr]
+    ended = await outer.resume("t")
+    assert (ended.status, "ana rejected" in ended.error) == ("cancelled", True)
+    assert len(asked(outer)) == 1
+
+
+async def test_stop_crosses_stores(world: World) -> None:
+    own = World(MemoryStore())
+    inner = own.agent(PAY, say("Paid."), name="payer")
+    outer = world.agent(ask("payer"), say("All done."), tools=[inner])
+    result = await outer.run("go", thread="t")
+    await own.inbox.reject(result.interruptions[0], "no", stop=True, by="ana")
+    assert (await outer.resume("t")).status == "cancelled"

@@ -329,9 +329,23 @@ class Agent:
         return bound
 
     async def _run_for_call(
-        self, input: str, thread: str, call: str, *, requester: str, deps: Any
+        self,
+        input: str,
+        thread: str,
+        call: str,
+        *,
+        requester: str,
+        deps: Any,
+        refusal_scope: str,
     ) -> RunResult:
-        ctx = self._new_run(self._tell, thread, requester=requester, deps=deps, parent_call=call)
+        ctx = self._new_run(
+            self._tell,
+            thread,
+            requester=requester,
+            deps=deps,
+            parent_call=call,
+            refusal_scope=refusal_scope,
+        )
         return await self._start(ctx, input)
 
 

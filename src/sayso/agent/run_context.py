@@ -113,6 +113,8 @@ class RunContext:
     max_turns: int | None = None
     streams: bool = False
     parent_call: str | None = None
+    #: What the refusals of a new run last for, if that is not the run (``Run.scope``).
+    refusal_scope: str = ""
     owner: str = field(init=False)
     gate: Gate = field(init=False)
     store: Store = field(init=False)

@@ -419,6 +419,7 @@ class RunLoop:
             requester=ctx.requester,
             agent_digest=ctx.agent.digest,
             parent_call=ctx.parent_call,
+            scope=ctx.refusal_scope,
             snapshot=limit,
             token=self.token,
             after=self.conversation.last_seq,

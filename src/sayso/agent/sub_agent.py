@@ -13,11 +13,18 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from sayso.agent.tool import Context, SubAgent, Tool, ToolOptions, tool
+from sayso.engine.refusals import scope_of
 from sayso.errors import Conflict, InvalidCall, NotFound, Paused, SaysoError
 from sayso.gate.run_result import RunResult
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
-from sayso.stores.nested_runs import cancel_with_nested, inner_thread, wake_outer
+from sayso.stores.nested_runs import (
+    cancel_with_nested,
+    inner_thread,
+    outer_run,
+    stop_around,
+    wake_outer,
+)
 from sayso.sync import context_value, read, to_thread
 
 #: Prefix of the ids of agent runs.
@@ -68,17 +75,41 @@ def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
 
 async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
     """Start or resume the run that belongs to one call of the outer agent."""
-    thread = inner_thread(ctx.thread, ctx.call_id)
+    outer, thread = ctx._gate.store, inner_thread(ctx.thread, ctx.call_id)
     known = await read(agent.store, run_of_call, agent.store, thread, ctx.call_id)
     try:
         with context_value(_outer_calls, (*_outer_calls.get(), ctx.call_id)):
             if known is not None:
-                return await agent.resume(known.id, deps=ctx.deps)
-            return await agent._run_for_call(
-                input, thread, ctx.call_id, requester=ctx.requester, deps=ctx.deps
-            )
+                result = await agent.resume(known.id, deps=ctx.deps)
+            else:
+                result = await agent._run_for_call(
+                    input,
+                    thread,
+                    ctx.call_id,
+                    requester=ctx.requester,
+                    deps=ctx.deps,
+                    refusal_scope=await read(outer, _refusal_scope, outer, ctx.run),
+                )
     except Exception as error:
         raise SubAgentError(error) from error
+    if result.status == "cancelled":
+        await to_thread(_stop_outer, agent.store, result.run, outer, ctx.run)
+    return result
+
+
+def _refusal_scope(store: Store, outer: str) -> str:
+    """Return what refusals in the inner run last for: no longer, nor shorter, than outside."""
+    run = store.run(outer)
+    return "" if run is None else scope_of(run)
+
+
+def _stop_outer(store: Store, run: str, outer_store: Store, outer: str) -> None:
+    """Stop the outer run too if a person stopped the inner one with a rejection.
+
+    The inbox does so after the decision, but it may have died, or the outer run may be faster.
+    """
+    for call in store.calls_of(run):
+        stop_around(outer_store, call, outer)
 
 
 def run_of_call(store: Store, thread: str, call: str) -> Run | None:
@@ -117,8 +148,7 @@ def find_run(store: Store, name: str, agent: str) -> Run:
         raise NotFound(f"no run and no thread {name!r} in {store.url}")
     run = named
     while run.agent != agent:
-        call = store.call(run.parent_call) if run.parent_call is not None else None
-        outer = store.run(call.run) if call is not None else None
+        outer = outer_run(store, run)
         if outer is None:
             raise Conflict(
                 f"run {named.id} belongs to agent {named.agent!r}, not to {agent!r}: resume it "

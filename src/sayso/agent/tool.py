@@ -133,7 +133,14 @@ class SubAgent(Protocol):
         """Resume one of its runs."""
 
     async def _run_for_call(
-        self, input: str, thread: str, call: str, *, requester: str, deps: Any
+        self,
+        input: str,
+        thread: str,
+        call: str,
+        *,
+        requester: str,
+        deps: Any,
+        refusal_scope: str,
     ) -> RunResult:
         """Start a run for a call of the outer agent."""
 

@@ -9,7 +9,8 @@ allows it, a grant, a tool that needs no approval.
 A refusal is in force as long as the *scope* of its run is the same as when it was made
 (``Run.scope``), and not longer than ``Refusal.ends``:
 
-* A run of ``sayso.Agent`` works on one text of the user, so it is the scope of its refusals.
+* A run of ``sayso.Agent`` works on one text of the user, so it is the scope of its refusals. A run
+  nested in it, of an agent that is its tool, has the same scope.
 * A run that its caller opens again, for new input or by entering ``gate.run`` again, gets the next
   scope. So does the run of a coding agent at the user's next prompt (``NotePrompt``).
 * A call through the MCP proxy has its own run, which has the scope of its connection.

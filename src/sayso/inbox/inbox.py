@@ -35,7 +35,13 @@ from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, RequestGroup, Store, Viewer, age_key
-from sayso.stores.nested_runs import cancel_with_nested, close_overdue, expire, finish_after
+from sayso.stores.nested_runs import (
+    cancel_with_nested,
+    close_overdue,
+    expire,
+    finish_after,
+    stop_around,
+)
 from sayso.stores.row_checks import if_readable, refusals_in, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
 from sayso.types import (
@@ -413,6 +419,8 @@ class Inbox:
             call = await read(self.store, self._reader.call, request_id)
             await to_thread(expire, self.store, call)
             raise
+        if isinstance(decision, Reject) and decision.stop:
+            await to_thread(stop_around, self.store, decided, decided.run)
         if isinstance(decision, Reject | Respond) and is_remote(decided.binds):
             await to_thread(finish_after, self.store, decided)
         if decided.refusals:

@@ -35,6 +35,28 @@ def _stop(store: Store, run: Run, by: str, reason: str, superseded: bool = False
         )
 
 
+def stop_around(store: Store, call: Call, run_id: str) -> None:
+    """Stop the outermost run around a run, and every run in it, if a call's rejection says so.
+
+    The run of the call itself was stopped in the commit of the decision.
+    """
+    decided, outermost = call.decision, store.run(run_id)
+    if decided is None or not decided.stop or outermost is None:
+        return
+    reason = f"{decided.by} rejected {call.id} and stopped the run"
+    for inner in inner_runs(store, outermost):
+        _stop(store, inner, decided.by, reason)
+    while (outer := outer_run(store, outermost)) is not None:
+        outermost = outer
+    _stop(store, outermost, decided.by, reason)
+
+
+def outer_run(store: StoreReads, run: Run) -> Run | None:
+    """Return the run that a run is nested in, if it is nested and the outer one is in the store."""
+    call = None if run.parent_call is None else store.call(run.parent_call)
+    return None if call is None else store.run(call.run)
+
+
 def close_due(store: Store, due: Due) -> tuple[Call, ...]:
     """Expire an overdue request or release a lapsed run; return the calls that changed."""
     if due.call is not None:
@@ -90,9 +112,15 @@ def wake_outer(store: Store, call: str) -> None:
         store.transact(Wake(thread=outer.thread, run=outer.id))
 
 
+#: The calls under which a run may be live. A call is closed with its run, before the inner run.
+_MAY_NEST = OPEN | {CallStatus.CANCELLED, CallStatus.SUPERSEDED}
+
+
 def inner_runs(store: StoreReads, run: Run) -> list[Run]:
-    open_ids = [call.id for call in store.calls_of(run.id) if call.status in OPEN]
-    found = [(id, store.live_run(inner_thread(run.thread, id))) for id in open_ids]
+    """Return the live runs that are nested directly in a run."""
+    calls = store.calls_of(run.id)
+    ids = [call.id for call in calls if call.attempt and call.status in _MAY_NEST]
+    found = [(id, store.live_run(inner_thread(run.thread, id))) for id in ids]
     return [inner for id, inner in found if inner is not None and inner.parent_call == id]
 
 
