@@ -23,6 +23,8 @@ ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
     ("POST", "/api/requests/req_x/reveal", ("reviewer", "admin")),
     ("GET", "/api/grants", ("reviewer", "admin")),
     ("DELETE", "/api/grants/grt_x", ("reviewer", "admin")),
+    ("GET", "/api/refusals", ("reviewer", "admin")),
+    ("DELETE", "/api/refusals/ref_x", ("reviewer", "admin")),
     ("POST", "/api/requests", ("agent",)),
     ("GET", "/api/requests/req_x/wait", ("agent",)),
     ("POST", "/api/requests/req_x/claim", ("agent",)),

@@ -51,7 +51,7 @@ from sayso.server.schemas import (
 )
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
-from sayso.stores.row_checks import request_in
+from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import read, to_thread
 from sayso.types import (
     SORTS,
@@ -503,7 +503,7 @@ def _visible_refusals(
     """Return the refusals of requests that this person may see."""
     found = []
     for refusal in refusals:
-        call = service.store.call(refusal.request)
+        call = if_readable(service.store.call, refusal.request)
         if call is not None and may_see(who.reviewer, call):
             found.append(refusal)
     return found
