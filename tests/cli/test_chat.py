@@ -68,6 +68,19 @@ def test_reject_with_a_reason(world: World) -> None:
     assert ran(world) == []
 
 
+def test_rejection_stops_the_run(world: World) -> None:
+    person = talk(world)
+    person.at_prompt("Do two things", YOU)
+    person.at_prompt("x")
+    person.at_prompt("enough", r"Enter for no reason\): ")
+    seen = person.at_prompt("/quit", YOU)
+    assert "Final answer" not in seen
+    person.ends(0)
+    first, second = world.json("history")["items"]
+    assert {first["status"], second["status"]} == {"rejected", "cancelled"}
+    assert (ran(world), pending(world)) == ([], [])
+
+
 def test_a_question_by_its_number(world: World) -> None:
     person = talk(world)
     person.at_prompt("Ask me a question", YOU)

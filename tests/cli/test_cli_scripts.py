@@ -8,7 +8,7 @@ import pytest
 from cli_world import ME, World, digest
 from typer.testing import CliRunner
 
-from sayso import Inbox, Paused, Question
+from sayso import Cancelled, Inbox, Paused, Question
 from sayso.cli.main import app
 from sayso.engine.renewing import Renewal
 
@@ -41,6 +41,16 @@ def test_reject_gives_the_reason(world: World) -> None:
     assert done["decision"]["message"] == "no, \x1b[2J thanks"
     assert "\x1b" not in world.cli("show", request)
     assert "Rejected." in world.cli("reject", world.mail("r2"))
+
+
+def test_reject_stops_the_run(world: World) -> None:
+    request = world.mail()
+    done = world.json("reject", request, "--stop", "-m", "enough")
+    assert (done["status"], done["decision"]["stop"]) == ("rejected", True)
+    assert done["decision"]["message"] == "enough"
+    with pytest.raises(Cancelled, match="and stopped the run"):
+        world.resume(to="ben@example.com")
+    assert world.ran == []
 
 
 def test_edit_by_flag_file_and_stdin(world: World) -> None:
@@ -282,6 +292,34 @@ def test_a_grant_is_given_used_listed_and_revoked(world: World) -> None:
     assert world.json("grants", "list", "--all")[0]["revoked_at"]
     assert "No grants." in world.cli("grants")
     world.cli("grants", "revoke", "grt_nope", code=4)
+
+
+def test_refusal_is_listed_and_lifted(world: World) -> None:
+    request = world.mail("r1")
+    assert "No refusals." in world.cli("grants")
+    world.cli("reject", request, "-m", "no, \x1b[2J thanks")
+    (refusal,) = world.json("grants")
+    assert (refusal["kind"], refusal["request"], refusal["by"]) == ("refusal", request, ME)
+    listed = world.cli("grants")
+    assert f"rejected by {ME}" in listed
+    assert "\x1b" not in listed
+    world.cli("grants", "lift", "ref_nope", code=4)
+    chatter = world.token("eve", "--role", "chat")
+    world.cli("grants", "lift", refusal["id"], token=chatter, code=6)
+    assert "Lifted" in world.cli("grants", "lift", refusal["id"][:12])
+    assert world.json("grants") == []
+    (lifted,) = world.json("grants", "list", "--all")
+    assert (lifted["lifted_by"], lifted["lifted_at"] is None) == (ME, False)
+    assert world.get(world.mail("r2")).refusals == ()
+
+
+def test_every_refusal_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sayso.cli.admin.MAX_PAGE", 2)
+    for number in range(5):
+        world.cli("reject", world.mail(f"r{number}", to=f"{number}@example.com"))
+    refusals = world.json("grants")
+    assert len(refusals) == 5
+    assert "Lifted" in world.cli("grants", "lift", refusals[-1]["id"])
 
 
 def test_always_any_arguments(world: World) -> None:

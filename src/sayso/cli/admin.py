@@ -21,10 +21,20 @@ from sayso.cli.common import Exit, NoReviewer, Usage, caller, opened, reading
 from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
-from sayso.inbox import create_token, revoke_token
+from sayso.inbox import Inbox, create_token, revoke_token
 from sayso.inbox.inbox import MAX_PAGE, only_match
 from sayso.policy import Explanation, Policy, Rule, explain
-from sayso.types import HIGH_RISKS, SECOND, Micros, Risk, Terms, ToolCall, Verdict, micros_of
+from sayso.types import (
+    HIGH_RISKS,
+    SECOND,
+    Micros,
+    Refusal,
+    Risk,
+    Terms,
+    ToolCall,
+    Verdict,
+    micros_of,
+)
 
 if TYPE_CHECKING:
     from sayso.audit import Checkpoint
@@ -64,7 +74,7 @@ def list_grants(
     """List grants and refusals. `sayso grants` alone does the same."""
     with reading(store) as box:
         found = box.grants_sync(live_only=not every)
-        refusals = box.refusals_sync(live_only=not every)
+        refusals = _all_refusals(box, live_only=not every)
         value = [output.grant_json(box, grant) for grant in found]
         value += [output.refusal_json(refusal) for refusal in refusals]
         lines = [*output.grant_lines(box, found), *output.refusal_lines(refusals)]
@@ -100,10 +110,20 @@ def lift_refusal(
     """Lift a refusal: people are asked about an equal call again."""
     with opened(store) as box:
         who = caller(box, token_file).must_be("reviewer", "admin")
-        ids = [refusal.id for refusal in box.refusals_sync(live_only=False, limit=MAX_PAGE)]
+        ids = [refusal.id for refusal in _all_refusals(box, live_only=False)]
         found = only_match(ids, refusal_id, "refusal", "sayso grants")
         refusal = box.lift_refusal_sync(found, by=who.reviewer)
         output.emit(output.refusal_json(refusal), f"Lifted {refusal.id}.", json=json)
+
+
+def _all_refusals(box: Inbox, *, live_only: bool) -> list[Refusal]:
+    refusals: list[Refusal] = []
+    while True:
+        after = refusals[-1].id if refusals else None
+        page = box.refusals_sync(live_only=live_only, after=after, limit=MAX_PAGE)
+        refusals += page
+        if len(page) < MAX_PAGE:
+            return refusals
 
 
 @tokens.command("create")
