@@ -50,6 +50,7 @@ BEHAVIOURS = (
     ("killed during the run: in doubt", ("test_killed_during_the_run",)),
     ("time-out after the effect: in doubt", ("test_time_out_leaves_approved_call_in_doubt",)),
     ("any exception keeps the effect key", ("test_any_exception_keeps_the_effect_key",)),
+    ("rejected call repeated: not asked again", ("test_repeated_call_stays_rejected",)),
     ("decided twice", ("test_decided_twice",)),
     ("resumed twice, in turn", ("test_resumed_twice_in_turn",)),
     ("resumed three times at once", ("test_resumed_at_once_by_three_processes",)),

@@ -6,6 +6,7 @@ import { Notice } from "../components/States";
 import { useOffline } from "../live";
 import { useMe } from "../session";
 import type { Evidence, Request, RequestDetail } from "../types";
+import { visible } from "../visible";
 import { ActionBar } from "./ActionBar";
 import { answerOf, NO_ANSWER, type Answer } from "./answer";
 import { ArgsView } from "./ArgsView";
@@ -170,6 +171,7 @@ const EVIDENCE_TEXTS: Record<Evidence["answer"], string> = {
 function InDoubtNotice({ request }: { request: Request }): ReactElement {
   const tool = request.shown.tool ?? request.tool ?? "it";
   const evidence = request.shown.evidence;
+  const reason = request.execution.result;
   return (
     <Notice tone="warn" title="We don't know whether this ran">
       <p>
@@ -177,6 +179,7 @@ function InDoubtNotice({ request }: { request: Request }): ReactElement {
         {request.execution.attempts === 1 ? "1 attempt" : `${request.execution.attempts} attempts`}). Check the other
         system before you choose.
       </p>
+      {typeof reason === "string" && reason && <blockquote className="wrap">{visible(reason)}</blockquote>}
       {request.execution.attempt_running != null && (
         <p data-testid="attempt">
           {request.execution.attempt_running
