@@ -124,7 +124,7 @@ class Matrix:
         if "broke" in found.values():
             return "broke"
         refused = bool(found) and "altered" not in found.values()
-        self._done(change)  # once more, because the uses have written
+        assert self._done(change)  # once more, because the uses have written
         if not self._verified():
             return "refused and reported" if refused else "reported"
         if refused:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from stories import RUN, Story, World, append, in_doubt, lines
 
+import sayso
 from sayso import DidNotRun, Option, Paused, Question, Ran
-from sayso.engine.commands import AddGrant, Claim, EndLease, Park, Recover, Wake
+from sayso.engine.commands import AddGrant, Claim, EndLease, NotePrompt, Park, Recover, Wake
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
@@ -81,6 +83,23 @@ class Rejected(Story):
 
     def decide(self, world: World, request: Request) -> None:
         world.decide(request, request.reject("too much"))
+
+
+class Lifted(Rejected):
+    """The user writes something new after a rejection, and then a person lifts the refusal."""
+
+    value = "lifted"
+    only = ("note_prompt", "lift_refusal")
+
+    def agent(self, world: World) -> Any:
+        with world.gate.run(RUN):
+            with suppress(sayso.Rejected):
+                self.guarded(world)("bo")
+            if not world.has("prompted"):
+                world.store.transact(NotePrompt(thread=RUN, run=RUN))
+        for refusal in world.inbox.refusals_sync():
+            world.inbox.lift_refusal_sync(refusal, by="ana")
+        return "lifted" if world.has("lifted") else "not lifted"
 
 
 class Asked(Story):
@@ -439,6 +458,7 @@ STORIES: dict[str, Story] = {
     "granted": Granted(),
     "idempotent": Idempotent(),
     "interrupted": Interrupted(),
+    "lifted": Lifted(),
     "long": Long(),
     "nested": Nested(),
     "noted": Noted(),

@@ -150,9 +150,9 @@ def test_a_model_that_tries_again_gets_the_answer(world: World, how: str) -> Non
     answered = world.hook(again)
     assert answered.verdict == ("deny" if how == "reject" else "allow")
     assert world.pending() == []
-    # The answer was delivered, so the next time a person is asked again.
+    # The answer was delivered, so the next time a person is asked again, unless one rejected it.
     third = world.hook(payload("claude_pre", tool_use_id="toolu_3"), "--limit", "5")
-    assert (third.verdict, len(world.pending())) == ("deny", 1)
+    assert (third.verdict, len(world.pending())) == ("deny", 0 if how == "reject" else 1)
     assert verify(world.store).ok
 
 

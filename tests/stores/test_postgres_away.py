@@ -210,11 +210,11 @@ def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_ope
 ) -> None:
     set_up, tries = Database.set_up, []
 
-    def cut_off_twice(self: Database, connection: Any, keys: Keyring) -> None:
+    def cut_off_twice(self: Database, connection: Any, keys: Keyring, *, create: bool) -> None:
         tries.append(connection)
         if len(tries) <= 2:
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        set_up(self, connection, keys)
+        set_up(self, connection, keys, create=create)
 
     monkeypatch.setattr(Database, "set_up", cut_off_twice)
     assert a_world(open_store()).ask().status is CallStatus.ASKED

@@ -309,14 +309,16 @@ def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         version = version_of(names, connection.execute, url)
         check_version(version, "sqlite", url)
+        for setting in _DURABLE:
+            connection.execute(f"PRAGMA {setting}")
         if version == 0:
             # Without a log, the commit writes to the main file. So a store that loses its log, or
             # whose main file is copied alone, is an older state of itself and not a new store.
+            # The folder is synced too, or a power cut could bring the journal back and undo it.
             _set_journal(connection, "delete")
+            connection.execute("PRAGMA synchronous=EXTRA")
         else:
             _set_journal(connection, "wal")
-        for setting in _DURABLE:
-            connection.execute(f"PRAGMA {setting}")
         connection.execute("BEGIN IMMEDIATE")
         migrate(version, "sqlite", connection.execute, keys.primary_id)
         try:
@@ -327,6 +329,7 @@ def brought_up_to_date(connection: Connection, keys: Keyring, url: str) -> str:
         check_key(meta["key"], [key.id for key in keys.keys], connection.execute, url)
         connection.execute("COMMIT")
         _set_journal(connection, "wal")
+        connection.execute("PRAGMA synchronous=FULL")
     except sqlite3.Error as error:
         path = url.removeprefix("sqlite:///")
         raise StoreError(f"cannot open the store {path}: {error}") from error
