@@ -272,6 +272,18 @@ async def test_calling_off_by_any_door_reaches_inner_agents(world: World, by: st
     assert world.ran == []
 
 
+async def test_cancelled_call_cancels_its_inner_run(world: World) -> None:
+    inner = Agent("payer", model=ScriptedModel([PAY]), tools=[world.pay])
+    payer = inner.as_tool(needs_approval=True)
+    outer = world.agent(ask("payer"), say("All done."), tools=[payer])
+    (request,) = (await outer.run("go", thread="t")).interruptions
+    (nested,) = (await outer.resume("t", decisions=[request.approve()])).interruptions
+    await world.inbox.cancel(request.id, by="ana", reason="not needed")
+    assert (await world.inbox.get(nested.id)).status == "cancelled"
+    assert [run.status for run in _runs(world)] == ["paused", "cancelled"]
+    assert ((await outer.resume("t")).status, world.ran) == ("done", [])
+
+
 async def test_a_cancelled_outer_run_cancels_the_inner_one(world: World) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")

@@ -36,6 +36,7 @@ from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, RequestGroup, Store, Viewer, age_key
 from sayso.stores.nested_runs import (
+    cancel_under,
     cancel_with_nested,
     close_overdue,
     expire,
@@ -588,6 +589,7 @@ class Inbox:
             place = {"thread": call.thread, "run": call.run, "call": call.id}
             self.store.transact(Cancel(**place, by=name, reason=reason, superseded=superseded))
             check_cancelled(self.store.call(call.id) or call)
+            cancel_under(self.store, call, name, reason, superseded=superseded)
             finish_after(self.store, call)
         elif run is not None:
             cancel_with_nested(self.store, run, name, reason, superseded=superseded)

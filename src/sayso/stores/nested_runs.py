@@ -35,6 +35,15 @@ def _stop(store: Store, run: Run, by: str, reason: str, superseded: bool = False
         )
 
 
+def cancel_under(
+    store: Store, call: Call, by: str, reason: str, *, superseded: bool = False
+) -> None:
+    """Cancel the run nested under a call that was cancelled, and the runs in it."""
+    inner = _inner_run(store, call)
+    if inner is not None:
+        _stop(store, inner, by, reason, superseded)
+
+
 def stop_around(store: Store, call: Call, run_id: str) -> None:
     """Stop the outermost run around a run, and every run in it, if a call's rejection says so.
 
@@ -119,9 +128,14 @@ _MAY_NEST = OPEN | {CallStatus.CANCELLED, CallStatus.SUPERSEDED}
 def inner_runs(store: StoreReads, run: Run) -> list[Run]:
     """Return the live runs that are nested directly in a run."""
     calls = store.calls_of(run.id)
-    ids = [call.id for call in calls if call.attempt and call.status in _MAY_NEST]
-    found = [(id, store.live_run(inner_thread(run.thread, id))) for id in ids]
-    return [inner for id, inner in found if inner is not None and inner.parent_call == id]
+    inner = [_inner_run(store, call) for call in calls if call.attempt and call.status in _MAY_NEST]
+    return [one for one in inner if one is not None]
+
+
+def _inner_run(store: StoreReads, call: Call) -> Run | None:
+    """Return the live run of a call, even if others used a thread of that name."""
+    inner = store.live_run(inner_thread(call.thread, call.id))
+    return inner if inner is not None and inner.parent_call == call.id else None
 
 
 def still_needed(ended: Iterable[Run], calls: Mapping[str, Call]) -> set[str]:
