@@ -71,14 +71,14 @@ def test_text_that_cannot_be_read_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET actor = CAST(x'ff' AS TEXT) {HERE} = 3")
     report = world.verify()
     assert places(report)[0] == ("order-2", 3)
-    assert "cannot be read" in report.problems[0].what
+    assert "it was changed" in report.problems[0].what
 
 
 def test_a_number_that_is_none_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET seq = 'x' {HERE} = 5")
     report = world.verify()
     assert places(report) == [("order-2", 5)]
-    assert "its number is 'x'" in report.problems[0].what
+    assert "it cannot be read" in report.problems[0].what
 
 
 @pytest.mark.parametrize(("seqs", "first"), [("= 1", 1), ("= 3", 3), ("IN (2, 3)", 2), ("= 5", 5)])
@@ -199,7 +199,8 @@ def test_a_thread_without_its_events_is_named(world: World) -> None:
 def test_threads_that_cannot_be_read_are_reported(world: World) -> None:
     world.sql("UPDATE thread SET owner = CAST(x'ff' AS TEXT) WHERE id = 'order-2'")
     report = world.verify()
-    assert "threads after 'order-1' cannot be read" in str(report.problems[0])
+    assert str(report.problems[0]).startswith("thread 'order-2'")
+    assert "a value that Sayso never writes" in report.problems[0].what
 
 
 # -- a chain that was computed anew

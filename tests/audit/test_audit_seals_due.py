@@ -98,7 +98,8 @@ def test_six_processes_that_are_killed_at_once(url: str) -> None:
 def test_with_a_public_key_only_the_server_seals(url: str) -> None:
     public = public_key(SERVER_KEY)
     said = killed(*[write(url, public, f"t{n}", 400) for n in range(3)])
-    assert said == b""
+    # The tests' PostgreSQL runs without fsync, which the store reports.
+    assert [line for line in said.splitlines() if not line.startswith(b"fsync is off")] == []
     worker = opened(url, public)
     assert worker.seal_if_due() is None
     worker.transact(Note(type="seen", actor="ana"))

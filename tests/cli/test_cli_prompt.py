@@ -34,7 +34,7 @@ def test_bare_enter_asks_again_and_five_of_them_leave_it_pending(world: World) -
     for _ in range(5):
         person.at_prompt("")
     screen = person.ends(75)
-    assert screen.count("Nothing was decided: type one of a, e, r, m, s, v, d, ?, q") == 5
+    assert screen.count("Nothing was decided: type one of a, e, r, x, m, s, v, d, ?, q") == 5
     assert f"Left pending: {request}" in screen
     assert world.get(request).status == "pending"
 

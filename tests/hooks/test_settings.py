@@ -89,7 +89,7 @@ def test_other_options_replace_the_entry(home: Path, tmp_path: Path, name: str) 
     settings.install(agent, path, HookOptions(limit=200, program="/opt/other/sayso"))
     text = path.read_text()
     assert "--limit 100" not in text
-    assert text.count("/opt/other/sayso hook run --limit 200 || exit 2") == 2
+    assert text.count("/opt/other/sayso hook run --limit 200 || exit 2") == 3
     assert str(230 * agent.unit) in text
 
 

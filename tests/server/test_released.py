@@ -102,7 +102,8 @@ def test_a_model_that_tries_again_finds_its_request(served: Served, hook: Hook) 
     assert (again["id"], again["status"]) == (made["id"], "rejected")
     assert again["decision"]["message"] == "use the staging account"
     third = hook.open("use:3")
-    assert (third["id"] != made["id"], third["status"]) == (True, "pending")
+    assert (third["id"] != made["id"], third["status"]) == (True, "rejected")
+    assert third["decision"]["message"] == "use the staging account"
     assert verify(served.store).ok
 
 

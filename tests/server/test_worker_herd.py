@@ -94,5 +94,5 @@ def test_workers_do_not_rush_for_the_same_run(url: str, pace: float) -> None:
         finally:
             counts = dismissed(team)
     assert counts["done"] == RUNS
-    assert most <= 4
+    assert most <= 12  # ten in the pool, one that listens, one that renews leases
     assert counts["left"] + counts["in_vain"] <= 0.05 * RUNS

@@ -55,7 +55,8 @@ class Load:
         try:
             while not self._over.is_set():
                 world.propose(says=(str(turn),), run=name, thread=name)
-                new = world.new(id=f"req_{number}_{turn}", key=str(turn))
+                args = {"to": f"shop {number} {turn}"}  # an equal call would be refused
+                new = world.new(id=f"req_{number}_{turn}", key=str(turn), args=args)
                 (call,) = world.propose(new, run=name, thread=name)
                 world.decide(call, "reject", by="ana")
                 self.done[number].append(turn)

@@ -54,7 +54,8 @@ def next_seal(
 
 
 def seal_bytes(n: int, at: Micros, heads: str, prev: str) -> bytes:
-    return codec.dumps([n, at, heads, prev]).encode()
+    # A seal that was changed may hold text that is no UTF-8.
+    return codec.dumps([n, at, heads, prev]).encode("utf-8", "surrogateescape")
 
 
 def seal_from(row: Sequence[Any]) -> Seal:
