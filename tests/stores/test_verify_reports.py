@@ -265,7 +265,9 @@ def test_odd_value_gets_plain_error(
             for text in said(full_store.home, full_store.ids):
                 assert not PYTHON.search(text), (table, column, name, text)
     for record in caplog.records:
-        assert not PYTHON.search(record.getMessage()), record.getMessage()
+        message = record.getMessage()
+        assert not PYTHON.search(message), message
+        assert message.isprintable(), ascii(message)
 
 
 def said(home: Home, ids: list[str]) -> Iterator[str]:

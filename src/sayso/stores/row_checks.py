@@ -20,6 +20,7 @@ from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
 from sayso.rows import HOSTED, Call, EffectKey, Run, StoredMessage, Tool
 from sayso.stores.base import StoreReads
+from sayso.text import inline
 from sayso.types import EarlierRejection, Request, moment
 from sayso.views import request_of
 
@@ -119,7 +120,9 @@ class RowDecoder:
             if not wrong and isinstance(value, Call):
                 wrong = answer_wrong(self._keys, value)
         except UnknownKey as error:
-            raise UnknownKey(f"{name_of(value)} was not used: {error}", error.key_id) from None
+            raise UnknownKey(
+                f"{inline(name_of(value))} was not used: {error}", error.key_id
+            ) from None
         if wrong:
             raise tampered(name_of(value), wrong)
         return value
@@ -267,6 +270,6 @@ def event_taken() -> Tampered:
 def tampered(name: str, wrong: str) -> Tampered:
     """Return the error for a row that is not as Sayso wrote it."""
     return Tampered(
-        f"{name} was not used: {wrong}. Run `sayso audit verify` to see what differs, then restore "
-        "the row from a backup, or ask again in a new run"
+        f"{inline(name)} was not used: {inline(wrong)}. Run `sayso audit verify` to see what "
+        "differs, then restore the row from a backup, or ask again in a new run"
     )
