@@ -205,6 +205,9 @@ class Matrix:
             yield "said", self._one(rows, thread="chatted", seq=1)
         elif table == "tool":
             yield "shown", self._one(rows, name="_send")
+        elif table == "refusal":
+            # In which order they are listed is chance. One that was lifted has an earlier version.
+            yield "any", next(row for row in rows if row["lifted"] is None)
         else:
             yield from (("any", row) for row in rows[:1])  # what workers write may be empty
 

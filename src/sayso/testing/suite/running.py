@@ -557,6 +557,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "renew": {},
     "end_lease": {},
     "wake": {},
+    "note_prompt": {},
     "propose": {},
     "defer": {},
     "report": {},
@@ -605,6 +606,7 @@ def _act(world: World, command: str, call: Call) -> object:
     answers: dict[str, Any] = {"edit": {"args": {"to": "cy"}}, "respond": {"value": 2}}
     acts: dict[str, Callable[[], object]] = {
         "reask": lambda: world.transact(Reask(**place, call=call.id, reason="again")),
+        "note_prompt": lambda: world.prompt(**place),
         "start": lambda: world.start(call),
         "release": lambda: world.release(call),
         "defer": lambda: world.defer(call, call.caller),
