@@ -206,8 +206,8 @@ class Matrix:
         elif table == "tool":
             yield "shown", self._one(rows, name="_send")
         elif table == "refusal":
-            # In which order they are listed is chance. One that was lifted has an earlier version.
-            yield "any", next(row for row in rows if row["lifted"] is None)
+            # Which one is listed first is chance. One that was lifted has an earlier version, too.
+            yield "any", next(row for row in rows if row["lifted"] is not None)
         else:
             yield from (("any", row) for row in rows[:1])  # what workers write may be empty
 
