@@ -515,7 +515,7 @@ def explain_command(
 
     Shows each program in a shell command and what it does, then the rule that decides.
     """
-    from sayso.hooks.policies import explain_call
+    from sayso.hooks.calls import explain_call
 
     if (command is None) == (tool is None):
         raise Usage("give a shell command, or --tool NAME --args JSON")

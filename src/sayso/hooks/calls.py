@@ -1,0 +1,137 @@
+"""Judge the calls of coding agents: shell commands, files, searches and fetches.
+
+``call_findings`` returns the parts of a call with the kinds of each (``sayso.hooks.commands``) and a
+sentence for people. A policy judges by kinds. The files that a call names may be on another machine
+than the server, so the hook judges the call too, and sends the findings that only its machine shows
+(``machine_findings``); they come as the argument ``MACHINE``, and can only make a call more serious.
+
+Standard library only: the hook imports this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sayso.hooks.commands import KINDS, judge
+from sayso.hooks.paths import Files, Findings, is_credential
+
+#: The names that agents give to the same tools.
+SHELLS = ("Bash", "bash", "shell", "local_shell", "exec_command", "run_shell_command", "powershell")
+READERS = (
+    *("Read", "Glob", "Grep", "LS", "NotebookRead", "view", "view_image", "read_file", "glob"),
+    *("read_many_files", "list_directory", "search_file_content", "grep", "list_dir"),
+)
+EDITORS = (
+    *("Write", "Edit", "MultiEdit", "NotebookEdit", "write_file", "replace", "create", "edit"),
+    *("str_replace_editor", "str_replace", "apply_patch"),
+)
+FETCHERS = ("WebFetch", "WebSearch", "web_fetch", "google_web_search", "web_search", "fetch")
+#: Tools that act on the conversation only, or whose own calls are gated one by one.
+HARMLESS = (
+    *("TodoWrite", "TodoRead", "Task", "Agent", "TaskOutput", "BashOutput", "ExitPlanMode"),
+    *("AskUserQuestion", "ToolSearch", "update_plan", "read_bash", "list_bash", "report_intent"),
+    *("save_memory", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate"),
+)
+
+#: The argument with what the hook found on the agent's machine: from a kind to a sentence.
+MACHINE = "sayso_machine"
+
+_PATHS = ("file_path", "notebook_path", "absolute_path", "path", "filePath", "dir_path")
+_PATH_LISTS = ("paths", "file_paths", "include")
+_PATTERNS = ("glob", "include", "include_pattern")
+_PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.M)
+#: Arguments of a shell tool that do not change what the command does, besides where it runs.
+_SHELL_ARGUMENTS = frozenset(
+    ["command", "cmd", "cwd", "description", "workdir", "timeout", "timeout_ms", "run_in_background", "is_background", "mode", "sessionId", "initial_wait", "yield_time_ms", "max_output_tokens", "justification"]
+)
+
+
+def call_kinds(tool: str, args: Mapping[str, Any]) -> set[str]:
+    """Return the kinds of a call."""
+    return {kind for _, findings in call_findings(tool, args) for kind in findings}
+
+
+def explain_call(tool: str, args: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return the parts of a call, each with sentences that say what it does."""
+    return [
+        (part, [findings[kind] or words for kind, words in KINDS.items() if kind in findings])
+        for part, findings in call_findings(tool, args)
+    ]
+
+
+def call_findings(
+    tool: str, args: Mapping[str, Any], *, look: bool = True
+) -> list[tuple[str, Findings]]:
+    """Return the parts of a call, each with its findings. ``look=False`` looks at no files."""
+    cwd = args.get("cwd")
+    if not isinstance(cwd, str):
+        cwd = ""
+    parts = _parts(tool, args, cwd, look)
+    found = args.get(MACHINE)
+    if found is not None:
+        known = isinstance(found, Mapping) and found.keys() <= KINDS.keys()
+        findings = dict(found) if known else {"unclear": "The hook's findings are not understood."}
+        parts.append(("On the agent's machine", {kind: str(why) for kind, why in findings.items()}))
+    return parts
+
+
+def machine_findings(tool: str, args: Mapping[str, Any]) -> Findings:
+    """Return the findings that only this machine's files show, from a kind to a sentence."""
+    without = {kind for _, found in call_findings(tool, args, look=False) for kind in found}
+    seen = [item for _, found in call_findings(tool, args) for item in found.items()]
+    return {
+        kind: why for kind, why in seen if kind not in without and kind not in ("read", "write")
+    }
+
+
+def _parts(tool: str, args: Mapping[str, Any], cwd: str, look: bool) -> list[tuple[str, Findings]]:
+    files = Files(cwd, look=look)
+    if tool in SHELLS:
+        return _shell_parts(tool, args, files, cwd)
+    if tool in FETCHERS:
+        return [(tool, {"network": ""})]
+    if tool in READERS or tool in EDITORS:
+        return [(tool, _file_findings(args, files, cwd, writing=tool in EDITORS))]
+    return [(tool, {"read": ""} if tool in HARMLESS else {"other": ""})]
+
+
+def _shell_parts(
+    tool: str, args: Mapping[str, Any], files: Files, cwd: str
+) -> list[tuple[str, Findings]]:
+    command = args.get("command", args.get("cmd"))
+    unknown = sorted(args.keys() - _SHELL_ARGUMENTS - {MACHINE})
+    if tool == "powershell" or not isinstance(command, str):
+        return [(tool, {"unclear": "The call does not contain a command for a POSIX shell."})]
+    if unknown:
+        return [(tool, {"unclear": f"The argument {unknown[0]} may change how the command runs."})]
+    folder = args.get("workdir", cwd)
+    if not isinstance(folder, str):
+        return [(tool, {"unclear": "The directory of the command is not text."})]
+    if folder != cwd:
+        folder = files.real(f"{cwd}/{folder}" if not folder.startswith("/") else folder)
+        if not files.contains(folder):
+            return [(tool, {"unclear": f"The command runs in {folder}, outside the project."})]
+    return judge(command, files, folder)
+
+
+def _file_findings(args: Mapping[str, Any], files: Files, cwd: str, *, writing: bool) -> Findings:
+    paths = [args[name] for name in _PATHS if name in args]
+    for name in _PATH_LISTS:
+        if isinstance(args.get(name), list):
+            paths += args[name]
+    for text in (args.get("command"), args.get("input"), args.get("patch")):
+        if writing and isinstance(text, str):
+            paths += _PATCHED.findall(text)
+    if not all(isinstance(path, str) for path in paths) or (writing and not paths):
+        return {"unclear": "The call does not name the files that it is about."}
+    findings: Findings = {}
+    for name in _PATTERNS:
+        pattern = args.get(name)
+        if isinstance(pattern, str) and is_credential(pattern.rstrip("*")):
+            findings["secret"] = f"{pattern} matches files that may hold credentials."
+    for path in paths:
+        for kind, sentence in files.path(path, cwd, writing=writing).items():
+            findings.setdefault(kind, sentence)
+    return findings or {"read": ""}

@@ -1,0 +1,349 @@
+"""What a path is: part of the project, a credential, or a file that something runs later.
+
+A path is judged as it is written and as it is resolved: every symbolic link and ``..`` is followed
+first. ``Files`` looks at the machine on which this code runs. A server judges calls of agents on
+other machines too, so the hook sends what it found there (``sayso.hooks.calls``); looking never
+makes a call less serious than its text.
+
+Standard library only: the hook imports this module.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+
+#: What was found, from a kind (``commands.KINDS``) to a sentence that says why.
+Findings = dict[str, str]
+
+_MAX_PATH = 4096
+#: How many folder entries one judgement looks at.
+_MAX_ENTRIES = 3000
+_MAX_MATCHES = 300
+_MAX_CONFIG = 100_000
+_MAX_INDEX = 4_000_000
+
+_CREDENTIAL_NAMES = (
+    r"\.env(?:\.(?!example|sample|template|dist|schema)[^/\0]+)?|[^/\0]+\.env|\.envrc|[._]netrc|\.pgpass|"
+    r"\.npmrc|\.pypirc|\.dockercfg|\.git-credentials|\.htpasswd|\.vault-token|\.my\.cnf|\.s3cfg|\.boto|"
+    r"id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|[^/\0]+\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk|ovpn|tfvars|tfstate)|"
+    r"(?:\.?credentials|\.?secrets?|tokens?|auth|hook|service[_-]account[^/\0]*|client_secret[^/\0]*)"
+    r"(?:\.(?:json|ya?ml|toml|ini|txt|xml|properties))|credentials|secrets?|[^/\0]*[._-]tokens?|"
+    r"sayso[^/\0]*\.db[^/\0]*|\.(?:bash|zsh|python|psql|mysql|node_repl|sqlite)_history"
+)
+_CREDENTIALS = re.compile(
+    rf"(?:^|/)(?:{_CREDENTIAL_NAMES})(?:/|$)|"
+    r"(?:^|/)\.(?:ssh|aws|gnupg|kube|docker|azure|password-store)(?:/|$)|"
+    r"(?:^|/)(?:\.config|\.local/share)/(?:sayso|gcloud|gh|op|rclone|keyrings)(?:/|$)|"
+    r"^/etc/(?:g?shadow|sudoers|ssl/private)|^/run/secrets|^/proc/(?!cpuinfo$|meminfo$|version$|loadavg$|"
+    r"uptime$|mounts$|stat$)",
+    re.I,
+)
+#: A credential among the names in git's index, each of which ends with a zero.
+_TRACKED = re.compile(
+    rf"(?:/|[\0-\x20]|\0[\x21-\xff])({_CREDENTIAL_NAMES})\0".encode("latin-1"), re.I
+)
+#: Files that decide what an agent may do, or that run on every start of a shell.
+_SETTINGS = re.compile(
+    r"(?:^|/)\.(?:claude|codex|copilot|gemini|opencode|cursor|windsurf|continue|cline|roo|kiro|amazonq|"
+    r"junie|zed|agents|aider[^/]*)(?:/|$)|"
+    r"(?:^|/)(?:\.claude\.json|\.?mcp\.json|opencode\.jsonc?|sayso[^/]*\.toml|policy\.toml)$|"
+    r"(?:^|/)\.github/(?:hooks|workflows|actions)(?:/|$)|(?:^|/)\.git(?:/(?:hooks|config|info)|$)|"
+    r"(?:^|/)\.(?:bash\w*|zsh\w*|z?profile|zlogin|kshrc|inputrc|gitconfig|xinitrc|xprofile)$|"
+    r"(?:^|/)\.config/(?:sayso|git|fish|systemd|autostart)(?:/|$)",
+    re.I,
+)
+#: Files that a tool runs, or takes commands or code from, the next time that it is used.
+_LATER = re.compile(
+    r"(?:^|/)(?:\.git|\.hg|\.svn|\.husky|\.githooks|\.?lefthook[^/]*|\.vscode|\.idea|\.fleet|\.devcontainer|"
+    r"\.github|\.gitlab|\.circleci|\.buildkite|\.forgejo|\.gitea|\.woodpecker|node_modules|\.?venv|\.?virtualenv|"
+    r"site-packages|\.direnv|\.yarn|\.mvn|\.cargo|\.tox|\.nox|\.terraform|\.bundle|\.config)(?:/|$)|"
+    r"(?:^|/)(?:\.envrc|\.gitmodules|\.gitattributes|\.npmrc|\.yarnrc[^/]*|\.pnpmfile\.c?js|\.pnp\.[^/]+|"
+    r"package\.json|(?:gnu)?makefile|[^/]+\.mk|\.?justfile|taskfile[^/]*|rakefile|gemfile|procfile|"
+    r"vagrantfile|jenkinsfile|tiltfile|brewfile|dockerfile[^/]*|[^/]+\.dockerfile|(?:docker-)?compose[^/]*\.ya?ml|"
+    r"conftest\.py|pytest\.ini|tox\.ini|noxfile\.py|setup\.(?:py|cfg)|pyproject\.toml|pipfile|"
+    r"(?:site|user)customize\.py|[^/]+\.pth|manage\.py|fabfile\.py|dodo\.py|"
+    r"\.pre-commit[^/]*|\.lintstagedrc[^/]*|\.huskyrc[^/]*|\.gitlab-ci[^/]*|\.travis\.yml|azure-pipelines[^/]*|"
+    r"bitbucket-pipelines\.yml|\.drone\.yml|cloudbuild\.ya?ml|appveyor\.yml|\.woodpecker\.yml|action\.ya?ml|"
+    r"cmakelists\.txt|[^/]+\.cmake|configure|meson\.build|build\.(?:rs|gradle|xml|sbt|zig|bazel)[^/]*|"
+    r"settings\.gradle[^/]*|gradlew?[^/]*|mvnw?[^/]*|pom\.xml|workspace(?:\.bazel)?|[^/]+\.bzl|cargo\.toml|"
+    r"rust-toolchain[^/]*|\.tool-versions|\.?mise\.toml|\.python-version|\.nvmrc|\.node-version|\.ruby-version|"
+    r"\.[a-z]+rc(?:\.[cm]?[jt]s|\.json|\.ya?ml)?|[^/]+\.(?:config|conf)\.[cm]?[jt]s|gulpfile[^/]*|gruntfile[^/]*|"
+    r"nx\.json|turbo\.json|lerna\.json|deno\.jsonc?|\.vimrc|\.exrc|\.nvim\.lua|\.dir-locals\.el|\.emacs|"
+    r"[^/]+\.code-workspace|\.gdbinit|\.lldbinit|\.rprofile|\.tmux\.conf|\.?crontab|\.rgignore|\.ignore|head)$",
+    re.I,
+)
+#: Folders that do not count as a project, even if an agent works in one of them.
+_NO_PROJECT = re.compile(
+    r"^/?$|^/(?:etc|usr|bin|sbin|lib|boot|dev|proc|sys|var|opt)(?:/|$)|"
+    r"^/(?:home|Users)/[^/]+/?$|^/[^/]+/?$"
+)
+_DEVICES = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "/dev/urandom")
+#: Folders whose files come from other people's packages, or from git.
+_PACKAGES = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"})
+#: A name that ``xargs`` passes on as one word that is no option.
+_ONE_WORD = re.compile(r"[\w.,@%+:=~^#][\w.,@%+:=~^#-]*")
+#: Settings of a git repository that name a program, or further settings.
+_GIT_PROGRAMS = re.compile(
+    r"(?:^|\])\s*(?:(?:fsmonitor|pager)\s*=(?!\s*(?:true|false|cat)\b)|(?:external|textconv|command|clean|"
+    r"smudge|process|driver|program|worktree)\s*=|\[include)",
+    re.I | re.M,
+)
+_GIT_HOOKS_PATH = re.compile(r"(?:^|\])\s*hookspath\s*=\s*\"?([^\n\"]*)", re.I | re.M)
+
+
+def is_credential(path: str) -> bool:
+    return _CREDENTIALS.search(path) is not None
+
+
+class Files:
+    """The files of one machine, around one working directory. ``look=False`` looks at none."""
+
+    def __init__(self, project: str, *, look: bool = True) -> None:
+        self.look = look
+        self.project = self.real(project) if project else "/"
+        self._left = _MAX_ENTRIES
+
+    def real(self, path: str) -> str:
+        """Return a path with every symbolic link and ``..`` resolved."""
+        return os.path.realpath(path) if self.look else posixpath.normpath(path)
+
+    def contains(self, path: str) -> bool:
+        """Return whether a resolved path is in the project."""
+        home = os.path.realpath(os.path.expanduser("~")) if self.look else "/"
+        if _NO_PROJECT.match(self.project) or f"{home}/".startswith(f"{self.project}/"):
+            return False
+        return path == self.project or path.startswith(f"{self.project}/")
+
+    def path(self, path: str, cwd: str, *, writing: bool) -> Findings:
+        """Return the findings of reading or writing a path."""
+        if len(path) > _MAX_PATH or "\0" in path:
+            return {"unclear": "A path is too long, or is not text."}
+        if path.startswith("~"):
+            return {"unclear": f"{path} depends on the user."}
+        absolute = posixpath.join(cwd or "/", path)
+        spellings = (path, posixpath.normpath(absolute), self.real(absolute))
+        resolved = spellings[2]
+        if resolved in _DEVICES or spellings[1] in _DEVICES:
+            return {"read": ""}
+        leads = "" if resolved == spellings[1] else f", which leads to {resolved}"
+        findings: Findings = {}
+        if any(_CREDENTIALS.search(spelling) for spelling in spellings):
+            findings["secret"] = f"{path}{leads} may hold credentials."
+        if any(spelling.startswith("/dev/") for spelling in spellings):
+            findings["unclear"] = f"{path} is a device or a network connection, not a file."
+        if not writing:
+            return findings or {"read": ""}
+        if any(_SETTINGS.search(spelling) for spelling in spellings):
+            findings["settings"] = (
+                f"{path}{leads} configures an agent, git, a shell or a CI system."
+            )
+        elif any(_LATER.search(spelling) for spelling in spellings) or self._runs(resolved):
+            findings["later"] = (
+                f"{path}{leads} is run, or read as code or commands, by other tools."
+            )
+        if not self.contains(resolved):
+            findings["outside"] = f"{path}{leads} is not in the project."
+        return findings or {"write": ""}
+
+    def _runs(self, path: str) -> bool:
+        """Return whether a path is in a folder in which the shell looks for programs."""
+        folders = os.environ.get("PATH", "").split(os.pathsep) if self.look else []
+        return any(folder and path.startswith(f"{self.real(folder)}/") for folder in folders)
+
+    def program(self, name: str) -> str:
+        """Return why a program by its bare name cannot be trusted, or ""."""
+        for folder in os.environ.get("PATH", "").split(os.pathsep) if self.look else []:
+            path = os.path.join(folder, name)
+            if not folder.startswith("/"):
+                return f"PATH contains {folder or '.'!r}, so {name} depends on the directory."
+            if os.access(path, os.X_OK) and not os.path.isdir(path):
+                if self.contains(self.real(path)) or self.contains(posixpath.normpath(path)):
+                    return f"{name} is {path}, a program of the project."
+                return ""
+        return ""
+
+    def expand(self, pattern: str, cwd: str) -> list[str]:
+        """Return the words that a shell replaces a pattern by; raise ``ValueError`` beyond a limit."""
+        if not self.look:
+            return [pattern]
+        matches: list[str] = []
+        found = glob.iglob(posixpath.join(glob.escape(cwd), pattern) if cwd else pattern)
+        for match in found:
+            absolute = pattern.startswith("/")
+            matches.append(match if absolute else match[len(posixpath.join(cwd, "")) :])
+            if len(matches) > _MAX_MATCHES:
+                raise ValueError(pattern)
+        return matches or [pattern]
+
+    def is_plain(self, path: str) -> bool:
+        """Return whether a path is a regular file, not a link and not a folder."""
+        return self.look and os.path.isfile(path) and not os.path.islink(path)
+
+    def _entries(self, folder: str, hidden: bool) -> Iterator[os.DirEntry[str]]:
+        """Yield the files and links below a folder. Raise ``ValueError`` beyond a limit."""
+        folders = [folder]
+        while folders:
+            try:
+                entries = list(os.scandir(folders.pop()))
+            except OSError:
+                continue
+            for entry in entries:
+                self._left -= 1
+                if self._left < 0:
+                    raise ValueError(folder)
+                if entry.name.startswith(".") and not hidden:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _PACKAGES:
+                        folders.append(entry.path)
+                yield entry
+
+    def tree(
+        self,
+        path: str,
+        *,
+        hidden: bool = True,
+        names: str = "*",
+        plain_names: bool = False,
+        writing: bool = False,
+        follow: bool = False,
+    ) -> Findings:
+        """Return the findings of reading, or with ``writing`` copying, everything below a path.
+
+        ``hidden=False`` skips names that begin with a dot, and ``names`` is a pattern of the names
+        that count. With ``plain_names``, a name that ``xargs`` would split counts as unclear; with
+        ``follow``, a link to a folder does.
+        """
+        if not self.look or not os.path.isdir(path):
+            return {}
+        try:
+            for entry in self._entries(path, hidden):
+                if plain_names and not _ONE_WORD.fullmatch(entry.name):
+                    return {"unclear": f"{path} contains {entry.name!r}, which is not one word."}
+                spellings = [f"/{entry.name}"]
+                if entry.is_symlink():
+                    spellings.append(self.real(entry.path))
+                    if writing or (follow and entry.is_dir()):
+                        return {"unclear": f"{path} contains the symbolic link {entry.name}."}
+                if not fnmatch.fnmatch(entry.name, names):
+                    continue
+                if any(is_credential(spelling) for spelling in spellings):
+                    return {"secret": f"{path} contains {entry.name}, which may hold credentials."}
+                if writing and (_LATER.search(spellings[0]) or _SETTINGS.search(spellings[0])):
+                    return {"later": f"{path} contains {entry.name}, which other tools run."}
+        except ValueError:
+            return {"unclear": f"{path} has too many files to look for credentials."}
+        return {}
+
+    def shows_hidden(self, folder: str) -> str:
+        """Return the name of an ignore file that makes ``rg`` search hidden files, or ""."""
+        for name in (".ignore", ".rgignore", ".gitignore") if self.look else ():
+            text = _read(os.path.join(folder, name))
+            if re.search(r"^!.*(?:\.|\*)", text, re.M):
+                return name
+        return ""
+
+    def upwards(self, cwd: str, names: str) -> str:
+        """Return the first of some files in a folder or one above it, or ""."""
+        folder = self.real(cwd)
+        while self.look:
+            for name in names.split():
+                if os.path.exists(os.path.join(folder, name)):
+                    return os.path.join(folder, name)
+            if folder == "/":
+                break
+            folder = os.path.dirname(folder)
+        return ""
+
+    # -- git
+
+    def repository(self, cwd: str, *, changes: bool, prints: bool) -> Findings:
+        """Return the findings of a git command in a folder: what its repository makes git run.
+
+        ``changes`` is whether it writes, so that hooks run; ``prints`` is whether it shows the
+        content of files.
+        """
+        folder = self.real(cwd)
+        while self.look and not os.path.lexists(dot_git := os.path.join(folder, ".git")):
+            if all(
+                os.path.exists(os.path.join(folder, name)) for name in ("HEAD", "objects", "refs")
+            ):
+                return {"unclear": f"{folder} is a git repository in a folder of the project."}
+            if folder == "/":
+                return {}
+            folder = os.path.dirname(folder)
+        if not self.look:
+            return {}
+        directory = self.real(dot_git)
+        if os.path.isfile(directory):  # of a worktree or a submodule
+            directory = self.real(
+                os.path.join(folder, _read(directory).removeprefix("gitdir:").strip())
+            )
+        if ".git" not in directory.split("/"):
+            return {
+                "unclear": f"The repository's files are in {directory}, which is not protected."
+            }
+        common = self.real(
+            os.path.join(directory, _read(os.path.join(directory, "commondir")).strip())
+        )
+        config = "\n".join(
+            _read(os.path.join(place, name))
+            for place in {directory, common}
+            for name in ("config", "config.worktree")
+        )
+        if program := _GIT_PROGRAMS.search(config):
+            setting = program[0].strip().strip("[]= ")
+            return {"other": f"The repository sets {setting}, so that git runs another program."}
+        return self._hooks(folder, common, config, changes) or self._tracked(directory, prints)
+
+    def _hooks(self, folder: str, directory: str, config: str, changes: bool) -> Findings:
+        custom = _GIT_HOOKS_PATH.search(config)
+        hooks = os.path.join(directory, "hooks")
+        if custom:
+            hooks = self.real(os.path.join(folder, custom[1].strip()))
+            protected = _LATER.search(hooks) or _SETTINGS.search(hooks)
+            if self.contains(hooks) and not protected:
+                return {"unclear": f"Git runs hooks from {hooks}, which is not protected."}
+        try:
+            active = [
+                entry.name
+                for entry in os.scandir(hooks)
+                if not entry.name.endswith(".sample")
+                and entry.is_file()
+                and os.access(entry, os.X_OK)
+            ]
+        except OSError:
+            return {}
+        if active and (changes or "post-index-change" in active):
+            return {"other": f"Git runs the hook {os.path.join(hooks, active[0])}."}
+        return {}
+
+    def _tracked(self, directory: str, prints: bool) -> Findings:
+        """Return {"secret"} if credentials are tracked and the command shows files."""
+        if not prints:
+            return {}
+        try:
+            with open(os.path.join(directory, "index"), "rb") as file:
+                name = _TRACKED.search(file.read(_MAX_INDEX))
+        except OSError:
+            return {}
+        return (
+            {}
+            if name is None
+            else {
+                "secret": f"Git shows {name[1].decode(errors='replace')}, which may hold credentials."
+            }
+        )
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_CONFIG)
+    except OSError:
+        return ""
