@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sayso.hooks.commands import KINDS, judge
-from sayso.hooks.paths import Files, Findings, is_credential
+from sayso.hooks.paths import Files, Findings
+from sayso.hooks.tables import CREDENTIALS
 
 #: The names that agents give to the same tools.
 SHELLS = ("Bash", "bash", "shell", "local_shell", "exec_command", "run_shell_command", "powershell")
@@ -44,7 +45,11 @@ _PATTERNS = ("glob", "include", "include_pattern")
 _PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.M)
 #: Arguments of a shell tool that do not change what the command does, besides where it runs.
 _SHELL_ARGUMENTS = frozenset(
-    ["command", "cmd", "cwd", "description", "workdir", "timeout", "timeout_ms", "run_in_background", "is_background", "mode", "sessionId", "initial_wait", "yield_time_ms", "max_output_tokens", "justification"]
+    (
+        *("command", "cmd", "cwd", "workdir", "description", "justification", "timeout"),
+        *("timeout_ms", "run_in_background", "is_background", "mode", "sessionId", "initial_wait"),
+        *("yield_time_ms", "max_output_tokens"),
+    )
 )
 
 
@@ -129,7 +134,7 @@ def _file_findings(args: Mapping[str, Any], files: Files, cwd: str, *, writing: 
     findings: Findings = {}
     for name in _PATTERNS:
         pattern = args.get(name)
-        if isinstance(pattern, str) and is_credential(pattern.rstrip("*")):
+        if isinstance(pattern, str) and CREDENTIALS.match(pattern.rstrip("*")):
             findings["secret"] = f"{pattern} matches files that may hold credentials."
     for path in paths:
         for kind, sentence in files.path(path, cwd, writing=writing).items():

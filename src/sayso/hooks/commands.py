@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sayso.hooks import programs
+from sayso.hooks import tables
 from sayso.hooks.paths import Files, Findings
 from sayso.hooks.shell import SimpleCommand, UnclearCommand, parse
 
@@ -99,7 +99,7 @@ def _entry(text: str) -> _Entry:
             options[name] = _Option(value, marks)
         else:
             options |= {f"-{letter}": _Option("", "") for letter in name[1:]}
-    return _Entry(options, tuple(operands.split()), listed.startswith("*"))
+    return _Entry(options, tuple(operands.split()), listed.split()[:1] == ["*"])
 
 
 def _arguments(program: str, text: str, words: Sequence[str]) -> _Arguments:
@@ -193,9 +193,32 @@ _COMPARISONS = frozenset(["=", "==", "!=", "-nt", "-ot", "-ef"])
 _NUMBER_COMPARISONS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
 _RECURSIVE = frozenset(["-r", "-R", "--recursive", "--dereference-recursive"])
 _NAMES_ONLY = frozenset(
-    ["-l", "--files-with-matches", "--files", "--name-only", "--stat", "--name-status", "--shortstat", "--numstat"]
+    [
+        "-l",
+        "--files-with-matches",
+        "--files",
+        "--name-only",
+        "--stat",
+        "--name-status",
+        "--shortstat",
+        "--numstat",
+    ]
 )
-_PATCHES = frozenset(["-p", "-u", "--patch", "-U", "--unified", "-L", "-c", "--cc", "-m", "--word-diff", "--color-words"])
+_PATCHES = frozenset(
+    [
+        "-p",
+        "-u",
+        "--patch",
+        "-U",
+        "--unified",
+        "-L",
+        "-c",
+        "--cc",
+        "-m",
+        "--word-diff",
+        "--color-words",
+    ]
+)
 _FILTERS = {
     "head": None,
     "tail": None,
@@ -277,7 +300,7 @@ class _Judge:
         name = words[0]
         base = posixpath.basename(name)
         findings: Findings = {}
-        if self._downloads and base in programs.INTERPRETERS:
+        if self._downloads and base in tables.INTERPRETERS:
             findings["download"] = f"{name} runs what the command before it gets from the network."
         try:
             if name != base:
@@ -287,15 +310,15 @@ class _Judge:
             _add(findings, self._listed_program(words, cwd, listed))
         except Unlisted as error:
             first = next((word for word in words[1:] if not word.startswith("-")), "")
-            kind = programs.ASKED.get(f"{base} {first}", programs.ASKED.get(base, "other"))
+            kind = tables.ASKED.get(f"{base} {first}", tables.ASKED.get(base, "other"))
             _add(findings, {kind: str(error)})
         return findings
 
     def _listed_program(self, words: Sequence[str], cwd: str, listed: list[str] | None) -> Findings:
         name, rest = words[0], words[1:]
-        if name not in programs.BUILTINS and (why := self._files.program(name)):
+        if name not in tables.BUILTINS and (why := self._files.program(name)):
             raise Unlisted(why)
-        if (obeyed := programs.OBEYED.get(name)) and (file := self._files.upwards(cwd, obeyed)):
+        if (obeyed := tables.OBEYED.get(name)) and (file := self._files.upwards(cwd, obeyed)):
             raise Unlisted(f"{name} runs what {file} says.")
         if name == "cd":
             return self._cd(rest, cwd)
@@ -305,7 +328,7 @@ class _Judge:
             return self._find(rest, cwd)
         if name == "git":
             return self._git(rest, cwd)
-        if name in programs.WRAPPERS and not (name == "command" and rest[:1] in (["-v"], ["-V"])):
+        if name in tables.WRAPPERS and not (name == "command" and rest[:1] in (["-v"], ["-V"])):
             return self._wrapper(name, list(rest), cwd, listed)
         arguments, changes = _table_arguments(words)
         findings = self._values(name, arguments, cwd)
@@ -323,7 +346,7 @@ class _Judge:
         """Return the findings of the values and operands of a program."""
         findings: Findings = {}
         for kind, text in arguments.values:
-            pattern = programs.VALUES.get(kind)
+            pattern = tables.VALUES.get(kind)
             if pattern is not None and kind != "text":
                 if len(text) > _MAX_VALUE or not pattern.fullmatch(text):
                     raise Unlisted(f"{program} is not known with {text[:80]!r}.")
@@ -483,8 +506,8 @@ class _Judge:
                 prints_names = False
             elif word in ("(", ")", "!", ","):
                 continue
-            elif word in programs.FIND:
-                del rest[: programs.FIND[word]]
+            elif word in tables.FIND:
+                del rest[: tables.FIND[word]]
                 prints_names = prints_names and word not in ("-printf", "-ls")
             else:
                 raise Unlisted(f"{word} of find is not known to be harmless.")
@@ -495,7 +518,7 @@ class _Judge:
         self, inner: Sequence[str], roots: Sequence[str], cwd: str, *, placeholder: bool
     ) -> Findings:
         """Return the findings of a program that gets the files below some folders as arguments."""
-        if not inner or inner[0] not in programs.INERT:
+        if not inner or inner[0] not in tables.INERT:
             raise Unlisted(
                 f"{' '.join(inner[:1]) or 'echo'} may not get names of files as arguments."
             )
@@ -513,7 +536,7 @@ class _Judge:
 
     def _wrapper(self, name: str, words: list[str], cwd: str, listed: list[str] | None) -> Findings:
         """Return the findings of the program that another one runs."""
-        entry = _entry(programs.WRAPPERS[name])
+        entry = _entry(tables.WRAPPERS[name])
         options: dict[str, str] = {}
         values: list[tuple[str, str]] = []
         while words and words[0].startswith("-"):
@@ -526,7 +549,7 @@ class _Judge:
         if name == "env":
             while words and "=" in words[0]:
                 variable = words.pop(0).partition("=")[0]
-                if variable not in programs.ENVIRONMENT:
+                if variable not in tables.ENVIRONMENT:
                     raise Unlisted(f"env sets {variable}, which can change what programs do.")
             if not words:
                 return {"secret": "env shows every variable, and some may hold credentials."}
@@ -557,7 +580,7 @@ class _Judge:
         arguments, changes = _table_arguments(["git", *rest])
         command = rest[0] if rest else ""
         options = arguments.options.keys()
-        prints = command in programs.GIT_PRINTS and not options & _NAMES_ONLY
+        prints = command in tables.GIT_PRINTS and not options & _NAMES_ONLY
         if command == "log":
             prints = bool(options & _PATCHES)
         _add(findings, self._values(f"git {command}", arguments, cwd))
@@ -579,14 +602,14 @@ def _table_arguments(words: Sequence[str]) -> tuple[_Arguments, bool]:
     errors: list[Unlisted] = []
     for length in (3, 2, 1):
         program = " ".join(words[:length])
-        for table in (programs.READS, programs.WRITES):
+        for table in (tables.READS, tables.WRITES):
             if length <= len(words) and program in table:
                 try:
                     arguments = _arguments(program, table[program], words[length:])
                 except Unlisted as error:
                     errors.append(error)
                 else:
-                    return arguments, table is programs.WRITES
+                    return arguments, table is tables.WRITES
         if errors:
             raise errors[0]
     raise Unlisted(

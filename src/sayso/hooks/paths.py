@@ -17,6 +17,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from sayso.hooks.tables import CREDENTIALS, LATER, SETTINGS
+
 #: What was found, from a kind (``commands.KINDS``) to a sentence that says why.
 Findings = dict[str, str]
 
@@ -27,56 +29,6 @@ _MAX_MATCHES = 300
 _MAX_CONFIG = 100_000
 _MAX_INDEX = 4_000_000
 
-_CREDENTIAL_NAMES = (
-    r"\.env(?:\.(?!example|sample|template|dist|schema)[^/\0]+)?|[^/\0]+\.env|\.envrc|[._]netrc|\.pgpass|"
-    r"\.npmrc|\.pypirc|\.dockercfg|\.git-credentials|\.htpasswd|\.vault-token|\.my\.cnf|\.s3cfg|\.boto|"
-    r"id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|[^/\0]+\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk|ovpn|tfvars|tfstate)|"
-    r"(?:\.?credentials|\.?secrets?|tokens?|auth|hook|service[_-]account[^/\0]*|client_secret[^/\0]*)"
-    r"(?:\.(?:json|ya?ml|toml|ini|txt|xml|properties))|credentials|secrets?|[^/\0]*[._-]tokens?|"
-    r"sayso[^/\0]*\.db[^/\0]*|\.(?:bash|zsh|python|psql|mysql|node_repl|sqlite)_history"
-)
-_CREDENTIALS = re.compile(
-    rf"(?:^|/)(?:{_CREDENTIAL_NAMES})(?:/|$)|"
-    r"(?:^|/)\.(?:ssh|aws|gnupg|kube|docker|azure|password-store)(?:/|$)|"
-    r"(?:^|/)(?:\.config|\.local/share)/(?:sayso|gcloud|gh|op|rclone|keyrings)(?:/|$)|"
-    r"^/etc/(?:g?shadow|sudoers|ssl/private)|^/run/secrets|^/proc/(?!cpuinfo$|meminfo$|version$|loadavg$|"
-    r"uptime$|mounts$|stat$)",
-    re.I,
-)
-#: A credential among the names in git's index, each of which ends with a zero.
-_TRACKED = re.compile(
-    rf"(?:/|[\0-\x20]|\0[\x21-\xff])({_CREDENTIAL_NAMES})\0".encode("latin-1"), re.I
-)
-#: Files that decide what an agent may do, or that run on every start of a shell.
-_SETTINGS = re.compile(
-    r"(?:^|/)\.(?:claude|codex|copilot|gemini|opencode|cursor|windsurf|continue|cline|roo|kiro|amazonq|"
-    r"junie|zed|agents|aider[^/]*)(?:/|$)|"
-    r"(?:^|/)(?:\.claude\.json|\.?mcp\.json|opencode\.jsonc?|sayso[^/]*\.toml|policy\.toml)$|"
-    r"(?:^|/)\.github/(?:hooks|workflows|actions)(?:/|$)|(?:^|/)\.git(?:/(?:hooks|config|info)|$)|"
-    r"(?:^|/)\.(?:bash\w*|zsh\w*|z?profile|zlogin|kshrc|inputrc|gitconfig|xinitrc|xprofile)$|"
-    r"(?:^|/)\.config/(?:sayso|git|fish|systemd|autostart)(?:/|$)",
-    re.I,
-)
-#: Files that a tool runs, or takes commands or code from, the next time that it is used.
-_LATER = re.compile(
-    r"(?:^|/)(?:\.git|\.hg|\.svn|\.husky|\.githooks|\.?lefthook[^/]*|\.vscode|\.idea|\.fleet|\.devcontainer|"
-    r"\.github|\.gitlab|\.circleci|\.buildkite|\.forgejo|\.gitea|\.woodpecker|node_modules|\.?venv|\.?virtualenv|"
-    r"site-packages|\.direnv|\.yarn|\.mvn|\.cargo|\.tox|\.nox|\.terraform|\.bundle|\.config)(?:/|$)|"
-    r"(?:^|/)(?:\.envrc|\.gitmodules|\.gitattributes|\.npmrc|\.yarnrc[^/]*|\.pnpmfile\.c?js|\.pnp\.[^/]+|"
-    r"package\.json|(?:gnu)?makefile|[^/]+\.mk|\.?justfile|taskfile[^/]*|rakefile|gemfile|procfile|"
-    r"vagrantfile|jenkinsfile|tiltfile|brewfile|dockerfile[^/]*|[^/]+\.dockerfile|(?:docker-)?compose[^/]*\.ya?ml|"
-    r"conftest\.py|pytest\.ini|tox\.ini|noxfile\.py|setup\.(?:py|cfg)|pyproject\.toml|pipfile|"
-    r"(?:site|user)customize\.py|[^/]+\.pth|manage\.py|fabfile\.py|dodo\.py|"
-    r"\.pre-commit[^/]*|\.lintstagedrc[^/]*|\.huskyrc[^/]*|\.gitlab-ci[^/]*|\.travis\.yml|azure-pipelines[^/]*|"
-    r"bitbucket-pipelines\.yml|\.drone\.yml|cloudbuild\.ya?ml|appveyor\.yml|\.woodpecker\.yml|action\.ya?ml|"
-    r"cmakelists\.txt|[^/]+\.cmake|configure|meson\.build|build\.(?:rs|gradle|xml|sbt|zig|bazel)[^/]*|"
-    r"settings\.gradle[^/]*|gradlew?[^/]*|mvnw?[^/]*|pom\.xml|workspace(?:\.bazel)?|[^/]+\.bzl|cargo\.toml|"
-    r"rust-toolchain[^/]*|\.tool-versions|\.?mise\.toml|\.python-version|\.nvmrc|\.node-version|\.ruby-version|"
-    r"\.[a-z]+rc(?:\.[cm]?[jt]s|\.json|\.ya?ml)?|[^/]+\.(?:config|conf)\.[cm]?[jt]s|gulpfile[^/]*|gruntfile[^/]*|"
-    r"nx\.json|turbo\.json|lerna\.json|deno\.jsonc?|\.vimrc|\.exrc|\.nvim\.lua|\.dir-locals\.el|\.emacs|"
-    r"[^/]+\.code-workspace|\.gdbinit|\.lldbinit|\.rprofile|\.tmux\.conf|\.?crontab|\.rgignore|\.ignore|head)$",
-    re.I,
-)
 #: Folders that do not count as a project, even if an agent works in one of them.
 _NO_PROJECT = re.compile(
     r"^/?$|^/(?:etc|usr|bin|sbin|lib|boot|dev|proc|sys|var|opt)(?:/|$)|"
@@ -93,11 +45,8 @@ _GIT_PROGRAMS = re.compile(
     r"smudge|process|driver|program|worktree)\s*=|\[include)",
     re.I | re.M,
 )
+_PATH_AT_END = re.compile(r"[\w./@+-]{3,}$")
 _GIT_HOOKS_PATH = re.compile(r"(?:^|\])\s*hookspath\s*=\s*\"?([^\n\"]*)", re.I | re.M)
-
-
-def is_credential(path: str) -> bool:
-    return _CREDENTIALS.search(path) is not None
 
 
 class Files:
@@ -132,17 +81,17 @@ class Files:
             return {"read": ""}
         leads = "" if resolved == spellings[1] else f", which leads to {resolved}"
         findings: Findings = {}
-        if any(_CREDENTIALS.search(spelling) for spelling in spellings):
+        if any(CREDENTIALS.match(spelling) for spelling in spellings):
             findings["secret"] = f"{path}{leads} may hold credentials."
         if any(spelling.startswith("/dev/") for spelling in spellings):
             findings["unclear"] = f"{path} is a device or a network connection, not a file."
         if not writing:
             return findings or {"read": ""}
-        if any(_SETTINGS.search(spelling) for spelling in spellings):
+        if any(SETTINGS.match(spelling) for spelling in spellings):
             findings["settings"] = (
                 f"{path}{leads} configures an agent, git, a shell or a CI system."
             )
-        elif any(_LATER.search(spelling) for spelling in spellings) or self._runs(resolved):
+        elif any(LATER.match(spelling) for spelling in spellings) or self._runs(resolved):
             findings["later"] = (
                 f"{path}{leads} is run, or read as code or commands, by other tools."
             )
@@ -157,12 +106,14 @@ class Files:
 
     def program(self, name: str) -> str:
         """Return why a program by its bare name cannot be trusted, or ""."""
-        for folder in os.environ.get("PATH", "").split(os.pathsep) if self.look else []:
+        looks = self.look and self.project != "/"
+        for folder in os.environ.get("PATH", "").split(os.pathsep) if looks else []:
             path = os.path.join(folder, name)
             if not folder.startswith("/"):
                 return f"PATH contains {folder or '.'!r}, so {name} depends on the directory."
             if os.access(path, os.X_OK) and not os.path.isdir(path):
-                if self.contains(self.real(path)) or self.contains(posixpath.normpath(path)):
+                places = (self.real(path), posixpath.normpath(path))
+                if any(place.startswith(f"{self.project.rstrip('/')}/") for place in places):
                     return f"{name} is {path}, a program of the project."
                 return ""
         return ""
@@ -232,9 +183,9 @@ class Files:
                         return {"unclear": f"{path} contains the symbolic link {entry.name}."}
                 if not fnmatch.fnmatch(entry.name, names):
                     continue
-                if any(is_credential(spelling) for spelling in spellings):
+                if any(CREDENTIALS.match(spelling) for spelling in spellings):
                     return {"secret": f"{path} contains {entry.name}, which may hold credentials."}
-                if writing and (_LATER.search(spellings[0]) or _SETTINGS.search(spellings[0])):
+                if writing and (LATER.match(spellings[0]) or SETTINGS.match(spellings[0])):
                     return {"later": f"{path} contains {entry.name}, which other tools run."}
         except ValueError:
             return {"unclear": f"{path} has too many files to look for credentials."}
@@ -306,7 +257,7 @@ class Files:
         hooks = os.path.join(directory, "hooks")
         if custom:
             hooks = self.real(os.path.join(folder, custom[1].strip()))
-            protected = _LATER.search(hooks) or _SETTINGS.search(hooks)
+            protected = LATER.match(hooks) or SETTINGS.match(hooks)
             if self.contains(hooks) and not protected:
                 return {"unclear": f"Git runs hooks from {hooks}, which is not protected."}
         try:
@@ -329,16 +280,14 @@ class Files:
             return {}
         try:
             with open(os.path.join(directory, "index"), "rb") as file:
-                name = _TRACKED.search(file.read(_MAX_INDEX))
+                entries = file.read(_MAX_INDEX).decode("latin-1").split("\0")
         except OSError:
             return {}
-        return (
-            {}
-            if name is None
-            else {
-                "secret": f"Git shows {name[1].decode(errors='replace')}, which may hold credentials."
-            }
-        )
+        for entry in entries:
+            path = _PATH_AT_END.search(entry)
+            if path and CREDENTIALS.match(path[0]):
+                return {"secret": f"Git shows {path[0]}, which may hold credentials."}
+        return {}
 
 
 def _read(path: str) -> str:

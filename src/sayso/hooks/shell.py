@@ -76,7 +76,31 @@ _ASSIGNMENT = re.compile(r"\w+(\[.*\])?\+?=", re.A | re.S)
 _INVISIBLE = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 _RESERVED = frozenset(
-    ["for", "while", "until", "case", "select", "function", "coproc", "do", "done", "esac", "in", "[[", "]]", "{", "}", "!", "foreach", "repeat", "end", "then", "else", "elif", "fi"]
+    [
+        "for",
+        "while",
+        "until",
+        "case",
+        "select",
+        "function",
+        "coproc",
+        "do",
+        "done",
+        "esac",
+        "in",
+        "[[",
+        "]]",
+        "{",
+        "}",
+        "!",
+        "foreach",
+        "repeat",
+        "end",
+        "then",
+        "else",
+        "elif",
+        "fi",
+    ]
 )
 _AFTER_IF = {"if": ("then",), "then": ("elif", "else", "fi"), "elif": ("then",), "else": ("fi",)}
 

@@ -1,0 +1,167 @@
+"""Read ``tables.txt``: what coding agents may do without asking.
+
+A line of a section is a program, or a program and its subcommand, then ``|``, and the options and
+operands with which it is known to be harmless. Everything else is asked about:
+
+    -abc        three short options without a value
+    -n=number   a short option with a value, in the same word or the next
+    -#          a number as an option: ``head -5``
+    --all       a long option without a value; abbreviations do not count
+    --sort=text a long option with a value
+    --color?    a long option that may have a value, after ``=``
+    -e=text^    a ``^`` at the end: it takes the place of the first operand
+    -i>         a ``>`` at the end: it is the last in its word, and files to read are written
+    -m=text!    a ``!`` at the end: it, or another one like it, must be given
+    *           no word is an option
+    : a b*      the kinds of the operands; ``*`` and ``+`` repeat one, ``?`` makes it optional
+
+The kinds of values are the keys of ``VALUES``, and these kinds of paths:
+
+    read, write   a path to read; a path in the project to write
+    tree          a path to read with everything below it
+    source        a path that is copied, links and folders included
+    moved         a path that is moved or removed
+
+Standard library only: the hook imports this module.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+_PATTERN = r"(?:[^\\\n\[{0}]|\\[^\n]|\[\^?[^\\\n{0}\]]+\])*"
+_LINE = rf"(?:\d+(?:~\d+)?|\$|/{_PATTERN.format('/')}/)"
+
+
+def _substitution(mark: str) -> str:
+    """Return the expression for a substitution of sed with this mark between its parts."""
+    text = _PATTERN.format(mark)
+    return rf"s\{mark}{text}\{mark}(?:[^\\\n{mark}]|\\[^\n])*\{mark}[gpiI\d]*"
+
+
+#: The kinds of values that are not paths, and the text that they must match as a whole.
+VALUES: dict[str, re.Pattern[str]] = {
+    # Text that a program only prints, compares or searches for, and paths whose names it lists.
+    "text": re.compile(r".*", re.S),
+    "number": re.compile(r"[+-]?[\d.]+[a-zA-Z]{0,3}"),
+    "word": re.compile(r"[\w.,:%/+-]+", re.A),
+    "name": re.compile(r"[A-Za-z0-9_][\w./-]*", re.A),
+    "mode": re.compile(r"0?[0-7]{3}|[ugoa]*[+=-][rwxX]+"),
+    "date": re.compile(r"\+.*", re.S),
+    "setting": re.compile(
+        r"(?:user|core|init|remote|branch|commit|pull|push|diff|merge)\.[\w./-]+", re.A
+    ),
+    # Commands of sed that only print, delete and substitute lines: not e, w, r, or the flags e, w.
+    "sed": re.compile(
+        rf"(?:(?:{_LINE}(?:,(?:[+~]?\d+|{_LINE}))?)?[ ]?!?[ ]?"
+        rf"(?:[pdqQ=]|{'|'.join(map(_substitution, '/|,#@:'))})(?:;[ ]?|$))+"
+    ),
+    # No output to files or programs (no ``>`` after ``print``), no other input, and no function that
+    # is not listed.
+    "awk": re.compile(
+        r"(?!.*(?:system|getline|ENVIRON|ARGV|PROCINFO|SYMTAB|@|\\\n|print.*>(?!=)))"
+        r"(?:[^|A-Za-z_]|\|\||[A-Za-z_]\w*+(?!\s*\()|(?:print|printf|length|substr|split|"
+        r"tolower|toupper|g?sub|gensub|index|match|sprintf|int|if|for|while|in|return|and|or)\s*+(?=\())*+",
+        re.S | re.A,
+    ),
+    # No environment, no modules, no other files.
+    "jq": re.compile(
+        r"(?!.*(?:\benv\b|\$ENV|\bimport\b|\binclude\b|\bmodulemeta\b|input_filename|\$__prog|\bhalt_error\b))"
+        r".*",
+        re.S,
+    ),
+    # Only %s, %b, %q and %%: zsh evaluates the arguments of the others.
+    "format": re.compile(r"(?!-)(?:[^%]|%-?\d*[sbq]|%%)*", re.S),
+    "archive": re.compile(r"-?t[vzjJ]*f"),
+    "member": re.compile(r"(?!-)[^:\n]+"),
+    "psword": re.compile(r"-?[auxfwlj]+"),
+    "reflog": re.compile(r"(?!expire|delete|exists|drop|-).*"),
+    "env": re.compile(r"PATH|HOME|USER|SHELL|LANG|PWD|TERM|EDITOR|VIRTUAL_ENV"),
+    "placeholder": re.compile(r"\{\}"),
+    # A revision or a path of git; a credential after a colon is found as a path is.
+    "revision": re.compile(r"(?!-).*", re.S),
+}
+
+
+class Names:
+    """Names of files and folders: is a path one of them, or in one of them?"""
+
+    def __init__(self, patterns: list[str], exceptions: list[str]) -> None:
+        files = [pattern.lower() for pattern in patterns if not pattern.endswith("/")]
+        folders = [pattern.lower() for pattern in patterns if pattern.endswith("/")]
+        self._folders = tuple(f"/{name}" for name in folders if not name.startswith("/"))
+        self._roots = tuple(name for name in folders if name.startswith("/"))
+        self._paths = frozenset(name for name in files if name.startswith("/"))
+        self._files = frozenset(name for name in files if "*" not in name)
+        self._suffixes = tuple(name[1:] for name in files if name.startswith("*"))
+        self._prefixes = tuple(name[:-1] for name in files if name.endswith("*"))
+        self._both = [name.split("*", 1) for name in files if "*" in name[1:-1]]
+        self._exceptions = frozenset(exceptions)
+
+    def match(self, path: str) -> bool:
+        """Return whether a path is one of these files, or in one of these folders."""
+        lower = path.lower()
+        name = lower.rstrip("/").rpartition("/")[2]
+        if name in self._exceptions or lower in self._exceptions:
+            return False
+        whole = f"/{lower}/".replace("//", "/")
+        return (
+            name in self._files
+            or lower in self._paths
+            or name.endswith(self._suffixes)
+            or name.startswith(self._prefixes)
+            or whole.startswith(self._roots)
+            or any(folder in whole for folder in self._folders)
+            or any(name.startswith(head) and name.endswith(tail) for head, tail in self._both)
+        )
+
+
+class _Tables(NamedTuple):
+    #: Per section, its lines: a name and what follows.
+    lines: dict[str, dict[str, str]]
+    #: Per section without names, its words.
+    words: dict[str, list[str]]
+
+
+def _load() -> _Tables:
+    with open(f"{os.path.splitext(__file__)[0]}.txt", encoding="utf-8") as file:
+        text = file.read()
+    lines: dict[str, dict[str, str]] = {}
+    words: dict[str, list[str]] = {}
+    for section in text.split("\n[")[1:]:
+        title, _, body = section.partition("]\n")
+        body = re.sub(r"^#.*\n", "", body, flags=re.M)
+        if "|" not in body:
+            words[title] = body.split()
+            continue
+        entries = lines[title] = {}
+        for line in body.replace("\n    ", " ").splitlines():
+            names, _, entry = line.partition(" |")
+            for part, options in lines["parts"].items():
+                entry = entry.replace(f"@{part}", options)
+            entries |= dict.fromkeys(names.split(", "), entry) if names else {}
+    return _Tables(lines, words)
+
+
+_TABLES = _load()
+READS = _TABLES.lines["reads"]
+WRITES = _TABLES.lines["writes"]
+WRAPPERS = _TABLES.lines["wrappers"]
+OBEYED = _TABLES.lines["obeyed"]
+ASKED = {
+    name: kind
+    for kind, names in _TABLES.lines["asked"].items()
+    for name in names.strip().split(", ")
+}
+#: Tests and actions of ``find``, each with the number of its values.
+FIND = dict.fromkeys(_TABLES.words["find"], 0) | dict.fromkeys(_TABLES.words["find value"], 1)
+INERT = frozenset(_TABLES.words["inert"])
+BUILTINS = frozenset(_TABLES.words["builtin"])
+INTERPRETERS = frozenset(_TABLES.words["interpreter"])
+GIT_PRINTS = frozenset(_TABLES.words["git prints"])
+ENVIRONMENT = frozenset(_TABLES.words["environment"])
+CREDENTIALS = Names(_TABLES.words["credentials"], _TABLES.words["public"])
+SETTINGS = Names(_TABLES.words["settings"], [])
+LATER = Names(_TABLES.words["later"], [])
