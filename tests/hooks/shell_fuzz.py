@@ -38,23 +38,197 @@ done
 _SHELLS = {"bash": "--norc --noprofile", "zsh": "-f"}
 
 _WORDS = (
-    *("a", "b.py", "d/e.py", "-n", "--opt=v", "--", "-", "1", "22", "x.y:z", "%1", "@", "+x", "a,b", "a=b", "="),
-    *("'x y'", '"x y"', "a\\ b", "''", '""', "'a'b\"c\"", '"a\\"b"', '"\\$x"', '"\\n"', '"a\\\\b"', "\\-n", "'*'"),
-    *('"*.py"', "\\*", "*", "*.py", "?.py", "d/*", "nothing*", "**", "[ab].py", "[", "]", "{}", "{a,b}", "{1..2}"),
-    *("HEAD~1", "HEAD^", "@{u}", "@{u}..HEAD", "~", "~/x", "a~", "x=~", "a:~", "=p", "#x", "x#y", "!", "!=", "x!y"),
-    *('"a!b"', '"a! b"', '"a!"', "^x", "$HOME", '"$PWD"', "$?", '"$?x"', "$x", '"$x"', "${x}", "$'x'", '$"x"'),
-    *("$((1))", "$(p)", "`p`", '"$(p)"', '"`p`"', '"a$"', '"a$|b"', "'$x'", "a\\\nb", '"a\\\nb"', "'a\nb'", '"a\nb"'),
-    *("\u00e9", "'\u00e9'", "\u00a0", "'\u200b'", "<(p)", "(p)", "a(b)", "$", "a$", "\\", "'", '"', "\\;", "\\|", "\\("),
-    *("if", "then", "fi", "do", "{", "}", "[[", "]]", "time", "\r", "\t", "x\x01", "a;b", "a|b", "a&b", "a>b", "2>x"),
+    *(
+        "a",
+        "b.py",
+        "d/e.py",
+        "-n",
+        "--opt=v",
+        "--",
+        "-",
+        "1",
+        "22",
+        "x.y:z",
+        "%1",
+        "@",
+        "+x",
+        "a,b",
+        "a=b",
+        "=",
+    ),
+    *(
+        "'x y'",
+        '"x y"',
+        "a\\ b",
+        "''",
+        '""',
+        "'a'b\"c\"",
+        '"a\\"b"',
+        '"\\$x"',
+        '"\\n"',
+        '"a\\\\b"',
+        "\\-n",
+        "'*'",
+    ),
+    *(
+        '"*.py"',
+        "\\*",
+        "*",
+        "*.py",
+        "?.py",
+        "d/*",
+        "nothing*",
+        "**",
+        "[ab].py",
+        "[",
+        "]",
+        "{}",
+        "{a,b}",
+        "{1..2}",
+    ),
+    *(
+        "HEAD~1",
+        "HEAD^",
+        "@{u}",
+        "@{u}..HEAD",
+        "~",
+        "~/x",
+        "a~",
+        "x=~",
+        "a:~",
+        "=p",
+        "#x",
+        "x#y",
+        "!",
+        "!=",
+        "x!y",
+    ),
+    *(
+        '"a!b"',
+        '"a! b"',
+        '"a!"',
+        "^x",
+        "$HOME",
+        '"$PWD"',
+        "$?",
+        '"$?x"',
+        "$x",
+        '"$x"',
+        "${x}",
+        "$'x'",
+        '$"x"',
+    ),
+    *(
+        "$((1))",
+        "$(p)",
+        "`p`",
+        '"$(p)"',
+        '"`p`"',
+        '"a$"',
+        '"a$|b"',
+        "'$x'",
+        "a\\\nb",
+        '"a\\\nb"',
+        "'a\nb'",
+        '"a\nb"',
+    ),
+    *(
+        "\u00e9",
+        "'\u00e9'",
+        "\u00a0",
+        "'\u200b'",
+        "<(p)",
+        "(p)",
+        "a(b)",
+        "$",
+        "a$",
+        "\\",
+        "'",
+        '"',
+        "\\;",
+        "\\|",
+        "\\(",
+    ),
+    *(
+        "if",
+        "then",
+        "fi",
+        "do",
+        "{",
+        "}",
+        "[[",
+        "]]",
+        "time",
+        "\r",
+        "\t",
+        "x\x01",
+        "a;b",
+        "a|b",
+        "a&b",
+        "a>b",
+        "2>x",
+    ),
 )
 _SEPARATORS = (
-    *(" ; ", "; ", " && ", " || ", " | ", "\n", " \n ", "&&", "||", "|", ";", " & ", "&", ";;", "|&", " |\n", "&&\n"),
+    *(
+        " ; ",
+        "; ",
+        " && ",
+        " || ",
+        " | ",
+        "\n",
+        " \n ",
+        "&&",
+        "||",
+        "|",
+        ";",
+        " & ",
+        "&",
+        ";;",
+        "|&",
+        " |\n",
+        "&&\n",
+    ),
     *(" # x\n", "\n# x y\n", "\\\n", "\n\n"),
 )
 _REDIRECTIONS = (
-    *("> f", ">f", ">> f", "2> f", "2>f", "2>&1", ">&2", "1>&2", "< a", "<a", "&> f", "3> f", "12> f", "> 'f g'"),
-    *('> "f"', "> f*", "> $x", ">| f", "<> a", ">& f", "<<< x", "<<'E'\nx $y\nE", "<<E\nx\nE", "<<E\n$(p)\nE"),
-    *("<< 'E'\nE", '<<"E"\n`p`\nE', "<<-E\n\tE", "<<'E' > f\nx\nE", "<<'E' | q\nx\nE", "2>&1 > f", "> f 2>&1"),
+    *(
+        "> f",
+        ">f",
+        ">> f",
+        "2> f",
+        "2>f",
+        "2>&1",
+        ">&2",
+        "1>&2",
+        "< a",
+        "<a",
+        "&> f",
+        "3> f",
+        "12> f",
+        "> 'f g'",
+    ),
+    *(
+        '> "f"',
+        "> f*",
+        "> $x",
+        ">| f",
+        "<> a",
+        ">& f",
+        "<<< x",
+        "<<'E'\nx $y\nE",
+        "<<E\nx\nE",
+        "<<E\n$(p)\nE",
+    ),
+    *(
+        "<< 'E'\nE",
+        '<<"E"\n`p`\nE',
+        "<<-E\n\tE",
+        "<<'E' > f\nx\nE",
+        "<<'E' | q\nx\nE",
+        "2>&1 > f",
+        "> f 2>&1",
+    ),
 )
 _SPECIAL = "|&;<>(){}[]$`\"'\\\n\t *?~=!#^%@-a1 "
 
@@ -72,7 +246,9 @@ def random_command(choose: random.Random) -> str:
             words.insert(place, choose.choice(_REDIRECTIONS))
         parts.append(choose.choice([" ", " ", " ", "  ", "\t"]).join(words))
     if choose.random() < 0.15:
-        parts[0] = f"if {parts[0]}; then {parts[-1]}{choose.choice(['; fi', '; else p; fi', chr(10) + 'fi'])}"
+        parts[0] = (
+            f"if {parts[0]}; then {parts[-1]}{choose.choice(['; fi', '; else p; fi', chr(10) + 'fi'])}"
+        )
     command = parts[0]
     for part in parts[1:]:
         command += choose.choice(_SEPARATORS[:7] if choose.random() < 0.6 else _SEPARATORS) + part
@@ -131,7 +307,8 @@ def differences(commands: list[str], shell: str, folder: Path) -> list[Differenc
         **UNPRIVILEGED,
     )
     results = [
-        _compare(command, shell, runs / str(number)) for number, command in enumerate(commands, start=1)
+        _compare(command, shell, runs / str(number))
+        for number, command in enumerate(commands, start=1)
     ]
     return [result for result in results if result is not None]
 
@@ -139,12 +316,16 @@ def differences(commands: list[str], shell: str, folder: Path) -> list[Differenc
 def _compare(command: str, shell: str, folder: Path) -> Difference | None:
     ran = _logged(folder.with_suffix(".log"))
     simple_commands = parse(command)
-    present = {entry for entry in os.listdir(folder) if entry not in ("a", "b.py", "c.py", ".hidden", "d")}
+    present = {
+        entry for entry in os.listdir(folder) if entry not in ("a", "b.py", "c.py", ".hidden", "d")
+    }
     written = {target for simple in simple_commands for target in simple.writes}
     derived = [_words(simple, folder, present) for simple in simple_commands]
     unmatched = Counter(ran)
-    for words in derived:
-        match = next((other for other in unmatched if unmatched[other] and _same(words, other)), None)
+    # The most exact first: a word that only the shell knows matches anything.
+    for words in sorted(derived, key=lambda words: (None in words, -len(words))):
+        same = [other for other in unmatched if unmatched[other] and _same(words, other)]
+        match = max(same, key=len, default=None)
         if match is not None:
             unmatched[match] -= 1
     extra = +unmatched
@@ -152,7 +333,13 @@ def _compare(command: str, shell: str, folder: Path) -> Difference | None:
     certain = not any(sign in command for sign in ("||", "if", "<", "*", "?"))
     missing = certain and len(ran) != len(derived) and shell == "bash"
     if extra or missing or not present <= written:
-        return Difference(shell, command, [tuple(word or "$" for word in words) for words in derived], ran, present)
+        return Difference(
+            shell,
+            command,
+            [tuple(word or "$" for word in words) for words in derived],
+            ran,
+            present,
+        )
     return None
 
 
@@ -181,5 +368,7 @@ def _words(simple: SimpleCommand, folder: Path, created: set[str]) -> tuple[str 
 def _same(derived: tuple[str | None, ...], ran: tuple[str, ...]) -> bool:
     if None in derived:
         known = derived[: derived.index(None)]
-        return ran[: len(known)] == known
+        after = derived[len(known) + 1 :]
+        tail = after if None not in after else ()
+        return ran[: len(known)] == known and (not tail or ran[-len(tail) :] == tail)
     return derived == ran

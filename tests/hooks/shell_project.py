@@ -85,7 +85,9 @@ class Project:
             "GIT_CONFIG_NOSYSTEM": "1",
         }
 
-    def run(self, command: str, *, shell: str = "bash", path: str = "") -> subprocess.CompletedProcess[bytes]:
+    def run(
+        self, command: str, *, shell: str = "bash", path: str = ""
+    ) -> subprocess.CompletedProcess[bytes]:
         """Run a command in the project."""
         with self.output.open("ab") as output:
             return subprocess.run(

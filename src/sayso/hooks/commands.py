@@ -123,7 +123,7 @@ def _arguments(program: str, text: str, words: Sequence[str]) -> _Arguments:
     marks = "".join(entry.options[name].marks for name in options)
     needed = [name for name, option in entry.options.items() if "!" in option.marks]
     if needed and "!" not in marks:
-        raise Unlisted(f"{program} needs {needed[0]} to run without an editor.")
+        raise Unlisted(f"{program} is only known to be harmless with {needed[-1]}.")
     kinds = list(entry.operands[1:] if "^" in marks else entry.operands)
     if "write" in dict(values):
         kinds = kinds[:1]
@@ -385,7 +385,7 @@ class _Judge:
         writing: bool = False,
         follow: bool = False,
     ) -> Findings:
-        if self._written:
+        if self._written and os.path.isdir(path):
             return {"unclear": "The command changes files before it reads a whole folder."}
         return self._files.tree(
             path,

@@ -31,7 +31,7 @@ _MAX_INDEX = 4_000_000
 
 #: Folders that do not count as a project, even if an agent works in one of them.
 _NO_PROJECT = re.compile(
-    r"^/?$|^/(?:etc|usr|bin|sbin|lib|boot|dev|proc|sys|var|opt)(?:/|$)|"
+    r"^/?$|^/(?:etc|usr|bin|sbin|lib|boot|dev(?!/shm/)|proc|sys|var(?!/tmp/)|opt)(?:/|$)|"
     r"^/(?:home|Users)/[^/]+/?$|^/[^/]+/?$"
 )
 _DEVICES = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "/dev/urandom")
@@ -83,7 +83,7 @@ class Files:
         findings: Findings = {}
         if any(CREDENTIALS.match(spelling) for spelling in spellings):
             findings["secret"] = f"{path}{leads} may hold credentials."
-        if any(spelling.startswith("/dev/") for spelling in spellings):
+        if any(re.match(r"/dev/(?!shm/)", spelling) for spelling in spellings):
             findings["unclear"] = f"{path} is a device or a network connection, not a file."
         if not writing:
             return findings or {"read": ""}

@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote, urlsplit
 
+from sayso.hooks.calls import machine_findings
 from sayso.hooks.dialects import DIALECTS, MAX_RESULT, Answer, ToolUse, format_answer, parse_payload
 
 #: The exit code that denies, in every agent.
@@ -248,6 +249,8 @@ class Server:
             "caller": use.caller,
             **_agent_fields(self._token, use),
         }
+        if machine := machine_findings(use.tool, use.shown_args):
+            body["machine"] = machine
         wait_until = deadline - _REPLY_MARGIN
         request = self.call("POST", "/api/requests", body, deadline=deadline)
         path = f"/api/requests/{quote(str(request['id']), safe='')}"

@@ -58,6 +58,8 @@ _TERMS_WITHOUT_ASKING = ("risk", "valid_for", "effect", "effect_key", "on_duplic
 #: The decisions that a request without a tool allows.
 _DECISIONS_WITHOUT_TOOL = {"question": ("respond", "reject"), "approval": ("approve", "reject")}
 _WAITING = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
+#: The argument in which policies for coding agents look for ``OpenBody.machine``.
+_MACHINE = "sayso_machine"
 #: The lease of a claim whose owner string does not record one.
 _DEFAULT_LEASE = 60.0
 #: How many seconds after a renewal that found the run locked it is tried again.
@@ -74,7 +76,7 @@ async def open_call(
     # Checking a value against an agent's own schema may be slow: do it off the event loop.
     kind, args = _content(body) if body.schema_ is None else await to_thread(_content, body)
     # A caller that makes the same call again may word its note differently.
-    unbound = {"caller", "session"} | ({"note"} if body.caller else set())
+    unbound = {"caller", "session"} | ({"note", "machine"} if body.caller else set())
     fields = body.model_dump(by_alias=True, exclude_defaults=True, exclude=unbound)
     # Any difference in the body makes reuse of the key an error; the digest covers this hash.
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
@@ -268,9 +270,10 @@ async def _terms(
         terms = tighten_by_agent(base, _sent_terms(given))
         return replace(terms, description=checked_string(body.description, "description"))
     sent = _sent_terms(given)
+    judged_args = {**args, _MACHINE: dict(body.machine)} if body.machine else args
     said = await run_judging(
         service.gate.policy.judge(
-            ToolCall(body.tool, args),
+            ToolCall(body.tool, judged_args),
             agent=agent,
             now=moment(now),
             own=Terms(),

@@ -279,6 +279,12 @@ class OpenBody(Body):
         None, alias="schema", description="a JSON Schema of the arguments; edits must match it too"
     )
     returns: dict[str, Any] | None = Field(None, description="a JSON Schema of the result")
+    machine: dict[str, str] = Field(
+        {},
+        max_length=20,
+        description="what `sayso hook` found on the agent's machine: from a kind of call to a "
+        "sentence. It can only make a policy for coding agents stricter",
+    )
     question: Annotated[QuestionBody | None, _shorthand("text", QuestionBody | str | None)] = Field(
         None, description="a question, or its text as a string"
     )
