@@ -1,8 +1,8 @@
 """Compare the parser with real shells: every program that a shell runs must be one that we derived.
 
 A generator makes commands of everything that the grammar knows, and of much that it must refuse.
-Those that ``parse`` finds clear are run by bash (and zsh), in a scratch folder, without rights, with
-a PATH that has nothing but programs that write their arguments down.
+Those that ``parse`` finds clear are run by bash (and zsh), in a scratch folder, without rights, and
+with a PATH that has nothing but programs that write their arguments down.
 """
 
 from __future__ import annotations
@@ -246,9 +246,8 @@ def random_command(choose: random.Random) -> str:
             words.insert(place, choose.choice(_REDIRECTIONS))
         parts.append(choose.choice([" ", " ", " ", "  ", "\t"]).join(words))
     if choose.random() < 0.15:
-        parts[0] = (
-            f"if {parts[0]}; then {parts[-1]}{choose.choice(['; fi', '; else p; fi', chr(10) + 'fi'])}"
-        )
+        end = choose.choice(["; fi", "; else p; fi", "\nfi"])
+        parts[0] = f"if {parts[0]}; then {parts[-1]}{end}"
     command = parts[0]
     for part in parts[1:]:
         command += choose.choice(_SEPARATORS[:7] if choose.random() < 0.6 else _SEPARATORS) + part

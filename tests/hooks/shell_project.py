@@ -22,8 +22,9 @@ from sayso.types import Terms
 _FILES = r"""
 git init -q -b main && git config user.email ana@example.com && git config user.name Ana
 mkdir -p src tests docs .claude
-echo 'def foo(): pass' > src/app.py; echo 'import os' > src/util.py; echo 'import app' > tests/test_app.py
-printf 'hello\nhello\n' > a.txt; echo hello > README.md; printf '1 2\n3 4\n' > data.txt; echo text > docs/guide.md
+echo 'def foo(): pass' > src/app.py; echo 'import os' > src/util.py
+echo 'import app' > tests/test_app.py; echo text > docs/guide.md
+printf 'hello\nhello\n' > a.txt; echo hello > README.md; printf '1 2\n3 4\n' > data.txt
 echo '{"scripts": {}}' > package.json; printf 'all:\n\techo\n' > Makefile
 echo ok > .claude/settings.json; echo .env > .gitignore
 git add -A && git commit -qm one && echo more >> a.txt && git commit -qam two

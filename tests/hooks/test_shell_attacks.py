@@ -65,9 +65,9 @@ def test_no_attack_takes_effect(template: Project, scratch: Path, preset: str) -
     successes: list[Any] = []
     for number, attack in enumerate(ATTACKS):
         kind, command = attack["steps"][0]
-        if kind == "run" and len(attack["steps"]) == 1:
-            if _verdict(attack, template, preset, command) != "allow":
-                continue  # nothing has run
+        alone = kind == "run" and len(attack["steps"]) == 1
+        if alone and _verdict(attack, template, preset, command) != "allow":
+            continue  # nothing has run
         project = template.copy(scratch / str(number))
         verdicts = _take(attack, project, preset)
         if {"allow"}.issuperset(verdicts) or _took_effect(attack, project):

@@ -1,9 +1,9 @@
 """Judge the calls of coding agents: shell commands, files, searches and fetches.
 
-``call_findings`` returns the parts of a call with the kinds of each (``sayso.hooks.commands``) and a
+``call_findings`` returns the parts of a call, each with its kinds (``sayso.hooks.commands``) and a
 sentence for people. A policy judges by kinds. The files that a call names may be on another machine
-than the server, so the hook judges the call too, and sends the findings that only its machine shows
-(``machine_findings``); they come as the argument ``MACHINE``, and can only make a call more serious.
+than the server, so the hook judges the call too, and sends what only its machine shows
+(``machine_findings``). It comes as the argument ``MACHINE``, and can only make a call more serious.
 
 Standard library only: the hook imports this module.
 """

@@ -1,7 +1,7 @@
 """Judge shell commands by what they do, for the policies of coding agents.
 
 Whatever is not known to be good is asked about. A command must be one that ``sayso.hooks.shell``
-understands, and each program in it must be in the table of ``sayso.hooks.programs``, with options
+understands, and each program in it must be in the table of ``sayso.hooks.tables``, with options
 and operands that are listed there. Paths are resolved first (``sayso.hooks.paths``). The result is
 *findings*: the kinds of a command, each with a sentence that says why. A policy has a verdict for
 each kind.
@@ -16,10 +16,10 @@ import posixpath
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sayso.hooks import tables
-from sayso.hooks.paths import Files, Findings
+from sayso.hooks.paths import Files, Findings, Overrun
 from sayso.hooks.shell import SimpleCommand, UnclearCommand, parse
 
 #: Every kind, from least to most serious, with its description.
@@ -42,6 +42,7 @@ KINDS: dict[str, str] = {
 
 _MAX_FOLDERS = 6
 _MAX_VALUE = 1000
+_MAX_LETTERS = 40
 
 
 class Unlisted(Exception):
@@ -60,7 +61,10 @@ def judge(command: str, files: Files, cwd: str) -> list[tuple[str, Findings]]:
     except UnclearCommand as error:
         return [(command, {"unclear": str(error)})]
     state = _Judge(files, cwd)
-    return [(str(simple), state.simple(simple)) for simple in simple_commands]
+    try:
+        return [(str(simple), state.simple(simple)) for simple in simple_commands]
+    except Overrun as error:
+        return [(command, {"unclear": str(error)})]
 
 
 # -- the table
@@ -142,26 +146,29 @@ def _read_option(
     values: list[tuple[str, str]],
 ) -> None:
     """Add the options in a word, and their values, which may be the next word."""
-    name, equals, value = word.partition("=")
-    if not word.startswith("--"):
-        name, equals, value = word[:2], word[2:3], word[2:]
-    option = entry.options.get(name)
-    if option is None or name == "-#":
-        raise Unlisted(f"The option {name} of {program} is not known to be harmless.")
-    if not option.value or option.value == "?":
-        attached = value if option.value else ""
-        options[name] = attached
-        if equals and not option.value:
-            if word.startswith("--") or ">" in option.marks:
-                raise Unlisted(f"The option {name} of {program} is not known with a value.")
-            _read_option(program, entry, f"-{value}", rest, options, values)
-        return
-    if not equals and rest:
-        value = rest.pop(0)
-    options[name] = value
-    values.append((option.value.rstrip("2"), value))
-    if option.value.endswith("2") and rest:
-        rest.pop(0)
+    for _ in range(_MAX_LETTERS):
+        if word in ("", "-"):
+            return
+        name, equals, value = word.partition("=")
+        if not word.startswith("--"):
+            name, equals, value = word[:2], word[2:3], word[2:]
+        option = entry.options.get(name)
+        if option is None or name == "-#":
+            raise Unlisted(f"The option {name} of {program} is not known to be harmless.")
+        options[name] = value
+        if option.value == "?":
+            return
+        if option.value:
+            if not equals and rest:
+                options[name] = value = rest.pop(0)
+            values.append((option.value.rstrip("2"), value))
+            if option.value.endswith("2") and rest:
+                rest.pop(0)
+            return
+        if equals and (word.startswith("--") or ">" in option.marks):
+            raise Unlisted(f"The option {name} of {program} is not known with a value.")
+        word = "" if word.startswith("--") else f"-{value}"
+    raise Unlisted(f"{program} has too many options in one word.")
 
 
 def _operand_values(
@@ -188,37 +195,11 @@ def _operand_values(
 # -- one command after the other
 
 _INTEGER = re.compile(r"-?\d{1,18}")
-_TESTS = frozenset(["-f", "-d", "-e", "-r", "-w", "-x", "-s", "-L", "-h", "-n", "-z"])
-_COMPARISONS = frozenset(["=", "==", "!=", "-nt", "-ot", "-ef"])
-_NUMBER_COMPARISONS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
-_RECURSIVE = frozenset(["-r", "-R", "--recursive", "--dereference-recursive"])
-_NAMES_ONLY = frozenset(
-    [
-        "-l",
-        "--files-with-matches",
-        "--files",
-        "--name-only",
-        "--stat",
-        "--name-status",
-        "--shortstat",
-        "--numstat",
-    ]
-)
-_PATCHES = frozenset(
-    [
-        "-p",
-        "-u",
-        "--patch",
-        "-U",
-        "--unified",
-        "-L",
-        "-c",
-        "--cc",
-        "-m",
-        "--word-diff",
-        "--color-words",
-    ]
-)
+_TESTS = frozenset({"-f", "-d", "-e", "-r", "-w", "-x", "-s", "-L", "-h", "-n", "-z"})
+_COMPARISONS = frozenset({"=", "==", "!=", "-nt", "-ot", "-ef"})
+_NUMBER_COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+_RECURSIVE = frozenset({"-r", "-R", "--recursive", "--dereference-recursive"})
+#: Programs that pass on whole lines, if they have no other options than these (None: any).
 _FILTERS = {
     "head": None,
     "tail": None,
@@ -245,6 +226,8 @@ class _Judge:
 
     def simple(self, simple: SimpleCommand) -> Findings:
         """Return the findings of the next command."""
+        if len(self._folders) > _MAX_FOLDERS:
+            raise Overrun("The command changes its directory too often to be analysed.")
         listed = self._listed if simple.piped else None
         self._listed = None
         self._downloads = self._downloads and simple.piped
@@ -290,10 +273,7 @@ class _Judge:
             raise UnclearCommand(
                 "The command changes files before it uses a pattern of file names."
             )
-        try:
-            return self._files.expand(pattern, cwd)
-        except ValueError:
-            raise UnclearCommand(f"{pattern} matches too many files to look at.") from None
+        return self._files.expand(pattern, cwd)
 
     def _program(self, words: Sequence[str], cwd: str, listed: list[str] | None) -> Findings:
         """Return the findings of a program with its arguments."""
@@ -347,9 +327,9 @@ class _Judge:
         findings: Findings = {}
         for kind, text in arguments.values:
             pattern = tables.VALUES.get(kind)
-            if pattern is not None and kind != "text":
-                if len(text) > _MAX_VALUE or not pattern.fullmatch(text):
-                    raise Unlisted(f"{program} is not known with {text[:80]!r}.")
+            fits = pattern is None or kind == "text" or len(text) <= _MAX_VALUE
+            if not fits or (pattern is not None and not pattern.fullmatch(text)):
+                raise Unlisted(f"{program} is not known with {text[:80]!r}.")
             if kind == "revision":
                 for path in {text, text.rpartition(":")[2]}:
                     _add(findings, self._files.path(path, cwd, writing=False))
@@ -375,26 +355,10 @@ class _Judge:
             _add(findings, self._tree(path))
         return findings
 
-    def _tree(
-        self,
-        path: str,
-        *,
-        hidden: bool = True,
-        names: str = "*",
-        plain_names: bool = False,
-        writing: bool = False,
-        follow: bool = False,
-    ) -> Findings:
+    def _tree(self, path: str, **options: Any) -> Findings:
         if self._written and os.path.isdir(path):
             return {"unclear": "The command changes files before it reads a whole folder."}
-        return self._files.tree(
-            path,
-            hidden=hidden,
-            names=names,
-            plain_names=plain_names,
-            writing=writing,
-            follow=follow,
-        )
+        return self._files.tree(path, **options)
 
     def _recursive_grep(self, arguments: _Arguments, cwd: str) -> Findings:
         findings: Findings = {}
@@ -460,8 +424,6 @@ class _Judge:
             return {"unclear": f"cd leaves the project for {folder}, where relative paths differ."}
         if folder not in self._folders:
             self._folders.append(folder)
-        if len(self._folders) > _MAX_FOLDERS:
-            return {"unclear": "The command changes its directory too often to be analysed."}
         return {"read": ""}
 
     def _test(self, name: str, words: Sequence[str]) -> Findings:
@@ -497,7 +459,7 @@ class _Judge:
         prints_names = True
         while rest:
             word = rest.pop(0)
-            if word in ("-exec", "-execdir") and word == "-exec":
+            if word == "-exec":
                 end = next(
                     (index for index, part in enumerate(rest) if part in (";", "+")), len(rest)
                 )
@@ -531,7 +493,7 @@ class _Judge:
             else:
                 words = [*inner, root]
             _add(findings, self._program(words, cwd, None))
-            _add(findings, self._tree(posixpath.join(cwd, root), plain_names=not placeholder))
+            _add(findings, self._tree(posixpath.join(cwd, root)))
         return findings
 
     def _wrapper(self, name: str, words: list[str], cwd: str, listed: list[str] | None) -> Findings:
@@ -546,27 +508,28 @@ class _Judge:
             _read_option(name, entry, word, words, options, values)
         values += [(kind, words.pop(0)) for kind in entry.operands if words]
         findings = self._values(name, _Arguments(options, values), cwd)
-        if name == "env":
-            while words and "=" in words[0]:
-                variable = words.pop(0).partition("=")[0]
-                if variable not in tables.ENVIRONMENT:
-                    raise Unlisted(f"env sets {variable}, which can change what programs do.")
-            if not words:
-                return {"secret": "env shows every variable, and some may hold credentials."}
+        if name == "xargs":
+            _add(findings, self._xargs(words, "-I" in options, cwd, listed))
+            return findings
+        while name == "env" and words and "=" in words[0]:
+            variable = words.pop(0).partition("=")[0]
+            if variable not in tables.ENVIRONMENT:
+                raise Unlisted(f"env sets {variable}, which can change what programs do.")
+        if not words:
+            return {"secret": f"{name} alone may show every variable, and so credentials."}
         if name == "nohup":
             _add(findings, self._files.path("nohup.out", cwd, writing=True))
-        if name == "xargs":
-            if listed is None:
-                raise Unlisted("xargs passes on text that is only known when it runs.")
-            placeholder = "-I" in options
-            _add(findings, self._fed(words, listed, cwd, placeholder=placeholder))
-            if placeholder:
-                for root in listed:
-                    _add(findings, self._tree(posixpath.join(cwd, root), plain_names=True))
-            return findings
-        if not words:
-            raise Unlisted(f"{name} runs nothing.")
         _add(findings, self._program(words, cwd, listed))
+        return findings
+
+    def _xargs(
+        self, words: Sequence[str], placeholder: bool, cwd: str, listed: list[str] | None
+    ) -> Findings:
+        if listed is None:
+            raise Unlisted("xargs passes on text that is only known when it runs.")
+        findings = self._fed(words, listed, cwd, placeholder=placeholder)
+        for root in listed:
+            _add(findings, self._tree(posixpath.join(cwd, root), plain_names=True))
         return findings
 
     def _git(self, words: Sequence[str], cwd: str) -> Findings:
@@ -580,9 +543,8 @@ class _Judge:
         arguments, changes = _table_arguments(["git", *rest])
         command = rest[0] if rest else ""
         options = arguments.options.keys()
-        prints = command in tables.GIT_PRINTS and not options & _NAMES_ONLY
-        if command == "log":
-            prints = bool(options & _PATCHES)
+        summary = command == "log" or options & tables.NAMES_ONLY
+        prints = command in tables.GIT_PRINTS and not (summary and not options & tables.PATCHES)
         _add(findings, self._values(f"git {command}", arguments, cwd))
         _add(findings, self._files.repository(cwd, changes=changes, prints=prints))
         lists = (

@@ -23,9 +23,8 @@ from sayso.hooks.tables import CREDENTIALS, LATER, SETTINGS
 Findings = dict[str, str]
 
 _MAX_PATH = 4096
-#: How many folder entries one judgement looks at.
+#: How many entries of folders one judgement looks at. To resolve a path counts as ten.
 _MAX_ENTRIES = 3000
-_MAX_MATCHES = 300
 _MAX_CONFIG = 100_000
 _MAX_INDEX = 4_000_000
 
@@ -49,13 +48,24 @@ _PATH_AT_END = re.compile(r"[\w./@+-]{3,}$")
 _GIT_HOOKS_PATH = re.compile(r"(?:^|\])\s*hookspath\s*=\s*\"?([^\n\"]*)", re.I | re.M)
 
 
+class Overrun(Exception):
+    """A call names more files than one judgement looks at. The message is a sentence."""
+
+
 class Files:
     """The files of one machine, around one working directory. ``look=False`` looks at none."""
 
     def __init__(self, project: str, *, look: bool = True) -> None:
         self.look = look
         self.project = self.real(project) if project else "/"
+        self._home = self.real(os.path.expanduser("~")) if look else "/"
+        self._path = os.environ.get("PATH", "").split(os.pathsep) if look else []
         self._left = _MAX_ENTRIES
+
+    def _count(self, entries: int) -> None:
+        self._left -= entries
+        if self._left < 0:
+            raise Overrun("The command is about too many files to look at.")
 
     def real(self, path: str) -> str:
         """Return a path with every symbolic link and ``..`` resolved."""
@@ -63,13 +73,13 @@ class Files:
 
     def contains(self, path: str) -> bool:
         """Return whether a resolved path is in the project."""
-        home = os.path.realpath(os.path.expanduser("~")) if self.look else "/"
-        if _NO_PROJECT.match(self.project) or f"{home}/".startswith(f"{self.project}/"):
+        if _NO_PROJECT.match(self.project) or f"{self._home}/".startswith(f"{self.project}/"):
             return False
         return path == self.project or path.startswith(f"{self.project}/")
 
     def path(self, path: str, cwd: str, *, writing: bool) -> Findings:
         """Return the findings of reading or writing a path."""
+        self._count(10)
         if len(path) > _MAX_PATH or "\0" in path:
             return {"unclear": "A path is too long, or is not text."}
         if path.startswith("~"):
@@ -101,13 +111,11 @@ class Files:
 
     def _runs(self, path: str) -> bool:
         """Return whether a path is in a folder in which the shell looks for programs."""
-        folders = os.environ.get("PATH", "").split(os.pathsep) if self.look else []
-        return any(folder and path.startswith(f"{self.real(folder)}/") for folder in folders)
+        return any(folder and path.startswith(f"{self.real(folder)}/") for folder in self._path)
 
     def program(self, name: str) -> str:
         """Return why a program by its bare name cannot be trusted, or ""."""
-        looks = self.look and self.project != "/"
-        for folder in os.environ.get("PATH", "").split(os.pathsep) if looks else []:
+        for folder in self._path if self.project != "/" else []:
             path = os.path.join(folder, name)
             if not folder.startswith("/"):
                 return f"PATH contains {folder or '.'!r}, so {name} depends on the directory."
@@ -119,16 +127,16 @@ class Files:
         return ""
 
     def expand(self, pattern: str, cwd: str) -> list[str]:
-        """Return the words that a shell replaces a pattern by; raise ``ValueError`` beyond a limit."""
+        """Return the words that a shell replaces a pattern by."""
         if not self.look:
             return [pattern]
+        self._count(100)
         matches: list[str] = []
         found = glob.iglob(posixpath.join(glob.escape(cwd), pattern) if cwd else pattern)
         for match in found:
             absolute = pattern.startswith("/")
             matches.append(match if absolute else match[len(posixpath.join(cwd, "")) :])
-            if len(matches) > _MAX_MATCHES:
-                raise ValueError(pattern)
+            self._count(10)
         return matches or [pattern]
 
     def is_plain(self, path: str) -> bool:
@@ -136,7 +144,7 @@ class Files:
         return self.look and os.path.isfile(path) and not os.path.islink(path)
 
     def _entries(self, folder: str, hidden: bool) -> Iterator[os.DirEntry[str]]:
-        """Yield the files and links below a folder. Raise ``ValueError`` beyond a limit."""
+        """Yield the files, folders and links below a folder."""
         folders = [folder]
         while folders:
             try:
@@ -144,14 +152,11 @@ class Files:
             except OSError:
                 continue
             for entry in entries:
-                self._left -= 1
-                if self._left < 0:
-                    raise ValueError(folder)
+                self._count(1)
                 if entry.name.startswith(".") and not hidden:
                     continue
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _PACKAGES:
-                        folders.append(entry.path)
+                if entry.is_dir(follow_symlinks=False) and entry.name not in _PACKAGES:
+                    folders.append(entry.path)
                 yield entry
 
     def tree(
@@ -172,23 +177,20 @@ class Files:
         """
         if not self.look or not os.path.isdir(path):
             return {}
-        try:
-            for entry in self._entries(path, hidden):
-                if plain_names and not _ONE_WORD.fullmatch(entry.name):
-                    return {"unclear": f"{path} contains {entry.name!r}, which is not one word."}
-                spellings = [f"/{entry.name}"]
-                if entry.is_symlink():
-                    spellings.append(self.real(entry.path))
-                    if writing or (follow and entry.is_dir()):
-                        return {"unclear": f"{path} contains the symbolic link {entry.name}."}
-                if not fnmatch.fnmatch(entry.name, names):
-                    continue
-                if any(CREDENTIALS.match(spelling) for spelling in spellings):
-                    return {"secret": f"{path} contains {entry.name}, which may hold credentials."}
-                if writing and (LATER.match(spellings[0]) or SETTINGS.match(spellings[0])):
-                    return {"later": f"{path} contains {entry.name}, which other tools run."}
-        except ValueError:
-            return {"unclear": f"{path} has too many files to look for credentials."}
+        for entry in self._entries(path, hidden):
+            if plain_names and not _ONE_WORD.fullmatch(entry.name):
+                return {"unclear": f"{path} contains {entry.name!r}, which is not one word."}
+            spellings = [f"/{entry.name}"]
+            if entry.is_symlink():
+                spellings.append(self.real(entry.path))
+                if writing or (follow and entry.is_dir()):
+                    return {"unclear": f"{path} contains the symbolic link {entry.name}."}
+            if not fnmatch.fnmatch(entry.name, names):
+                continue
+            if any(CREDENTIALS.match(spelling) for spelling in spellings):
+                return {"secret": f"{path} contains {entry.name}, which may hold credentials."}
+            if writing and (LATER.match(spellings[0]) or SETTINGS.match(spellings[0])):
+                return {"later": f"{path} contains {entry.name}, which other tools run."}
         return {}
 
     def shows_hidden(self, folder: str) -> str:

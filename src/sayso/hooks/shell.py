@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn
 
 MAX_CHARACTERS = 50_000
 MAX_WORDS = 500
+_MAX_PIECES = 1000
 _MAX_DEPTH = 10
 
 
@@ -51,56 +52,60 @@ class SimpleCommand(NamedTuple):
 #: Variables that hold no secret. Only a program that prints its arguments may get one.
 VARIABLES = frozenset({"PWD", "OLDPWD", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "?"})
 
-_OPERATOR = re.compile(r"&&|\|\|(?!\|)|\|(?![|&])|;(?![;&|])|\n")
-_REDIRECTION = re.compile(
-    r"([012]?)(>>(?![|&!>])|>(?![|&!(>])|<(?![<&>(])|<<(?![-<]))|&>(?![>|&!(])"
+_TOKEN = re.compile(
+    r"(?P<blank>[ \t]+)"
+    r"|(?P<duplicate>(?:2>&1|1?>&2)(?=[ \t\n;|&]|$))"
+    r"|(?P<document><<(?![-<]))"
+    r"|(?P<read>0?<(?![<&>(]))"
+    r"|(?P<write>[12]?>>(?![|&!>])|[12]?>(?![|&!(>])|&>(?![>|&!(]))"
+    r"|(?P<operator>&&|\|\|(?!\|)|\|(?![|&])|;(?![;&|])|\n)"
+    # A shell without comments would run "#", which does not exist.
+    r"|(?<![^;\n])(?P<comment>#[A-Za-z0-9_ ,.:/-]*(?=\n|$))"
 )
-_DUPLICATE = re.compile(r"(?:2>&1|[1]?>&2)(?=[ \t\n;|&]|$)")
-_HEREDOC = re.compile(
+#: The name of a here-document: in quotes, or not.
+_DOCUMENT = re.compile(
     r"[ \t]*(?:'([A-Za-z_]\w*)'|\"([A-Za-z_]\w*)\"|([A-Za-z_]\w*))(?=[ \t\n;|&>]|$)", re.A
 )
-_COMMENT = re.compile(r"#[\w ,.:/-]*(?=\n|$)", re.A)
-_BLANKS = re.compile(r"[ \t]+")
-#: Characters that are themselves, wherever they are in a word.
-_PLAIN = re.compile(r"[\w@%+:,./-]+", re.A)
-#: Whole words whose characters mean something else in other places.
-_WHOLE = re.compile(r"(?:\[|\]|\{\}|!=?|=)(?=[ \t\n;|&<>]|$)")
-#: ``HEAD~2``, ``main^``, ``@{upstream}``, ``a=b`` and ``a#b``, after other characters of a word.
-_INNER = re.compile(r"(?<=[\w\]}^~])~|\^|(?<=@)\{[\w-]*\}|=(?!~)|#", re.A)
-_SINGLE = re.compile(r"'([^']*)'")
+_WORD_END = " \t\n;|&<>"
+_PIECE = re.compile(
+    # Whole words whose characters mean something else in other places.
+    rf"(?<![^{_WORD_END}])(?P<whole>(?:\[|\]|\{{\}}|!=?|=)(?=[{_WORD_END}]|$))"
+    r"|(?P<plain>[\w@%+:,./-]+)"
+    r"|(?P<glob>[*?]+)"
+    r"|'(?P<single>[^']*)'"
+    r'|(?P<double>")'
+    r"|\\(?P<escape>[^\n])"
+    r"|\$(?P<variable>\?|[A-Za-z_]\w*)"
+    # ``HEAD~2``, ``main^``, ``@{upstream}``, ``a=b`` and ``a#b``.
+    rf"|(?<=[\w\]}}^~])(?P<tilde>~)|(?<=@)(?P<brace>\{{[\w-]*\}})|(?<=[^{_WORD_END}])(?P<inner>\^|=(?!~)|#)",
+    re.A,
+)
 _DOUBLE = re.compile(r'(?:[^"\\$`!]|\\[^\n]|\$(?=["|) ])|!(?=[" ]))*')
-_VARIABLE = re.compile(r"\$(\?|[A-Za-z_]\w*)", re.A)
 _DOUBLE_ESCAPE = re.compile(r'\\([\\"$`])')
+_VARIABLE = re.compile(r"\$(\?|[A-Za-z_]\w*)", re.A)
 _ASSIGNMENT = re.compile(r"\w+(\[.*\])?\+?=", re.A | re.S)
 #: Control characters, and others that a terminal does not show, except for newline and tab.
 _INVISIBLE = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 _RESERVED = frozenset(
-    [
-        "for",
-        "while",
-        "until",
-        "case",
-        "select",
-        "function",
-        "coproc",
-        "do",
-        "done",
-        "esac",
-        "in",
-        "[[",
-        "]]",
-        "{",
-        "}",
-        "!",
-        "foreach",
-        "repeat",
-        "end",
-        "then",
-        "else",
-        "elif",
-        "fi",
-    ]
+    {
+        *("for", "while", "until", "case", "select", "function", "coproc", "do", "done", "esac"),
+        *(
+            "in",
+            "[[",
+            "]]",
+            "{",
+            "}",
+            "!",
+            "foreach",
+            "repeat",
+            "end",
+            "then",
+            "else",
+            "elif",
+            "fi",
+        ),
+    }
 )
 _AFTER_IF = {"if": ("then",), "then": ("elif", "else", "fi"), "elif": ("then",), "else": ("fi",)}
 
@@ -153,7 +158,8 @@ def parse(text: str) -> tuple[SimpleCommand, ...]:
 
 
 class _Redirection(NamedTuple):
-    operator: str
+    #: "read" or "write", or "" if no file is opened.
+    kind: str
     target: str = ""
 
 
@@ -172,45 +178,44 @@ def _tokens(text: str) -> list[_Token]:
     documents: list[tuple[str, bool]] = []
     position = 0
     while position < len(text):
-        if blanks := _BLANKS.match(text, position):
-            position = blanks.end()
-        elif duplicate := _DUPLICATE.match(text, position):
-            tokens.append(_Redirection("&"))
-            position = duplicate.end()
-        elif redirection := _REDIRECTION.match(text, position):
-            position = redirection.end()
-            if redirection[2] == "<<":
-                document = _HEREDOC.match(text, position)
-                if document is None or redirection[1]:
-                    _unclear(text, redirection.start())
-                documents.append((document[document.lastindex or 0], document.lastindex != 3))
-                tokens.append(_Redirection("<<"))
-                position = document.end()
-                continue
-            blanks = _BLANKS.match(text, position)
-            target, position = _word(text, blanks.end() if blanks else position)
-            if target.form not in ("bare", "quoted"):
-                raise UnclearCommand("A file of a redirection is only known when the shell runs.")
-            tokens.append(_Redirection("<" if redirection[2] == "<" else ">", target.text))
-        elif operator := _OPERATOR.match(text, position):
-            tokens.append(operator[0])
-            position = operator.end()
-            if operator[0] == "\n" and documents:
-                position = _skip_documents(text, position, documents)
-        elif text[position] == "#":
-            comment = _COMMENT.match(text, position)
-            # A shell without comments would run "#", which does not exist.
-            if comment is None or (tokens and tokens[-1] not in (";", "\n")):
-                _unclear(text, position)
-            position = comment.end()
-        else:
+        match = _TOKEN.match(text, position)
+        if match is None:
             word, position = _word(text, position)
             tokens.append(word)
+        elif match.lastgroup == "operator":
+            tokens.append(match[0])
+            position = match.end()
+            if match[0] == "\n":
+                position = _skip_documents(text, position, documents)
+        elif match.lastgroup in ("blank", "comment"):
+            position = match.end()
+        else:
+            redirection, position = _redirection(text, match, documents)
+            tokens.append(redirection)
         if len(tokens) > MAX_WORDS:
             raise UnclearCommand("The command has too many words to be analysed.")
     if documents:
         raise UnclearCommand("The command contains a here-document that does not end.")
     return tokens
+
+
+def _redirection(
+    text: str, match: re.Match[str], documents: list[tuple[str, bool]]
+) -> tuple[_Redirection, int]:
+    """Return the redirection that an operator begins, and where it ends."""
+    position = match.end()
+    if match.lastgroup == "duplicate":
+        return _Redirection(""), position
+    if match.lastgroup == "document":
+        document = _DOCUMENT.match(text, position) or _unclear(text, match.start())
+        documents.append((document[document.lastindex or 0], document.lastindex != 3))
+        return _Redirection(""), document.end()
+    while text.startswith((" ", "\t"), position):
+        position += 1
+    target, position = _word(text, position)
+    if target.form not in ("bare", "quoted"):
+        raise UnclearCommand("A file of a redirection is only known when the shell runs.")
+    return _Redirection(match.lastgroup or "", target.text), position
 
 
 def _skip_documents(text: str, position: int, documents: list[tuple[str, bool]]) -> int:
@@ -233,46 +238,30 @@ def _word(text: str, position: int) -> tuple[Word, int]:
     start = position
     pieces: list[str] = []
     forms = set[str]()
-    if whole := _WHOLE.match(text, position):
-        return Word(whole[0]), whole.end()
-    while position < len(text) and text[position] not in " \t\n;|&<>":
-        character = text[position]
-        if plain := _PLAIN.match(text, position):
-            pieces.append(plain[0])
-            position = plain.end()
-        elif character in "*?":
-            pieces.append(character)
-            forms.add("glob")
-            position += 1
-        elif single := _SINGLE.match(text, position):
-            pieces.append(_visible(single[1]))
-            forms.add("quoted")
-            position = single.end()
-        elif character == '"':
-            position = _double(text, position + 1, pieces, forms)
-        elif character == "\\" and position + 1 < len(text) and text[position + 1] != "\n":
-            pieces.append(_visible(text[position + 1]))
-            forms.add("quoted")
-            position += 2
-        elif (variable := _VARIABLE.match(text, position)) and variable[1] in VARIABLES:
-            pieces.append(variable[0])
-            forms.add("variable")
-            position = variable.end()
-        elif position > start and (inner := _INNER.match(text, position)):
-            pieces.append(inner[0])
-            position = inner.end()
-        else:
+    while position < len(text) and text[position] not in _WORD_END:
+        match = _PIECE.match(text, position)
+        kind = (match.lastgroup or "") if match else ""
+        if len(pieces) > _MAX_PIECES:
+            raise UnclearCommand("The command has a word with too many quotes to be analysed.")
+        if match is None or (kind == "variable" and match[kind] not in VARIABLES):
             _unclear(text, position)
-    if position == start:
-        _unclear(text, position) if position < len(text) else _unclear(">")
+        position = match.end()
+        if kind == "double":
+            position = _double(text, position, pieces, forms)
+        elif kind in ("single", "escape"):
+            pieces.append(_visible(match[kind]))
+            forms.add("quoted")
+        else:
+            pieces.append(match[0])
+            forms |= {kind} & {"glob", "variable"}
     word = "".join(pieces)
-    if not forms and word.isdigit() and text.startswith(("<", ">"), position):
-        _unclear(text, position)  # the number of a descriptor, for some shells
-    if (len(forms) > 1 and "glob" in forms) or ("**" in word and "glob" in forms):
+    number = not forms and word.isdigit() and text.startswith(("<", ">"), position)
+    if position == start or number:  # to some shells, the number of a descriptor
+        _unclear(text if position < len(text) else ">", position if position < len(text) else 0)
+    if "glob" in forms and (len(forms) > 1 or "**" in word):
         raise UnclearCommand("The command contains a pattern of a form that is not analysed.")
-    if "variable" in forms:
-        return Word(word, "variable"), position
-    return Word(word, forms.pop() if forms else "bare"), position
+    form = next((form for form in ("variable", "glob", "quoted") if form in forms), "bare")
+    return Word(word, form), position
 
 
 def _double(text: str, position: int, pieces: list[str], forms: set[str]) -> int:
@@ -373,8 +362,8 @@ class _Parser:
             self._next += 1
             if isinstance(token, _Redirection):
                 redirected = True
-                if token.operator in "<>":
-                    (reads if token.operator == "<" else writes).append(token.target)
+                if token.kind:
+                    (reads if token.kind == "read" else writes).append(token.target)
             elif redirected:
                 raise UnclearCommand("The command has words after a redirection.")
             else:

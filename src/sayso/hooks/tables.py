@@ -58,8 +58,8 @@ VALUES: dict[str, re.Pattern[str]] = {
         rf"(?:(?:{_LINE}(?:,(?:[+~]?\d+|{_LINE}))?)?[ ]?!?[ ]?"
         rf"(?:[pdqQ=]|{'|'.join(map(_substitution, '/|,#@:'))})(?:;[ ]?|$))+"
     ),
-    # No output to files or programs (no ``>`` after ``print``), no other input, and no function that
-    # is not listed.
+    # No output to files or programs (no ``>`` after ``print``), no other input, and no function
+    # that is not listed.
     "awk": re.compile(
         r"(?!.*(?:system|getline|ENVIRON|ARGV|PROCINFO|SYMTAB|@|\\\n|print.*>(?!=)))"
         r"(?:[^|A-Za-z_]|\|\||[A-Za-z_]\w*+(?!\s*\()|(?:print|printf|length|substr|split|"
@@ -160,6 +160,8 @@ FIND = dict.fromkeys(_TABLES.words["find"], 0) | dict.fromkeys(_TABLES.words["fi
 INERT = frozenset(_TABLES.words["inert"])
 BUILTINS = frozenset(_TABLES.words["builtin"])
 INTERPRETERS = frozenset(_TABLES.words["interpreter"])
+NAMES_ONLY = frozenset(_TABLES.words["names only"])
+PATCHES = frozenset(_TABLES.words["patches"])
 GIT_PRINTS = frozenset(_TABLES.words["git prints"])
 ENVIRONMENT = frozenset(_TABLES.words["environment"])
 CREDENTIALS = Names(_TABLES.words["credentials"], _TABLES.words["public"])
