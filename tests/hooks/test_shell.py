@@ -93,7 +93,16 @@ def test_redirections_name_their_files() -> None:
             "a <<E$x\nE",
             "a << 'E F'\nE F",
         ),
-        *("a > $f", "a > *", "if a; then b", "if a; then fi", "if a then b; fi", "fi", "if a; fi"),
+        *(
+            "a > $f",
+            "a > *",
+            "a > ''",
+            "if a; then b",
+            "if a; then fi",
+            "if a then b; fi",
+            "fi",
+            "if a; fi",
+        ),
         *(
             "for x in y; do z; done",
             "while a; do b; done",

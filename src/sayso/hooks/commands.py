@@ -199,13 +199,21 @@ _TESTS = frozenset({"-f", "-d", "-e", "-r", "-w", "-x", "-s", "-L", "-h", "-n", 
 _COMPARISONS = frozenset({"=", "==", "!=", "-nt", "-ot", "-ef"})
 _NUMBER_COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _RECURSIVE = frozenset({"-r", "-R", "--recursive", "--dereference-recursive"})
-#: Programs that pass on whole lines, if they have no other options than these (None: any).
+#: Programs that pass on whole lines of their input, with these options.
 _FILTERS = {
-    "head": None,
-    "tail": None,
-    "sort": {"-u"},
-    "uniq": set(),
+    "head": {"-#", "-n", "--lines"},
+    "tail": {"-#", "-n", "--lines"},
+    "sort": {"-u", "-r"},
+    "uniq": set[str](),
     "grep": {"-v", "-i", "-E", "-F", "-w"},
+}
+
+
+#: Subcommands of git that print names and nothing else, with these options.
+_GIT_LISTS = {
+    "ls-files": {"-c", "-m", "-o", "--cached", "--modified", "--others", "--exclude-standard"},
+    "diff": {"--name-only", "--cached", "--staged", "--diff-filter"},
+    "grep": {"-l", "-i", "-w", "-E", "-F", "-e"},
 }
 
 
@@ -400,8 +408,7 @@ class _Judge:
         if name in ("rg", "grep") and options & {"-l", "--files", "--files-with-matches"}:
             return roots or ["."]
         if name in _FILTERS and listed is not None and not roots:
-            allowed = _FILTERS[name]
-            return listed if allowed is None or options <= allowed else None
+            return listed if options <= _FILTERS[name] else None
         return None
 
     # -- programs with rules of their own
@@ -512,8 +519,8 @@ class _Judge:
             _add(findings, self._xargs(words, "-I" in options, cwd, listed))
             return findings
         while name == "env" and words and "=" in words[0]:
-            variable = words.pop(0).partition("=")[0]
-            if variable not in tables.ENVIRONMENT:
+            variable, _, value = words.pop(0).partition("=")
+            if variable not in tables.ENVIRONMENT or "/" in value:
                 raise Unlisted(f"env sets {variable}, which can change what programs do.")
         if not words:
             return {"secret": f"{name} alone may show every variable, and so credentials."}
@@ -547,12 +554,9 @@ class _Judge:
         prints = command in tables.GIT_PRINTS and not (summary and not options & tables.PATCHES)
         _add(findings, self._values(f"git {command}", arguments, cwd))
         _add(findings, self._files.repository(cwd, changes=changes, prints=prints))
-        lists = (
-            command == "ls-files"
-            or options & {"--name-only"}
-            or (command == "grep" and "-l" in options)
-        )
-        self._listed = ["."] if lists else None
+        lists = command in _GIT_LISTS and options <= _GIT_LISTS[command]
+        if lists and (command == "ls-files" or options & {"--name-only", "-l"}):
+            self._listed = ["."]
         if changes and command == "stash":
             findings["moved"] = ""
         _add(findings, {"write" if changes else "read": ""})

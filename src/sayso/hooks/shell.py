@@ -213,7 +213,7 @@ def _redirection(
     while text.startswith((" ", "\t"), position):
         position += 1
     target, position = _word(text, position)
-    if target.form not in ("bare", "quoted"):
+    if target.form not in ("bare", "quoted") or not target.text:
         raise UnclearCommand("A file of a redirection is only known when the shell runs.")
     return _Redirection(match.lastgroup or "", target.text), position
 

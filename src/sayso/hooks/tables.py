@@ -79,6 +79,7 @@ VALUES: dict[str, re.Pattern[str]] = {
     "psword": re.compile(r"-?[auxfwlj]+"),
     "reflog": re.compile(r"(?!expire|delete|exists|drop|-).*"),
     "env": re.compile(r"PATH|HOME|USER|SHELL|LANG|PWD|TERM|EDITOR|VIRTUAL_ENV"),
+    "newline": re.compile(r"\\n|\n"),
     "placeholder": re.compile(r"\{\}"),
     # A revision or a path of git; a credential after a colon is found as a path is.
     "revision": re.compile(r"(?!-).*", re.S),
