@@ -440,7 +440,7 @@ def test_hook_sends_what_its_machine_shows(tmp_path: Path) -> None:
     assert machine_findings("Bash", args) == {}
     (tmp_path / "notes.txt").symlink_to(tmp_path / ".env")
     found = machine_findings("Bash", args)
-    assert found == {"secret": f"notes.txt, which leads to {tmp_path}/.env may hold credentials."}
+    assert found == {"secret": f"notes.txt, which leads to {tmp_path}/.env, may hold credentials."}
     elsewhere = {"command": "cat notes.txt", "cwd": CWD}
     assert call_kinds("Bash", elsewhere) == {"read"}
     assert call_kinds("Bash", {**elsewhere, MACHINE: found}) == {"read", "secret"}

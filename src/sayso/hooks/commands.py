@@ -336,7 +336,7 @@ class _Judge:
         for kind, text in arguments.values:
             pattern = tables.VALUES.get(kind)
             fits = pattern is None or kind == "text" or len(text) <= _MAX_VALUE
-            if not fits or (pattern is not None and not pattern.fullmatch(text)):
+            if not fits or (pattern is not None and not re.fullmatch(pattern, text)):
                 raise Unlisted(f"{program} is not known with {text[:80]!r}.")
             if kind == "revision":
                 for path in {text, text.rpartition(":")[2]}:

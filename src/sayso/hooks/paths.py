@@ -89,7 +89,7 @@ class Files:
         resolved = spellings[2]
         if resolved in _DEVICES or spellings[1] in _DEVICES:
             return {"read": ""}
-        leads = "" if resolved == spellings[1] else f", which leads to {resolved}"
+        leads = "" if resolved == spellings[1] else f", which leads to {resolved},"
         findings: Findings = {}
         if any(CREDENTIALS.match(spelling) for spelling in spellings):
             findings["secret"] = f"{path}{leads} may hold credentials."

@@ -41,48 +41,45 @@ def _substitution(mark: str) -> str:
     return rf"s\{mark}{text}\{mark}(?:[^\\\n{mark}]|\\[^\n])*\{mark}[gpiI\d]*"
 
 
-#: The kinds of values that are not paths, and the text that they must match as a whole.
-VALUES: dict[str, re.Pattern[str]] = {
+#: The kinds of values that are not paths, and the expression that they must match as a whole. The
+#: hook needs few of them, so they are compiled when they are used.
+VALUES: dict[str, str] = {
     # Text that a program only prints, compares or searches for, and paths whose names it lists.
-    "text": re.compile(r".*", re.S),
-    "number": re.compile(r"[+-]?[\d.]+[a-zA-Z]{0,3}"),
-    "word": re.compile(r"[\w.,:%/+-]+", re.A),
-    "name": re.compile(r"[A-Za-z0-9_][\w./-]*", re.A),
-    "mode": re.compile(r"0?[0-7]{3}|[ugoa]*[+=-][rwxX]+"),
-    "date": re.compile(r"\+.*", re.S),
-    "setting": re.compile(
-        r"(?:user|core|init|remote|branch|commit|pull|push|diff|merge)\.[\w./-]+", re.A
-    ),
+    "text": r"(?s).*",
+    "number": r"[+-]?[\d.]+[a-zA-Z]{0,3}",
+    "word": r"(?a)[\w.,:%/+-]+",
+    "name": r"(?a)[A-Za-z0-9_][\w./-]*",
+    "mode": r"0?[0-7]{3}|[ugoa]*[+=-][rwxX]+",
+    "date": r"(?s)\+.*",
+    "setting": r"(?a)(?:user|core|init|remote|branch|commit|pull|push|diff|merge)\.[\w./-]+",
     # Commands of sed that only print, delete and substitute lines: not e, w, r, or the flags e, w.
-    "sed": re.compile(
+    "sed": (
         rf"(?:(?:{_LINE}(?:,(?:[+~]?\d+|{_LINE}))?)?[ ]?!?[ ]?"
         rf"(?:[pdqQ=]|{'|'.join(map(_substitution, '/|,#@:'))})(?:;[ ]?|$))+"
     ),
     # No output to files or programs (no ``>`` after ``print``), no other input, and no function
     # that is not listed.
-    "awk": re.compile(
-        r"(?!.*(?:system|getline|ENVIRON|ARGV|PROCINFO|SYMTAB|@|\\\n|print.*>(?!=)))"
+    "awk": (
+        r"(?as)(?!.*(?:system|getline|ENVIRON|ARGV|PROCINFO|SYMTAB|@|\\\n|print.*>(?!=)))"
         r"(?:[^|A-Za-z_]|\|\||[A-Za-z_]\w*+(?!\s*\()|(?:print|printf|length|substr|split|"
-        r"tolower|toupper|g?sub|gensub|index|match|sprintf|int|if|for|while|in|return|and|or)\s*+(?=\())*+",
-        re.S | re.A,
+        r"tolower|toupper|g?sub|gensub|index|match|sprintf|int|if|for|while|in|return|and|or)\s*+(?=\())*+"
     ),
     # No environment, no modules, no other files.
-    "jq": re.compile(
-        r"(?!.*(?:\benv\b|\$ENV|\bimport\b|\binclude\b|\bmodulemeta\b|input_filename|\$__prog|\bhalt_error\b))"
-        r".*",
-        re.S,
+    "jq": (
+        r"(?s)(?!.*(?:\benv\b|\$ENV|\bimport\b|\binclude\b|\bmodulemeta\b|input_filename|\$__prog|\bhalt_error\b))"
+        r".*"
     ),
     # Only %s, %b, %q and %%: zsh evaluates the arguments of the others.
-    "format": re.compile(r"(?!-)(?:[^%]|%-?\d*[sbq]|%%)*", re.S),
-    "archive": re.compile(r"-?t[vzjJ]*f"),
-    "member": re.compile(r"(?!-)[^:\n]+"),
-    "psword": re.compile(r"-?[auxfwlj]+"),
-    "reflog": re.compile(r"(?!expire|delete|exists|drop|-).*"),
-    "env": re.compile(r"PATH|HOME|USER|SHELL|LANG|PWD|TERM|EDITOR|VIRTUAL_ENV"),
-    "newline": re.compile(r"\\n|\n"),
-    "placeholder": re.compile(r"\{\}"),
+    "format": r"(?s)(?!-)(?:[^%]|%-?\d*[sbq]|%%)*",
+    "archive": r"-?t[vzjJ]*f",
+    "member": r"(?!-)[^:\n]+",
+    "psword": r"-?[auxfwlj]+",
+    "reflog": r"(?!expire|delete|exists|drop|-).*",
+    "env": r"PATH|HOME|USER|SHELL|LANG|PWD|TERM|EDITOR|VIRTUAL_ENV",
+    "newline": r"\\n|\n",
+    "placeholder": r"\{\}",
     # A revision or a path of git; a credential after a colon is found as a path is.
-    "revision": re.compile(r"(?!-).*", re.S),
+    "revision": r"(?s)(?!-).*",
 }
 
 
