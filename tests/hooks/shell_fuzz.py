@@ -329,8 +329,9 @@ def _compare(command: str, shell: str, folder: Path) -> Difference | None:
             unmatched[match] -= 1
     extra = +unmatched
     # Programs may be left out for a reason: ||, else, a file that is missing, a pattern of zsh.
-    certain = not any(sign in command for sign in ("||", "if", "<", "*", "?"))
-    missing = certain and len(ran) != len(derived) and shell == "bash"
+    uncertain = any(sign in command for sign in ("||", "if", "<", "*", "?"))
+    uncertain = uncertain or any("/" in target for target in written)
+    missing = not uncertain and len(ran) != len(derived) and shell == "bash"
     if extra or missing or not present <= written:
         return Difference(
             shell,

@@ -501,3 +501,10 @@ def test_explanation_is_a_whole_sentence(command: str, sentence: str) -> None:
 def test_other_arguments_of_shells_are_unclear(args: dict[str, Any]) -> None:
     assert call_kinds("Bash", {"cwd": CWD, **args}) == {"unclear"}
     assert call_kinds("powershell", {"cwd": CWD, "command": "ls"}) == {"unclear"}
+
+
+def test_patch_of_many_files_is_unclear() -> None:
+    patch = "".join(f"*** Add File: src/{number}.py\n+x\n" for number in range(1000))
+    assert call_kinds("apply_patch", {"cwd": CWD, "command": patch}) == {"unclear"}
+    assert machine_findings("apply_patch", {"cwd": CWD, "command": patch}) == {}
+    assert call_kinds("Write", {"cwd": CWD, "file_path": "a\ud800"}) == {"unclear"}

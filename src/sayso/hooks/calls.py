@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sayso.hooks.commands import KINDS, judge
-from sayso.hooks.paths import Files, Findings
+from sayso.hooks.paths import Files, Findings, Overrun
 from sayso.hooks.tables import CREDENTIALS
 
 #: The names that agents give to the same tools.
@@ -73,7 +73,10 @@ def call_findings(
     cwd = args.get("cwd")
     if not isinstance(cwd, str):
         cwd = ""
-    parts = _parts(tool, args, cwd, look)
+    try:
+        parts = _parts(tool, args, cwd, look)
+    except Overrun as error:
+        parts = [(tool, {"unclear": str(error)})]
     found = args.get(MACHINE)
     if found is not None:
         known = isinstance(found, Mapping) and found.keys() <= KINDS.keys()

@@ -237,14 +237,17 @@ class _Judge:
         if len(self._folders) > _MAX_FOLDERS:
             raise Overrun("The command changes its directory too often to be analysed.")
         listed = self._listed if simple.piped else None
-        self._listed = None
         self._downloads = self._downloads and simple.piped
         findings: Findings = {}
+        roots: list[list[str] | None] = []
         for cwd in tuple(self._folders):
+            self._listed = None
             try:
                 _add(findings, self._in_folder(simple, cwd, listed))
             except UnclearCommand as error:
                 _add(findings, {"unclear": str(error)})
+            roots.append(self._listed)
+        self._listed = None if None in roots else [root for some in roots for root in some or ()]
         if self._moved:
             _add(findings, {"unclear": "An earlier part of the command moves a folder or a link."})
         self._moved = self._moved or findings.pop("moved", None) is not None
@@ -271,7 +274,7 @@ class _Judge:
             )
         if simple.words[0].form not in ("bare", "quoted"):
             raise UnclearCommand("The program is only known when the shell runs the command.")
-        if name == "rm" and any(word.form == "glob" for word in simple.words):
+        if "rm" in words and any(word.form == "glob" for word in simple.words):
             findings["delete"] = "It deletes every file that a pattern matches."
         _add(findings, self._program(words, cwd, listed))
         return findings

@@ -33,6 +33,7 @@ _NO_PROJECT = re.compile(
     r"^/?$|^/(?:etc|usr|bin|sbin|lib|boot|dev(?!/shm/)|proc|sys|var(?!/tmp/)|opt)(?:/|$)|"
     r"^/(?:home|Users)/[^/]+/?$|^/[^/]+/?$"
 )
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _DEVICES = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "/dev/urandom")
 #: Folders whose files come from other people's packages, or from git.
 _PACKAGES = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"})
@@ -80,7 +81,7 @@ class Files:
     def path(self, path: str, cwd: str, *, writing: bool) -> Findings:
         """Return the findings of reading or writing a path."""
         self._count(10)
-        if len(path) > _MAX_PATH or "\0" in path:
+        if len(path) > _MAX_PATH or _NOT_TEXT.search(path):
             return {"unclear": "A path is too long, or is not text."}
         if path.startswith("~"):
             return {"unclear": f"{path} depends on the user."}
