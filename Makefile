@@ -58,7 +58,7 @@ bench: $(READY) ## measure beside the peers; writes docs/benchmarks.md, some row
 	$(BIN)/python -m benchmarks $(ARGS)
 
 chaos: $(READY) ## the long fault tests, for hours: kills, stops, power cuts, load; ARGS="-k load"
-	$(BIN)/pytest -v -m chaos tests/chaos $(ARGS)
+	$(BIN)/pytest -v -m chaos tests/chaos tests/hooks $(ARGS)
 
 ui: ui/node_modules/.ready ## build the web app into src/sayso/server/static
 	cd ui && npm run --silent build

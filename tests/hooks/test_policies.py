@@ -500,7 +500,11 @@ def test_explanation_is_a_whole_sentence(command: str, sentence: str) -> None:
 )
 def test_other_arguments_of_shells_are_unclear(args: dict[str, Any]) -> None:
     assert call_kinds("Bash", {"cwd": CWD, **args}) == {"unclear"}
-    assert call_kinds("powershell", {"cwd": CWD, "command": "ls"}) == {"unclear"}
+
+
+def test_powershell_is_asked_about() -> None:
+    for preset in ("strict", "balanced"):
+        assert verdict(preset, "powershell", command="ls") == "ask"
 
 
 def test_patch_of_many_files_is_unclear() -> None:

@@ -18,8 +18,8 @@ from sayso.hooks.commands import KINDS, judge
 from sayso.hooks.paths import Files, Findings, Overrun
 from sayso.hooks.tables import CREDENTIALS
 
-#: The names that agents give to the same tools.
-SHELLS = ("Bash", "bash", "shell", "local_shell", "exec_command", "run_shell_command", "powershell")
+#: The names that agents give to the same tools. PowerShell is none: its grammar is another.
+SHELLS = ("Bash", "bash", "shell", "local_shell", "exec_command", "run_shell_command")
 READERS = (
     *("Read", "Glob", "Grep", "LS", "NotebookRead", "view", "view_image", "read_file", "glob"),
     *("read_many_files", "list_directory", "search_file_content", "grep", "list_dir"),
@@ -110,7 +110,7 @@ def _shell_parts(
 ) -> list[tuple[str, Findings]]:
     command = args.get("command", args.get("cmd"))
     unknown = sorted(args.keys() - _SHELL_ARGUMENTS - {MACHINE})
-    if tool == "powershell" or not isinstance(command, str):
+    if not isinstance(command, str):
         return [(tool, {"unclear": "The call does not contain a command for a POSIX shell."})]
     if unknown:
         return [(tool, {"unclear": f"The argument {unknown[0]} may change how the command runs."})]

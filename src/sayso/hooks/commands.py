@@ -86,6 +86,7 @@ class _Entry(NamedTuple):
 class _Arguments(NamedTuple):
     """The words after a program: its options, and each value and operand with its kind."""
 
+    #: Each with its value. The values of an option that is given several times are lines.
     options: dict[str, str]
     values: list[tuple[str, str]]
 
@@ -155,12 +156,12 @@ def _read_option(
         option = entry.options.get(name)
         if option is None or name == "-#":
             raise Unlisted(f"The option {name} of {program} is not known to be harmless.")
-        options[name] = value
+        if option.value not in ("", "?") and not equals and rest:
+            value = rest.pop(0)
+        options[name] = f"{options[name]}\n{value}" if name in options else value
         if option.value == "?":
             return
         if option.value:
-            if not equals and rest:
-                options[name] = value = rest.pop(0)
             values.append((option.value.rstrip("2"), value))
             if option.value.endswith("2") and rest:
                 rest.pop(0)
@@ -374,6 +375,8 @@ class _Judge:
     def _recursive_grep(self, arguments: _Arguments, cwd: str) -> Findings:
         findings: Findings = {}
         names = arguments.options.get("--include", "*")
+        if "/" in names or "--exclude" in arguments.options:  # which of them counts is complicated
+            names = "*"
         follow = bool({"-R", "--dereference-recursive"} & arguments.options.keys())
         roots = [text for kind, text in arguments.values if kind == "read"]
         for root in roots or ["."]:
@@ -385,21 +388,18 @@ class _Judge:
         options = arguments.options
         if "--files" in options or (listed is not None and "tree" not in dict(arguments.values)):
             return {}
-        pattern = options.get("-g") or options.get("--glob") or options.get("--iglob") or "!"
-        hidden = not pattern.startswith("!") or bool(
-            {"-u", "-.", "--hidden", "--unrestricted"} & options.keys()
-        )
-        names = (
-            "*"
-            if pattern.startswith("!") or re.search(r"[\[{]", pattern)
-            else posixpath.basename(pattern)
-        )
+        globs = "\n".join(options.get(name, "!") for name in ("-g", "--glob", "--iglob"))
+        shown = [glob for glob in globs.split("\n") if not glob.startswith("!")]
+        names = "\n".join(posixpath.basename(glob) for glob in shown) or "*"
+        if re.search(r"[\[{]", names):
+            names = "*"
+        hidden = shown or {"-u", "-.", "--hidden", "--unrestricted"} & options.keys()
         findings: Findings = {}
         roots = [text for kind, text in arguments.values if kind == "tree"]
         for root in roots or ["."]:
             path = posixpath.join(cwd, root)
-            shows = bool(self._files.shows_hidden(path))
-            _add(findings, self._tree(path, hidden=hidden or shows, names=names))
+            shows = bool(hidden) or self._files.shows_hidden(path)
+            _add(findings, self._tree(path, hidden=shows, names=names))
         return findings
 
     def _names(
@@ -562,6 +562,8 @@ class _Judge:
             self._listed = ["."]
         if changes and command == "stash":
             findings["moved"] = ""
+            if not {"unclear", "other"} & findings.keys():
+                _add(findings, self._files.stashed(cwd, back=rest[1:2] in (["pop"], ["apply"])))
         _add(findings, {"write" if changes else "read": ""})
         return findings
 

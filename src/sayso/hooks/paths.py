@@ -172,12 +172,13 @@ class Files:
     ) -> Findings:
         """Return the findings of reading, or with ``writing`` copying, everything below a path.
 
-        ``hidden=False`` skips names that begin with a dot, and ``names`` is a pattern of the names
-        that count. With ``plain_names``, a name that ``xargs`` would split counts as unclear; with
-        ``follow``, a link to a folder does.
+        ``hidden=False`` skips names that begin with a dot, and ``names`` are patterns of the names
+        that count, one per line. With ``plain_names``, a name that ``xargs`` would split counts as
+        unclear; with ``follow``, a link to a folder does.
         """
         if not self.look or not os.path.isdir(path):
             return {}
+        patterns = names.split("\n")
         for entry in self._entries(path, hidden):
             if plain_names and not _ONE_WORD.fullmatch(entry.name):
                 return {"unclear": f"{path} contains {entry.name!r}, which is not one word."}
@@ -186,7 +187,7 @@ class Files:
                 spellings.append(self.real(entry.path))
                 if writing or (follow and entry.is_dir()):
                     return {"unclear": f"{path} contains the symbolic link {entry.name}."}
-            if not fnmatch.fnmatch(entry.name, names):
+            if not any(fnmatch.fnmatch(entry.name, name) for name in patterns):
                 continue
             if any(CREDENTIALS.match(spelling) for spelling in spellings):
                 return {"secret": f"{path} contains {entry.name}, which may hold credentials."}
@@ -194,13 +195,11 @@ class Files:
                 return {"later": f"{path} contains {entry.name}, which other tools run."}
         return {}
 
-    def shows_hidden(self, folder: str) -> str:
-        """Return the name of an ignore file that makes ``rg`` search hidden files, or ""."""
-        for name in (".ignore", ".rgignore", ".gitignore") if self.look else ():
-            text = _read(os.path.join(folder, name))
-            if re.search(r"^!.*(?:\.|\*)", text, re.M):
-                return name
-        return ""
+    def shows_hidden(self, folder: str) -> bool:
+        """Return whether an ignore file may make ``rg`` search hidden files."""
+        names = (".ignore", ".rgignore", ".gitignore") if self.look else ()
+        texts = [_read(os.path.join(folder, name)) for name in names]
+        return any(re.search(r"^!.*[.*]", text, re.M) for text in texts)
 
     def upwards(self, cwd: str, names: str) -> str:
         """Return the first of some files in a folder or one above it, or ""."""
@@ -254,6 +253,30 @@ class Files:
             setting = program[0].strip().strip("[]= ")
             return {"other": f"The repository sets {setting}, so that git runs another program."}
         return self._hooks(folder, common, config, changes) or self._tracked(directory, prints)
+
+    def stashed(self, cwd: str, *, back: bool) -> Findings:
+        """Return the findings of putting changed files away, or with ``back`` of restoring them.
+
+        This asks git, in a repository of which ``repository`` found nothing.
+        """
+        if not self.look or not self.upwards(cwd, ".git"):
+            return {}
+        import subprocess  # rarely needed
+
+        command = ["stash", "show", "--name-only"] if back else ["diff", "--name-only", "HEAD"]
+        run = subprocess.run(
+            ["git", "-c", "safe.directory=*", "-C", cwd, *command],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+        if run.returncode and not back:  # without a stash, nothing comes back
+            return {"unclear": "Git does not say which files the stash would take."}
+        findings: Findings = {}
+        for name in run.stdout.splitlines():
+            findings |= self.path(name, cwd, writing=True)
+        return findings
 
     def _hooks(self, folder: str, directory: str, config: str, changes: bool) -> Findings:
         custom = _GIT_HOOKS_PATH.search(config)

@@ -59,7 +59,7 @@ def rules(preset: str) -> list[Rule]:
 def _preset(name: str, allowed: frozenset[str], verdicts: Mapping[str, VerdictName]) -> list[Rule]:
     rules = [Rule(HARMLESS, verdict="allow", name=f"{name}: conversation")]
     for group, tools, _ in _TOOL_GROUPS:
-        only = _when(f"{group} of {sorted(allowed)}", tools, allowed.issuperset)
+        only = _when(f"{group} of {sorted(allowed)}", tools[0], allowed.issuperset)
         rules.append(Rule(tools, when=only, verdict="allow", name=f"{name}: {group} allowed"))
     for kind in reversed(KINDS):
         verdict = verdicts.get(kind, "ask")
@@ -69,7 +69,7 @@ def _preset(name: str, allowed: frozenset[str], verdicts: Mapping[str, VerdictNa
             rules.append(
                 Rule(
                     tools,
-                    when=_when(f"{group} {kind}", tools, {kind}.issubset),
+                    when=_when(f"{group} {kind}", tools[0], {kind}.issubset),
                     verdict=verdict,
                     name=f"{name}: {group} {kind}",
                     description=_describe(kind),
@@ -81,13 +81,11 @@ def _preset(name: str, allowed: frozenset[str], verdicts: Mapping[str, VerdictNa
     return rules
 
 
-def _when(
-    name: str, tools: tuple[str, ...], matches: Callable[[set[str]], bool]
-) -> Callable[[Any], bool]:
+def _when(name: str, tool: str, matches: Callable[[set[str]], bool]) -> Callable[[Any], bool]:
     """Return a predicate over the kinds of a call. The policy's digest identifies it by name."""
 
     def when(args: Any) -> bool:
-        kinds = call_kinds(tools[0], args)
+        kinds = call_kinds(tool, args)
         return bool(kinds) and matches(kinds)
 
     when.__qualname__ = when.__name__ = name

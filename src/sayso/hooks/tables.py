@@ -79,7 +79,7 @@ VALUES: dict[str, str] = {
     "newline": r"\\n|\n",
     "placeholder": r"\{\}",
     # A revision or a path of git; a credential after a colon is found as a path is.
-    "revision": r"(?s)(?!-).*",
+    "revision": r"(?s)(?!-|:\().*",
 }
 
 
