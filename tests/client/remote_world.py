@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -97,7 +98,7 @@ class Lossy:
 
     def __init__(self, target: str, loses: Callable[[str, str], bool]) -> None:
         #: Each request that came through, with the number of times that it did.
-        self.seen: dict[str, int] = {}
+        self.seen: Counter[str] = Counter()
         world = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -114,7 +115,7 @@ class Lossy:
                         self.command, target + self.path, content=body, headers=headers
                     )
                 what = f"{self.command} {self.path.partition('?')[0]}"
-                world.seen[what] = world.seen.get(what, 0) + 1
+                world.seen[what] += 1
                 if world.seen[what] == 1 and loses(self.command, self.path):
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return

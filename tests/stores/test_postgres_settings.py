@@ -244,9 +244,14 @@ def own_server(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator
     made = PostgresServer(home / f"own{next(_numbers)}")
     made.start()
     with psycopg.connect(made.url, autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
-        connection.execute("ALTER SYSTEM SET wal_writer_flush_after = 0")
-        connection.execute("SELECT pg_reload_conf()")
+        for setting in (
+            "wal_writer_delay = '10s'",
+            "wal_writer_flush_after = '1GB'",
+            "bgwriter_lru_maxpages = 0",
+            "autovacuum = off",
+        ):
+            connection.execute(f"ALTER SYSTEM SET {setting}")
+    lose_memory(made)
     yield made
     made.stop(signal.SIGQUIT)
 
