@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,15 +20,16 @@ from sayso_process import Piped
 from waiting import until
 
 import sayso
+from sayso.hooks.program import Config
+from sayso.hooks.settings import HookOptions, save_config
 from sayso.inbox import create_token
 from sayso.server import create_app
 from sayso.server.serving import server_config
 from sayso.stores import open_store
 from sayso.stores.base import Store
 
+BASH = shutil.which("bash") or "/bin/sh"
 PAYLOADS = Path(__file__).parent / "payloads"
-#: As the console script starts it.
-HOOK = [sys.executable, "-c", "from sayso.cli.entry import main; main()", "hook", "run"]
 
 
 def payload(name: str, **changes: Any) -> dict[str, Any]:
@@ -77,31 +78,34 @@ class World:
         self.server.start()
         self.inbox = sayso.Inbox(self.store)
         token, _ = create_token(self.store, "claude", by="test", role="agent")
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("SAYSO")},
-            "XDG_CONFIG_HOME": str(folder / "config"),
-            "SAYSO_HOOK_SERVER": self.server.url,
-            "SAYSO_HOOK_TOKEN": token,
-        }
+        self.config = Config(server=self.server.url, token=token)
+        self.config_file = folder / "hook.json"
+        self.configure(self.config)
 
-    def start(self, *options: str, **environment: str) -> Piped:
-        return Piped("hook", "run", *options, cwd=Path.cwd(), env=self.environment | environment)
+    def configure(self, config: Config) -> None:
+        """Write the hook's configuration, as ``sayso hook install`` does."""
+        save_config(self.config_file, config)
 
-    def hook(self, data: object, *options: str, **environment: str) -> Ran:
+    def start(self, *options: str) -> Piped:
+        config = ("--config", str(self.config_file))
+        return Piped("hook", "run", *config, *options, cwd=Path.cwd(), env=os.environ)
+
+    def hook(self, data: object, *options: str) -> Ran:
         """Run the hook to its end."""
         began = time.monotonic()
-        process = self.start(*options, **environment)
+        process = self.start(*options)
         out, error = process.communicate(as_bytes(data))
         return Ran(process.wait(), out, error, time.monotonic() - began)
 
-    def new_hook(self, data: object, *options: str, **environment: str) -> Ran:
-        """Run the hook to its end, in a new interpreter."""
+    def installed_hook(self, data: object, folder: Path | None = None, **environment: str) -> Ran:
+        """Run the command that ``sayso hook install`` writes, as an agent does."""
         began = time.monotonic()
         done = subprocess.run(
-            [*HOOK, *options],
+            [BASH, "-c", HookOptions(config=str(self.config_file)).command()],
             input=as_bytes(data),
             capture_output=True,
-            env=self.environment | environment,
+            cwd=folder,
+            env=os.environ | environment,
             timeout=60,
         )
         return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - began)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from coding_world import HOOK, World, payload
+from coding_world import World, payload
 
+import sayso
 from sayso import Inbox, Policy, Rule
 from sayso.audit import verify
+from sayso.hooks.program import Config
 from sayso.hooks.settings import HookOptions
 from sayso.types import Decision, Request
 
@@ -68,19 +70,19 @@ def test_rejected_call_stays_rejected_until_next_prompt(world: World) -> None:
 
 def test_prompt_in_a_store_ends_rejections(world: World, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/local.db"
-    place = {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_STORE": url}
+    world.configure(Config(store=url))
     options = ("--limit", "5")
     with Inbox(url) as inbox:
-        assert "No answer yet" in world.hook(CLAUDE, *options, **place).reason
+        assert "No answer yet" in world.hook(CLAUDE, *options).reason
         (request,) = inbox.pending_sync().items
         inbox.reject_sync(request, "no", by="ana")
-        world.hook({**CLAUDE, "tool_use_id": "u1"}, *options, **place)  # the answer of the first
-        again = world.hook({**CLAUDE, "tool_use_id": "u2"}, *options, **place)
+        world.hook({**CLAUDE, "tool_use_id": "u1"}, *options)  # the answer of the first
+        again = world.hook({**CLAUDE, "tool_use_id": "u2"}, *options)
         assert again.reason.endswith("no")
         copilot = {"sessionId": CLAUDE["session_id"], "prompt": "and now?"}
         said = {"hook_event_name": "UserPromptSubmit", "session_id": CLAUDE["session_id"]}
-        assert world.hook(copilot, **place).code == world.hook(said, **place).code == 0
-        asked = world.hook({**CLAUDE, "tool_use_id": "u3"}, *options, **place)
+        assert world.hook(copilot).code == world.hook(said).code == 0
+        asked = world.hook({**CLAUDE, "tool_use_id": "u3"}, *options)
         assert "No answer yet" in asked.reason
         (request,) = inbox.pending_sync().items
         assert [rejection.message for rejection in request.refusals] == ["no"]
@@ -247,7 +249,8 @@ def test_a_result_that_cannot_be_recorded_stops_nobody(world: World) -> None:
     ran = world.hook(payload("claude_post"))
     assert (ran.code, ran.said) == (0, {})
     assert "not recorded" in ran.error
-    down = world.hook(payload("claude_post"), SAYSO_HOOK_SERVER="http://127.0.0.1:9")
+    world.configure(Config(server="http://127.0.0.1:9"))
+    down = world.hook(payload("claude_post"))
     assert (down.code, down.said) == (0, {})
 
 
@@ -272,46 +275,151 @@ def test_bad_input(world: World, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "environment"),
+    "options",
     [
-        (("--what",), {}),
-        (("--limit", "x"), {}),
-        (("--limit", "1"), {}),
-        (("--config",), {}),
-        ((), {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_TOKEN": ""}),
-        ((), {"SAYSO_HOOK_SERVER": "ftp://x"}),
-        ((), {"SAYSO_HOOK_SERVER": "http://"}),
-        ((), {"SAYSO_HOOK_TOKEN": "wrong"}),
-        ((), {"SAYSO_HOOK_TOKEN": ""}),
-        ((), {"SAYSO_HOOK_SERVER": "http://127.0.0.1:9"}),
-        ((), {"SAYSO_HOOK_STORE": "sqlite:///both.db"}),
+        ("--what",),
+        ("--limit", "x"),
+        ("--limit", "1"),
+        ("--config",),
+        ("--config", "hook.json"),
+        ("--config", "/nowhere/hook.json"),
     ],
 )
-def test_bad_set_up(world: World, options: tuple[str, ...], environment: dict[str, str]) -> None:
-    ran = world.hook(CLAUDE, *options, **environment)
+def test_wrong_options_deny(world: World, options: tuple[str, ...]) -> None:
+    ran = world.hook(CLAUDE, *options)
     assert ran.code == 2
     assert "Sayso: not run: " in ran.error
     assert ran.said == {}
 
 
-def test_an_interpreter_that_cannot_start(world: World) -> None:
-    """The shell around it catches that."""
-    ran = world.new_hook(CLAUDE, PYTHONHOME="/nowhere")
-    assert ran.code in (1, 2)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"server": ""},
+        {"server": "ftp://x"},
+        {"server": "http://"},
+        {"server": "http://ana:secret@127.0.0.1"},
+        {"token": "wrong"},
+        {"token": ""},
+        {"token": "two\r\nlines: 1"},
+        {"server": "http://127.0.0.1:9"},
+        {"store": "sqlite:///both.db"},
+    ],
+)
+def test_wrong_configuration_denies(world: World, changes: dict[str, str]) -> None:
+    world.configure(world.config._replace(**changes))
+    ran = world.hook(CLAUDE)
+    assert ran.code == 2
+    assert "Sayso: not run: " in ran.error
     assert ran.said == {}
 
 
-def test_a_persons_token_is_not_used(world: World) -> None:
-    ran = world.hook(CLAUDE, SAYSO_HOOK_TOKEN="", SAYSO_TOKEN=world.environment["SAYSO_HOOK_TOKEN"])
-    assert ran.code == 2
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"server": 5}', '{"sever": "http://x"}'])
-def test_bad_file(world: World, tmp_path: Path, text: str) -> None:
-    path = tmp_path / "hook.json"
-    path.write_text(text)
-    ran = world.hook(CLAUDE, "--config", str(path), SAYSO_HOOK_SERVER="", SAYSO_HOOK_TOKEN="")
+def test_unreadable_configuration_denies(world: World, text: str) -> None:
+    world.config_file.write_text(text)
+    ran = world.hook(CLAUDE)
     assert (ran.code, ran.said) == (2, {})
+
+
+# -- what a cloned repository can set
+
+
+#: Settings of a repository's `env` block: each made the hook ask another place, or run other code.
+HOSTILE: dict[str, dict[str, str]] = {
+    "the old overrides": {
+        "SAYSO_HOOK_SERVER": "http://127.0.0.1:9",
+        "SAYSO_HOOK_STORE": "sqlite:///{folder}/hostile.db",
+        "SAYSO_HOOK_POLICY": "watch",
+        "SAYSO_HOOK_TOKEN": "",
+        "SAYSO_STORE": "sqlite:///{folder}/hostile.db",
+    },
+    "another home": {
+        "HOME": "{folder}",
+        "XDG_CONFIG_HOME": "{folder}",
+        "XDG_DATA_HOME": "{folder}",
+    },
+    "another program": {"PATH": "{folder}/bin"},
+    "modules": {"PYTHONPATH": "{folder}"},
+    "start-up files": {"PYTHONSTARTUP": "{folder}/sitecustomize.py", "PYTHONINSPECT": "1"},
+    "another standard library": {"PYTHONHOME": "{folder}", "PYTHONPLATLIBDIR": "{folder}"},
+    "user packages": {"PYTHONUSERBASE": "{folder}"},
+    "another encoding": {"PYTHONIOENCODING": "utf-7", "PYTHONUTF8": "0", "LC_ALL": "C"},
+    "an imported debugger": {"PYTHONBREAKPOINT": "sayso.main", "PYTHONWARNINGS": "x::sayso.W"},
+    "a virtual environment": {"VIRTUAL_ENV": "{folder}/.venv", "__PYVENV_LAUNCHER__": "{folder}/x"},
+    "proxies": {
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+    },
+    "OpenSSL": {"OPENSSL_CONF": "{folder}/openssl.cnf", "SSL_CERT_FILE": "{folder}/ca.pem"},
+    "functions of the shell": {
+        "BASH_FUNC_sh%%": "() {{ echo > {folder}/ran; exit 0; }}",
+        "BASH_FUNC_exit%%": "() {{ echo > {folder}/ran; }}",
+        "ENV": "{folder}/env.sh",
+    },
+    "a person's token": {"SAYSO_TOKEN": "not an agent's"},
+}
+
+
+def hostile_repository(folder: Path) -> None:
+    """Fill a folder with what would switch the hook off if it were ever run or imported."""
+    code = f"open({str(folder / 'ran')!r}, 'w'); import os; os._exit(0)\n"
+    for module in ("sayso/__init__", "sitecustomize", "usercustomize", "json", "socket", "os"):
+        file = folder / f"{module}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(code)
+    for program in ("bin/sayso", "bin/python", "bin/python3", "bin/sh", ".venv/bin/python"):
+        file = folder / program
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\ntouch {folder / 'ran'}\nexit 0\n")
+        file.chmod(0o755)
+    (folder / "pyvenv.cfg").write_text("home = /nowhere\n")
+    (folder / "env.sh").write_text(f"touch {folder / 'ran'}\nexit 0\n")
+    (folder / "openssl.cnf").write_text("openssl_conf = broken\n")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_repository_environment_changes_nothing(world: World, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "cloned"
+    hostile_repository(folder)
+    variables = {key: value.format(folder=folder) for key, value in HOSTILE[name].items()}
+    allowed = world.installed_hook(payload("claude_pre", tool_name="Read"), folder, **variables)
+    assert (allowed.verdict, allowed.error) == ("allow", "")
+    denied = world.installed_hook(payload("claude_pre", tool_name="WebFetch"), folder, **variables)
+    assert "No network here." in denied.reason
+    assert not (folder / "ran").exists()
+    assert not (folder / "hostile.db").exists()
+
+
+def test_persons_token_is_not_used(world: World) -> None:
+    world.configure(world.config._replace(token=""))
+    ran = world.installed_hook(CLAUDE, SAYSO_TOKEN=world.config.token)
+    assert (ran.code, "refuses the token" in ran.error) == (2, True)
+
+
+def test_libraries_see_no_hostile_variables(world: World, tmp_path: Path) -> None:
+    code = (
+        "import os; from sayso.hooks.program import isolate; isolate(); "
+        "print(sorted(os.environ)); os.system('/usr/bin/env')"
+    )
+    variables = {"SSL_CERT_FILE": "/x", "OPENSSL_CONF": "/x", "LD_BIND_NOW": "1", "HOME": "/x"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | variables
+    )
+    assert done.stdout.splitlines()[0] == "['PATH']"
+    assert not any(line.startswith(tuple(variables)) for line in done.stdout.splitlines()[1:])
+
+
+def test_store_without_server_starts_isolated(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "cloned"
+    hostile_repository(folder)
+    world.configure(Config(store=f"sqlite:///{tmp_path}/local.db", policy="watch"))
+    asked = world.installed_hook(CLAUDE, folder, PYTHONPATH=str(folder), SAYSO_KEY="short")
+    assert (asked.code, asked.error) == (0, "")
+    assert not (folder / "ran").exists()
+
+
+# -- servers
 
 
 class Answering:
@@ -354,7 +462,8 @@ RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "releas
 )
 def test_a_server_that_answers_nonsense(world: World, status: int, body: bytes) -> None:
     other = Answering(status, body)
-    ran = world.hook(CLAUDE, "--limit", "8", SAYSO_HOOK_SERVER=other.url)
+    world.configure(Config(server=other.url))
+    ran = world.hook(CLAUDE, "--limit", "8")
     other.server.shutdown()
     other.server.server_close()
     assert (ran.code, ran.said) == (2, {})
@@ -370,7 +479,8 @@ def silent() -> Iterator[str]:
 
 
 def test_a_server_that_hangs(world: World, silent: str) -> None:
-    ran = world.hook(CLAUDE, "--limit", "5", SAYSO_HOOK_SERVER=silent)
+    world.configure(Config(server=silent))
+    ran = world.hook(CLAUDE, "--limit", "5")
     assert (ran.code, ran.said) == (2, {})
     assert ran.seconds < 15
 
@@ -406,27 +516,50 @@ def test_an_answer_that_nobody_reads(world: World) -> None:
     assert process.wait() == 2, error
 
 
-def test_the_shell_around_it_denies_what_the_program_cannot(world: World, tmp_path: Path) -> None:
+def test_shell_denies_what_program_cannot(world: World, tmp_path: Path) -> None:
     for program in (tmp_path / "gone", tmp_path / "not executable", tmp_path / "broken"):
         if program.name != "gone":
             program.write_text("#!/nowhere/python\n")
             program.chmod(0o644 if "not" in program.name else 0o755)
-        command = HookOptions(program=str(program)).command()
+        command = HookOptions(config=str(world.config_file), python=str(program)).command()
         done = subprocess.run(
             command, shell=True, input=json.dumps(CLAUDE).encode(), capture_output=True
         )
         assert (done.returncode, done.stdout) == (2, b"")
 
 
-def test_the_installed_command_answers(world: World) -> None:
-    command = HookOptions(program=sys.executable).command()
-    inner = shlex.split(command)[2].replace(" hook run", f" {shlex.join(HOOK[1:3])} hook run")
-    sent = json.dumps(payload("claude_pre", tool_name="Read")).encode()
-    done = subprocess.run(
-        ["sh", "-c", inner], input=sent, capture_output=True, env=world.environment
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["hookSpecificOutput"]["permissionDecision"] == "allow"
+class Chunked(BaseHTTPRequestHandler):
+    """A proxy that cuts the replies of a server into chunks."""
+
+    protocol_version = "HTTP/1.1"
+    upstream = ""
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        headers = {name: self.headers[name] for name in ("authorization", "content-type")}
+        sent = urllib.request.Request(self.upstream + self.path, body, headers)
+        with urllib.request.urlopen(sent) as reply:
+            content = reply.read()
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "Chunked")
+        self.end_headers()
+        for start in range(0, len(content), 50):
+            part = content[start : start + 50]
+            self.wfile.write(b"%X;x=1\r\n%s\r\n" % (len(part), part))
+        self.wfile.write(b"0\r\n\r\n")
+
+
+def test_chunked_replies_are_read(world: World) -> None:
+    handler = type("Handler", (Chunked,), {"upstream": world.server.url})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.01,), daemon=True).start()
+        address = f"http://127.0.0.1:{proxy.server_address[1]}/"
+        world.configure(world.config._replace(server=address))
+        assert world.hook(payload("claude_pre", tool_name="Read")).verdict == "allow"
+        proxy.shutdown()
 
 
 # -- a store on this machine
@@ -436,28 +569,27 @@ def test_a_local_store(world: World, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'local.db'}"
     policy = tmp_path / "policy.toml"
     policy.write_text('[[rule]]\ntool = "Read"\nverdict = "allow"\n[[rule]]\nverdict = "ask"\n')
-    env = {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_TOKEN": "", "SAYSO_HOOK_STORE": url}
-    env["SAYSO_HOOK_POLICY"] = str(policy)
-    assert world.new_hook(payload("claude_pre", tool_name="Read"), **env).verdict == "allow"
-    first = world.hook(CLAUDE, "--limit", "6", **env)
+    world.configure(Config(store=url, policy=str(policy)))
+    assert world.installed_hook(payload("claude_pre", tool_name="Read")).verdict == "allow"
+    first = world.hook(CLAUDE, "--limit", "6")
     assert first.verdict == "deny", first.error
     assert "make exactly the same call again" in first.reason
     with Inbox(url) as inbox:
         (request,) = inbox.pending_sync().items
         inbox.approve_sync(request, by="ana")
-    again = world.hook(payload("claude_pre_again"), **env)
+    again = world.hook(payload("claude_pre_again"))
     assert again.verdict == "allow"
     sent = payload("claude_post", tool_use_id="toolu_1")
-    assert world.hook(sent, **env).error == ""
+    assert world.hook(sent).error == ""
     with Inbox(url) as inbox:
         assert inbox.get_sync(request.id).execution.status == "released"
         assert verify(inbox.store).ok
 
 
 def test_a_local_store_that_cannot_be_opened(world: World) -> None:
-    env = {"SAYSO_HOOK_SERVER": "", "SAYSO_HOOK_TOKEN": ""}
     for url in ("sqlite:////dev/null/x.db", "what://x", "postgresql://127.0.0.1:9/x"):
-        ran = world.hook(CLAUDE, "--limit", "20", SAYSO_HOOK_STORE=url, **env)
+        world.configure(Config(store=url))
+        ran = world.hook(CLAUDE, "--limit", "20")
         assert (ran.code, ran.said) == (2, {}), url
 
 
@@ -465,13 +597,17 @@ def test_a_local_store_that_cannot_be_opened(world: World) -> None:
 
 
 def test_it_loads_the_standard_library_only() -> None:
+    path = f"import sys; sys.path.append({str(Path(sayso.__file__).parents[1])!r})\n"
     code = (
         "import sys; import sayso.cli.entry; import sayso.hooks.program\n"
         "bad = {'typer', 'rich', 'pydantic', 'fastapi', 'httpx', 'asyncio', 'sqlite3'}\n"
         "bad |= {'sayso.gate', 'sayso.engine', 'cryptography', 'jsonschema', 'dataclasses'}\n"
+        "bad |= {'http.client', 'ssl', 'hashlib', 'urllib.parse', 'threading', 'pathlib'}\n"
         "print(sorted(bad & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", path + code], capture_output=True, text=True
+    )
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -480,7 +616,7 @@ def test_it_starts_quickly(world: World) -> None:
     took = []
     for _ in range(5):
         before = os.times()
-        world.new_hook(payload("claude_pre", tool_name="Read"))
+        world.installed_hook(payload("claude_pre", tool_name="Read"))
         after = os.times()
         took.append(
             after.children_user

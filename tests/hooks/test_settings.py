@@ -13,11 +13,14 @@ import pytest
 from coding_world import World
 from sayso_process import run
 
+from sayso import Inbox
 from sayso.hooks import settings
 from sayso.hooks.program import Config, load_config
 from sayso.hooks.settings import AGENTS, HookOptions, SettingsError
+from sayso.inbox import authenticate
 
 ALL = sorted(AGENTS)
+OPTIONS = HookOptions(config="/nowhere/hook.json")
 
 
 @pytest.fixture
@@ -66,9 +69,9 @@ def test_install_and_uninstall_leave_the_rest_alone(
     if theirs is not None:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(theirs))
-    assert settings.install(agent, path, HookOptions())
+    assert settings.install(agent, path, OPTIONS)
     once = path.read_bytes()
-    assert not settings.install(agent, path, HookOptions()), "installing twice changes nothing"
+    assert not settings.install(agent, path, OPTIONS), "installing twice changes nothing"
     assert path.read_bytes() == once
     merged = json.loads(once)
     assert agent.before in merged["hooks"]
@@ -85,17 +88,18 @@ def test_install_and_uninstall_leave_the_rest_alone(
 @pytest.mark.parametrize("name", ALL)
 def test_other_options_replace_the_entry(home: Path, tmp_path: Path, name: str) -> None:
     agent, path = AGENTS[name], AGENTS[name].file("user", tmp_path)
-    settings.install(agent, path, HookOptions(limit=100))
-    settings.install(agent, path, HookOptions(limit=200, program="/opt/other/sayso"))
+    settings.install(agent, path, HookOptions(config="/c.json", limit=100))
+    settings.install(agent, path, HookOptions(config="/c.json", limit=200, python="/opt/python"))
     text = path.read_text()
     assert "--limit 100" not in text
-    assert text.count("/opt/other/sayso hook run --limit 200 || exit 2") == 3
+    assert text.count("hook run --config /c.json --limit 200 || exit 2") == 3
+    assert text.count("/opt/python -I -S ") == 3
     assert str(230 * agent.unit) in text
 
 
 def test_a_hook_in_a_group_of_others_is_removed_alone(home: Path, tmp_path: Path) -> None:
     path = AGENTS["claude"].file("user", tmp_path)
-    settings.install(AGENTS["claude"], path, HookOptions())
+    settings.install(AGENTS["claude"], path, OPTIONS)
     found = json.loads(path.read_text())
     found["hooks"]["PreToolUse"][0]["hooks"].append({"type": "command", "command": "mine.sh"})
     path.write_text(json.dumps(found))
@@ -111,7 +115,7 @@ def test_a_file_that_we_do_not_understand_is_left_alone(
     path = tmp_path / "settings.json"
     path.write_text(text)
     for act in (
-        lambda: settings.install(AGENTS["claude"], path, HookOptions()),
+        lambda: settings.install(AGENTS["claude"], path, OPTIONS),
         lambda: settings.uninstall(AGENTS["claude"], path),
     ):
         with pytest.raises(SettingsError):
@@ -126,45 +130,92 @@ def test_links_and_permissions_stay(home: Path, tmp_path: Path) -> None:
     path = AGENTS["claude"].file("user", tmp_path)
     path.parent.mkdir(parents=True)
     path.symlink_to(real)
-    settings.install(AGENTS["claude"], path, HookOptions())
+    settings.install(AGENTS["claude"], path, OPTIONS)
     assert path.is_symlink()
     assert "hook run" in real.read_text()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
 
 
-def test_a_path_with_quotes_and_spaces(home: Path, tmp_path: Path) -> None:
-    program = tmp_path / 'it\'s a "folder"' / "sayso"
-    program.parent.mkdir()
-    program.write_text('#!/bin/sh\necho "$@" > ran; exit 0\n')
-    program.chmod(0o755)
-    command = HookOptions(program=str(program)).command()
-    done = subprocess.run(command, shell=True, cwd=tmp_path)
-    assert (done.returncode, (tmp_path / "ran").read_text()) == (0, "hook run --limit 570\n")
+def test_command_quotes_paths(home: Path, tmp_path: Path) -> None:
+    python = tmp_path / 'it\'s a "folder"' / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "$@" > ran; exit 0\n')
+    python.chmod(0o755)
+    options = HookOptions(config="/a b/hook.json", python=str(python))
+    done = subprocess.run(options.command(), shell=True, cwd=tmp_path)
+    assert done.returncode == 0
+    arguments = (tmp_path / "ran").read_text()
+    assert arguments.endswith("/sayso/__main__.py hook run --config /a b/hook.json --limit 570\n")
     path = tmp_path / "settings.json"
-    settings.install(AGENTS["claude"], path, HookOptions(program=str(program)))
+    settings.install(AGENTS["claude"], path, options)
     assert settings.uninstall(AGENTS["claude"], path)
 
 
-def test_the_command_line(home: Path, tmp_path: Path) -> None:
-    refused = sayso("install", "claude")
-    assert refused.returncode == 2
-    assert "--server URL --token-file FILE" in refused.stderr
+def test_old_command_is_replaced(home: Path, tmp_path: Path) -> None:
+    """Versions before wrote no configuration into the command."""
+    path = tmp_path / "settings.json"
+    settings.install(AGENTS["claude"], path, OPTIONS)
+    found = json.loads(path.read_text())
+    for groups in found["hooks"].values():
+        groups[0]["hooks"][0]["command"] = "sh -c '/usr/bin/sayso hook run --limit 570 || exit 2'"
+    path.write_text(json.dumps(found))
+    assert settings.install(AGENTS["claude"], path, OPTIONS)
+    assert path.read_text().count("hook run") == 3
+
+
+def test_install_saves_given_server(home: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
     given = ("--server", "http://127.0.0.1:9", "--token-file", str(token))
     shown = sayso("install", "claude", "--project", "--print", *given)
     assert shown.returncode == 0
     assert not (tmp_path / ".claude").exists()
-    assert not (home / ".config").exists()
+    assert not (home / ".local").exists()
     assert sayso("install", "claude", "--project", *given).returncode == 0
     assert (tmp_path / ".claude" / "settings.json").exists()
-    stored = home / ".config" / "sayso" / "hook.json"
+    stored = home / ".local" / "share" / "sayso" / "claude.json"
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
-    assert load_config() == Config(server="http://127.0.0.1:9", token="secret")
+    assert load_config(str(stored)) == Config(server="http://127.0.0.1:9", token="secret")
     assert "secret" not in (tmp_path / ".claude" / "settings.json").read_text()
+    assert str(stored) in (tmp_path / ".claude" / "settings.json").read_text()
     assert "already" in sayso("install", "claude", "--project").stdout
+    assert load_config(str(stored)).token == "secret"
     assert "Removed" in sayso("uninstall", "claude", "--project").stdout
     assert "no hook" in sayso("uninstall", "claude", "--project").stdout
+
+
+def test_install_alone_keeps_everything_private(home: Path, tmp_path: Path) -> None:
+    done = sayso("install", "claude")
+    assert done.returncode == 0, done.stderr
+    data = home / ".local" / "share" / "sayso"
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in data.iterdir()}
+    assert set(modes.values()) == {0o600}, modes
+    assert {"sayso.db", "claude.json"} <= modes.keys()
+    assert any("key" in name for name in modes)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert list(tmp_path.iterdir()) == [home], "nothing is in the project"
+    config = load_config(str(data / "claude.json"))
+    assert config.server == "http://127.0.0.1:8321"
+    with Inbox(f"sqlite:///{data / 'sayso.db'}") as inbox:
+        assert authenticate(inbox.store, config.token).role == "agent"
+    assert f"sayso serve --policy balanced --store sqlite:///{data}/sayso.db" in done.stdout
+    again = sayso("install", "claude")
+    assert load_config(str(data / "claude.json")) == config
+    assert "sayso serve --policy balanced" in again.stdout
+
+
+def test_agents_have_separate_tokens(home: Path, world: World) -> None:
+    for agent in ("claude", "codex"):
+        assert sayso("install", agent).returncode == 0
+    data = home / ".local" / "share" / "sayso"
+    with Inbox(f"sqlite:///{data / 'sayso.db'}") as inbox:
+        names = {
+            agent: authenticate(inbox.store, load_config(str(data / f"{agent}.json")).token).name
+            for agent in ("claude", "codex")
+        }
+    assert names == {"claude": "claude", "codex": "codex"}
+    assert "claude.json" in (home / ".claude" / "settings.json").read_text()
+    assert "codex.json" in (home / ".codex" / "hooks.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -214,12 +265,12 @@ def test_the_doctor_finds_nothing_wrong(
     home: Path, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = tmp_path / "token"
-    token.write_text(world.environment["SAYSO_HOOK_TOKEN"])
+    token.write_text(world.config.token)
     sayso("install", "claude", "--server", world.server.url, "--token-file", str(token))
     code, found = checked()
     assert code == 0, found
     events = ("PreToolUse", "PostToolUse", "UserPromptSubmit")
-    assert set(found) == {"ok: server", *(f"ok: claude user {event}" for event in events)}
+    assert set(found) == {"ok: claude server", *(f"ok: claude user {event}" for event in events)}
     code, found = checked("codex")
     assert (code, "problem: codex" in found) == (1, True)
     monkeypatch.setenv("SAYSO_TOKEN", "ana's")
@@ -231,16 +282,16 @@ def test_the_doctor_finds_what_is_wrong(home: Path, world: World, tmp_path: Path
     token = tmp_path / "token"
     token.write_text("wrong")
     sayso("install", "claude", "--server", world.server.url, "--token-file", str(token))
-    assert "refuses the token" in checked()[1]["problem: server"]
-    (home / ".config" / "sayso" / "hook.json").chmod(0o644)
-    assert "chmod 600" in checked()[1]["problem: config"]
+    assert "refuses the token" in checked()[1]["problem: claude server"]
+    (home / ".local" / "share" / "sayso" / "claude.json").chmod(0o644)
+    assert "chmod 600" in checked()[1]["problem: claude config"]
 
     path = home / ".claude" / "settings.json"
     good = path.read_text()
     for wrong, name, message in (
         (good.replace('"timeout": 600', '"timeout": 60'), "PreToolUse", "then runs the tool"),
         (good.replace(" || exit 2", ""), "PreToolUse", "does not deny"),
-        (good.replace("sh -c '/", "sh -c '/gone/"), "PreToolUse", "is not a program"),
+        (good.replace("/bin/sh -c '/", "/bin/sh -c '/gone/"), "PreToolUse", "is not a program"),
         (good.replace('"timeout": 600', '"x": 1'), "PreToolUse", "no time-out"),
     ):
         assert wrong != good
@@ -270,14 +321,14 @@ def test_the_doctor_reads_the_agents_own_rules(
     path = agent.file("project", tmp_path)
     path.parent.mkdir()
     path.write_text(json.dumps(more))
-    settings.install(agent, path, HookOptions())
+    settings.install(agent, path, OPTIONS)
     levels = {found.level for found in settings.check(agent, tmp_path)} - {"ok"}
     assert levels == ({level} if level else set())
 
 
 def test_codex_has_to_trust_the_hook(home: Path, tmp_path: Path) -> None:
     agent = AGENTS["codex"]
-    settings.install(agent, agent.file("user", tmp_path), HookOptions())
+    settings.install(agent, agent.file("user", tmp_path), OPTIONS)
     found = {one.name: one.level for one in settings.check(agent, tmp_path)}
     assert found["codex trust"] == "problem"
     config = home / ".codex" / "config.toml"
@@ -288,6 +339,6 @@ def test_codex_has_to_trust_the_hook(home: Path, tmp_path: Path) -> None:
 
 def test_copilot_skips_hooks_of_a_project(home: Path, tmp_path: Path) -> None:
     agent = AGENTS["copilot"]
-    settings.install(agent, agent.file("project", tmp_path), HookOptions())
+    settings.install(agent, agent.file("project", tmp_path), OPTIONS)
     found = {one.name: one.level for one in settings.check(agent, tmp_path)}
     assert found["copilot trust"] == "warning"

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,9 +18,11 @@ from sayso.channels.layout import Line
 from sayso.channels.screen import console, show
 from sayso.cli import common, output
 from sayso.cli.common import Exit, Usage, choices
+from sayso.cli.serve import PORT
 from sayso.hooks import settings
-from sayso.hooks.program import LIMIT, Config, HookError, config_path, load_config
+from sayso.hooks.program import LIMIT, Config, HookError, load_config
 from sayso.hooks.settings import AGENTS, Agent, CheckResult, HookOptions
+from sayso.inbox import create_token, os_user
 from sayso.stores.address import address_of
 
 AgentName = Literal["claude", "codex", "copilot", "gemini"]
@@ -99,8 +103,8 @@ def install(
 ) -> None:
     """Install the hook into an agent's settings. Running it again changes nothing.
 
-    With --server and --token-file, or with --store, it also saves where the hook asks, in a file
-    that only you can read.
+    Without --server and --store, it creates a store and a token in your data folder, and prints
+    the command that serves that store. What the hook needs is in a file that only you can read.
     """
     found = AGENTS[agent]
     if (prompts or defer) and agent != "claude":
@@ -108,23 +112,36 @@ def install(
     if prompts and defer:
         raise Usage("--defer works before a tool use, so not with --prompts")
     path = _file(found, project=project, user=user)
-    options = HookOptions(limit=limit, prompts=prompts, defer=defer, keep_prompts=keep_prompts)
+    config_file = settings.config_file(agent)
+    options = HookOptions(
+        config=str(config_file),
+        limit=limit,
+        prompts=prompts,
+        defer=defer,
+        keep_prompts=keep_prompts,
+    )
     config = _config(server, token_file, store, policy)
     if print_:
         print(f"{path}:")
         output.print_json(settings.with_hook(found, path, options))
         return
-    if config is not None:
-        print(f"Wrote {settings.save_config(config)}")
+    serve = ""
+    if config is None:
+        config, serve = _own_config(agent, config_file)
+    settings.save_config(config_file, config)
     changed = settings.install(found, path, options)
     print(f"{'Installed the hook in' if changed else 'The hook is already in'} {path}")
+    print(f"It asks {config.server or config.store} (see {config_file})")
     if agent == "codex":
         print("Codex skips a new hook until you trust it: start `codex`, and accept it in /hooks.")
     if not found.tested:
         print(
             f"{found.title} was never tested with this hook: its format is from the documentation."
         )
-    print("Check it with: sayso hook doctor")
+    if serve:
+        print(f"Start the server, then check the hook with `sayso hook doctor`:\n\n    {serve}\n")
+    else:
+        print("Check it with: sayso hook doctor")
 
 
 @hook.command("uninstall")
@@ -143,7 +160,7 @@ def _file(agent: Agent, *, project: bool, user: bool) -> Path:
 
 
 def _config(server: str, token_file: Path | None, store: str, policy: str) -> Config | None:
-    """Return the server or store to save; None if one was saved before."""
+    """Return the server or store of the options, or None if they name neither."""
     if server and store:
         raise Usage("use --server or --store, not both")
     if token_file is not None and not server:
@@ -151,12 +168,6 @@ def _config(server: str, token_file: Path | None, store: str, policy: str) -> Co
     if policy and not store:
         raise Usage("--policy needs --store: a server has a policy of its own")
     if not server and not store:
-        try:
-            load_config()
-        except HookError:
-            raise Usage(
-                "say where the hook asks: --server URL --token-file FILE, or --store URL"
-            ) from None
         return None
     token = ""
     if token_file is not None:
@@ -168,6 +179,26 @@ def _config(server: str, token_file: Path | None, store: str, policy: str) -> Co
         common.check_shared(store)
         store = address_of(store).url  # the hook runs in the folder of the agent
     return Config(server=server, token=token, store=store, policy=policy)
+
+
+def _own_config(agent: str, path: Path) -> tuple[Config, str]:
+    """Return a configuration for the store in the user's data folder, and how to serve that store.
+
+    One that was saved before stays. If it is for another server, there is nothing to serve.
+    """
+    own_store = address_of(settings.data_folder() / "sayso.db").url
+    own_server = f"http://127.0.0.1:{PORT}"
+    serve = shlex.join(["sayso", "serve", "--policy", "balanced", "--store", own_store])
+    try:
+        saved = load_config(str(path))
+    except HookError:
+        pass
+    else:
+        return saved, serve if saved.server == own_server else ""
+    settings.data_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    with common.opened(own_store, create=True) as inbox:
+        token, _ = create_token(inbox.store, agent, by=os_user().name, role="agent")
+    return Config(server=own_server, token=token), serve
 
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("-", "yellow"), "problem": ("✗", "bold red")}
@@ -200,7 +231,12 @@ def doctor(
 
 
 def _findings(agent: str | None) -> Iterator[CheckResult]:
-    yield from settings.check_config()
+    if os.environ.get(common.TOKEN_VARIABLE):
+        yield CheckResult(
+            "environment",
+            "warning",
+            "SAYSO_TOKEN is set: an agent started here can decide as that person. Unset it",
+        )
     found = {
         name: list(settings.check(one, Path.cwd()))
         for name, one in AGENTS.items()
@@ -212,10 +248,12 @@ def _findings(agent: str | None) -> Iterator[CheckResult]:
         if all(one.name == name and "not installed" in one.message for one in checks)
     }
     if agent is None and absent == set(found):
-        yield CheckResult("hooks", "problem", f"none is installed; see {config_path()}")
+        yield CheckResult("hooks", "problem", "none is installed: run `sayso hook install`")
     for name, checks in found.items():
         if agent is not None or name not in absent:
             yield from checks
+        if name not in absent:
+            yield from settings.check_config(name, settings.config_file(name))
 
 
 @hook.command("test")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from pathlib import Path
@@ -23,7 +23,10 @@ from starlette.responses import Response
 import sayso
 from sayso.demo import agent
 from sayso.demo.tools import Effects, Record
+from sayso.hooks.program import Config
+from sayso.hooks.settings import save_config
 from sayso.server import CurrentChatUser, JsonResponse, create_app
+from sayso.stores.address import address_of
 
 #: What the inbox opens with: threads, and the words that make the agent ask.
 WELCOME = {
@@ -96,7 +99,10 @@ class CodingAgent:
     """A coding agent that works in a thread of its own, on one session at a time."""
 
     def __init__(self, store: str, record: Record) -> None:
-        self._store = store
+        self._folder = tempfile.TemporaryDirectory(prefix="sayso-demo-hook-")
+        config = Path(self._folder.name) / "hook.json"
+        save_config(config, Config(store=address_of(store).url, policy=_POLICY))
+        self._options = ("--config", str(config), "--limit", str(_LIMIT))
         self._record = record
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -117,6 +123,7 @@ class CodingAgent:
             self._closed = True
             if self._hook is not None:
                 self._hook.kill()
+            self._folder.cleanup()
 
     def _work(self) -> None:
         session = uuid.uuid4().hex
@@ -153,13 +160,11 @@ class CodingAgent:
 
     def _run_hook(self, payload: dict[str, Any]) -> str:
         """Run the hook program. Return what it printed: nothing if it denied or was ended."""
-        others = {k: v for k, v in os.environ.items() if not k.startswith("SAYSO_HOOK_")}
         with self._lock:
             if self._closed:
                 return ""
             self._hook = subprocess.Popen(
-                [sys.executable, "-m", "sayso", "hook", "run", "--limit", str(_LIMIT)],
-                env={**others, "SAYSO_HOOK_STORE": self._store, "SAYSO_HOOK_POLICY": _POLICY},
+                [sys.executable, "-m", "sayso", "hook", "run", *self._options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -13,7 +13,6 @@ Standard library only: the hook has to start quickly.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -58,6 +57,8 @@ class ToolUse(NamedTuple):
     def caller_of(self, shown: Mapping[str, Any]) -> str:
         if self.id:
             return f"use:{self.id}"
+        import hashlib  # only agents without ids need it
+
         called = json.dumps([self.tool, shown, self.cwd], sort_keys=True)
         return f"args:{hashlib.sha256(called.encode()).hexdigest()}"
 

@@ -11,26 +11,32 @@ That includes its own deadline, which is below the time that the agent gives it:
 OS thread ends the process whatever the first one hangs in. What happens before this program runs (a
 missing interpreter, a broken environment) is up to the shell around it: ``sh -c '… || exit 2'``.
 
+A repository that the user has cloned can set any variable of the agent's environment, and put
+files into the folder in which the agent starts the hook. So neither decides whom to ask: the
+installer writes the absolute paths of the interpreter, of this package and of the configuration
+into the command, the interpreter starts isolated (``-I -S``), and ``isolate`` drops every variable
+that does not say what a shell command means. A library such as OpenSSL would read the others.
+
 If there is no decision before the deadline, the answer is a denial that tells the model to make the
 same call again later; Sayso then finds the same request. After the tool ran, errors are harmless:
 the result is not recorded, and the agent continues.
 
-Standard library only: every tool use of the agent waits for these imports.
+Standard library only, and little of it: every tool use of the agent waits for these imports. That
+is why ``Server`` speaks HTTP itself; ``http.client`` takes longer to import than all the rest.
 """
 
 from __future__ import annotations
 
-import http.client
+import _thread
 import json
 import os
+import re
+import socket
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
-from urllib.parse import quote, urlsplit
 
-from sayso.hooks.calls import machine_findings
 from sayso.hooks.dialects import DIALECTS, MAX_RESULT, Answer, ToolUse, format_answer, parse_payload
 
 #: The exit code that denies, in every agent.
@@ -48,8 +54,11 @@ _RETRY_PAUSE = 0.3
 #: How long the report of a result may take: the tool has run, and the agent waits.
 _REPORT_SECONDS = 10.0
 _MAX_INPUT = 32 * 1024 * 1024
+_MAX_REPLY = 64 * 1024 * 1024
 
-ENVIRONMENT = "SAYSO_HOOK_"
+#: The variables that say what a shell command means: where its programs are.
+_KEPT_VARIABLES = ("PATH", "CDPATH")
+_ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::([0-9]{1,5}))?(/[!-~]*)?", re.A)
 #: Tools with which Claude Code asks its user. It takes arguments from a hook as the user's answer.
 _USER_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 #: The rule of the policy that only records, and the default of any policy: what only these allow
@@ -71,40 +80,30 @@ class Config(NamedTuple):
     policy: str = ""
 
 
-def config_path() -> str:
-    """Return the file that ``sayso hook install`` writes the address and the token to."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(base, "sayso", "hook.json")
-
-
-def load_config(path: str = "") -> Config:
-    """Read the hook's file. Environment variables (``SAYSO_HOOK_SERVER``, …) override it.
-
-    ``SAYSO_TOKEN`` does not: that is a person's token, and an agent must not act as a person.
-    """
-    found: dict[str, Any] = {}
-    path = path or config_path()
+def load_config(path: str) -> Config:
+    """Read the file that ``sayso hook install`` wrote for an agent. Nothing overrides it."""
+    if not os.path.isabs(path):
+        raise HookError("the hook was installed without its configuration: install it again")
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except FileNotFoundError:
-        pass
+            values = json.load(file)
     except (OSError, ValueError) as error:
         raise HookError(f"{path} cannot be read: {error}") from None
-    names = ("server", "token", "store", "policy")
-    unknown = set(found) - set(names) if isinstance(found, dict) else {"a list"}
+    if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
+        raise HookError(f"{path} is not a JSON object of texts: install the hook again")
+    unknown = values.keys() - set(Config._fields)
     if unknown:
         raise HookError(f"{path}: unknown {', '.join(sorted(unknown))}")
-    values = {name: os.environ.get(f"{ENVIRONMENT}{name.upper()}") for name in names}
-    if values["server"] or values["store"]:
-        found = {}  # the file's token belongs to the file's server
-    config = Config(**{name: str(values[name] or found.get(name, "")) for name in names})
+    config = Config(**values)
     if bool(config.server) == bool(config.store):
-        raise HookError(
-            f"the hook is not configured: run `sayso hook install`, or set {ENVIRONMENT}SERVER to "
-            f"a server or {ENVIRONMENT}STORE to a store"
-        )
+        raise HookError(f"{path} names neither one server nor one store: install the hook again")
     return config
+
+
+def isolate() -> None:
+    """Drop the environment, which a repository may have set, before a library reads it."""
+    for name in os.environ.keys() - set(_KEPT_VARIABLES):
+        del os.environ[name]
 
 
 class Options(NamedTuple):
@@ -152,15 +151,19 @@ def _parse_limit(text: str) -> float:
 
 
 class Server:
-    """Asks ``sayso serve`` over HTTP."""
+    """Asks ``sayso serve`` over HTTP, with one connection for each request and without proxies."""
 
     def __init__(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        address = _ADDRESS.fullmatch(url)
+        if address is None:
             raise HookError(f"{url!r} is not the address of a server")
-        self._parts = parts
+        scheme, host, port, path = address.groups()
+        self._url = url
+        self._secure = scheme == "https"
+        self._host = host
+        self._port = int(port or (443 if self._secure else 80))
+        self._path = (path or "").rstrip("/")
         self._token = token
-        self._connection: http.client.HTTPConnection | None = None
 
     def call(
         self,
@@ -182,7 +185,7 @@ class Server:
         if method == "POST":
             headers["idempotency-key"] = os.urandom(16).hex()
             headers["content-type"] = "application/json"
-        data = None if body is None else json.dumps(body).encode()
+        data = b"" if body is None else json.dumps(body).encode()
         failed_at = 0.0
         while True:
             left = deadline - time.monotonic()
@@ -192,9 +195,8 @@ class Server:
                 status, reply = self._send(
                     method, path, data, headers, min(left, _RETRY_SECONDS * 2 + extra_seconds)
                 )
-            except (OSError, http.client.HTTPException) as error:
+            except OSError as error:
                 status, reply = 0, {"message": f"{type(error).__name__}: {error}"}
-                self.close()
             if 200 <= status < 300:
                 return reply
             failed_at = failed_at or time.monotonic()
@@ -202,34 +204,28 @@ class Server:
             if status in (0, 429, 502, 503, 504) and waited < _RETRY_SECONDS:
                 time.sleep(_RETRY_PAUSE)
                 continue
-            raise HookError(_failure_message(self._parts.geturl(), status, reply))
+            raise HookError(_failure_message(self._url, status, reply))
 
     def _send(
-        self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout: float
+        self, method: str, path: str, data: bytes, headers: Mapping[str, str], timeout: float
     ) -> tuple[int, dict[str, Any]]:
-        if self._connection is None:
-            https = self._parts.scheme == "https"
-            connect = http.client.HTTPSConnection if https else http.client.HTTPConnection
-            self._connection = connect(self._parts.hostname or "", self._parts.port)
-        self._connection.timeout = timeout
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout)
-        target = self._parts.path.rstrip("/") + path
-        self._connection.request(method, target, body=data, headers=headers)
-        response = self._connection.getresponse()
-        try:
-            reply = json.loads(response.read())
-        except ValueError:
-            reply = None
-        if not isinstance(reply, dict):  # a proxy, or another program on this port
-            status = response.status if response.status >= 300 else 0
-            return status, {"message": "the reply is not from Sayso"}
-        return response.status, reply
+        lines = [
+            f"{method} {self._path}{path} HTTP/1.1",
+            f"host: {self._host}:{self._port}",
+            f"content-length: {len(data)}",
+            "connection: close",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        head = "\r\n".join(lines).encode("ascii") + b"\r\n\r\n"
+        host = self._host.strip("[]")
+        connection = socket.create_connection((host, self._port), timeout)
+        if self._secure:
+            import ssl
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+            connection = ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+        with connection, connection.makefile("rb") as stream:
+            connection.sendall(head + data)
+            return _parse_reply(stream.read(_MAX_REPLY))
 
     # -- the steps
 
@@ -249,11 +245,15 @@ class Server:
             "caller": use.caller,
             **_agent_fields(self._token, use),
         }
+        from sayso.hooks.calls import machine_findings  # only this moment needs it
+
         if machine := machine_findings(use.tool, use.shown_args):
             body["machine"] = machine
         wait_until = deadline - _REPLY_MARGIN
         request = self.call("POST", "/api/requests", body, deadline=deadline)
-        path = f"/api/requests/{quote(str(request['id']), safe='')}"
+        if not re.fullmatch(r"[\w.-]+", str(request["id"]), re.A):
+            raise HookError("the server sent an id that is not one of Sayso's")
+        path = f"/api/requests/{request['id']}"
         caller = {"caller": use.caller}
         while True:
             if request["execution"]["status"] == "ready":
@@ -288,6 +288,33 @@ class Server:
         """Report that the user has written something new."""
         body = {"run": use.run, **_agent_fields(self._token, use)}
         self.call("POST", "/api/requests/session/prompt", body, deadline=deadline)
+
+
+def _parse_reply(reply: bytes) -> tuple[int, dict[str, Any]]:
+    """Return the status and the JSON of an HTTP reply. The status is 0 if it is not from Sayso."""
+    head, _, body = reply.partition(b"\r\n\r\n")
+    first = re.match(rb"HTTP/1\.[01] ([1-5][0-9][0-9])\b", head)
+    if re.search(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*(\r|$)", head, re.I):
+        body = _join_chunks(body)
+    try:
+        content = json.loads(body)
+    except ValueError:
+        content = None
+    status = 0 if first is None else int(first[1])
+    if isinstance(content, dict):
+        return status, content
+    # a proxy, or another program on this port
+    return status if status >= 300 else 0, {"message": "the reply is not from Sayso"}
+
+
+def _join_chunks(body: bytes) -> bytes:
+    """Return the content of a chunked body, up to where it breaks off."""
+    content = b""
+    while (size := re.match(rb"([0-9A-Fa-f]{1,8})[^\r\n]*\r\n", body)) is not None:
+        end = size.end() + int(size[1], 16)
+        content += body[size.end() : end]
+        body = body[end + 2 :]
+    return content
 
 
 def _agent_fields(token: str, use: ToolUse) -> dict[str, str]:
@@ -407,14 +434,17 @@ def deny(reason: str) -> NoReturn:
         os._exit(DENY)
 
 
+def _deny_after(seconds: float) -> None:
+    time.sleep(seconds)
+    deny(f"no answer within {seconds:g} seconds")
+
+
 def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     """Return what to print for the payload on standard input. Raise if there is no answer."""
     began = time.monotonic()
     options = parse_options(arguments)
     # Denies even if the main thread hangs.
-    timer = threading.Timer(options.limit, deny, [f"no answer within {options.limit:g} seconds"])
-    timer.daemon = True
-    timer.start()
+    _thread.start_new_thread(_deny_after, (options.limit,))
     data = sys.stdin.buffer.read(_MAX_INPUT + 1) if stdin is None else stdin
     if len(data) > _MAX_INPUT:
         raise HookError("the input is too long to be shown to a person")
@@ -424,6 +454,7 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
         return _report(use, options, min(deadline, began + _REPORT_SECONDS))
     config = load_config(options.config)
     if config.store:
+        _find_packages()
         from sayso.hooks.local import ask_store
 
         wait = deadline - _REPLY_MARGIN - time.monotonic()
@@ -431,6 +462,14 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     else:
         request = Server(config.server, config.token).ask(use, deadline)
     return format_answer(use, answer_to(use, request, options))
+
+
+def _find_packages() -> None:
+    """Let an interpreter that was started with ``-S`` import what a store needs."""
+    if sys.flags.no_site:
+        import site
+
+        site.main()
 
 
 def _report(use: ToolUse, options: Options, deadline: float) -> dict[str, Any]:
@@ -446,6 +485,7 @@ def _report(use: ToolUse, options: Options, deadline: float) -> dict[str, Any]:
         elif server is not None:
             server.report(use, deadline)
         else:
+            _find_packages()
             from sayso.hooks.local import note_prompt, report_to_store
 
             report = note_prompt if use.moment == "said" else report_to_store
@@ -459,6 +499,7 @@ def _report(use: ToolUse, options: Options, deadline: float) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> NoReturn:
     """Run the hook: print an answer and exit with 0, or exit with 2."""
     try:
+        isolate()
         output = json.dumps(run(arguments))
         sys.stdout.buffer.write(f"{output}\n".encode())
         sys.stdout.buffer.flush()

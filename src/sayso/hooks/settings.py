@@ -4,9 +4,14 @@ Each agent reads its hooks from a JSON file. ``install`` merges our entries into
 and settings stay as they are, and installing again changes nothing. ``uninstall`` removes our
 entries and what only they needed. An entry is ours if its command runs ``sayso hook run``.
 
-The command is wrapped in a shell that exits with 2, which denies, if the program cannot be started
-at all. The agent's time-out is longer than the program's own limit, because an agent whose hook
-takes too long runs the tool.
+The command names everything by its absolute path, and starts the interpreter isolated, so that a
+repository in which the agent works cannot replace a part of it (``sayso.hooks.program``). It is
+wrapped in a shell that exits with 2, which denies, if the program cannot be started at all. The
+agent's time-out is longer than the program's own limit, because an agent whose hook takes too long
+runs the tool.
+
+Each agent has its own configuration, with its own token, in the user's data folder. That folder
+also has the store of a hook that was installed without naming a server or a store.
 """
 
 from __future__ import annotations
@@ -25,12 +30,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from sayso.errors import SaysoError
-from sayso.hooks.program import GRACE, LIMIT, Config, HookError, Server, config_path, load_config
+from sayso.hooks.program import GRACE, LIMIT, Config, HookError, Server, load_config
 
 Scope = Literal["user", "project"]
 
 #: Matches the commands of our entries.
-_OURS = re.compile(r"sayso['\"]*\s+hook\s+run\b")
+_OURS = re.compile(r"sayso(/__main__\.py)?['\"]*\s+hook\s+run\b")
+_PROGRAM = str(Path(__file__).parents[1] / "__main__.py")
 #: The agent's time-out for the hook that reports results, in seconds.
 _REPORT_TIMEOUT = 30
 
@@ -50,7 +56,10 @@ class HookOptions:
     defer: bool = False
     #: Leave what the policy allows to the agent's own rules and prompts.
     keep_prompts: bool = False
-    program: str = ""
+    #: The absolute path of the configuration.
+    config: str
+    #: The interpreter that runs the hook.
+    python: str = sys.executable
 
     @property
     def timeout(self) -> int:
@@ -58,21 +67,22 @@ class HookOptions:
         return round(self.limit + GRACE)
 
     def command(self) -> str:
-        parts = [self.program or find_program(), "hook", "run", "--limit", f"{self.limit:g}"]
+        parts = [self.python, "-I", "-S", "-X", "utf8", _PROGRAM, "hook", "run"]
+        parts += ["--config", self.config, "--limit", f"{self.limit:g}"]
         parts += ["--defer"] if self.defer else []
         parts += ["--keep-prompts"] if self.keep_prompts else []
-        return f"sh -c {shlex.quote(f'{shlex.join(parts)} || exit 2')}"
+        return f"/bin/sh -c {shlex.quote(f'{shlex.join(parts)} || exit 2')}"
 
 
-def find_program() -> str:
-    """Return the path of the ``sayso`` script that belongs to this interpreter."""
-    script = Path(sys.executable).with_name("sayso")
-    found = str(script) if script.exists() else shutil.which("sayso")
-    if found is None:
-        raise SettingsError(
-            "the program `sayso` is not on the PATH: install Sayso, or pass its path"
-        )
-    return found
+def data_folder() -> Path:
+    """Return the folder of the user's data, in which no project is."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "share") / "sayso"
+
+
+def config_file(agent: str) -> Path:
+    """Return the file with the address and the token of an agent's hook."""
+    return data_folder() / f"{agent}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,12 +301,11 @@ def uninstall(agent: Agent, path: Path) -> bool:
     return True
 
 
-def save_config(config: Config) -> Path:
-    """Write the hook's configuration to a file that only the user can read."""
-    path = Path(config_path())
+def save_config(path: Path, config: Config) -> None:
+    """Write a hook's configuration to a file that only the user can read."""
     values = {name: value for name, value in config._asdict().items() if value}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.new")
         temporary.unlink(missing_ok=True)
         with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -304,7 +313,6 @@ def save_config(config: Config) -> Path:
         temporary.replace(path)
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error}") from None
-    return path
 
 
 # -- doctor
@@ -352,46 +360,37 @@ def check(agent: Agent, project: Path) -> Iterator[CheckResult]:
         yield CheckResult(agent.name, "warning", f"{agent.title} was never tested with this hook")
 
 
-def check_config() -> Iterator[CheckResult]:
-    """Check the hook's configuration, and whether its server answers."""
-    if os.environ.get("SAYSO_TOKEN"):
-        yield CheckResult(
-            "environment",
-            "warning",
-            "SAYSO_TOKEN is set: an agent started here can decide as that person. Unset it",
-        )
+def check_config(agent: str, path: Path) -> Iterator[CheckResult]:
+    """Check the configuration of an agent's hook, and whether its server answers."""
     try:
-        config = load_config()
+        config = load_config(str(path))
     except HookError as error:
-        yield CheckResult("config", "problem", str(error))
+        yield CheckResult(f"{agent} config", "problem", str(error))
         return
-    path = Path(config_path())
-    if path.exists() and path.stat().st_mode & 0o077:
+    if path.stat().st_mode & 0o077:
         yield CheckResult(
-            "config", "problem", f"{path} is open to other users, run: chmod 600 {path}"
+            f"{agent} config", "problem", f"{path} is open to other users, run: chmod 600 {path}"
         )
     if config.store:
         yield CheckResult(
-            "store",
+            f"{agent} store",
             "warning",
             f"the hook writes {config.store} itself, and so can the agent: with a server it could "
             "only ask",
         )
         return
-    yield _check_server(config)
+    yield _check_server(agent, config)
 
 
-def _check_server(config: Config) -> CheckResult:
+def _check_server(agent: str, config: Config) -> CheckResult:
     server = Server(config.server, config.token)
     try:
         server.call("GET", "/api/requests/req_none/wait?timeout=0", deadline=time.monotonic() + 10)
     except HookError as error:
         if " 404: " in str(error):  # the token is accepted, and there is no such request
-            return CheckResult("server", "ok", f"{config.server} answers")
-        return CheckResult("server", "problem", str(error))
-    finally:
-        server.close()
-    return CheckResult("server", "problem", f"{config.server} is not Sayso")
+            return CheckResult(f"{agent} server", "ok", f"{config.server} answers")
+        return CheckResult(f"{agent} server", "problem", str(error))
+    return CheckResult(f"{agent} server", "problem", f"{config.server} is not Sayso")
 
 
 def _find_our_hooks(path: Path, settings: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -408,7 +407,7 @@ def _check_hook(agent: Agent, name: str, hook: Mapping[str, Any]) -> Iterator[Ch
     command = str(hook.get(agent.command_key, ""))
     try:
         outer = shlex.split(command)
-        inner = shlex.split(outer[2]) if outer[:2] == ["sh", "-c"] else outer
+        inner = shlex.split(outer[2]) if outer[:2] == ["/bin/sh", "-c"] else outer
     except (ValueError, IndexError):
         yield CheckResult(name, "problem", "its command cannot be read: install it again")
         return

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sayso.errors import SaysoError
-from sayso.hooks.settings import AGENTS, HookOptions, install
+from sayso.hooks.program import Config
+from sayso.hooks.settings import AGENTS, HookOptions, install, save_config
 from sayso.inbox import Inbox, create_token
 from sayso.stores import open_store
 from sayso.types import Decision, Request
@@ -502,7 +503,7 @@ class Trial:
         self.runs += 1
         folder = self.folder / f"run-{self.runs}"
         home, project = folder / "home", folder / "project"
-        for needed in (home, project, folder / "config" / "sayso"):
+        for needed in (home, project):
             needed.mkdir(parents=True)
         command = f"touch {project / 'plain.txt'}"
         tries = 2 if case.retries else 1
@@ -535,11 +536,14 @@ class Trial:
     ) -> dict[str, str]:
         """Install the hook, and return the environment of the agent."""
         url = "http://127.0.0.1:9" if case.no_server else self.url
-        config = json.dumps({"server": url, "token": self.token})
-        (folder / "config" / "sayso" / "hook.json").write_text(config)
-        program = str(folder / "gone" / "sayso") if case.no_program else ""
+        config = folder / "hook.json"
+        save_config(config, Config(server=url, token=self.token))
         options = HookOptions(
-            limit=case.limit, program=program, prompts=case.prompts, defer=case.defer
+            config=str(config),
+            limit=case.limit,
+            python=str(folder / "gone" / "python") if case.no_program else sys.executable,
+            prompts=case.prompts,
+            defer=case.defer,
         )
         self.agent.prepare(home, model, project)
         settings = AGENTS[self.agent.name]
@@ -554,7 +558,6 @@ class Trial:
         return {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SAYSO", "CLAUDE"))},
             "HOME": str(home),
-            "XDG_CONFIG_HOME": str(folder / "config"),
             settings.home_variable: str(home),
             **self.agent.environment(model),
         }
