@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from live_server import LiveServer
-from sayso_process import Piped
+from sayso_process import Piped, run
 from waiting import until
 
 import sayso
@@ -30,6 +30,11 @@ from sayso.stores.base import Store
 
 BASH = shutil.which("bash") or "/bin/sh"
 PAYLOADS = Path(__file__).parent / "payloads"
+
+
+def sayso_hook(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``sayso hook`` in the current folder and environment."""
+    return run("hook", *arguments, cwd=Path.cwd(), env=os.environ)
 
 
 def payload(name: str, **changes: Any) -> dict[str, Any]:

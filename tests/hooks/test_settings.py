@@ -1,17 +1,15 @@
-"""Installing the hook into agents' settings, removing it, and the doctor."""
+"""Installing the hook into agents' settings, and removing it."""
 
 from __future__ import annotations
 
 import json
-import os
 import stat
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from coding_world import World
-from sayso_process import run
+from coding_world import World, sayso_hook
 
 from sayso import Inbox
 from sayso.hooks import settings
@@ -21,23 +19,6 @@ from sayso.inbox import authenticate
 
 ALL = sorted(AGENTS)
 OPTIONS = HookOptions(config="/nowhere/hook.json")
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's home folder."""
-    folder = tmp_path / "home"
-    folder.mkdir()
-    monkeypatch.setenv("HOME", str(folder))
-    for name in list(os.environ):
-        if name.startswith(("SAYSO", "CLAUDE", "CODEX", "COPILOT", "GEMINI", "XDG")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    return folder
-
-
-def sayso(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run("hook", *arguments, cwd=Path.cwd(), env=os.environ | environment)
 
 
 #: What people have in these files besides.
@@ -167,25 +148,25 @@ def test_install_saves_given_server(home: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
     given = ("--server", "http://127.0.0.1:9", "--token-file", str(token))
-    shown = sayso("install", "claude", "--project", "--print", *given)
+    shown = sayso_hook("install", "claude", "--project", "--print", *given)
     assert shown.returncode == 0
     assert not (tmp_path / ".claude").exists()
     assert not (home / ".local").exists()
-    assert sayso("install", "claude", "--project", *given).returncode == 0
+    assert sayso_hook("install", "claude", "--project", *given).returncode == 0
     assert (tmp_path / ".claude" / "settings.json").exists()
     stored = home / ".local" / "share" / "sayso" / "claude.json"
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
     assert load_config(str(stored)) == Config(server="http://127.0.0.1:9", token="secret")
     assert "secret" not in (tmp_path / ".claude" / "settings.json").read_text()
     assert str(stored) in (tmp_path / ".claude" / "settings.json").read_text()
-    assert "already" in sayso("install", "claude", "--project").stdout
+    assert "already" in sayso_hook("install", "claude", "--project").stdout
     assert load_config(str(stored)).token == "secret"
-    assert "Removed" in sayso("uninstall", "claude", "--project").stdout
-    assert "no hook" in sayso("uninstall", "claude", "--project").stdout
+    assert "Removed" in sayso_hook("uninstall", "claude", "--project").stdout
+    assert "no hook" in sayso_hook("uninstall", "claude", "--project").stdout
 
 
 def test_install_alone_keeps_everything_private(home: Path, tmp_path: Path) -> None:
-    done = sayso("install", "claude")
+    done = sayso_hook("install", "claude")
     assert done.returncode == 0, done.stderr
     data = home / ".local" / "share" / "sayso"
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in data.iterdir()}
@@ -199,14 +180,14 @@ def test_install_alone_keeps_everything_private(home: Path, tmp_path: Path) -> N
     with Inbox(f"sqlite:///{data / 'sayso.db'}") as inbox:
         assert authenticate(inbox.store, config.token).role == "agent"
     assert f"sayso serve --policy balanced --store sqlite:///{data}/sayso.db" in done.stdout
-    again = sayso("install", "claude")
+    again = sayso_hook("install", "claude")
     assert load_config(str(data / "claude.json")) == config
     assert "sayso serve --policy balanced" in again.stdout
 
 
 def test_agents_have_separate_tokens(home: Path, world: World) -> None:
     for agent in ("claude", "codex"):
-        assert sayso("install", agent).returncode == 0
+        assert sayso_hook("install", agent).returncode == 0
     data = home / ".local" / "share" / "sayso"
     with Inbox(f"sqlite:///{data / 'sayso.db'}") as inbox:
         names = {
@@ -235,110 +216,14 @@ def test_agents_have_separate_tokens(home: Path, world: World) -> None:
     ],
 )
 def test_options_that_make_no_sense(home: Path, wrong: tuple[str, ...]) -> None:
-    assert sayso(*wrong).returncode == 2
+    assert sayso_hook(*wrong).returncode == 2
     assert not (home / ".claude").exists()
 
 
 def test_prompts_are_another_event(home: Path, tmp_path: Path) -> None:
-    assert sayso("install", "claude", "--prompts", "--store", "sqlite:///x.db").returncode == 0
+    assert sayso_hook("install", "claude", "--prompts", "--store", "sqlite:///x.db").returncode == 0
     hooks = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
     assert sorted(hooks) == ["PermissionRequest", "PostToolUse", "UserPromptSubmit"]
-    assert sayso("install", "claude").returncode == 0
+    assert sayso_hook("install", "claude").returncode == 0
     hooks = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
     assert sorted(hooks) == ["PostToolUse", "PreToolUse", "UserPromptSubmit"]
-
-
-# -- doctor
-
-
-def checked(*arguments: str) -> tuple[int, dict[str, str]]:
-    done = sayso("doctor", "--json", *arguments)
-    found = json.loads(done.stdout)
-    assert found["ok"] == (done.returncode == 0)
-    worst: dict[str, str] = {}
-    for check in found["checks"]:
-        worst[f"{check['level']}: {check['name']}"] = check["message"]
-    return done.returncode, worst
-
-
-def test_the_doctor_finds_nothing_wrong(
-    home: Path, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token = tmp_path / "token"
-    token.write_text(world.config.token)
-    sayso("install", "claude", "--server", world.server.url, "--token-file", str(token))
-    code, found = checked()
-    assert code == 0, found
-    events = ("PreToolUse", "PostToolUse", "UserPromptSubmit")
-    assert set(found) == {"ok: claude server", *(f"ok: claude user {event}" for event in events)}
-    code, found = checked("codex")
-    assert (code, "problem: codex" in found) == (1, True)
-    monkeypatch.setenv("SAYSO_TOKEN", "ana's")
-    assert "warning: environment" in checked()[1]
-
-
-def test_the_doctor_finds_what_is_wrong(home: Path, world: World, tmp_path: Path) -> None:
-    assert checked()[0] == 1  # nothing is installed
-    token = tmp_path / "token"
-    token.write_text("wrong")
-    sayso("install", "claude", "--server", world.server.url, "--token-file", str(token))
-    assert "refuses the token" in checked()[1]["problem: claude server"]
-    (home / ".local" / "share" / "sayso" / "claude.json").chmod(0o644)
-    assert "chmod 600" in checked()[1]["problem: claude config"]
-
-    path = home / ".claude" / "settings.json"
-    good = path.read_text()
-    for wrong, name, message in (
-        (good.replace('"timeout": 600', '"timeout": 60'), "PreToolUse", "then runs the tool"),
-        (good.replace(" || exit 2", ""), "PreToolUse", "does not deny"),
-        (good.replace("/bin/sh -c '/", "/bin/sh -c '/gone/"), "PreToolUse", "is not a program"),
-        (good.replace('"timeout": 600', '"x": 1'), "PreToolUse", "no time-out"),
-    ):
-        assert wrong != good
-        path.write_text(wrong)
-        assert message in checked()[1][f"problem: claude user {name}"]
-    path.write_text("{")
-    assert "problem: claude user" in checked()[1]
-
-
-@pytest.mark.parametrize(
-    ("more", "level"),
-    [
-        ({"permissions": {"allow": ["Bash(npm run *)"]}}, "warning"),
-        ({"permissions": {"allow": ["mcp__github"]}}, "warning"),
-        ({"permissions": {"defaultMode": "bypassPermissions"}}, "warning"),
-        ({"disableAllHooks": True}, "problem"),
-        ({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}, "warning"),
-        ({"hooks": {"PostToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}, ""),
-        ({"permissions": {"allow": ["Read"]}}, ""),
-        ({"permissions": {"deny": ["Bash"]}}, ""),
-    ],
-)
-def test_the_doctor_reads_the_agents_own_rules(
-    home: Path, tmp_path: Path, more: dict[str, Any], level: str
-) -> None:
-    agent = AGENTS["claude"]
-    path = agent.file("project", tmp_path)
-    path.parent.mkdir()
-    path.write_text(json.dumps(more))
-    settings.install(agent, path, OPTIONS)
-    levels = {found.level for found in settings.check(agent, tmp_path)} - {"ok"}
-    assert levels == ({level} if level else set())
-
-
-def test_codex_has_to_trust_the_hook(home: Path, tmp_path: Path) -> None:
-    agent = AGENTS["codex"]
-    settings.install(agent, agent.file("user", tmp_path), OPTIONS)
-    found = {one.name: one.level for one in settings.check(agent, tmp_path)}
-    assert found["codex trust"] == "problem"
-    config = home / ".codex" / "config.toml"
-    config.write_text('[hooks.state."hooks.json:pre_tool_use:0:0"]\ntrusted_hash = "sha256:1"\n')
-    found = {one.name: one.level for one in settings.check(agent, tmp_path)}
-    assert found["codex trust"] == "ok"
-
-
-def test_copilot_skips_hooks_of_a_project(home: Path, tmp_path: Path) -> None:
-    agent = AGENTS["copilot"]
-    settings.install(agent, agent.file("project", tmp_path), OPTIONS)
-    found = {one.name: one.level for one in settings.check(agent, tmp_path)}
-    assert found["copilot trust"] == "warning"

@@ -19,9 +19,11 @@ from sayso.channels.screen import console, show
 from sayso.cli import common, output
 from sayso.cli.common import Exit, Usage, choices
 from sayso.cli.serve import PORT
+from sayso.hooks import doctor as diagnosis
 from sayso.hooks import settings
+from sayso.hooks.doctor import CheckResult
 from sayso.hooks.program import LIMIT, Config, HookError, load_config
-from sayso.hooks.settings import AGENTS, Agent, CheckResult, HookOptions
+from sayso.hooks.settings import AGENTS, Agent, HookOptions
 from sayso.inbox import create_token, os_user
 from sayso.stores.address import address_of
 
@@ -238,7 +240,7 @@ def _findings(agent: str | None) -> Iterator[CheckResult]:
             "SAYSO_TOKEN is set: an agent started here can decide as that person. Unset it",
         )
     found = {
-        name: list(settings.check(one, Path.cwd()))
+        name: list(diagnosis.check(one, Path.cwd()))
         for name, one in AGENTS.items()
         if agent in (None, name)
     }
@@ -252,8 +254,6 @@ def _findings(agent: str | None) -> Iterator[CheckResult]:
     for name, checks in found.items():
         if agent is not None or name not in absent:
             yield from checks
-        if name not in absent:
-            yield from settings.check_config(name, settings.config_file(name))
 
 
 @hook.command("test")

@@ -1,4 +1,4 @@
-"""Install the hook into a coding agent's own settings, remove it, and diagnose problems with it.
+"""Install the hook into a coding agent's own settings, and remove it. ``doctor`` checks it.
 
 Each agent reads its hooks from a JSON file. ``install`` merges our entries into it: other entries
 and settings stay as they are, and installing again changes nothing. ``uninstall`` removes our
@@ -22,15 +22,13 @@ import re
 import shlex
 import shutil
 import sys
-import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from sayso.errors import SaysoError
-from sayso.hooks.program import GRACE, LIMIT, Config, HookError, Server, load_config
+from sayso.hooks.program import GRACE, LIMIT, Config
 
 Scope = Literal["user", "project"]
 
@@ -58,8 +56,9 @@ class HookOptions:
     keep_prompts: bool = False
     #: The absolute path of the configuration.
     config: str
-    #: The interpreter that runs the hook.
+    #: The interpreter that runs the hook, and the file that it runs.
     python: str = sys.executable
+    program: str = _PROGRAM
 
     @property
     def timeout(self) -> int:
@@ -67,7 +66,7 @@ class HookOptions:
         return round(self.limit + GRACE)
 
     def command(self) -> str:
-        parts = [self.python, "-I", "-S", "-X", "utf8", _PROGRAM, "hook", "run"]
+        parts = [self.python, "-I", "-S", "-X", "utf8", self.program, "hook", "run"]
         parts += ["--config", self.config, "--limit", f"{self.limit:g}"]
         parts += ["--defer"] if self.defer else []
         parts += ["--keep-prompts"] if self.keep_prompts else []
@@ -83,6 +82,12 @@ def data_folder() -> Path:
 def config_file(agent: str) -> Path:
     """Return the file with the address and the token of an agent's hook."""
     return data_folder() / f"{agent}.json"
+
+
+def project_root(folder: Path) -> Path:
+    """Return the root of the git repository that a folder is in, or the folder."""
+    roots = (parent for parent in (folder, *folder.parents) if (parent / ".git").exists())
+    return next(roots, folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +113,31 @@ class Agent:
     timeout_key: str = "timeout"
     command_key: str = "command"
     tested: bool = True
+    #: Every file that it reads: a scope (managed, user, project, local), and a path or pattern.
+    reads: tuple[tuple[str, str], ...]
 
     def file(self, scope: Scope, project: Path) -> Path:
         if scope == "project":
             return project / self.project_file
+        return self.home_folder / self.user_file
+
+    @property
+    def home_folder(self) -> Path:
         base = os.environ.get(self.home_variable)
-        return (Path(base) if base else Path.home() / self.home) / self.user_file
+        return Path(base) if base else Path.home() / self.home
+
+    def layers(self, project: Path, system: Path) -> Iterator[tuple[str, Path]]:
+        """Yield the files that the agent reads and that exist, each with its scope.
+
+        An agent may read the files of every folder up to the project's root.
+        """
+        root = project_root(project)
+        folders = [project, *(above for above in project.parents if above.is_relative_to(root))]
+        for scope, pattern in self.reads:
+            bases = {"managed": [system], "user": [self.home_folder]}.get(scope, folders)
+            for base in bases:
+                for path in sorted(base.glob(pattern)):
+                    yield scope, path
 
     def entries(self, options: HookOptions) -> dict[str, Any]:
         before = "PermissionRequest" if options.prompts else self.before
@@ -144,6 +168,15 @@ AGENTS: dict[str, Agent] = {
             user_file="settings.json",
             home_variable="CLAUDE_CONFIG_DIR",
             home=".claude",
+            reads=(
+                ("managed", "etc/claude-code/managed-settings.json"),
+                ("managed", "etc/claude-code/managed-settings.d/*.json"),
+                ("managed", "Library/Application Support/ClaudeCode/managed-settings.json"),
+                ("managed", "Library/Application Support/ClaudeCode/managed-settings.d/*.json"),
+                ("user", "settings.json"),
+                ("project", ".claude/settings.json"),
+                ("local", ".claude/settings.local.json"),
+            ),
         ),
         Agent(
             name="codex",
@@ -152,6 +185,14 @@ AGENTS: dict[str, Agent] = {
             user_file="hooks.json",
             home_variable="CODEX_HOME",
             home=".codex",
+            reads=(
+                ("managed", "etc/codex/*.toml"),
+                ("managed", "etc/codex/hooks.json"),
+                ("user", "*.toml"),
+                ("user", "hooks.json"),
+                ("project", ".codex/config.toml"),
+                ("project", ".codex/hooks.json"),
+            ),
         ),
         Agent(
             name="copilot",
@@ -160,6 +201,14 @@ AGENTS: dict[str, Agent] = {
             user_file="hooks/sayso.json",
             home_variable="COPILOT_HOME",
             home=".copilot",
+            reads=(
+                ("user", "hooks/*.json"),
+                ("user", "config.json"),
+                ("user", "settings.json"),
+                ("project", ".github/hooks/*.json"),
+                ("project", ".github/copilot/settings.json"),
+                ("local", ".github/copilot/settings.local.json"),
+            ),
             before="preToolUse",
             after="postToolUse",
             prompt="userPromptSubmitted",
@@ -174,6 +223,11 @@ AGENTS: dict[str, Agent] = {
             user_file="settings.json",
             home_variable="GEMINI_CLI_HOME",
             home=".gemini",
+            reads=(
+                ("managed", "etc/gemini-cli/*.json"),
+                ("user", "settings.json"),
+                ("project", ".gemini/settings.json"),
+            ),
             before="BeforeTool",
             after="AfterTool",
             prompt="BeforeAgent",
@@ -188,7 +242,10 @@ AGENTS: dict[str, Agent] = {
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read a settings file; {} if there is none. Raise ``SettingsError`` if it is not valid."""
+    """Read a settings file; {} if there is none. Raise ``SettingsError`` if it is not valid.
+
+    Copilot writes lines with comments into its own.
+    """
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
@@ -196,6 +253,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
     try:
+        text = re.sub(r"^\s*//.*$", "", text, flags=re.M)
         found = json.loads(text) if text.strip() else {}
     except ValueError as error:
         raise SettingsError(f"{path} is not JSON, so it was not changed: {error}") from None
@@ -220,16 +278,20 @@ def _write(path: Path, settings: Mapping[str, Any]) -> None:
         raise SettingsError(f"{path} cannot be written: {error}") from None
 
 
-def _hooks_of(path: Path, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
+def hooks_of(path: Path, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the entries of each event. Raise ``SettingsError`` if their form is unknown."""
     hooks = settings.get("hooks", {})
+    if isinstance(hooks, dict) and path.suffix == ".toml":  # Codex keeps its trust there, too
+        hooks = {name: value for name, value in hooks.items() if name != "state"}
     if not isinstance(hooks, dict) or not all(
-        isinstance(entries, list) for entries in hooks.values()
+        isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+        for entries in hooks.values()
     ):
         raise SettingsError(f"{path}: unknown form of hooks, so it was not changed")
     return hooks
 
 
-def _commands(entry: object) -> Iterator[dict[str, Any]]:
+def commands_in(entry: object) -> Iterator[dict[str, Any]]:
     """Yield the commands of one entry: itself, or those of its group."""
     if not isinstance(entry, dict):
         return
@@ -239,7 +301,7 @@ def _commands(entry: object) -> Iterator[dict[str, Any]]:
             yield hook
 
 
-def _is_ours(hook: Mapping[str, Any]) -> bool:
+def is_ours(hook: Mapping[str, Any]) -> bool:
     command = hook.get("command") or hook.get("bash")
     return isinstance(command, str) and _OURS.search(command) is not None
 
@@ -247,7 +309,7 @@ def _is_ours(hook: Mapping[str, Any]) -> bool:
 def _without_ours(entries: Sequence[Any]) -> list[Any]:
     kept: list[Any] = []
     for entry in entries:
-        ours = [hook for hook in _commands(entry) if _is_ours(hook)]
+        ours = [hook for hook in commands_in(entry) if is_ours(hook)]
         if not ours:
             kept.append(entry)
         elif isinstance(entry.get("hooks"), list):
@@ -259,7 +321,7 @@ def _without_ours(entries: Sequence[Any]) -> list[Any]:
 def _without_hook(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without our entries, and without events that only we used."""
     hooks = {}
-    for event, entries in _hooks_of(path, settings).items():
+    for event, entries in hooks_of(path, settings).items():
         left = _without_ours(entries)
         if left or not entries:
             hooks[event] = left
@@ -272,7 +334,7 @@ def _without_hook(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 def with_hook(agent: Agent, path: Path, options: HookOptions) -> dict[str, Any]:
     """Return the settings of a file with our hook added."""
     settings = _without_hook(path, read_settings(path))
-    hooks = {event: list(entries) for event, entries in _hooks_of(path, settings).items()}
+    hooks = {event: list(entries) for event, entries in hooks_of(path, settings).items()}
     for event, entry in agent.entries(options).items():
         hooks.setdefault(event, []).append(entry)
     first = {"version": 1} if agent.flat and "version" not in settings else {}
@@ -313,184 +375,3 @@ def save_config(path: Path, config: Config) -> None:
         temporary.replace(path)
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error}") from None
-
-
-# -- doctor
-
-
-class CheckResult(NamedTuple):
-    """The result of one check."""
-
-    name: str
-    #: "ok", "warning" or "problem".
-    level: str
-    message: str
-
-
-def check(agent: Agent, project: Path) -> Iterator[CheckResult]:
-    scopes: tuple[Scope, ...] = ("user", "project")
-    found = 0
-    for scope in scopes:
-        path = agent.file(scope, project)
-        try:
-            settings = read_settings(path)
-            hooks = _find_our_hooks(path, settings)
-        except SettingsError as error:
-            yield CheckResult(f"{agent.name} {scope}", "problem", str(error))
-            continue
-        found += len(hooks)
-        for event, hook in hooks:
-            yield from _check_hook(agent, f"{agent.name} {scope} {event}", hook)
-        yield from _check_others(agent, scope, path, settings)
-        if agent.name == "claude":
-            yield from _check_claude(scope, path, settings)
-        if hooks and agent.name == "codex":
-            yield _check_codex_trust(agent, project)
-        if hooks and agent.name == "copilot" and scope == "project":
-            yield CheckResult(
-                "copilot trust",
-                "warning",
-                f"{path}: Copilot skips hooks of a folder that it does not trust, and then runs "
-                "the tool: install with --user instead",
-            )
-    if not found:
-        why = f"not installed: run `sayso hook install {agent.name}`"
-        yield CheckResult(agent.name, "problem", why)
-    elif not agent.tested:
-        yield CheckResult(agent.name, "warning", f"{agent.title} was never tested with this hook")
-
-
-def check_config(agent: str, path: Path) -> Iterator[CheckResult]:
-    """Check the configuration of an agent's hook, and whether its server answers."""
-    try:
-        config = load_config(str(path))
-    except HookError as error:
-        yield CheckResult(f"{agent} config", "problem", str(error))
-        return
-    if path.stat().st_mode & 0o077:
-        yield CheckResult(
-            f"{agent} config", "problem", f"{path} is open to other users, run: chmod 600 {path}"
-        )
-    if config.store:
-        yield CheckResult(
-            f"{agent} store",
-            "warning",
-            f"the hook writes {config.store} itself, and so can the agent: with a server it could "
-            "only ask",
-        )
-        return
-    yield _check_server(agent, config)
-
-
-def _check_server(agent: str, config: Config) -> CheckResult:
-    server = Server(config.server, config.token)
-    try:
-        server.call("GET", "/api/requests/req_none/wait?timeout=0", deadline=time.monotonic() + 10)
-    except HookError as error:
-        if " 404: " in str(error):  # the token is accepted, and there is no such request
-            return CheckResult(f"{agent} server", "ok", f"{config.server} answers")
-        return CheckResult(f"{agent} server", "problem", str(error))
-    return CheckResult(f"{agent} server", "problem", f"{config.server} is not Sayso")
-
-
-def _find_our_hooks(path: Path, settings: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (event, hook)
-        for event, entries in _hooks_of(path, settings).items()
-        for entry in entries
-        for hook in _commands(entry)
-        if _is_ours(hook)
-    ]
-
-
-def _check_hook(agent: Agent, name: str, hook: Mapping[str, Any]) -> Iterator[CheckResult]:
-    command = str(hook.get(agent.command_key, ""))
-    try:
-        outer = shlex.split(command)
-        inner = shlex.split(outer[2]) if outer[:2] == ["/bin/sh", "-c"] else outer
-    except (ValueError, IndexError):
-        yield CheckResult(name, "problem", "its command cannot be read: install it again")
-        return
-    if inner[-3:] != ["||", "exit", "2"]:
-        yield CheckResult(
-            name, "problem", "it does not deny if the program fails: install it again"
-        )
-    if shutil.which(inner[0]) is None:
-        yield CheckResult(name, "problem", f"{inner[0]} is not a program: install it again")
-    timeout = hook.get(agent.timeout_key)
-    limit = float(inner[inner.index("--limit") + 1]) if "--limit" in inner else LIMIT
-    if not isinstance(timeout, int | float):
-        yield CheckResult(name, "problem", "it has no time-out: install it again")
-    elif name.endswith((f" {agent.after}", f" {agent.prompt}")):
-        yield CheckResult(name, "ok", "records results")
-    elif timeout / agent.unit <= limit:
-        given = f"{timeout / agent.unit:g} s"
-        why = f"the agent gives it {given}, and then runs the tool; its own limit is {limit:g} s"
-        yield CheckResult(name, "problem", f"{why}: install it again")
-    else:
-        yield CheckResult(name, "ok", f"denies after {limit:g} s; the agent waits longer")
-
-
-def _check_others(
-    agent: Agent, scope: str, path: Path, settings: Mapping[str, Any]
-) -> Iterator[CheckResult]:
-    """Warn about other hooks that may change a call: the agent does not ask again about it."""
-    entries = _hooks_of(path, settings).get(agent.before, [])
-    for hook in (hook for entry in entries for hook in _commands(entry) if not _is_ours(hook)):
-        what = str(hook.get(agent.command_key) or hook.get("type", "it"))[:80]
-        yield CheckResult(
-            f"{agent.name} {scope} {agent.before}",
-            "warning",
-            f"another hook runs too ({what}): if it changes arguments, what runs may not be what "
-            "was approved. The result of the request then says so",
-        )
-
-
-#: Tools that change something. An allow rule for one of them runs it if the hook fails.
-_GATED = ("Bash", "Edit", "Write", "MultiEdit", "NotebookEdit", "WebFetch", "mcp__")
-
-
-def _check_claude(scope: str, path: Path, settings: Mapping[str, Any]) -> Iterator[CheckResult]:
-    if settings.get("disableAllHooks"):
-        yield CheckResult(
-            f"claude {scope}", "problem", f"{path}: disableAllHooks turns the hook off"
-        )
-    permissions = settings.get("permissions")
-    if not isinstance(permissions, dict):
-        return
-    allowed = permissions.get("allow")
-    rules = [rule for rule in allowed if isinstance(rule, str)] if isinstance(allowed, list) else []
-    gated = [rule for rule in rules if rule.startswith(_GATED)]
-    if gated:
-        yield CheckResult(
-            f"claude {scope}",
-            "warning",
-            f"{path} allows {', '.join(gated[:5])}: if the hook is killed, these run. Without the "
-            "rule, Claude Code asks",
-        )
-    if permissions.get("defaultMode") in ("bypassPermissions", "acceptEdits"):
-        mode = permissions["defaultMode"]
-        yield CheckResult(
-            f"claude {scope}",
-            "warning",
-            f"{path} sets defaultMode to {mode}: if the hook is killed, tools run without asking",
-        )
-
-
-def _check_codex_trust(agent: Agent, project: Path) -> CheckResult:
-    """Check whether Codex trusts hooks: it silently skips a hook until a user trusts it."""
-    path = agent.file("user", project).with_name("config.toml")
-    try:
-        config = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        config = {}
-    hooks = config.get("hooks")
-    state = hooks.get("state") if isinstance(hooks, dict) else None
-    trusted = state.values() if isinstance(state, dict) else ()
-    if any(isinstance(entry, dict) and entry.get("trusted_hash") for entry in trusted):
-        return CheckResult("codex trust", "ok", "Codex has trusted hooks; review them with /hooks")
-    return CheckResult(
-        "codex trust",
-        "problem",
-        "Codex skips the hook until you trust it: start `codex`, and accept it in /hooks",
-    )
