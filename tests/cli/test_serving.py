@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -303,6 +304,23 @@ def test_plain_http_for_other_machines_is_warned_of(
     command = ("serve", *options, "--policy", "no-such-file")
     done = run(*command, cwd=place.folder, env=place.env)
     assert ("plain HTTP" in done.stderr) == warns, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ignored", "warns"),
+    [
+        (None, False),
+        ("", True),
+        ("sayso.db\n", True),  # not its key
+        ("sayso.db*\n", False),
+    ],
+)
+def test_store_in_git_is_warned_of(place: Place, ignored: str | None, warns: bool) -> None:
+    if ignored is not None:
+        subprocess.run(["git", "init", "-q", str(place.folder)], check=True)
+        (place.folder / ".gitignore").write_text(ignored)
+    done = run("serve", "--policy", "no-such-file", cwd=place.folder, env=place.env)
+    assert ("in a git repository" in done.stderr) == warns, done.stderr
 
 
 @pytest.mark.parametrize(

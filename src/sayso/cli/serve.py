@@ -7,6 +7,7 @@ import gc
 import ipaddress
 import os
 import signal
+import subprocess
 import sys
 import webbrowser
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -19,7 +20,7 @@ from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.errors import InvalidCall
 from sayso.inbox import os_user
-from sayso.stores.address import is_in_memory
+from sayso.stores.address import address_of, is_in_memory
 from sayso.sync import exit_soon
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def serve(
         raise Usage(f"--workers {workers}: use 0 or a positive number")
     begin_logging(as_json=log_json)
     shared, agents = load_together(targets or (), store)
+    _warn_of_store_in_git(shared.url)
     app = create_app(
         agents,
         store=shared,
@@ -198,6 +200,32 @@ def _warn_of_plain_http(host: str, public: Sequence[str]) -> None:
         file=sys.stderr,
         flush=True,
     )
+
+
+def _warn_of_store_in_git(url: str) -> None:
+    """Warn if the next commit may contain the store, with everything that was asked, or its key."""
+    path = address_of(url).path
+    if path is None or not any((folder / ".git").exists() for folder in path.parents):
+        return
+    files = [str(path), f"{path}.key", f"{path}-wal"]
+    git = ["git", "-C", str(path.parent), "-c", "core.fsmonitor=false"]
+    try:
+        ignored = subprocess.run(
+            [*git, "check-ignore", "--no-index", "--stdin", "-z"],
+            input="\0".join(files),
+            capture_output=True,
+            text=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return  # without git, nobody commits here
+    if ignored.returncode in (0, 1) and set(ignored.stdout.split("\0")) < {*files, ""}:
+        print(
+            f"Warning: {path} is in a git repository that does not ignore it and its key. Add "
+            f"{path.name}* to .gitignore, or pass --store with a path elsewhere.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def sign_in_link(app: FastAPI, url: str) -> str:
