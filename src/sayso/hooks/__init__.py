@@ -7,6 +7,6 @@ is approved. That it runs once, or at all, is not ours to claim.
 Read ``dialects`` (what each agent sends and expects) and ``program`` (ask, wait, answer, and deny
 on every error). Both import nothing but the standard library, because an agent waits for them.
 ``local`` asks a store on this machine instead of a server. ``settings`` installs the hook, and
-``doctor`` finds out whether it is on. ``commands`` parses shell commands for ``policies``, the policies for coding
-agents. ``trial`` plays a scripted model for the real agents.
+``doctor`` finds out whether it is on. ``commands`` parses shell commands for ``policies``, the
+policies for coding agents. ``trial`` plays a scripted model for the real agents.
 """
