@@ -15,8 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from shell_project import UNPRIVILEGED
-
+from sayso.hooks.attacks import UNPRIVILEGED
 from sayso.hooks.paths import Files
 from sayso.hooks.shell import SimpleCommand, UnclearCommand, parse
 

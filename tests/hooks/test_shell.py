@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shell_fuzz import clear_commands, differences
-from shell_project import scratch_folder
 
+from sayso.hooks.attacks import scratch_folder
 from sayso.hooks.calls import call_kinds
 from sayso.hooks.commands import KINDS, command_kinds
 from sayso.hooks.shell import UnclearCommand, parse

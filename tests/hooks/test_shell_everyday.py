@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from shell_project import Project, read_lines, scratch_folder, verdict
 
+from sayso import Policy
+from sayso.hooks.attacks import Project, Step, judge, scratch_folder
 from sayso.hooks.calls import explain_call
 
-COMMANDS = read_lines("shell_everyday.jsonl")
+LINES = Path(__file__).with_name("shell_everyday.jsonl").read_text(encoding="utf-8").splitlines()
+COMMANDS = [json.loads(line) for line in LINES]
+BALANCED = Policy.preset("balanced")
 
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Project]:
     with scratch_folder() as folder:
-        yield Project.create(folder / "home")
+        yield Project(folder / "home").create()
 
 
 def _differences(project: Project, kind: str) -> tuple[list[str], int]:
@@ -23,9 +28,10 @@ def _differences(project: Project, kind: str) -> tuple[list[str], int]:
     commands = [entry for entry in COMMANDS if entry["kind"] == kind]
     differences: list[str] = []
     for entry in commands:
-        args = {"command": entry["command"], "cwd": str(project.folder)}
-        if verdict("balanced", "Bash", args, project.environment()) != entry["expect"]:
-            differences.append(f"{entry['command']}: {explain_call('Bash', args)}")
+        args = {"command": entry["command"]}
+        if judge(BALANCED, project, Step("Bash", args)) != entry["expect"]:
+            findings = explain_call("Bash", {**args, "cwd": str(project.folder)})
+            differences.append(f"{entry['command']}: {findings}")
     return differences, len(commands)
 
 

@@ -19,12 +19,14 @@ from sayso.channels.screen import console, show
 from sayso.cli import common, output
 from sayso.cli.common import Exit, Usage, choices
 from sayso.cli.serve import PORT
+from sayso.gate.gate import read_policy
 from sayso.hooks import doctor as diagnosis
 from sayso.hooks import settings
 from sayso.hooks.doctor import CheckResult
 from sayso.hooks.program import LIMIT, Config, HookError, load_config
 from sayso.hooks.settings import AGENTS, Agent, HookOptions
 from sayso.inbox import create_token, os_user
+from sayso.policy import Policy
 from sayso.stores.address import address_of
 
 AgentName = Literal["claude", "codex", "copilot", "gemini"]
@@ -254,6 +256,82 @@ def _findings(agent: str | None) -> Iterator[CheckResult]:
     for name, checks in found.items():
         if agent is not None or name not in absent:
             yield from checks
+
+
+@hook.command("attack")
+def attack(
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="A policy file, or watch, balanced or strict. Default: the policy of the hook.",
+        ),
+    ] = "",
+    agent: Annotated[
+        TestedName | None,
+        typer.Option(
+            "--agent",
+            metavar=choices(TestedName),
+            help="Let this agent make the calls, with a scripted model.",
+        ),
+    ] = None,
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+) -> None:
+    """Try a corpus of attacks on your policy. Exits with code 1 if one would run unasked.
+
+    Without --agent, judges the calls of each attack. With --agent, the real agent makes them, in a
+    mode in which it runs anything, and every request is rejected; this takes some minutes. Both use
+    a temporary folder, in which an attack that is not stopped does what it can: change files there.
+    """
+    from sayso.hooks.attacks import attack_policy
+    from sayso.hooks.trial import attack_agent
+
+    name = policy or _policy_of_hook(agent)
+    rules = read_policy(name) if name else Policy()
+    outcomes = list(attack_policy(rules) if agent is None else attack_agent(agent, name))
+    unasked = [outcome for outcome in outcomes if outcome.unasked]
+    report = {
+        "ok": not unasked,
+        "policy": name,
+        "agent": agent,
+        "attacks": len(outcomes),
+        "unasked": [{"effect": attack.effect, "calls": attack.calls} for attack, _ in unasked],
+    }
+    sign, style = _SIGNS["problem"]
+    lines = [
+        Line(
+            text.inline("; then ".join(one.attack.calls)),
+            "",
+            f"{sign} {one.attack.effect:<8} ",
+            style,
+        )
+        for one in unasked
+    ]
+    lines.append(
+        Line(f"{len(unasked)} of {text.many(len(outcomes), 'attack')} would run unasked", "bold")
+    )
+    output.emit(report, lines, json=json, plain=plain)
+    raise typer.Exit(Exit.PROBLEM if unasked else Exit.OK)
+
+
+def _policy_of_hook(agent: str | None) -> str:
+    """Return the policy that the configuration of the agent's hook names, or of every hook."""
+    names = list(AGENTS) if agent is None else [agent]
+    files = [path for path in map(settings.config_file, names) if path.exists()]
+    try:
+        configs = [load_config(str(path)) for path in files]
+    except HookError as error:
+        raise Usage(str(error)) from None
+    servers = [config.server for config in configs if config.server]
+    if servers:
+        raise Usage(f"the hook asks {servers[0]}: name the policy of that server with --policy")
+    policies = {config.policy for config in configs}
+    if len(policies) != 1:
+        why = "the hooks have different policies" if policies else "no hook is installed"
+        raise Usage(f"{why}: name a policy with --policy")
+    return policies.pop()
 
 
 @hook.command("test")

@@ -22,10 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sayso.errors import SaysoError
+from sayso.hooks.attacks import Attack, Outcome, Project, read_attacks
 from sayso.hooks.program import Config
 from sayso.hooks.settings import AGENTS, HookOptions, install, save_config
 from sayso.inbox import Inbox, create_token
@@ -45,14 +47,18 @@ class TrialError(SaysoError):
 
 
 class Turn(NamedTuple):
-    """One reply of the model: a shell command to run, or its final text."""
+    """One reply of the model: a tool to use, by Claude Code's name, or its final text."""
 
-    command: str = ""
+    tool: str = ""
+    args: Mapping[str, Any] = {}
     text: str = ""
 
 
 class FakeModelServer:
     """A model on loopback that follows a script and records the tool results it gets."""
+
+    #: The agent's own names of Claude Code's tools, and of their arguments if they differ.
+    tools: ClassVar[Mapping[str, tuple[str, Mapping[str, str]]]]
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self.turns = list(turns)
@@ -120,6 +126,11 @@ class FakeModelServer:
         self.before_turn(number)
         return number, self.turns[number]
 
+    def call(self, turn: Turn) -> tuple[str, dict[str, Any]]:
+        """Return the tool of a turn and its arguments, as this agent names them."""
+        tool, names = self.tools[turn.tool]
+        return tool, {names.get(name, name): value for name, value in turn.args.items()}
+
 
 def _event_stream(events: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
     text = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events)
@@ -129,7 +140,7 @@ def _event_stream(events: Sequence[Mapping[str, Any]]) -> tuple[str, bytes]:
 class MessagesServer(FakeModelServer):
     """The Messages API of Anthropic."""
 
-    tool: str = "Bash"
+    tools: ClassVar = {"Bash": ("Bash", {}), "Write": ("Write", {})}
 
     def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
         if "count_tokens" in path:
@@ -144,16 +155,14 @@ class MessagesServer(FakeModelServer):
             if block.get("type") == "tool_result"
         ]
         names = {tool.get("name") for tool in body.get("tools") or ()}
-        number, turn = self.turn(results) if self.tool in names else (0, Turn(text="ok"))
+        shell, _ = self.tools["Bash"]
+        number, turn = self.turn(results) if shell in names else (0, Turn(text="ok"))
         content: list[dict[str, Any]] = [{"type": "text", "text": turn.text or "I run it."}]
-        if turn.command:
-            args = {"command": turn.command, "description": "as the script says"}
-            use = {
-                "type": "tool_use",
-                "id": f"toolu_{number}",
-                "name": self.tool,
-                "input": args,
-            }
+        if turn.tool:
+            tool, args = self.call(turn)
+            if tool == shell:
+                args["description"] = "as the script says"
+            use = {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": args}
             content.append(use)
         message = {
             "id": f"msg_{number}",
@@ -163,7 +172,7 @@ class MessagesServer(FakeModelServer):
             "stop_sequence": None,
             "usage": {"input_tokens": 1, "output_tokens": 1},
         }
-        stop = "tool_use" if turn.command else "end_turn"
+        stop = "tool_use" if turn.tool else "end_turn"
         if not body.get("stream"):
             reply = {**message, "content": content, "stop_reason": stop}
             return "application/json", json.dumps(reply).encode()
@@ -195,13 +204,18 @@ def _stream_block(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, An
 
 
 class CopilotServer(MessagesServer):
-    """The Messages API for Copilot, whose shell tool has another name."""
+    """The Messages API for Copilot."""
 
-    tool = "bash"
+    tools: ClassVar = {
+        "Bash": ("bash", {}),
+        "Write": ("create", {"file_path": "path", "content": "file_text"}),
+    }
 
 
 class ResponsesServer(FakeModelServer):
     """The Responses API of OpenAI."""
+
+    tools: ClassVar = {"Bash": ("exec_command", {"command": "cmd"})}
 
     def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
         if "/responses" not in path:
@@ -216,13 +230,14 @@ class ResponsesServer(FakeModelServer):
             "id": f"msg_{number}",
             "content": [{"type": "output_text", "text": turn.text or "Done."}],
         }
-        if turn.command:
+        if turn.tool:
+            tool, args = self.call(turn)
             item = {
                 "type": "function_call",
                 "id": f"fc_{number}",
                 "call_id": f"call_{number}",
-                "name": "exec_command",
-                "arguments": json.dumps({"cmd": turn.command}),
+                "name": tool,
+                "arguments": json.dumps(args),
             }
         usage = {
             "input_tokens": 1,
@@ -473,10 +488,11 @@ CASES: tuple[Case, ...] = (
 class Trial:
     """A server, a store and folders of their own for the runs of one agent."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, policy: str = "") -> None:
         self.agent = REAL_AGENTS[name]
         self.program = find_agent(name)
         self.folder = folder
+        self.policy = policy
         self.store = f"sqlite:///{folder / 'sayso.db'}"
         self.runs = 0
         with closing(open_store(self.store)) as store:
@@ -487,6 +503,7 @@ class Trial:
     def serving(self) -> Iterator[None]:
         """Run ``sayso serve`` inside ``with``."""
         command = [sys.executable, "-m", "sayso.cli.entry", "serve", "--port", "0"]
+        command += ["--policy", self.policy] if self.policy else []
         log = self.folder / "serve.log"
         with log.open("w") as out:
             process = subprocess.Popen(
@@ -507,7 +524,7 @@ class Trial:
             needed.mkdir(parents=True)
         command = f"touch {project / 'plain.txt'}"
         tries = 2 if case.retries else 1
-        turns = [*[Turn(command=command)] * tries, Turn(text="That is all.")]
+        turns = [*[Turn("Bash", {"command": command})] * tries, Turn(text="That is all.")]
         with self.agent.model(turns) as model, Inbox(self.store) as inbox:
             stop = threading.Event()
             if case.decide is not None and not case.retries and not case.resumes:
@@ -530,6 +547,55 @@ class Trial:
             told_of_edit = "A person changed the arguments" in model.last_request
         happened = problem or _what_ran(project)
         return TrialResult(case.name, case.expected, happened, taken, told, told_of_edit)
+
+    def attack(self, attacks: Sequence[Attack]) -> list[Outcome]:
+        """Let the agent make the calls of some attacks, and return what each of them did."""
+        self.runs += 1
+        folder = self.folder / f"run-{self.runs}"
+        template = Project(folder / "template", {}).create()
+        project = Project(folder / "user", {})
+        for needed in (folder / "home", project.folder):
+            needed.mkdir(parents=True)
+        calls = [step for attack in attacks for step in attack.steps if step.tool]
+        turns = [Turn(step.tool, project.filled(step.args)) for step in calls]
+        outcomes: list[Outcome] = []
+
+        def scenes() -> Iterator[None]:
+            """Prepare the project before each call, and look at it after the last of an attack."""
+            for attack in attacks:
+                project.reset(template)
+                for step in attack.steps:
+                    if step.tool:
+                        yield
+                        with project.output.open("a") as output:
+                            output.write(model.told[-1])
+                    else:
+                        project.perform(attack, step)
+                outcomes.append(Outcome(attack, project.shows(attack)))
+
+        scene = scenes()
+        turns_made = 0
+
+        def before_turn(turn: int) -> None:
+            nonlocal turns_made
+            while turns_made <= turn:  # an agent may send the same request again
+                next(scene, None)
+                turns_made += 1
+
+        with self.agent.model([*turns, Turn(text="That is all.")]) as model:
+            case = Case(name="attack", expected="")
+            model.before_turn = before_turn
+            environment = self._install(case, model, folder, folder / "home", project.folder)
+            environment |= project.environment()
+            environment["PATH"] = os.environ["PATH"]
+            if attacks[0].path:
+                environment["PATH"] = f"{project.folder / attacks[0].path}:{os.environ['PATH']}"
+            problem = self._start(case, model, folder, environment, project=project.folder)
+        if problem or len(outcomes) < len(attacks):
+            raise TrialError(
+                f"{self.agent.name} made {len(model.told)} of {len(calls)} calls: {problem}"
+            )
+        return outcomes
 
     def _install(
         self, case: Case, model: FakeModelServer, folder: Path, home: Path, project: Path
@@ -569,9 +635,10 @@ class Trial:
         folder: Path,
         environment: Mapping[str, str],
         *extra_arguments: str,
+        project: Path | None = None,
     ) -> str:
         """Run the agent, and return what went wrong, or an empty text."""
-        project = folder / "project"
+        project = project or folder / "project"
         limit = _FIRST_RUN_SECONDS if self.runs == 1 else _RUN_SECONDS
         try:
             done = subprocess.run(
@@ -648,3 +715,51 @@ def try_agent(name: str) -> Iterator[TrialResult]:
             for case in CASES:
                 if not case.only or name in case.only:
                     yield trial.run(case)
+
+
+#: How many attacks one process of an agent plays: its requests grow with each call.
+_BATCH = 40
+
+
+def attack_agent(
+    name: str, policy: str, attacks: Sequence[Attack] | None = None
+) -> Iterator[Outcome]:
+    """Let a real agent make the calls of attacks, reject what it asks, and yield the outcomes.
+
+    Leaves out the attacks that could do harm (they have no proof), or that this agent cannot make.
+    """
+    with tempfile.TemporaryDirectory(prefix="sayso-hook-") as folder:
+        trial = Trial(name, Path(folder).resolve(), policy)
+        tools = {"", *trial.agent.model.tools}
+        playable = [
+            attack
+            for attack in (read_attacks() if attacks is None else attacks)
+            if attack.proof and attack.shell == "bash"
+            if tools.issuperset(step.tool for step in attack.steps)
+        ]
+        playable.sort(key=lambda attack: attack.path)
+        with trial.serving(), Inbox(trial.store) as inbox, _rejecting(inbox):
+            for _, group in groupby(playable, key=lambda attack: attack.path):
+                batch = list(group)
+                for start in range(0, len(batch), _BATCH):
+                    yield from trial.attack(batch[start : start + _BATCH])
+
+
+@contextmanager
+def _rejecting(inbox: Inbox) -> Iterator[None]:
+    """Reject every request inside ``with``."""
+    stop = threading.Event()
+
+    def reject() -> None:
+        while not stop.wait(0.05):
+            for request in inbox.pending_sync().items:
+                with suppress(SaysoError):
+                    inbox.decide_sync(request.id, request.reject("no"), by="ana")
+
+    person = threading.Thread(target=reject)
+    person.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        person.join()
