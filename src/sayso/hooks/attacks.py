@@ -160,8 +160,8 @@ class Project:
 
     def reset(self, template: Project) -> None:
         """Give this project the files of another. Its folder stays: an agent works in it."""
-        words = ["find", self.home, "-mindepth", "1", "!", "-path", self.folder, "-delete"]
-        subprocess.run(words, check=True)
+        others = ["-mindepth", "1", "!", "-path", str(self.folder)]
+        subprocess.run(["find", str(self.home), *others, "-delete"], check=True)
         subprocess.run(["cp", "-a", f"{template.home}/.", self.home], check=True)
 
     def perform(self, attack: Attack, step: Step) -> None:
