@@ -491,7 +491,6 @@ def test_explanation_is_a_whole_sentence(command: str, sentence: str) -> None:
     [
         {"command": "ls", "workdir": "/etc"},
         {"command": "echo x > .bashrc", "workdir": ".."},
-        {"command": "ls", "tty": True},
         {"command": "ls", "shell": "/bin/evil"},
         {"command": "ls", "sandbox_permissions": "require_escalated"},
         {"command": "ls", "dangerouslyDisableSandbox": True},
@@ -512,3 +511,24 @@ def test_patch_of_many_files_is_unclear() -> None:
     assert call_kinds("apply_patch", {"cwd": CWD, "command": patch}) == {"unclear"}
     assert machine_findings("apply_patch", {"cwd": CWD, "command": patch}) == {}
     assert call_kinds("Write", {"cwd": CWD, "file_path": "a\ud800"}) == {"unclear"}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"command": "ls", "tty": True},
+        {"command": "bash"},
+        {"command": "ls && python3 -i"},
+        {"command": "psql"},
+    ],
+)
+@pytest.mark.parametrize("preset", ["balanced", "strict"])
+def test_presets_deny_interactive_commands(preset: str, args: dict[str, Any]) -> None:
+    assert verdict(preset, "Bash", cwd=CWD, **args) == "deny"
+
+
+@pytest.mark.parametrize(
+    "command", ["echo ls | bash", "bash < x", "bash x.sh", "python3 - <<'E'\nE"]
+)
+def test_interpreters_with_input_are_not_interactive(command: str) -> None:
+    assert "interactive" not in call_kinds("Bash", {"cwd": CWD, "command": command})

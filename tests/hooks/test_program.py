@@ -21,6 +21,7 @@ from coding_world import World, payload
 import sayso
 from sayso import Inbox, Policy, Rule
 from sayso.audit import verify
+from sayso.hooks.policies import rules
 from sayso.hooks.program import Config
 from sayso.hooks.settings import HookOptions
 from sayso.types import Decision, Request
@@ -131,6 +132,96 @@ def test_the_other_agents(world: World, name: str) -> None:
     assert world.asked(payload(name, session_id="s2", sessionId="s2"), edit).verdict == "allow"
     denied = world.asked(payload(name, session_id="s3", sessionId="s3"), lambda r: r.reject("no"))
     assert denied.verdict == "deny"
+
+
+# -- what Codex does not send
+
+
+@pytest.fixture
+def codex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodexSession:
+    return CodexSession(tmp_path, monkeypatch)
+
+
+class CodexSession:
+    """A session of Codex in a project, with its transcript."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.project = folder / "project"
+        self.project.mkdir()
+        monkeypatch.chdir(self.project)  # Codex starts its hooks there
+        self.transcript = folder / "rollout.jsonl"
+        self.transcript.write_text('{"type": "session_meta", "payload": {}}\n')
+        self.calls = 0
+
+    def call(self, command: str, **args: Any) -> dict[str, Any]:
+        """Note a call in the transcript, and return what Codex sends to its hook."""
+        self.calls += 1
+        id = f"call_{self.calls}"
+        item = {"type": "function_call", "name": "exec_command", "call_id": id}
+        item["arguments"] = json.dumps({"cmd": command, **args})
+        with self.transcript.open("a") as file:
+            file.write(json.dumps({"type": "response_item", "payload": item}) + "\n")
+        return payload(
+            "codex_pre",
+            tool_input={"command": command},
+            tool_use_id=id,
+            cwd=args.get("workdir", str(self.project)),
+            transcript_path=str(self.transcript),
+        )
+
+
+@pytest.fixture
+def balanced(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, Policy(rules("balanced")))
+    yield made
+    made.close()
+
+
+def test_codex_project_is_fixed(balanced: World, codex: CodexSession, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert balanced.hook(codex.call("touch x")).verdict in ("allow", "pass")
+    asked = balanced.hook(codex.call("touch x", workdir=str(elsewhere)), "--limit", "5")
+    assert (asked.verdict, "No answer yet" in asked.reason) == ("deny", True)
+    (request,) = balanced.pending()
+    assert request.args == {
+        "command": "touch x",
+        "cwd": str(codex.project),
+        "workdir": str(elsewhere),
+    }
+    inner = codex.project / "inner"
+    inner.mkdir()
+    assert balanced.hook(codex.call("touch x", workdir=str(inner))).verdict in ("allow", "pass")
+
+
+def test_codex_terminal_is_denied(balanced: World, codex: CodexSession) -> None:
+    assert balanced.hook(codex.call("ls")).verdict in ("allow", "pass")
+    denied = balanced.hook(codex.call("ls", tty=True))
+    assert "the model can type later" in denied.reason
+    assert "denies this call" in balanced.hook(codex.call("python3")).reason
+    assert balanced.pending() == []
+
+
+@pytest.mark.parametrize("args", [{"shell": "./shell"}, {"sandbox_permissions": "x"}, {"new": 1}])
+def test_unsent_argument_asks(balanced: World, codex: CodexSession, args: dict[str, Any]) -> None:
+    balanced.hook(codex.call("ls", **args), "--limit", "5")
+    (request,) = balanced.pending()
+    assert request.args.items() >= args.items()
+
+
+def test_call_missing_in_transcript_asks(balanced: World, codex: CodexSession) -> None:
+    sent = codex.call("ls")
+    codex.transcript.write_text("")
+    balanced.hook(sent, "--limit", "5")
+    (request,) = balanced.pending()
+    assert request.args["tty"] == "unknown"
+    assert "not known whether it runs in a terminal" in request.description
+
+
+def test_unsent_arguments_are_not_edited(balanced: World, codex: CodexSession) -> None:
+    sent = codex.call("rm x", workdir="/elsewhere")
+    ran = balanced.asked(sent, lambda r: r.edit({**r.args, "command": "ls"}))
+    assert ran.said["hookSpecificOutput"]["updatedInput"] == {"command": "ls"}
 
 
 # -- not yet, and again

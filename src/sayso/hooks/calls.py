@@ -112,6 +112,12 @@ def _shell_parts(
     unknown = sorted(args.keys() - _SHELL_ARGUMENTS - {MACHINE})
     if not isinstance(command, str):
         return [(tool, {"unclear": "The call does not contain a command for a POSIX shell."})]
+    if args.get("tty", False) is True:
+        why = "It runs in a terminal, in which the model can type later without being asked."
+        return [(tool, {"interactive": why})]
+    if unknown == ["tty"]:
+        why = "It is not known whether it runs in a terminal, in which the model can type later."
+        return [(tool, {"unclear": why})]
     if unknown:
         return [(tool, {"unclear": f"The argument {unknown[0]} may change how the command runs."})]
     folder = args.get("workdir", cwd)

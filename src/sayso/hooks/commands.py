@@ -38,6 +38,7 @@ KINDS: dict[str, str] = {
     "unclear": "cannot be understood before it runs",
     "privileged": "runs with other rights",
     "download": "runs code from the network",
+    "interactive": "waits for input that nobody can approve",
 }
 
 _MAX_FOLDERS = 6
@@ -62,9 +63,22 @@ def judge(command: str, files: Files, cwd: str) -> list[tuple[str, Findings]]:
         return [(command, {"unclear": str(error)})]
     state = _Judge(files, cwd)
     try:
-        return [(str(simple), state.simple(simple)) for simple in simple_commands]
+        parts = [(str(simple), state.simple(simple)) for simple in simple_commands]
     except Overrun as error:
         return [(command, {"unclear": str(error)})]
+    if "<<" not in command:  # a here-document is input
+        for simple, (_, findings) in zip(simple_commands, parts, strict=True):
+            if _waits(simple):
+                findings["interactive"] = f"{simple} runs what is typed into it later."
+    return parts
+
+
+def _waits(simple: SimpleCommand) -> bool:
+    """Return whether a command starts an interpreter that reads its commands from its user."""
+    name, *words = [word.text for word in simple.words]
+    options = all(word in ("-i", "-l", "-q", "--login", "--interactive") for word in words)
+    interpreter = posixpath.basename(name) in tables.PROMPTING
+    return interpreter and options and not simple.piped and not simple.reads
 
 
 # -- the table

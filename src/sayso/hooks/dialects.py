@@ -14,6 +14,8 @@ Standard library only: the hook has to start quickly.
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -48,6 +50,8 @@ class ToolUse(NamedTuple):
     #: After it ran: whether it succeeded, and what it returned.
     ok: bool = True
     result: Any = None
+    #: Arguments that the agent does not send to its hook, and that a hook cannot change.
+    unsent: Mapping[str, Any] = {}
 
     @property
     def caller(self) -> str:
@@ -84,35 +88,34 @@ class ToolUse(NamedTuple):
         return {"beginning": text[:MAX_RESULT], "characters": len(text)}
 
     @property
-    def adds_cwd(self) -> bool:
-        """Whether ``shown_args`` has a working directory that is not the tool's own argument."""
-        return bool(self.cwd) and "cwd" not in self.args
+    def fixed(self) -> dict[str, Any]:
+        """The arguments that people see and no hook can change: where it runs, for example."""
+        where = {"cwd": self.cwd} if self.cwd and "cwd" not in self.args else {}
+        return {**self.unsent, **where}
 
     @property
     def shown_args(self) -> dict[str, Any]:
-        """The arguments that people approve: the tool's own, and where it runs."""
+        """The arguments that people approve: the tool's own, and the fixed ones."""
         args = dict(self.args)
         if self.note:
             args.pop("description", None)  # it is shown as the note
-        return {**args, "cwd": self.cwd} if self.adds_cwd else args
+        return {**args, **self.fixed}
 
     def own_args(self, shown: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tool's own part of approved arguments."""
-        own = {
-            name: value for name, value in shown.items() if not (self.adds_cwd and name == "cwd")
-        }
+        own = {name: value for name, value in shown.items() if name not in self.fixed}
         return {**own, "description": self.note} if self.note else own
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema that an edit must match: a hook cannot change the directory.
+        """The schema that an edit must match: it keeps the fixed arguments.
 
         The directory becomes part of the tool, so that a grant holds in one directory only.
         """
-        if not self.adds_cwd:
+        if not self.fixed:
             return {"type": "object"}
-        properties = {"cwd": {"const": self.cwd}}
-        return {"type": "object", "properties": properties, "required": ["cwd"]}
+        properties = {name: {"const": value} for name, value in self.fixed.items()}
+        return {"type": "object", "properties": properties, "required": [*properties]}
 
     @property
     def title(self) -> str:
@@ -267,6 +270,65 @@ def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
 
 def _specific(use: ToolUse, output: dict[str, Any]) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": use.event, **output}}
+
+
+# -- Codex: what it does not send
+
+#: How much of the end of a transcript is searched for a call, and for how many seconds.
+_TRANSCRIPT_END = 4 * 1024 * 1024
+_TRANSCRIPT_SECONDS = 0.5
+#: Arguments of its shell tool that are sent, or that do not change what a command does.
+_CODEX_SENT = ("cmd", "workdir", "yield_time_ms", "max_output_tokens", "justification")
+
+
+def complete_codex(use: ToolUse, payload: Payload, session_folder: str) -> ToolUse:
+    """Add what Codex 0.166 does not send: the project, and arguments of its shell tool.
+
+    It sends the directory that the model chose for this call as ``cwd``, and starts the hook in the
+    folder of the session, which is the project. Whether the command gets a terminal, in which the
+    model can type later, and which shell runs it, is only in its transcript.
+    """
+    unsent: dict[str, Any] = {}
+    if use.cwd != session_folder:
+        unsent["workdir"] = use.cwd
+    if use.tool == "Bash":
+        args = _transcribed_args(use, payload)
+        if args is None:
+            unsent["tty"] = "unknown"
+        else:
+            unsent |= {name: args[name] for name in args if name not in _CODEX_SENT}
+    return use._replace(cwd=session_folder, unsent=unsent)
+
+
+def _transcribed_args(use: ToolUse, payload: Payload) -> dict[str, Any] | None:
+    """Return the arguments of a call in the transcript, or None if it is not there."""
+    ends = time.monotonic() + _TRANSCRIPT_SECONDS
+    while True:
+        try:
+            with open(_text(payload, "transcript_path"), "rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - _TRANSCRIPT_END, 0))
+                lines = file.read().splitlines()
+        except (OSError, UnknownPayload):
+            return None
+        for line in reversed(lines):
+            args = _transcribed_call(line, use) if b"function_call" in line else None
+            if args is not None:
+                return args
+        if time.monotonic() > ends:
+            return None
+        time.sleep(0.02)  # Codex writes it at the same moment
+
+
+def _transcribed_call(line: bytes, use: ToolUse) -> dict[str, Any] | None:
+    """Return the arguments in a line of a transcript, if it is this call. A prompt has no id."""
+    try:
+        item = json.loads(line)["payload"]
+        if item["type"] != "function_call" or (use.id and item["call_id"] != use.id):
+            return None
+        args = json.loads(item["arguments"])
+        return args if args["cmd"] == use.args.get("command") or use.moment == "ran" else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 # -- Copilot: flat answers, no event name and no ids

@@ -8,6 +8,8 @@ most serious kind to the least.
 * ``balanced`` allows reading, and changing files of the project; it asks about everything else.
 * ``strict`` allows reading; it asks about everything else, and denies changes of agents' settings.
 
+``balanced`` and ``strict`` deny a command that waits for input, which nobody could approve.
+
 ``preset = "balanced"`` in a policy file puts these rules after the file's own ones.
 """
 
@@ -34,7 +36,7 @@ _RISKS: dict[str, RiskLevel] = {
     **dict.fromkeys(("read", "write"), "low"),
     **dict.fromkeys(("other", "outside", "network", "install", "later"), "medium"),
     **dict.fromkeys(("delete", "publish", "secret", "settings", "unclear"), "high"),
-    **dict.fromkeys(("privileged", "download"), "critical"),
+    **dict.fromkeys(("privileged", "download", "interactive"), "critical"),
 }
 
 #: Groups of tools: the name of a group, its tools, and the kinds that their calls can have.
@@ -50,9 +52,10 @@ def rules(preset: str) -> list[Rule]:
     if preset == "watch":
         return [Rule("*", verdict="allow", name="watch")]
     if preset == "balanced":
-        return _preset("balanced", frozenset({"read", "write"}), {})
+        return _preset("balanced", frozenset({"read", "write"}), {"interactive": "deny"})
     if preset == "strict":
-        return _preset("strict", frozenset({"read"}), {"settings": "deny"})
+        verdicts: dict[str, VerdictName] = {"settings": "deny", "interactive": "deny"}
+        return _preset("strict", frozenset({"read"}), verdicts)
     raise InvalidPolicy(f"preset = {preset!r}: write watch, balanced or strict")
 
 

@@ -37,7 +37,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from sayso.hooks.dialects import DIALECTS, MAX_RESULT, Answer, ToolUse, format_answer, parse_payload
+from sayso.hooks.dialects import (
+    DIALECTS,
+    MAX_RESULT,
+    Answer,
+    ToolUse,
+    complete_codex,
+    format_answer,
+    parse_payload,
+)
 
 #: The exit code that denies, in every agent.
 DENY = 2
@@ -377,8 +385,8 @@ def _approval_answer(use: ToolUse, request: Mapping[str, Any], options: Options)
             "without a token: use one"
         )
     shown = request["args"]
-    if use.adds_cwd and shown.get("cwd") != use.cwd:
-        raise HookError("an edit changed the working directory, which a hook cannot do")
+    if any(shown.get(name) != value for name, value in use.fixed.items()):
+        raise HookError(f"an edit changed {', '.join(use.fixed)}, which a hook cannot do")
     args = use.own_args(shown)
     return Answer(
         verdict="allow",
@@ -448,7 +456,10 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     data = sys.stdin.buffer.read(_MAX_INPUT + 1) if stdin is None else stdin
     if len(data) > _MAX_INPUT:
         raise HookError("the input is too long to be shown to a person")
-    use = parse_payload(json.loads(data))
+    payload = json.loads(data)
+    use = parse_payload(payload)
+    if use.dialect == "codex" and use.moment != "said":
+        use = complete_codex(use, payload, os.getcwd())
     deadline = began + options.limit - 1.0
     if use.moment in ("ran", "said"):
         return _report(use, options, min(deadline, began + _REPORT_SECONDS))

@@ -158,6 +158,7 @@ FIND = dict.fromkeys(_TABLES.words["find"], 0) | dict.fromkeys(_TABLES.words["fi
 INERT = frozenset(_TABLES.words["inert"])
 BUILTINS = frozenset(_TABLES.words["builtin"])
 INTERPRETERS = frozenset(_TABLES.words["interpreter"])
+PROMPTING = frozenset(_TABLES.words["prompting"])
 NAMES_ONLY = frozenset(_TABLES.words["names only"])
 PATCHES = frozenset(_TABLES.words["patches"])
 GIT_PRINTS = frozenset(_TABLES.words["git prints"])
