@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coding_world import World, sayso_hook
+from coding_world import World, payload, sayso_hook
 
 from sayso.hooks import doctor, settings
 from sayso.hooks.program import Config
@@ -73,6 +73,17 @@ def test_installed_hook_has_no_problem(
     assert (code, "problem: codex" in found) == (1, True)
     monkeypatch.setenv("SAYSO_TOKEN", "ana's")
     assert "warning: environment" in checked()[1]
+
+
+def test_unasked_tool_use_is_a_problem(home: Path, world: World, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(world.config.token)
+    sayso_hook("install", "claude", "--server", world.server.url, "--token-file", str(token))
+    world.hook(payload("claude_pre", tool_name="Read"))
+    assert "last spoke" in checked()[1]["ok: claude server"]
+    world.hook(payload("claude_post", tool_use_id="never asked"))
+    code, found = checked()
+    assert (code, "not asked about: Bash" in found["problem: claude server"]) == (1, True)
 
 
 def test_missing_hook_is_a_problem(home: Path) -> None:

@@ -16,6 +16,7 @@ from sayso.server.sessions import COOKIE, new_link
 
 ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
     ("GET", "/api/agents", ("agent", "chat", "reviewer", "admin")),
+    ("GET", "/api/hooks", ("agent", "reviewer", "admin")),
     ("GET", "/api/me", ("agent", "chat", "reviewer", "admin")),
     ("GET", "/api/requests", ("reviewer", "admin")),
     ("POST", "/api/decisions", ("reviewer", "admin")),

@@ -211,3 +211,38 @@ def test_a_waiting_hook_hears_of_the_decision(served: Served, hook: Hook) -> Non
     decide(served, made)
     until(lambda: heard == ["approved"])
     waiting.join()
+
+
+# -- sessions of hooks
+
+
+def test_sessions_show_last_word(served: Served, hook: Hook) -> None:
+    hook.open("use:1")
+    (session,) = hook.client.get("/api/hooks").json()["items"]
+    assert (session["agent"], session["session"], session["unasked"]) == ("claude", "s1", 0)
+    hook.session = "s2"
+    hook.open("use:2")
+    last, first = served.client(served.token("ana", "reviewer")).get("/api/hooks").json()["items"]
+    assert (last["session"], first["session"]) == ("s2", "s1")
+    assert last["last_at"] >= first["last_at"]
+    prompt = {"run": "s1"}
+    hook.client.post("/api/requests/session/prompt", json=prompt)
+    assert hook.client.get("/api/hooks").json()["items"][0]["session"] == "s1"
+
+
+def test_unasked_tool_use_is_reported(
+    served: Served, hook: Hook, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {"run": "s1", "caller": "use:9", "tool": "Bash", "result": "done"}
+    assert hook.client.post("/api/requests/released/result", json=body).status_code == 404
+    (session,) = hook.client.get("/api/hooks").json()["items"]
+    assert (session["unasked"], session["unasked_tool"]) == (1, "Bash")
+    assert "claude used Bash without asking, in session s1" in caplog.text
+
+
+def test_agents_see_their_own_sessions(served: Served, hook: Hook) -> None:
+    hook.open("use:1")
+    other = served.client(served.token("codex", "agent"))
+    assert other.get("/api/hooks").json()["items"] == []
+    chatting = served.client(served.token("cy", "chat"))
+    assert chatting.get("/api/hooks").status_code == 403

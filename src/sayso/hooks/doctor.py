@@ -372,11 +372,16 @@ def _check_config(agent: str, path: Path) -> Iterator[CheckResult]:
 
 
 def _check_server(agent: str, config: Config) -> CheckResult:
-    server = Server(config.server, config.token)
+    name = f"{agent} server"
     try:
-        server.call("GET", "/api/requests/req_none/wait?timeout=0", deadline=time.monotonic() + 10)
-    except HookError as error:
-        if " 404: " in str(error):  # the token is accepted, and there is no such request
-            return CheckResult(f"{agent} server", "ok", f"{config.server} answers")
-        return CheckResult(f"{agent} server", "problem", str(error))
-    return CheckResult(f"{agent} server", "problem", f"{config.server} is not Sayso")
+        server = Server(config.server, config.token)
+        sessions = server.call("GET", "/api/hooks", deadline=time.monotonic() + 10)["items"]
+    except (HookError, KeyError) as error:
+        return CheckResult(name, "problem", str(error))
+    unasked = [session for session in sessions if session["unasked"]]
+    if unasked:
+        tools = ", ".join(f"{one['unasked_tool']} in session {one['session']}" for one in unasked)
+        why = f"{config.server} got results of tool uses that it was not asked about: {tools}"
+        return CheckResult(name, "problem", why[:500])
+    spoke = f"; the hook last spoke at {sessions[0]['last_at']}" if sessions else ""
+    return CheckResult(name, "ok", f"{config.server} answers{spoke}")

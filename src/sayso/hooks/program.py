@@ -284,6 +284,7 @@ class Server:
         """Report what a tool use did. Return the request as JSON."""
         body = {
             "run": use.run,
+            "tool": use.tool,
             "caller": use.caller,
             "ok": use.ok,
             "result": use.short_result,

@@ -29,7 +29,7 @@ from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.remote_agents import policy_judge
 from sayso.server.request_views import RequestListCache
 from sayso.server.routes import chat, events, inbox, remote_agents, runs, stats, system
-from sayso.server.service import Limits, Service
+from sayso.server.service import HookSessions, Limits, Service
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.sync import to_thread
@@ -87,6 +87,7 @@ def create_app(
         limits=limits or Limits(),
         metrics=metrics,
         health=HealthCheck(opened),
+        hooks=HookSessions(),
         auth=auth,
         environment=environment,
         demo=demo,

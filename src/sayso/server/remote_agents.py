@@ -140,6 +140,7 @@ async def open_call(
 
 async def note_prompt(service: Service, agent: str, run: str) -> bool:
     """Note that the user of a session has written. Return whether there is such a session."""
+    service.hooks.note(agent, run)
     name = _own_name(agent if service.auth else "", run, "run")
     known = await read(service.store, service.store.run, name)
     if known is None or known.agent != agent:
@@ -414,8 +415,10 @@ async def release(service: Service, call: Call, caller: str) -> Call:
 async def report_released(service: Service, agent: str, body: ReportBody) -> Call:
     """Store what an agent says about a call that was released to it."""
     run = _own_name(agent if service.auth else "", body.run, "run")
+    service.hooks.note(agent, body.run)
     call = await service.gate.backend.report(run, body.caller, body.ok, body.result, body.args)
     if call is None or call.agent != agent:
+        service.hooks.note_unasked(agent, body.run, body.tool)
         raise NotFound(f"nothing was released to {body.caller!r:.80} in run {run!r:.80}")
     return call
 

@@ -377,6 +377,7 @@ class ReportBody(CallerBody):
         None, max_length=200, description="the agent's name, on a server without authentication"
     )
     run: str = Field(min_length=1, max_length=200)
+    tool: str = Field("", max_length=200, description="the tool's name, in case nobody was asked")
     ok: bool = True
     result: Any = Field(None, examples=["3 files changed"])
     args: dict[str, Any] | None = Field(
@@ -906,6 +907,20 @@ class AgentView(View):
 
 class AgentPage(Page[AgentView]):
     """The agents of this server."""
+
+
+class HookView(View):
+    """The hook of a coding agent in one session, since this server started."""
+
+    agent: str
+    session: str
+    last_at: datetime = Field(description="when the hook last sent anything")
+    unasked: int = Field(description="how many tool uses ended that it had not asked about")
+    unasked_tool: str = Field(description="the tool of the last of these; may be empty")
+
+
+class HookPage(Page[HookView]):
+    """The sessions of coding agents."""
 
 
 class Bar(View):

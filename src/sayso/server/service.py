@@ -1,14 +1,15 @@
-"""What every route works with: the ``Service`` behind the app, and its rate limits."""
+"""What every route works with: the ``Service`` behind the app, its limits, and its hooks."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sayso.agent.agent import Resumable
 from sayso.errors import NotFound, TooMany
@@ -19,13 +20,17 @@ from sayso.server.feed import Feed
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.request_views import RequestListCache
 from sayso.stores.base import Store
+from sayso.types import SECOND, Micros
 
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
 
     from sayso.worker import Worker
 
+log = logging.getLogger("sayso.server")
+
 _MAX_NAMES = 10_000
+_MAX_SESSIONS = 1000
 
 
 @dataclass(slots=True)
@@ -98,9 +103,48 @@ class Limits:
         self._remaining[agent] = remaining - 1
 
 
+class HookSession(NamedTuple):
+    """What the hook of one session of a coding agent has sent."""
+
+    agent: str
+    session: str
+    last_at: Micros
+    #: How many tool uses it reported that it had not asked about, and the tool of the last one.
+    unasked: int = 0
+    unasked_tool: str = ""
+
+
+class HookSessions:
+    """The sessions of coding agents since this server started. They are kept in memory."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[str, str], HookSession] = {}
+
+    def note(self, agent: str, session: str) -> HookSession:
+        """Note that a hook has spoken, and return its session."""
+        known = self._sessions.pop((agent, session), HookSession(agent, session, 0))
+        if len(self._sessions) >= _MAX_SESSIONS:
+            self._sessions.pop(next(iter(self._sessions)))
+        noted = known._replace(last_at=round(time.time() * SECOND))
+        self._sessions[agent, session] = noted
+        return noted
+
+    def note_unasked(self, agent: str, session: str, tool: str) -> None:
+        """Note that a tool use has ended which the hook did not ask about."""
+        noted = self.note(agent, session)
+        noted = noted._replace(unasked=noted.unasked + 1, unasked_tool=tool)
+        self._sessions[agent, session] = noted
+        log.warning("%s used %s without asking, in session %s", agent, tool or "a tool", session)
+
+    def of(self, agent: str | None) -> list[HookSession]:
+        """Return the sessions of an agent, or of all, the last that spoke first."""
+        sessions = reversed(self._sessions.values())
+        return [session for session in sessions if agent in (None, session.agent)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One server on one store. It holds no state that a restart would lose."""
+    """One server on one store. It holds no state that calls or decisions depend on."""
 
     store: Store
     inbox: Inbox
@@ -117,6 +161,7 @@ class Service:
     limits: Limits
     metrics: Metrics
     health: HealthCheck
+    hooks: HookSessions
     auth: bool
     environment: str
     demo: bool

@@ -67,6 +67,8 @@ async def open_request(
     agent = _agent_name(who, body.agent)
     if idempotency_key is not None and not idempotency_key.strip():
         raise InvalidCall("Idempotency-Key is empty: send a key, or omit it", "Idempotency-Key")
+    if body.caller and body.run:
+        service.hooks.note(agent, body.run)
     call, new = await remote_agents.open_call(service, agent, body, idempotency_key)
     return JsonResponse(_view(service, call, who.reviewer), 201 if new else 200)
 

@@ -23,10 +23,11 @@ from sayso.server.middleware import foreign_page
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import AgentPage, HealthView, LoginBody, MeView, json_body
+from sayso.server.schemas import AgentPage, HealthView, HookPage, LoginBody, MeView, json_body
 from sayso.server.service import service_of
 from sayso.sync import to_thread
-from sayso.types import Json
+from sayso.text import inline
+from sayso.types import Json, iso
 
 log = logging.getLogger("sayso.server")
 router = APIRouter()
@@ -171,6 +172,35 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
         "needs_approval": "always" if always else needs,
         "allowed": list(allowed),
     }
+
+
+@router.get(
+    "/api/hooks",
+    tags=["session"],
+    summary="List the sessions of coding agents",
+    response_model=HookPage,
+    responses=errors(401, 403),
+)
+async def list_hooks(request: Request, who: AnyPrincipal) -> JsonResponse:
+    """List when the hook of each session last spoke, and whether a tool was used without asking.
+
+    An agent sees its own sessions. They are kept in memory: a restart of the server forgets them.
+    """
+    service = service_of(request)
+    if who.role == "chat":
+        raise NotAllowed(f"{who.name} has the role 'chat'; this needs agent, reviewer or admin")
+    sessions = service.hooks.of(who.name if who.role == "agent" else None)
+    items: list[Json] = [
+        {
+            "agent": inline(one.agent),
+            "session": inline(one.session),
+            "last_at": iso(one.last_at),
+            "unasked": one.unasked,
+            "unasked_tool": inline(one.unasked_tool),
+        }
+        for one in sessions
+    ]
+    return JsonResponse({"items": items, "next": None})
 
 
 # -- monitoring
