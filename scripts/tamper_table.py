@@ -18,7 +18,10 @@ RESULTS = ROOT / "tests" / "audit" / "tamper_matrix.json"
 BEGIN, END = "<!-- changes: made by scripts/tamper_table.py -->\n", "<!-- /changes -->\n"
 
 #: From best to worst.
-OUTCOMES = ("refused", "reported", "unused", "unprotected", "broke")
+OUTCOMES = (
+    *("impossible", "refused and reported", "reported"),
+    *("refused", "unused", "unprotected", "broke"),
+)
 ACTIONS = {
     "change": "a column changed",
     "delete": "deleted",
@@ -67,7 +70,7 @@ def worst_outcomes(
         table, _, column = name.partition(".")
         worst = max(outcomes.values(), key=OUTCOMES.index)
         columns = found.setdefault((table, action), {})
-        columns[column] = max(worst, columns.get(column, "refused"), key=OUTCOMES.index)
+        columns[column] = max(worst, columns.get(column, OUTCOMES[0]), key=OUTCOMES.index)
     return found
 
 

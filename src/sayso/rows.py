@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from functools import lru_cache
@@ -409,21 +409,23 @@ def names_text(names: tuple[str, ...]) -> str:
 # each of these keeps its text.
 
 
-def _kept_text(value: Terms | Vote | Decided, make: Callable[[Any], str]) -> str:
+def _fields_text(value: Vote | Decided) -> str:
     try:
         return value.text
     except AttributeError:
-        object.__setattr__(value, "text", make(value))
-        return value.text
-
-
-def _fields_text(value: Vote | Decided) -> str:
-    return _dumps([getattr(value, name) for name in _FIELDS[type(value)]])
+        text = _dumps([getattr(value, name) for name in _FIELDS[type(value)]])
+        object.__setattr__(value, "text", text)
+        return text
 
 
 def terms_text(terms: Terms) -> str:
     """Return terms as text, without those that have their default value."""
-    return _kept_text(terms, _terms_text)
+    try:
+        return terms.text
+    except AttributeError:
+        text = _terms_text(terms)
+        object.__setattr__(terms, "text", text)
+        return text
 
 
 @lru_cache(maxsize=1024)
@@ -453,8 +455,7 @@ def terms_from(text: str) -> Terms:
 
 
 def votes_text(votes: tuple[Vote, ...]) -> str:
-    texts = [_kept_text(vote, _fields_text) for vote in votes]
-    return f"[{','.join(texts)}]" if votes else ""
+    return f"[{','.join(map(_fields_text, votes))}]" if votes else ""
 
 
 @lru_cache(maxsize=256)
@@ -466,7 +467,7 @@ def votes_from(text: str) -> tuple[Vote, ...]:
 
 
 def decision_text(decision: Decided | None) -> str | None:
-    return None if decision is None else _kept_text(decision, _fields_text)
+    return None if decision is None else _fields_text(decision)
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import contextmanager, suppress
 from functools import cache, partial, update_wrapper
 from queue import SimpleQueue
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from sayso.errors import SaysoError
 from sayso.forking import renew_in_child
@@ -288,14 +288,20 @@ def run_sync(body: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a coroutine of a _sync method awaited a loop; use sayso.sync")
 
 
-@contextmanager
-def context_value(variable: contextvars.ContextVar[T], value: T) -> Iterator[None]:
+class context_value(Generic[T]):
     """Give a context variable this value inside the block."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: contextvars.ContextVar[T], value: T) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(self, *exception: object) -> None:
+        self._variable.reset(self._token)
 
 
 def _on_a_loop() -> SaysoError:
@@ -416,7 +422,7 @@ def on_callers_loop() -> bool:
 
 def _is_direct() -> bool:
     """Return whether ``run_sync`` drives; a function that it called may have a loop of its own."""
-    return _direct.get() and not on_loop()
+    return _direct.get() and asyncio._get_running_loop() is None
 
 
 # -- users' code

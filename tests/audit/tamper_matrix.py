@@ -3,8 +3,11 @@
 A case changes one thing in a copy of a store in which everything has happened. Then the public face
 uses the rows (``tamper_world.Uses``) and the record is verified:
 
-* ``refused``: no use gave anything but what it gave before, and at least one refused;
-* ``reported``: ``sayso audit verify`` names it, although a use was misled or none cared;
+* ``impossible``: the database itself refuses the change;
+* ``refused and reported``: no use gave anything but what it gave before, at least one refused, and
+  ``sayso audit verify`` names the change;
+* ``reported``: verify names it, although a use was misled or none cared;
+* ``refused``: a use refused, and verify does not say why;
 * ``unused``: nothing cared, and nothing was misled;
 * ``unprotected``: a use was misled, and nothing says so.
 
@@ -49,7 +52,10 @@ from sayso.errors import SaysoError
 
 RESULTS = Path(__file__).with_suffix(".json")
 #: From best to worst.
-OUTCOMES = ("refused", "reported", "unused", "unprotected", "broke")
+OUTCOMES = (
+    *("impossible", "refused and reported", "reported"),
+    *("refused", "unused", "unprotected", "broke"),
+)
 CONFIGURATIONS = tuple(f"{db}-{keys}" for db in ("sqlite", "postgres") for keys in KEYS)
 
 #: Each is the story of a call that came to this.
@@ -112,16 +118,17 @@ class Matrix:
 
     def _outcome(self, case: Case, change: Change) -> str:
         if not self._done(change):
-            return "refused"  # by the database itself: a constraint
+            return "impossible"  # a constraint refuses it
         found = compare(self._before, self._uses.play(case.stories))
         self.last = found
         if "broke" in found.values():
             return "broke"
-        if found and "altered" not in found.values():
-            return "refused"
+        refused = bool(found) and "altered" not in found.values()
         assert self._done(change)  # once more, because the uses have written
         if not self._verified():
-            return "reported"
+            return "refused and reported" if refused else "reported"
+        if refused:
+            return "refused"
         return "unprotected" if found else "unused"
 
     def _done(self, change: Change) -> bool:
@@ -428,7 +435,7 @@ def measure(
                 if name in known:
                     continue
                 found[name] = matrix.outcome(case)
-                if found[name] in ("unprotected", "broke", "unused"):
+                if found[name] in ("refused", "unused", "unprotected", "broke"):
                     say(f"{configuration}: {name}: {found[name]}: {matrix.last}")
     return found
 

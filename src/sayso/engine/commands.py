@@ -41,9 +41,8 @@ class Needs(NamedTuple):
 
     def joined(self, more: Needs) -> Needs:
         """Return what both need. At most one run may be named."""
-        if more == Needs(run=self.run):
-            return self
-        return Needs._make(map(_both, self, more))
+        pairs = zip(self, more, strict=True)
+        return Needs._make([_both(mine, theirs) if theirs else mine for mine, theirs in pairs])
 
 
 def _both(one: Any, other: Any) -> Any:

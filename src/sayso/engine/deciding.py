@@ -37,6 +37,7 @@ _STEP_UP = {
 }
 
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
+_OF_VOTE = [field.name for field in fields(Vote)]
 
 
 def decide(work: UnitOfWork, command: Decide) -> Call:
@@ -225,7 +226,7 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided) ->
         check_overturn(work, call, command)
     if any(vote.by == decided.by for vote in call.votes):
         return call
-    vote = Vote(**{field.name: getattr(decided, field.name) for field in fields(Vote)})
+    vote = Vote(**{name: getattr(decided, name) for name in _OF_VOTE})
     call = work.put_call(call._replace(votes=(*call.votes, vote)))
     if len(call.votes) < call.terms.quorum:
         _emit(work, call, decided, event="voted", votes=len(call.votes))

@@ -434,7 +434,8 @@ class StoreBackend(Backend):
         """Start one call. Raise ``Conflict`` if it changed since it was cleared."""
         command = self.start([cleared], entry.owner, lease)
         results = await self._start(entry, {cleared.call.id}, command)
-        return cast(Call, results[-1][0])
+        started: Call = results[-1][0]
+        return started
 
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
         cleared = await self.clear(plan, call)
@@ -565,8 +566,10 @@ class StoreBackend(Backend):
         )
         ends = self._ends(entry, "done" if ok else "failed")
         read_run = ReadRun(thread=call.thread, run=call.run)
-        recorded, *_, entry.recorded = await write_shielded(self.store, record, *ends, read_run)
-        return cast(Call, recorded)
+        results = await write_shielded(self.store, record, *ends, read_run)
+        recorded: Call = results[0]
+        entry.recorded = results[-1]
+        return recorded
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
         if not entry.alone:

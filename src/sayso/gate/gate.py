@@ -17,7 +17,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from sayso import codec, text
 from sayso.engine.commands import Note
@@ -495,7 +495,8 @@ async def run_judging(judging: Judging) -> Terms:
             result = await to_thread(_predicate_result, predicate, args)
             predicate, args = judging.send(result)
     except StopIteration as stop:
-        return cast(Terms, stop.value)
+        terms: Terms = stop.value
+        return terms
 
 
 def _predicate_result(predicate: Predicate, args: dict[str, Any]) -> object:

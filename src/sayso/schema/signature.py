@@ -107,7 +107,13 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a Python call by name, without defaults."""
-        try:
+        if len(args) <= len(self._positional):
+            values = dict(zip(self._positional, args, strict=False))
+            if values.keys().isdisjoint(kwargs) and kwargs.keys() <= self._keywords:
+                values |= kwargs
+                if values.keys() >= self._required:
+                    return values
+        try:  # it says what is wrong, or knows the kinds of parameters that are rare
             return self._call.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
@@ -142,12 +148,11 @@ class Signature:
         values = self.named(data)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for parameter in self._call.parameters.values():
-            value = values[parameter.name]
-            if parameter.kind is parameter.POSITIONAL_ONLY:
-                args.append(value)
+        for name in self._order:
+            if name in self._keywords:
+                kwargs[name] = values[name]
             else:
-                kwargs[parameter.name] = value
+                args.append(values[name])
         return tuple(args), kwargs
 
     def named(self, data: bytes) -> dict[str, Any]:
@@ -200,6 +205,25 @@ class Signature:
 
     def _by_name(self, call: BaseModel) -> dict[str, Any]:
         return dict(zip(self._names, vars(call).values(), strict=True))
+
+    @cached_property
+    def _order(self) -> tuple[str, ...]:
+        return tuple(self._call.parameters)
+
+    @cached_property
+    def _positional(self) -> tuple[str, ...]:
+        parameters = self._call.parameters.values()
+        return tuple(item.name for item in parameters if item.kind is not item.KEYWORD_ONLY)
+
+    @cached_property
+    def _keywords(self) -> frozenset[str]:
+        parameters = self._call.parameters.values()
+        return frozenset(item.name for item in parameters if item.kind is not item.POSITIONAL_ONLY)
+
+    @cached_property
+    def _required(self) -> frozenset[str]:
+        parameters = self._call.parameters.values()
+        return frozenset(item.name for item in parameters if item.default is item.empty)
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

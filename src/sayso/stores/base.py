@@ -12,12 +12,11 @@ worker thread.
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from sayso import codec
@@ -544,7 +543,7 @@ class Transaction(Protocol):
 
 def commit_name(commands: Sequence[Command]) -> str:
     """Return the name of the boundary at which these commands are committed."""
-    return "+".join(command.name for command in commands if command.name)
+    return "+".join([command.name for command in commands if command.name])
 
 
 def run_commands(
@@ -596,7 +595,7 @@ def engine_deps(keys: Keyring) -> EngineDeps:
         # A keyring without a row key says what to do about it when a row is written.
         mac=keys.row_key.mac if keys.rows else keys.row_mac,
         matches=_matches,
-        salt=partial(secrets.token_hex, 8),
+        salt=lambda: os.urandom(8).hex(),
     )
 
 

@@ -202,11 +202,18 @@ class SqlTransaction:
             work.system = self._thread(SYSTEM_THREAD, system)
         return work
 
-    def _ask_refusals(self, needs: Needs) -> list[Reply]:
+    def _ask_refusals(self, needs: Needs, calls: Iterable[Call] = ()) -> list[Reply]:
+        """Ask for refusals. ``calls`` are those of ``needs.calls``, if they are loaded already."""
         ask = self._execute
         replies = [ask(sql.LOAD_REFUSALS_FOR, equal) for equal in needs.refusals_for]
         replies += [ask(sql.LOAD_REFUSAL, (name,)) for name in needs.refusals]
-        if needs.refusals_of_calls:
+        if needs.refusals_of_calls and calls:
+            replies += [
+                ask(sql.LOAD_REFUSALS_FOR, (call.agent, call.tool, args_hash))
+                for call in calls
+                for args_hash in (call.args_hash, *needs.edited_args)
+            ]
+        elif needs.refusals_of_calls:
             edited = needs.edited_args[0] if needs.edited_args else ""
             replies += [ask(sql.LOAD_REFUSALS_OF_CALL, (edited, call)) for call in needs.calls]
         return replies

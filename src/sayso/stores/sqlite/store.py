@@ -284,7 +284,7 @@ class SqliteTransaction(SqlTransaction):
         if needs.person is not None:
             rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
             work.people = tuple(self._decode.genuine(principal_from, rows))
-        self._load_refusals(work, self._ask_refusals(needs))
+        self._load_refusals(work, self._ask_refusals(needs, found.values()))
         self._load_effects(work, needs)
         self._threads[thread], self._run, self._calls = its, run, dict(found)
         return work
@@ -597,7 +597,7 @@ class SqliteStore(SqliteReads):
         if not writer.in_transaction:
             return  # the only operation was refused
         # A renewal adds no events, and takes no longer than it has to.
-        renews = all(operation.name == "renew" for operation in batch)
+        renews = {operation.name for operation in batch} == {"renew"}
         if not renews and self._wants_look(pos):
             self._seal_when_due(writer)
         if self.boundary is not None:
