@@ -109,8 +109,7 @@ class ThreadPool:
                     error = raised
             with self._lock:
                 self._free += 1
-            with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
-                future.get_loop().call_soon_threadsafe(_resolve, future, value, error)
+            resolve(future, value, error)
             del job, function, future, value, error  # keep nothing alive while idle
 
     def _finish(self) -> None:
@@ -120,6 +119,12 @@ class ThreadPool:
         ends = None if self._exit_seconds is None else time.monotonic() + self._exit_seconds
         for thread in self._threads:
             thread.join(None if ends is None else max(ends - time.monotonic(), 0.0))
+
+
+def resolve(future: asyncio.Future[T], value: T, error: BaseException | None) -> None:
+    """Resolve a future of a loop from another OS thread."""
+    with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+        future.get_loop().call_soon_threadsafe(_resolve, future, value, error)
 
 
 def _resolve(future: asyncio.Future[T], value: T, error: BaseException | None) -> None:
@@ -262,6 +267,12 @@ async def write_start(
 
 
 def _writing(store: Writable, commands: Sequence[Any]) -> asyncio.Future[list[Any]]:
+    # A store with an OS thread that commits needs no other one to wait for it.
+    soon = getattr(store.transact, "soon", None)
+    if soon is not None:
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        if soon(store, future, *commands):
+            return future
     return _threads_of(store).run(partial(store.transact, *commands))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -154,3 +155,78 @@ def test_locked_file_is_reported_at_last(
         messages(store, "t")
     store.transact(message("more", "t"))
     assert messages(store, "t") == ["hello", "more"]
+
+
+def test_commit_occupies_no_worker_thread(store: SqliteStore, path: Path) -> None:
+    async def work() -> None:
+        with held_by_another(path, LOCKED):
+            writes = [sync.write(store, message(f"{n}", "t")) for n in range(100)]
+            tasks = [asyncio.ensure_future(write) for write in writes]
+            await asyncio.sleep(0.2)
+            assert not [name for name in os_threads() - before if name.startswith("sayso-io")]
+            await asyncio.gather(*tasks)
+
+    before = os_threads()
+    asyncio.run(work())
+    assert messages(store, "t") == ["hello", *(f"{n}" for n in range(100))]
+
+
+def os_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_cancelled_commit_writes_nothing(store: SqliteStore, path: Path) -> None:
+    async def work() -> None:
+        with held_by_another(path, LOCKED):
+            first = asyncio.ensure_future(sync.write(store, message("first", "t")))
+            cancelled = asyncio.ensure_future(sync.write(store, message("never", "t")))
+            await asyncio.sleep(0.2)
+            cancelled.cancel()
+            last = asyncio.ensure_future(sync.write(store, message("last", "t")))
+            await asyncio.gather(first, last)
+
+    asyncio.run(work())
+    assert messages(store, "t") == ["hello", "first", "last"]
+
+
+def test_replaced_transact_is_called(store: SqliteStore) -> None:
+    names: list[str] = []
+    transact = store.transact
+
+    def counted(*commands: Any) -> list[Any]:
+        names.extend(command.name for command in commands)
+        return transact(*commands)
+
+    store.transact = counted  # type: ignore[method-assign]
+    asyncio.run(sync.write(store, message("counted", "t")))
+    assert names == ["propose"]
+    assert messages(store, "t") == ["hello", "counted"]
+
+
+EXITS = """
+import asyncio, sys
+from sayso import sync
+from sayso.engine.commands import Propose
+from sayso.rows import Message
+from sayso.stores.sqlite import SqliteStore
+
+store = SqliteStore(sys.argv[1])
+say = Propose(thread="t", run="t", agent="a", messages=(Message("t", "at exit"),))
+
+async def main():
+    task = asyncio.ensure_future(sync.write_shielded(store, say))
+    await asyncio.sleep(0)
+    task.cancel()
+
+asyncio.run(main())
+"""
+
+
+def test_exit_waits_for_shielded_commit(path: Path) -> None:
+    for _ in range(5):
+        subprocess.run([sys.executable, "-c", EXITS, str(path)], check=True, timeout=60)
+    store = SqliteStore(path)
+    try:
+        assert messages(store, "t") == ["at exit"] * 5
+    finally:
+        store.close()

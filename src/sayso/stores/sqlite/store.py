@@ -11,6 +11,7 @@ restored from a copy, and nothing starts until you run ``sayso recover``.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -78,7 +79,7 @@ from sayso.stores.sqlite.files import (
 )
 from sayso.stores.sqlite.reads import SqliteReads
 from sayso.stores.sqlite.writer import Operation, WriterThread
-from sayso.sync import WouldBlock, must_not_block
+from sayso.sync import WouldBlock, must_not_block, resolve
 from sayso.types import Micros
 
 #: How often to poll ``data_version``, which costs microseconds and changes with every commit.
@@ -459,6 +460,31 @@ class SqliteStore(SqliteReads):
         results: list[Any] = self._submit(Operation(commit_name(commands), body))
         return results
 
+    def _transact_soon(self, future: asyncio.Future[list[Any]], *commands: Command) -> bool:
+        """Queue commands. Their commit resolves the future, so no OS thread waits for it.
+
+        If the future is cancelled before that, nothing is written. Returns False if the caller has
+        to call ``transact`` in an OS thread, because the file must be opened first.
+        """
+        if self._writer is None or sys.is_finalizing():
+            return False
+
+        def body(transaction: SqlTransaction) -> list[Any]:
+            return [] if future.cancelled() else run_commands(transaction, commands)[0]
+
+        def then(operation: Operation) -> None:
+            try:
+                self._report(operation)
+            except BaseException as raised:  # whatever it is, it belongs to the caller
+                operation.error = raised
+            resolve(future, operation.result, operation.error)
+
+        self._writer_thread.put(Operation(commit_name(commands), body, then))
+        return True
+
+    # ``sayso.sync`` finds it here, and not if a subclass or a test has replaced ``transact``.
+    setattr(transact, "soon", _transact_soon)  # noqa: B010
+
     def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
         """Extend leases in one commit, which waits for other writers of the file."""
 
@@ -499,12 +525,16 @@ class SqliteStore(SqliteReads):
             raise
         if began_in != self._generation:
             raise forked(self.path)
-        self._hub.publish(operation.moved)
-        if self.boundary is not None and operation.error is None:
-            self.boundary(operation.name, "after")
+        self._report(operation)
         if operation.error is not None:
             raise operation.error
         return operation.result
+
+    def _report(self, operation: Operation) -> None:
+        """Tell listeners about a settled operation."""
+        self._hub.publish(operation.moved)
+        if self.boundary is not None and operation.error is None:
+            self.boundary(operation.name, "after")
 
     def _write(self, batch: list[Operation]) -> None:
         """Commit operations and settle them. Runs in the writer's OS thread."""

@@ -1,7 +1,8 @@
 """The OS thread that commits for all callers of a SQLite store.
 
-Callers queue their operations and wait. The OS thread takes everything that is queued and commits
-it in one transaction, so ten callers share one fsync, and each operation has its own outcome.
+Callers queue their operations and wait, or give a function to call with the outcome (an event
+loop's). The OS thread takes everything that is queued and commits it in one transaction, so ten
+callers share one fsync, and each operation has its own outcome.
 
 No caller runs another caller's operation. Signal handlers run in the main OS thread, and debuggers
 and time-out libraries throw exceptions into the OS threads of their users. Whatever interrupts a
@@ -10,12 +11,13 @@ caller ends its wait and reaches nobody else (``docs/decisions/0041``). A hand-o
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
-from weakref import WeakMethod, finalize
+from weakref import WeakMethod, WeakSet, finalize
 
 from sayso.stores.sql.transaction import SqlTransaction
 
@@ -23,11 +25,18 @@ from sayso.stores.sql.transaction import SqlTransaction
 class Operation:
     """A write queued for the next commit, and its outcome."""
 
-    __slots__ = ("_settled", "abandoned", "body", "error", "moved", "name", "result")
+    __slots__ = ("_settled", "_then", "abandoned", "body", "error", "moved", "name", "result")
 
-    def __init__(self, name: str, body: Callable[[SqlTransaction], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        body: Callable[[SqlTransaction], Any],
+        then: Callable[[Operation], None] | None = None,
+    ) -> None:
         self.name = name
         self.body = body
+        #: Gets the outcome, in the OS thread that commits. Must not raise.
+        self._then = then
         self.result: Any = None
         self.error: BaseException | None = None
         #: The threads that it changed.
@@ -40,6 +49,8 @@ class Operation:
     def settle(self) -> None:
         """Let the caller return: the outcome is final."""
         self._settled.release()
+        if self._then is not None:
+            self._then(self)
 
     def wait(self, seconds: float) -> bool:
         """Return whether the outcome is final within this time."""
@@ -65,6 +76,7 @@ class WriterThread:
         self._thread: threading.Thread | None = None
         # A store that is garbage collected without close() must not leave an OS thread behind.
         finalize(self, self._queue.put, None).atexit = False
+        _writers.add(self)
 
     def put(self, operation: Operation) -> None:
         """Queue an operation for the next commit."""
@@ -86,12 +98,31 @@ class WriterThread:
         """Return whether this is the OS thread that commits."""
         return threading.current_thread() is self._thread
 
+    def drain(self, seconds: float) -> None:
+        """Wait until everything that is queued has been committed, at most this long."""
+        if self._thread is not None:
+            last = Operation("", lambda _: None)
+            last.abandoned = True
+            self._queue.put(last)
+            last.wait(seconds)
+
     def stop(self, seconds: float) -> bool:
         """End after what is queued; return whether it has ended within this time."""
         self._queue.put(None)
         if self._thread is not None and not self.is_current():
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()
+
+
+_writers: WeakSet[WriterThread] = WeakSet()
+#: How many seconds a process that exits waits for commits that nothing waits for.
+_EXIT_SECONDS = 3.0
+
+
+@atexit.register
+def _drain_all() -> None:
+    for writer in list(_writers):
+        writer.drain(_EXIT_SECONDS)
 
 
 def _work(
@@ -114,4 +145,7 @@ def _work(
         commit_batch = commit()
         if commit_batch is not None:  # else nobody can wait for it
             commit_batch([queued for queued in batch if not queued.abandoned])
+        for queued in batch:
+            if queued.abandoned and not queued.settled:
+                queued.settle()
         del operation, batch, commit_batch  # keep nothing alive while idle
