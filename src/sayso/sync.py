@@ -236,9 +236,11 @@ async def write(store: Writable, *commands: Any) -> list[Any]:
 async def write_built(
     store: Writable, build: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
 ) -> list[Any]:
-    """Commit a command that is built by reading first; both use one worker thread."""
+    """Commit a command that is built by reading first; both use one worker thread, if any."""
     if _is_direct():
         return store.transact(build(*args, **kwargs))
+    if store.quick_reads:
+        return await _writing(store, (await read(store, build, *args, **kwargs),))
     return await _threads_of(store).run(lambda: store.transact(build(*args, **kwargs)))
 
 
