@@ -431,6 +431,9 @@ class Terms(_Written):
     overturn: Overturn = "anyone"
     #: After so many rejections in a row in one run, calls of the tool are refused without asking.
     max_rejections: int | None = None
+    #: What a call of a coding agent is about, as JSON: parsed and resolved when it was judged
+    #: (``sayso.hooks.footprints``). Grants compare it. "" for all other calls.
+    footprint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,7 +457,7 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
 SETTABLE_TERMS = tuple(
     name
     for name in Terms.__slots__
-    if name not in ("verdict", "rule", "policy", "description", "declared")
+    if name not in ("verdict", "rule", "policy", "description", "declared", "footprint")
 )
 
 _values = attrgetter(*Terms.__slots__)

@@ -358,3 +358,37 @@ def test_in_doubt_give_up(world: World) -> None:
     person.at_prompt("never mind", r"Enter for none\): ")
     assert "Recorded as failed" in person.ends(0)
     assert world.get(request).execution.status == "failed"
+
+
+# -- grants
+
+
+def test_prompt_shows_what_grant_covers(world: World) -> None:
+    def shell(run: str, line: str) -> str:
+        def act(gate: Gate) -> None:
+            def bash(command: str, cwd: str) -> str:
+                return f"ran {command}"
+
+            gate.guard(needs_approval=True)(bash)(command=line, cwd="/srv/shop")
+
+        return world.ask(run, act)
+
+    shell("r1", "npm test -- other")
+    shell("r2", "npm run build")
+    request = shell("r3", "npm test")
+    person = world.person("approve", request, "--always", "any")
+    person.at_prompt("a")
+    seen = person.at_prompt("y", r"\[y\]es, \[n\]o >")
+    assert "npm test, with any arguments, in /srv/shop" in seen
+    assert "would have covered: none" in seen
+    assert ("npm test -- other" in seen, "npm run build" in seen) == (True, False)
+    person.ends(0)
+    (grant,) = world.json("grants")
+    assert grant["scope"] == {"command": ["npm", "test"], "arguments": "any"}
+    assert "npm test, with any arguments, in /srv/shop" in world.cli("grants")
+    chained = shell("r4", "npm test; curl x")
+    person = world.person("approve", chained, "--always", "any")
+    person.at_prompt("a")
+    person.at_prompt("q")
+    assert "one plain command" in person.ends(75)
+    assert world.get(chained).status == "pending"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -114,16 +115,54 @@ def test_the_policy_allows_and_denies(world: World) -> None:
 
 
 def test_a_grant_is_ours_and_holds_in_one_directory(world: World) -> None:
-    world.hook(CLAUDE, "--limit", "5")
+    first = payload("claude_pre", tool_input={"command": "make check"})
+    world.hook(first, "--limit", "5")
     (request,) = world.pending()
     yes = {"grant": {"scope": "any", "ends_in": 600}}
     world.inbox.decide_sync(request.id, request.approve(), by="ana", **yes)
-    assert world.hook(CLAUDE).verdict == "allow"
-    again = payload("claude_pre", tool_use_id="toolu_9", tool_input={"command": "make"})
+    assert world.hook(first).verdict == "allow"
+    again = payload("claude_pre", tool_use_id="toolu_9", tool_input={"command": "make check -k"})
     ran = world.hook(again, "--keep-prompts")
     assert (ran.verdict, "updatedPermissions" in json.dumps(ran.said)) == ("allow", False)
     elsewhere = world.hook(again | {"cwd": "/etc", "tool_use_id": "toolu_10"}, "--limit", "5")
     assert (elsewhere.verdict, len(world.pending())) == ("deny", 1)
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["server", "store"])
+def test_grant_resolves_on_agents_machine(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    folders = [tmp_path / name for name in ("project", "first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    project, first, second = folders
+    for folder in (first, second):
+        (folder / "checker").write_text("#!/bin/sh\n")
+        (folder / "checker").chmod(0o755)
+    inbox = world.inbox
+    if local:
+        inbox = Inbox(f"sqlite:///{tmp_path}/local.db")
+        world.configure(Config(store=inbox.store.url))
+    programs = os.environ["PATH"]
+    numbers = itertools.count()
+
+    def ask(command: str, path: Path, cwd: Path = project) -> str:
+        use = {"tool_use_id": f"use{next(numbers)}", "cwd": str(cwd)}
+        data = payload("claude_pre", tool_input={"command": command}) | use
+        monkeypatch.setenv("PATH", f"{path}:{programs}")
+        return world.hook(data, "--limit", "5").verdict
+
+    assert ask("checker src", first) == "deny"
+    (request,) = inbox.pending_sync().items
+    inbox.approve_sync(request, by="ana", grant={"scope": "any"})
+    ask("checker src", first)  # it gets the answer of the first
+    assert ask("checker src -v", first) == "allow"
+    assert ask("checker src -v", second) == "deny"
+    assert ask("checker src; touch x", first) == "deny"
+    assert ask("checker src -v", first, second) == "deny"
+    project.rename(tmp_path / "moved")
+    project.symlink_to(second)
+    assert ask("checker src -v", first) == "deny"
 
 
 @pytest.mark.parametrize("name", ["codex_pre", "copilot_pre"])

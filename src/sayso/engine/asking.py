@@ -68,6 +68,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "valid_for": round(terms.valid_for * 1_000_000),
         "overturn": terms.overturn,
         "max_rejections": terms.max_rejections,
+        "footprint": _hashed(terms.footprint),
     }
 
 

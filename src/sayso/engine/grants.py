@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sayso.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, RevokePrincipal
 from sayso.engine.effects import is_remote
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
 from sayso.rows import Call, Principal
-from sayso.types import ASSURANCE, Grant, Terms, plain_name
+from sayso.types import ASSURANCE, RISKS, Grant, Risk, Terms, plain_name
 
-#: A key in a grant's scope, which is a schema: the reviewers, facts and assurance of the request
-#: with which it was given, and its run if it is for that run only.
+#: A key in a grant's scope: the reviewers, facts, risk and footprint of the request with which it
+#: was given, the assurance of its author, and its run if it is for that run only.
 GIVEN_UNDER = "x-given-under"
 
 
@@ -43,21 +45,92 @@ def facts_of(call: Call) -> object:
     return bound.get("facts") if bound is not None and is_remote(call.binds) else bound
 
 
-def covers(grant: Grant, call: Call) -> bool:
+def covers(grant: Grant, call: Call, matches: Callable[[str, str], bool]) -> bool:
+    """Return whether a grant covers a call: its agent, tool, people, facts, risk and scope.
+
+    ``matches`` compares a JSON Schema with arguments. A scope that is not understood covers
+    nothing.
+    """
+    if call.kind != "approval" or call.terms.quorum > 1:
+        return False  # it is the approval of one person
+    if (grant.agent, grant.tool_digest) != (call.agent, call.tool_digest):
+        return False
+    try:
+        scope = json.loads(grant.scope)
+        under = scope.pop(GIVEN_UNDER, {})
+        if not _given_for(under, grant.by, call):
+            return False
+        if not call.terms.footprint:
+            return "footprint" not in under and matches(grant.scope, call.args)
+        footprint = json.loads(call.terms.footprint)
+        return in_scope(scope, under["footprint"], footprint, json.loads(call.args))
+    except (ValueError, TypeError, AttributeError, LookupError):
+        return False
+
+
+def _given_for(under: Mapping[str, Any], by: str, call: Call) -> bool:
     """Return whether the person who gave the grant could approve this call with that assurance."""
-    terms, by = call.terms, grant.by
+    terms = call.terms
     if not terms.requester_decides and by == plain_name(call.requester):
         return False
-    under = json.loads(grant.scope).get(GIVEN_UNDER, {})
     if under.get("binds") != facts_of(call):
         return False  # it was given under other facts
     if under.get("run", call.run) != call.run:
         return False  # it was given for another run only
+    if RISKS.index(under.get("risk", Risk().level)) < RISKS.index(terms.risk.level):
+        return False
     given, least = under.get("reviewers", ()), under.get("assurance", Terms().assurance)
     theirs = not terms.reviewers or by in terms.reviewers
     if not theirs and not (given and set(given) <= set(terms.reviewers)):
         return False
     return ASSURANCE.index(terms.assurance) <= ASSURANCE.index(least)
+
+
+# -- grants of commands and files
+#
+# A call of a coding agent has a footprint (``sayso.hooks.footprints``), and the scope of its grant
+# is one of these:
+#
+#     {"command": ["npm", "test"], "arguments": "any"}    these words, then any others
+#     {"command": ["npm", "test"], "arguments": "exact"}  these words, and no others
+#     {"path": "src"}                                     this file, or any file of this folder
+#     {"const": {...}}                                    these arguments
+#
+# Each of them also needs the places of the call that it was given with, and no kind that this call
+# did not have. A JSON Schema is no such scope: it compares texts.
+
+
+def in_scope(
+    scope: Mapping[str, Any], given: Mapping[str, Any], footprint: Mapping[str, Any], args: object
+) -> bool:
+    """Return whether a footprint is in a scope that was given with another footprint."""
+    if not set(footprint["kinds"]) <= {*given["kinds"], "read"} or "unclear" in footprint["kinds"]:
+        return False
+    places, given_places = footprint["places"], given["places"]
+    match scope:
+        case {"command": [_, *_] as words, "arguments": "any" | "exact" as rest, **more}:
+            called = footprint["words"]
+            called = called[: len(words)] if rest == "any" else called
+            return not more and called == words and places == given_places
+        case {"path": str(path), **more}:
+            directories = [place["directory"] for place in given_places]
+            return (
+                not more
+                and directories == [place["directory"] for place in places]
+                and all(_is_below(path, place["files"]) for place in places)
+            )
+        case {"const": value, **more}:
+            same = json.dumps(value, sort_keys=True) == json.dumps(args, sort_keys=True)
+            return not more and same and places == given_places
+    return False
+
+
+def _is_below(folder: str, files: Sequence[str]) -> bool:
+    """Return whether these files of the project are this path, or in this folder."""
+    return bool(files) and all(
+        not file.startswith("/") and (folder in (".", file) or file.startswith(f"{folder}/"))
+        for file in files
+    )
 
 
 def sign_grant(work: UnitOfWork, grant: Grant) -> Grant:

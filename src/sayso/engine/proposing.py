@@ -155,6 +155,8 @@ def _join(work: UnitOfWork, new: NewCall) -> Call | None:
         for call in work.calls.values()
         if call.can_be_joined_by(new.caller)
         and (call.kind, call.tool, _first_args(call), call.binds) == what
+        # What a grant covered may be another file by now.
+        and (call.grant is None or call.terms.footprint == new.terms.footprint)
     ]
     if not found:
         return None
@@ -233,13 +235,9 @@ def _allowed(
 
 
 def _granted(work: UnitOfWork, call: Call) -> Grant | None:
-    # A grant never replaces a quorum: it is the approval of one person.
-    if call.terms.quorum > 1 or call.kind != "approval":
-        return None
     for grant in work.grants.values():
-        fits = grant.agent == call.agent and grant.tool_digest == call.tool_digest
-        fits = fits and grant.live(work.now) and is_genuine(work, grant)
-        if fits and covers(grant, call) and work.deps.matches(grant.scope, call.args):
+        fits = grant.live(work.now) and covers(grant, call, work.deps.matches)
+        if fits and is_genuine(work, grant):
             return grant
     return None
 

@@ -212,7 +212,7 @@ def _use_approval(work: UnitOfWork, call: Call) -> str:
         return "the grant ended before the start"
     if not is_genuine(work, grant):
         return "the grant was tampered with"
-    if not (covers(grant, call) and work.deps.matches(grant.scope, call.args)):
+    if not covers(grant, call, work.deps.matches):
         return "the grant does not cover it any more"
     # One call takes one use, however often it pauses and starts again.
     left = grant.uses_left if call.attempt == 0 else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import inspect
 import logging
 import os
@@ -15,6 +16,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
@@ -470,9 +472,8 @@ async def policy_terms(
     """
     now = moment(gate.store.now())
     rules = policy_in_force(gate, policy)
-    return await run_judging(
-        rules.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
-    )
+    judging = rules.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
+    return await add_footprint(await run_judging(judging), call)
 
 
 def policy_in_force(gate: Gate, policy: Policy | None) -> Policy:
@@ -497,6 +498,21 @@ async def run_judging(judging: Judging) -> Terms:
     except StopIteration as stop:
         terms: Terms = stop.value
         return terms
+
+
+@functools.cache
+def _footprints() -> Any:
+    """Return the module that says what calls of coding agents are about."""
+    return importlib.import_module("sayso.hooks.footprints")
+
+
+async def add_footprint(terms: Terms, call: ToolCall) -> Terms:
+    """Add what a call of a coding agent is about to its terms, for grants."""
+    footprints = _footprints()
+    if call.name not in footprints.TOOLS:
+        return terms
+    about = await to_thread(footprints.footprint, call.name, call.args)
+    return replace(terms, footprint=codec.canonical(about).decode())
 
 
 def _predicate_result(predicate: Predicate, args: dict[str, Any]) -> object:

@@ -12,7 +12,7 @@ import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sayso import codec
@@ -258,11 +258,32 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
     if key != call.effect_key:
         reason = f"its effect key changed to {shown_key(key) or 'none'}"
         changes |= {"terms": tighten(call.terms, now), "effect_key": key}
-    if (both := raised_terms(call, now)) is not None:
-        what = "the edited arguments match" if edited else "there is"
-        reason, changes["terms"] = f"{what} a stricter rule: {now.rule}", both
+    if (changed_terms := _changed_terms(call, now, args)) is not None:
+        reason, changes["terms"] = changed_terms[0] or reason, changed_terms[1]
     whole = {"thread": call.thread, "run": call.run, "call": call.id, "reason": reason, **changes}
     return Reask(**whole) if reason else None
+
+
+def _changed_terms(call: Call, now: Terms, args: str) -> tuple[str, Terms] | None:
+    """Return why the terms of a call need another approval, and those terms; or None.
+
+    The reason is "" if only the arguments are the reason.
+    """
+    both = raised_terms(call, now)
+    if both is not None:
+        what = "there is" if call.original is None else "the edited arguments match"
+        return f"{what} a stricter rule: {now.rule}", both
+    if call.terms.footprint == now.footprint:
+        return None
+    if args != call.args:
+        return "", replace(call.terms, footprint=now.footprint)
+    if call.grant is None or not call.terms.footprint:
+        return None
+    # Only the first place is this machine's; a hook sends the other one with each call.
+    before, after = (codec.loads(terms.footprint)["places"][:1] for terms in (call.terms, now))
+    if before == after:
+        return None
+    return "its program or files are others than the grant covers", tighten(call.terms, now)
 
 
 def raised_terms(call: Call, now: Terms) -> Terms | None:

@@ -8,6 +8,6 @@ Read ``dialects`` (what each agent sends and expects) and ``program`` (ask, wait
 on every error). Both import nothing but the standard library, because an agent waits for them.
 ``local`` asks a store on this machine instead of a server. ``settings`` installs the hook, and
 ``doctor`` finds out whether it is on. ``commands`` parses shell commands for ``policies``, the
-policies for coding agents; ``attacks`` is a corpus that tries to get past them. ``trial`` plays a
-scripted model for the real agents.
+policies for coding agents, and ``footprints`` for grants; ``attacks`` is a corpus that tries to get
+past them. ``trial`` plays a scripted model for the real agents.
 """

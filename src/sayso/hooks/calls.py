@@ -38,8 +38,10 @@ HARMLESS = (
 
 #: The argument with what the hook found on the agent's machine: from a kind to a sentence.
 MACHINE = "sayso_machine"
+#: Its key with what the hook resolved there (``sayso.hooks.footprints``).
+RESOLVED = "resolved"
 
-_PATHS = ("file_path", "notebook_path", "absolute_path", "path", "filePath", "dir_path")
+PATHS = ("file_path", "notebook_path", "absolute_path", "path", "filePath", "dir_path")
 _PATH_LISTS = ("paths", "file_paths", "include")
 _PATTERNS = ("glob", "include", "include_pattern")
 _PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.M)
@@ -79,8 +81,9 @@ def call_findings(
         parts = [(tool, {"unclear": str(error)})]
     found = args.get(MACHINE)
     if found is not None:
-        known = isinstance(found, Mapping) and found.keys() <= KINDS.keys()
+        known = isinstance(found, Mapping) and found.keys() <= {*KINDS, RESOLVED}
         findings = dict(found) if known else {"unclear": "The hook's findings are not understood."}
+        findings.pop(RESOLVED, None)
         parts.append(("On the agent's machine", {kind: str(why) for kind, why in findings.items()}))
     return parts
 
@@ -110,7 +113,7 @@ def _shell_parts(
 ) -> list[tuple[str, Findings]]:
     command = args.get("command", args.get("cmd"))
     unknown = sorted(args.keys() - _SHELL_ARGUMENTS - {MACHINE})
-    if not isinstance(command, str):
+    if not isinstance(command, str) or {"command", "cmd"} <= args.keys():
         return [(tool, {"unclear": "The call does not contain a command for a POSIX shell."})]
     if args.get("tty", False) is True:
         why = "It runs in a terminal, in which the model can type later without being asked."
@@ -130,8 +133,9 @@ def _shell_parts(
     return judge(command, files, folder)
 
 
-def _file_findings(args: Mapping[str, Any], files: Files, cwd: str, *, writing: bool) -> Findings:
-    paths = [args[name] for name in _PATHS if name in args]
+def named_paths(args: Mapping[str, Any], *, writing: bool) -> list[str] | None:
+    """Return the paths that a call of a file tool names, or None if it names them otherwise."""
+    paths = [args[name] for name in PATHS if name in args]
     for name in _PATH_LISTS:
         if isinstance(args.get(name), list):
             paths += args[name]
@@ -139,6 +143,13 @@ def _file_findings(args: Mapping[str, Any], files: Files, cwd: str, *, writing: 
         if writing and isinstance(text, str):
             paths += _PATCHED.findall(text)
     if not all(isinstance(path, str) for path in paths) or (writing and not paths):
+        return None
+    return paths
+
+
+def _file_findings(args: Mapping[str, Any], files: Files, cwd: str, *, writing: bool) -> Findings:
+    paths = named_paths(args, writing=writing)
+    if paths is None:
         return {"unclear": "The call does not name the files that it is about."}
     findings: Findings = {}
     for name in _PATTERNS:

@@ -116,15 +116,25 @@ class Files:
 
     def program(self, name: str) -> str:
         """Return why a program by its bare name cannot be trusted, or ""."""
-        for folder in self._path if self.project != "/" else []:
+        path = self.find_program(name) if self.project != "/" else ""
+        if path and not path.startswith("/"):
+            folder = os.path.dirname(path) or "."
+            return f"PATH contains {folder!r}, so {name} depends on the directory."
+        places = (self.real(path), posixpath.normpath(path)) if path else ()
+        if any(place.startswith(f"{self.project.rstrip('/')}/") for place in places):
+            return f"{name} is {path}, a program of the project."
+        return ""
+
+    def find_program(self, name: str) -> str:
+        """Return the path of the first program of this name in PATH, or "".
+
+        A folder that is not absolute ends the search: any program may be in it.
+        """
+        for folder in self._path:
             path = os.path.join(folder, name)
-            if not folder.startswith("/"):
-                return f"PATH contains {folder or '.'!r}, so {name} depends on the directory."
-            if os.access(path, os.X_OK) and not os.path.isdir(path):
-                places = (self.real(path), posixpath.normpath(path))
-                if any(place.startswith(f"{self.project.rstrip('/')}/") for place in places):
-                    return f"{name} is {path}, a program of the project."
-                return ""
+            runs = os.access(path, os.X_OK) and not os.path.isdir(path)
+            if runs or not folder.startswith("/"):
+                return path
         return ""
 
     def expand(self, pattern: str, cwd: str) -> list[str]:

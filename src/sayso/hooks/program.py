@@ -253,10 +253,13 @@ class Server:
             "caller": use.caller,
             **_agent_fields(self._token, use),
         }
-        from sayso.hooks.calls import machine_findings  # only this moment needs it
+        from sayso.hooks.calls import machine_findings  # only this moment needs them
+        from sayso.hooks.footprints import TOOLS, resolve
 
         if machine := machine_findings(use.tool, use.shown_args):
             body["machine"] = machine
+        if use.tool in TOOLS:
+            body["resolved"] = resolve(use.tool, use.shown_args)
         wait_until = deadline - _REPLY_MARGIN
         request = self.call("POST", "/api/requests", body, deadline=deadline)
         if not re.fullmatch(r"[\w.-]+", str(request["id"]), re.A):

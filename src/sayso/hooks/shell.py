@@ -44,6 +44,8 @@ class SimpleCommand(NamedTuple):
     writes: tuple[str, ...] = ()
     #: Whether its input is the output of the command before it.
     piped: bool = False
+    #: Whether it has any redirection: one of a here-document or of ``2>&1`` names no file.
+    redirected: bool = False
 
     def __str__(self) -> str:
         return " ".join(word.text for word in self.words)
@@ -376,4 +378,6 @@ class _Parser:
             )
         if _ASSIGNMENT.match(words[0].text):
             raise UnclearCommand("The command sets a variable, which can change what programs do.")
-        self.commands.append(SimpleCommand(tuple(words), tuple(reads), tuple(writes), piped))
+        self.commands.append(
+            SimpleCommand(tuple(words), tuple(reads), tuple(writes), piped, redirected)
+        )

@@ -6,16 +6,18 @@ the path of the field that is wrong.
 
 from __future__ import annotations
 
+import posixpath
 import secrets
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from sayso import codec
-from sayso.engine.grants import GIVEN_UNDER, facts_of
+from sayso.engine.grants import GIVEN_UNDER, covers, facts_of
 from sayso.errors import Conflict, InvalidCall, InvalidDecision
 from sayso.redaction import find_placeholder, redact_declared
 from sayso.rows import Call, CallStatus, Tool
-from sayso.stores.base import Store
+from sayso.stores.base import Query, Store, matches_scope
 from sayso.types import (
     HIGH_RISKS,
     SECOND,
@@ -27,6 +29,7 @@ from sayso.types import (
     Question,
     Request,
     Reviewer,
+    Risk,
     Terms,
 )
 from sayso.views import question_from
@@ -34,6 +37,8 @@ from sayso.views import question_from
 MAX_MESSAGE = 20_000
 
 _DAY = 86_400.0
+#: How many of the latest calls are compared with a grant before it is given.
+_PREVIEWED = 100
 _CLOSED_UNDECIDED = (CallStatus.CANCELLED, CallStatus.SUPERSEDED, CallStatus.EXPIRED)
 
 
@@ -198,15 +203,8 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
         raise InvalidDecision(
             "grant: ends_in must be a number of seconds, at most a year", "grant.ends_in"
         )
-    scope = dict(_scope(call, wanted.get("scope", "exact")))
-    scope.pop(GIVEN_UNDER, None)
-    under: dict[str, Json] = {}
-    # A grant covers no call that needs other reviewers, a higher assurance, or other binds than
-    # those it was given under.
-    if call.terms.reviewers or by.assurance != Terms().assurance:
-        under |= {"reviewers": list(call.terms.reviewers), "assurance": by.assurance}
-    if (facts := facts_of(call)) is not None:
-        under["binds"] = facts
+    scope = _scope(call, wanted.get("scope", "exact"))
+    under = _given_under(call, by)
     if wanted.get("within") == "run":
         under["run"] = call.run
     return Grant(
@@ -222,33 +220,155 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
     )
 
 
-def _scope(call: Call, scope: Json) -> Mapping[str, Json]:
+def _given_under(call: Call, by: Reviewer) -> dict[str, Json]:
+    """Return the limits of a grant that come from its call and its author.
+
+    It covers no call that needs other reviewers or a higher assurance, or that has other binds,
+    more risk or other kinds than this one.
+    """
+    under: dict[str, Json] = {}
+    if call.terms.risk.level != Risk().level:
+        under["risk"] = call.terms.risk.level
+    if call.terms.footprint:
+        footprint = codec.loads(call.terms.footprint)
+        under["footprint"] = {name: footprint[name] for name in ("kinds", "places")}
+    if call.terms.reviewers or by.assurance != Terms().assurance:
+        under |= {"reviewers": list(call.terms.reviewers), "assurance": by.assurance}
+    if (facts := facts_of(call)) is not None:
+        under["binds"] = facts
+    return under
+
+
+def _scope(call: Call, scope: Json) -> dict[str, Json]:
+    if call.terms.footprint:
+        return _footprint_scope(call, scope)
     if scope == "exact":
         return {"const": codec.loads(call.args)}
     if scope == "any":
         return {}
     from sayso import schema  # imports pydantic, which reading the inbox does not need
 
+    if isinstance(scope, Mapping) and not scope.keys().isdisjoint(("command", "path")):
+        raise _bad_scope("command and path are for the commands and files of coding agents")
     try:
-        schema.check_schema(scope)
+        whole = schema.whole_text(scope)
     except InvalidCall as error:
-        raise InvalidDecision(f"grant: the scope is not a schema: {error}", "grant.scope") from None
-    if not schema.matches(scope, codec.loads(call.args)):
-        raise InvalidDecision(
-            "grant: the scope does not match the call that you are approving", "grant.scope"
+        raise _bad_scope(f"the scope is not a schema: {error}") from None
+    if not schema.matches(whole, codec.loads(call.args)):
+        raise _bad_scope(
+            "the scope does not match the call that you are approving (a pattern has to match "
+            "the whole text)"
         )
-    checked: Mapping[str, Json] = scope
-    return checked
+    whole.pop(GIVEN_UNDER, None)
+    return whole
+
+
+def _bad_scope(why: str) -> InvalidDecision:
+    return InvalidDecision(f"grant: {why}", "grant.scope")
+
+
+def grant_scopes(call: Call) -> list[dict[str, Json]]:
+    """Return the scopes that a grant for a command or a file can have, the narrowest first.
+
+    Returns an empty list for calls without a footprint. Raises ``InvalidDecision`` if no grant can
+    say what it would cover.
+    """
+    if not call.terms.footprint:
+        return []
+    if call.original is not None:  # an edit does not always come with a new footprint
+        raise _bad_scope("the arguments were edited: approve this call alone")
+    footprint = codec.loads(call.terms.footprint)
+    kinds, places = set(footprint["kinds"]), footprint["places"]
+    words: list[Json] | None = footprint.get("words")
+    if words is not None:
+        usual, least = footprint["usual"], footprint["least"]
+        lengths = range(usual, least - 1, -1) if least else ()
+        return [
+            {"command": words, "arguments": "exact"},
+            *({"command": words[:length], "arguments": "any"} for length in lengths),
+        ]
+    if "unclear" in kinds or not places or "program" in places[0]:
+        raise _bad_scope(
+            "only one plain command can be allowed in advance, without lists, pipes, redirections, "
+            "variables and patterns, and only calls that name their files: approve this call alone"
+        )
+    exact: dict[str, Json] = {"const": codec.loads(call.args)}
+    files = [place.get("files", []) for place in places]
+    named = sorted({name for names in files for name in names})
+    if not all(files) or any(name.startswith("/") for name in named):
+        return [exact]
+    paths = list(named) if len(named) == 1 else []
+    if kinds <= {"read", "write"}:  # other kinds are about this file, not about its folder
+        folder = posixpath.dirname(named[0]) if paths else posixpath.commonpath(named)
+        paths += [folder or ".", *_folders_above(folder)]
+    return [exact, *({"path": path} for path in dict.fromkeys(paths))]
+
+
+def _folders_above(folder: str) -> list[str]:
+    """Return the folders of the project that contain a folder, from the nearest on."""
+    folders: list[str] = []
+    while folder:
+        folder = posixpath.dirname(folder)
+        folders.append(folder or ".")
+    return folders
+
+
+def _footprint_scope(call: Call, scope: Json) -> dict[str, Json]:
+    """Return the scope of a grant for a command or a file. Raise ``InvalidDecision``."""
+    exact, *wider = grant_scopes(call)
+    if scope == "exact":
+        return exact
+    if scope == "any" and wider:
+        return wider[0] if "command" in exact else wider[-1]
+    if isinstance(scope, Mapping) and "command" in scope:
+        scope = {"arguments": "any", **scope}
+    for choice in (exact, *wider):
+        if scope == choice:
+            return choice
+    if not wider:
+        raise _bad_scope(
+            "this call can only be allowed with exactly these arguments: use the scope 'exact'"
+        )
+    choices = ", ".join(codec.dumps(choice) for choice in (exact, *wider))
+    raise _bad_scope(f"use 'exact', 'any' or one of these scopes: {choices:.2000}")
+
+
+def covered_calls(store: Store, call: Call, grant: Grant, status: str) -> list[Call]:
+    """Return the latest pending or closed calls that a grant, given with ``call``, covers."""
+    query = Query(status=status, agent=call.agent, tool=call.tool, sort="newest", limit=_PREVIEWED)
+    return [
+        other
+        for _, other in store.page(query)
+        if other.id != call.id and not other.refusals and covers(grant, other, matches_scope)
+    ]
 
 
 def grant_scope(grant: Grant) -> dict[str, Json]:
-    """Return the arguments that a grant covers, as a schema."""
+    """Return what a grant covers: a schema of arguments, a command or a path."""
     return {name: value for name, value in codec.loads(grant.scope).items() if name != GIVEN_UNDER}
 
 
 def grant_run(grant: Grant) -> str:
     """Return the only run in which a grant is valid; "" if it is valid in all of the agent's."""
     return str(codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("run", ""))
+
+
+def scope_sentence(grant: Grant, scope: Mapping[str, Json] | None = None) -> str:
+    """Return what a grant for a command or a path covers, or "" for other grants.
+
+    ``scope`` is another scope for the same call, or the grant's own with secrets masked.
+    """
+    given = codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("footprint")
+    scope = grant_scope(grant) if scope is None else scope
+    if given is None or "const" in scope:
+        return ""
+    directory = given["places"][-1]["directory"]
+    where = f" in {directory}" if directory else ""
+    if "path" in scope:
+        return f"{'All files' if scope['path'] == '.' else scope['path']}{where}"
+    if scope["arguments"] == "any":
+        return f"{shlex.join(scope['command'])}, with any arguments,{where}"
+    return f"Exactly {shlex.join(scope['command'])}{where}"
 
 
 def displayed_scope(store: Store, grant: Grant) -> dict[str, Json]:

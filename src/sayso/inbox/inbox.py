@@ -27,6 +27,8 @@ from sayso.inbox.decisions import (
     checked_flag,
     checked_text,
     checked_value,
+    covered_calls,
+    grant_scopes,
     new_grant,
 )
 from sayso.inbox.people import no_request, reviewer_of
@@ -112,6 +114,17 @@ class DecisionResult:
     id: str
     request: Request | None
     error: SaysoError | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPreview:
+    """What a grant would cover: the latest closed and pending requests of its agent and tool."""
+
+    grant: Grant
+    #: The scopes to choose from for a command or a file, the narrowest first.
+    scopes: tuple[dict[str, Json], ...]
+    past: tuple[Request, ...]
+    pending: tuple[Request, ...]
 
 
 class Who(TypedDict, total=False):
@@ -596,6 +609,26 @@ class Inbox:
 
     # -- grants
 
+    async def preview_grant(
+        self, request: Request | str, grant: Mapping[str, Any], *, by: str | Reviewer = "code"
+    ) -> GrantPreview:
+        """Return what a grant would cover if it were given with the approval of a request.
+
+        Raises ``InvalidDecision`` if it could not be given.
+        """
+        return await to_thread(self._preview_grant, _id_of(request), grant, by)
+
+    def _preview_grant(
+        self, request_id: str, wanted: Mapping[str, Any], by: str | Reviewer
+    ) -> GrantPreview:
+        call = self._reader.call(request_id)
+        grant = new_grant(call, wanted, reviewer_of(self.store, by, None), self.store.now())
+        past, pending = (
+            tuple(map(self._reader.request, covered_calls(self.store, call, grant, status)))
+            for status in ("closed", "pending")
+        )
+        return GrantPreview(grant, tuple(grant_scopes(call)), past, pending)
+
     async def grants(self, *, live_only: bool = True) -> list[Grant]:
         """List grants: those in force, or all of them with ``live_only=False``."""
         return await to_thread(lambda: self.store.grants(live_only=live_only))
@@ -655,6 +688,7 @@ class Inbox:
     respond_sync = sync_twin(respond)
     decide_many_sync = sync_twin(decide_many)
     cancel_sync = sync_twin(cancel)
+    preview_grant_sync = sync_twin(preview_grant)
     grants_sync = sync_twin(grants)
     refusals_sync = sync_twin(refusals)
     lift_refusal_sync = sync_twin(lift_refusal)

@@ -356,11 +356,11 @@ def _named(value: object) -> object:
 # that would really run. The old list still had its effect: only a person in it could make the edit.
 # The vote of an editor who is not in the new list does not count.
 #
-# ``rule`` names both rules, ``policy`` is the digest of the newer one, and ``description`` belongs
-# to the new arguments; these three require nothing. Nor does ``record``: requests are always
-# recorded; nor ``declared``, which says who chose the effect; nor ``max_rejections``, which is
-# about the next call. A new effect key requires nothing either, but people see it, so they are
-# asked again.
+# ``rule`` names both rules, ``policy`` is the digest of the newer one, and ``description`` and
+# ``footprint`` belong to the new arguments; these four require nothing. Nor does ``record``:
+# requests are always recorded; nor ``declared``, which says who chose the effect; nor
+# ``max_rejections``, which is about the next call. A new effect key requires nothing either, but
+# people see it, so they are asked again.
 
 
 def tighten(old: Terms, new: Terms) -> Terms:
@@ -392,6 +392,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
         on_duplicate=max(old.on_duplicate, new.on_duplicate, key=ON_DUPLICATE.index),
         overturn=max(old.overturn, new.overturn, key=OVERTURNS.index),
         max_rejections=min(limits, default=None),
+        footprint=new.footprint,
     )
 
 
@@ -431,6 +432,7 @@ def _requirements(terms: Terms) -> Terms:
         effect_key="",
         on_duplicate="raise",
         max_rejections=None,
+        footprint="",
         risk=Risk(terms.risk.level),
         reviewers=tuple(sorted(terms.reviewers)),
         allowed=tuple(sorted(terms.allowed)),

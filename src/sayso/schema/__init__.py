@@ -15,6 +15,7 @@ from sayso.schema.validation import (
     matches,
     remote_schema,
     remote_tool,
+    whole_text,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "matches",
     "remote_schema",
     "remote_tool",
+    "whole_text",
     "with_defaults",
 ]
 

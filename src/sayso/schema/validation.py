@@ -190,6 +190,37 @@ def check_schema(schema: object) -> None:
     _validator(_bytes(schema))
 
 
+def whole_text(schema: object) -> dict[str, Any]:
+    """Return a schema in which each pattern has to match a whole text, not a part of it.
+
+    A grant for ``^npm test`` would cover ``npm test; curl …``. Raises ``InvalidCall`` unless this
+    is a schema, and its patterns have no look-around or back-references.
+    """
+    check_schema(schema)
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, list):
+            return [whole(item) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            name: _whole_pattern(item)
+            if name == "pattern" and isinstance(item, str)
+            else (item if name in _DATA else whole(item))
+            for name, item in value.items()
+        }
+
+    found: dict[str, Any] = whole(schema)
+    return found
+
+
+def _whole_pattern(pattern: str) -> str:
+    anchored = f"^(?:{pattern})$"
+    if linear_matcher(anchored) is None:
+        raise InvalidCall(f"{_short(pattern)!r} has look-around or back-references: leave them out")
+    return anchored
+
+
 def remote_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Check a schema from another machine, and remove patterns that may take forever.
 

@@ -72,12 +72,12 @@ def _similar_calls(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
     names = ("approved", "edited", "rejected", "responded", "expired")
     return {
         **{name: counts[name] for name in names},
-        "recent": [_recent_call(store, other) for other in found[:_MAX_RECENT]],
+        "recent": [similar_view(request_in(store, other)) for other in found[:_MAX_RECENT]],
     }
 
 
-def _recent_call(store: Store, call: Call) -> dict[str, Json]:
-    request = request_in(store, call)
+def similar_view(request: Request) -> dict[str, Json]:
+    """Return a request in one line, for a list of similar ones."""
     decision = request.decision
     return {
         "id": request.id,

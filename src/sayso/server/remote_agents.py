@@ -24,14 +24,14 @@ from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound, StoreError
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
-from sayso.gate.gate import run_judging
+from sayso.gate.gate import add_footprint, run_judging
 from sayso.gate.options import MAX_NAME, checked_string, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, new_call
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
 from sayso.inbox.people import no_request
-from sayso.policy import Judging, tighten, tighten_by_agent
+from sayso.policy import tighten, tighten_by_agent
 from sayso.rows import Call, CallStatus, Run, Tool
 from sayso.server.schemas import ClaimBody, OpenBody, QuestionBody, ReportBody, ResultBody
 from sayso.server.service import Service
@@ -76,7 +76,7 @@ async def open_call(
     # Checking a value against an agent's own schema may be slow: do it off the event loop.
     kind, args = _content(body) if body.schema_ is None else await to_thread(_content, body)
     # A caller that makes the same call again may word its note differently.
-    unbound = {"caller", "session"} | ({"note", "machine"} if body.caller else set())
+    unbound = {"caller", "session"} | ({"note", "machine", "resolved"} if body.caller else set())
     fields = body.model_dump(by_alias=True, exclude_defaults=True, exclude=unbound)
     # Any difference in the body makes reuse of the key an error; the digest covers this hash.
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
@@ -271,16 +271,14 @@ async def _terms(
         terms = tighten_by_agent(base, _sent_terms(given))
         return replace(terms, description=checked_string(body.description, "description"))
     sent = _sent_terms(given)
-    judged_args = {**args, _MACHINE: dict(body.machine)} if body.machine else args
-    said = await run_judging(
-        service.gate.policy.judge(
-            ToolCall(body.tool, judged_args),
-            agent=agent,
-            now=moment(now),
-            own=Terms(),
-            needs_approval=body.needs_approval,
-        )
+    machine: dict[str, Json] = dict(body.machine)
+    if body.resolved is not None:
+        machine["resolved"] = body.resolved.model_dump(exclude_unset=True)
+    call = ToolCall(body.tool, {**args, _MACHINE: machine} if machine else args)
+    judging = service.gate.policy.judge(
+        call, agent=agent, now=moment(now), own=Terms(), needs_approval=body.needs_approval
     )
+    said = await add_footprint(await run_judging(judging), call)
     if said.verdict is not Verdict.ASK:  # nobody is asked
         sent = {name: value for name, value in sent.items() if name in _TERMS_WITHOUT_ASKING}
     return tighten_by_agent(said, sent)
@@ -358,7 +356,7 @@ def _claim_plan(service: Service, call: Call, body: ClaimBody) -> Plan:
     async def terms(args: dict[str, Any]) -> Terms:
         if not call.tool:
             return own
-        said = await run_judging(judge_remote(service.gate, call._replace(terms=own), args))
+        said = await judge_remote(service.gate, call._replace(terms=own), args)
         return tighten(own, said) if said.verdict is not Verdict.DENY else said
 
     return Plan(
@@ -487,22 +485,21 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
             return judge_edit(agent, call, args)
         if not call.tool or not is_remote(call.binds):
             return call.terms
-        return run_sync(run_judging(judge_remote(gate, call, args)))
+        return run_sync(judge_remote(gate, call, args))
 
     return judge
 
 
-def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Judging:
+async def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Terms:
     """Apply the remote agents' policy to arguments, with the call's stored terms as its own.
 
     The effect is reset to "once", so that only a rule can lower it.
     """
-    return gate.policy.judge(
-        ToolCall(call.tool, args),
-        agent=call.agent,
-        now=moment(gate.store.now()),
-        own=replace(call.terms, effect="once"),
-    )
+    tool_call = ToolCall(call.tool, args)
+    own = replace(call.terms, effect="once")
+    now = moment(gate.store.now())
+    judging = gate.policy.judge(tool_call, agent=call.agent, now=now, own=own)
+    return await add_footprint(await run_judging(judging), tool_call)
 
 
 def remote_binds(body: str, facts: Mapping[str, Json]) -> str:

@@ -106,7 +106,12 @@ class GrantBody(Body):
     """A grant to create along with an approval: later calls in its scope run without asking."""
 
     scope: str | dict[str, Any] = Field(
-        "exact", description="`exact`, `any`, or a JSON Schema that the arguments must match"
+        "exact",
+        description="`exact`, `any`, or a JSON Schema that the arguments must match. For a command "
+        "of a coding agent, `any` means any arguments after its subcommand, and "
+        '`{"command": ["npm", "test"], "arguments": "any"}` says how many words to keep; for a '
+        'file, `{"path": "src"}` is a folder of the project. `grant-preview` lists them',
+        examples=["exact"],
     )
     uses: int | None = Field(None, description="how many calls it covers; unlimited if omitted")
     ends_in: float | int = Field(86_400, description="seconds until the grant ends")
@@ -255,6 +260,16 @@ Caller = Annotated[
 ]
 
 
+class ResolvedBody(Body):
+    """A call of a coding agent as its own machine resolves it: links and ``..`` followed."""
+
+    directory: str = Field("", max_length=4096)
+    program: str = Field("", max_length=4096, description="the file that the command would run")
+    files: list[Annotated[str, Field(max_length=4096)]] = Field(
+        [], max_length=500, description="those in the directory are relative to it"
+    )
+
+
 class OpenBody(Body):
     """A tool call, a question or a text that a remote agent asks people about.
 
@@ -284,6 +299,9 @@ class OpenBody(Body):
         max_length=20,
         description="what `sayso hook` found on the agent's machine: from a kind of call to a "
         "sentence. It can only make a policy for coding agents stricter",
+    )
+    resolved: ResolvedBody | None = Field(
+        None, description="how `sayso hook` resolved the call on the agent's machine, for grants"
     )
     question: Annotated[QuestionBody | None, _shorthand("text", QuestionBody | str | None)] = Field(
         None, description="a question, or its text as a string"
@@ -779,6 +797,43 @@ class GrantView(View):
 
 class GrantPage(Page[GrantView]):
     """All grants that you may see."""
+
+
+class ScopeChoice(View):
+    """A scope that a grant for a command or a file can have."""
+
+    scope: Any
+    shown: list[str]
+
+
+class CoveredView(View):
+    """A request that a grant would cover."""
+
+    id: str
+    status: str
+    by: str | None
+    at: datetime
+    summary: str
+
+
+class TakenView(CoveredView):
+    """A pending request that a grant would cover."""
+
+    digest: str | None = Field(description="to approve it too; null if a part of it is masked")
+
+
+class GrantPreviewView(View):
+    """What a grant would cover, among the latest requests of its agent and tool."""
+
+    ok: bool
+    message: str = Field("", description="why the grant could not be given")
+    scope: Any = None
+    shown_scope: list[str] = []
+    scopes: list[ScopeChoice] = Field(
+        [], description="for a command or a file: the scopes to choose from, the narrowest first"
+    )
+    past: list[CoveredView] = []
+    pending: list[TakenView] = []
 
 
 class RefusalView(View):

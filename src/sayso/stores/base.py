@@ -594,15 +594,19 @@ def engine_deps(keys: Keyring) -> EngineDeps:
         check_link=keys.check_link,
         # A keyring without a row key says what to do about it when a row is written.
         mac=keys.row_key.mac if keys.rows else keys.row_mac,
-        matches=_matches,
+        matches=matches_scope,
         salt=lambda: os.urandom(8).hex(),
     )
 
 
-def _matches(scope: str, args: str) -> bool:
+def matches_scope(scope: str, args: str) -> bool:
+    """Return whether arguments match the schema in a grant's scope."""
     from sayso import schema  # imports pydantic; only a store with grants needs it
 
-    return schema.matches(codec.loads(scope), codec.loads(args))
+    try:
+        return schema.matches(codec.loads(scope), codec.loads(args))
+    except InvalidCall:  # what is no schema matches nothing
+        return False
 
 
 def pruned_note(

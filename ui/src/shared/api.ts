@@ -10,6 +10,9 @@ import type {
   Edit,
   Effect,
   Grant,
+  GrantInput,
+  GrantPreview,
+  NoGrant,
   Groups,
   Me,
   Page,
@@ -135,6 +138,8 @@ export const api = {
   groups: (query: Query, signal?: AbortSignal) => call<Groups>(withQuery("/api/requests/groups", query), { signal }),
   request: (id: string, signal?: AbortSignal) => call<RequestDetail>(at(id), { signal }),
   check: (id: string, edit: Edit, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, edit, { signal }),
+  previewGrant: (id: string, grant: GrantInput, signal?: AbortSignal) =>
+    post<GrantPreview | NoGrant>(`${at(id)}/grant-preview`, grant, { signal }),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),
   decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items, { limit: READ_LIMIT }),
   /** Read a request after a decision got no response, to see whether it was recorded. */

@@ -162,7 +162,31 @@ export interface SimilarCalls {
   rejected: number;
   responded: number;
   expired?: number;
-  recent: { id: string; status: Status; by: string | null; at: string; summary: string }[];
+  recent: SimilarCall[];
+}
+
+export interface SimilarCall {
+  id: string;
+  status: Status;
+  by: string | null;
+  at: string;
+  summary: string;
+}
+
+/** What a grant would cover, among the latest requests of its agent and tool. */
+export interface GrantPreview {
+  ok: true;
+  /** The scopes to choose from, the narrowest first. Empty for tools that take a schema. */
+  scopes: { scope: Scope; shown: string[] }[];
+  past: SimilarCall[];
+  /** The digest is null if a part of the request is masked. */
+  pending: (SimilarCall & { digest: string | null })[];
+}
+
+/** Why a grant could not be given. */
+export interface NoGrant {
+  ok: false;
+  message: string;
 }
 
 export interface RequestDetail extends Request {
@@ -232,8 +256,11 @@ export interface Agent {
   tools: AgentTool[];
 }
 
+/** What a grant covers: a JSON Schema of the arguments, or the parsed command or path of a coding agent's call. */
+export type Scope = Schema | { command: string[]; arguments: "any" | "exact" } | { path: string };
+
 export interface GrantInput {
-  scope: "exact" | "any" | Schema;
+  scope: "exact" | "any" | Scope;
   uses?: number;
   ends_in?: number;
 }

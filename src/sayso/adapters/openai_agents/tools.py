@@ -38,7 +38,7 @@ from pydantic import BaseModel, Field
 from sayso import codec
 from sayso.adapters.calls import hosted_call, normalized
 from sayso.adapters.openai_agents.messages import ActiveRun, current_run, require_run
-from sayso.errors import InvalidCall, Paused, Rejected
+from sayso.errors import InvalidCall, InvalidDecision, Paused, Rejected
 from sayso.gate import outcomes
 from sayso.gate.framework import (
     SUB_AGENT_TERMS,
@@ -420,7 +420,13 @@ async def _decide(active: ActiveRun, row: Call, *, yes: bool, why: str = "") -> 
     request = await to_thread(request_in, store, row)
     decision = request.approve() if yes else request.reject(why)
     grant = ALWAYS if yes and active.is_always_approved(row.tool) else None
-    await Inbox(store).decide(row.id, decision, by=active.by, channel=CHANNEL, grant=grant)
+    decide = partial(Inbox(store).decide, row.id, decision, by=active.by, channel=CHANNEL)
+    try:
+        await decide(grant=grant)
+    except InvalidDecision:  # a command of which no grant could say what it covers
+        if grant is None:
+            raise
+        await decide()
 
 
 # -- hosted MCP tools, which the provider runs

@@ -12,8 +12,8 @@ from pydantic import Field
 from sayso import codec, schema, text
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotFound, Refused, SaysoError
 from sayso.inbox import DecisionResult
-from sayso.inbox.decisions import displayed_scope
-from sayso.inbox.inbox import MAX_PAGE
+from sayso.inbox.decisions import displayed_scope, scope_sentence
+from sayso.inbox.inbox import MAX_PAGE, GrantPreview
 from sayso.inbox.people import may_see, names_of
 from sayso.policy import tighten
 from sayso.redaction import redact
@@ -27,7 +27,7 @@ from sayso.server.auth import (
     check_visible,
     recording_refusals,
 )
-from sayso.server.details import request_details
+from sayso.server.details import request_details, similar_view
 from sayso.server.openapi import errors
 from sayso.server.request_views import inert, redact_args, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
@@ -40,7 +40,9 @@ from sayso.server.schemas import (
     CheckView,
     DecisionBody,
     DecisionResults,
+    GrantBody,
     GrantPage,
+    GrantPreviewView,
     GrantView,
     GroupsView,
     RefusalPage,
@@ -373,6 +375,53 @@ def _check_edit(
     return body
 
 
+@router.post(
+    "/requests/{request_id}/grant-preview",
+    summary="Preview a grant",
+    response_model=GrantPreviewView,
+    responses=errors(400, 401, 403, 404, 413, 422, 429),
+)
+async def preview_grant(
+    request: Request,
+    who: CurrentReviewer,
+    request_id: RequestId,
+    body: Annotated[GrantBody, json_body(GrantBody)],
+) -> JsonResponse:
+    """Say what a grant would cover: its scope, and the latest past and pending requests.
+
+    For a command or a file, `scopes` lists the scopes to choose from. If the grant could not be
+    given, `message` says why.
+    """
+    service = service_of(request)
+    check_visible(who, await service.inbox.get(request_id))
+    try:
+        preview = await service.inbox.preview_grant(request_id, body.model_dump(), by=who.reviewer)
+    except InvalidDecision as error:
+        return JsonResponse({"ok": False, "message": inert(str(error))})
+    return JsonResponse(await read(service.store, _preview_view, service.store, preview, who))
+
+
+def _preview_view(store: Store, preview: GrantPreview, who: Identity) -> dict[str, Json]:
+    grant = preview.grant
+    scope = redact(displayed_scope(store, grant)).value
+    return {
+        "ok": True,
+        "scope": scope,
+        "shown_scope": _scope_lines(grant, scope),
+        "scopes": [
+            {"scope": choice, "shown": _scope_lines(grant, choice)}
+            for choice in preview.scopes
+            if not redact(choice).masked
+        ],
+        "past": [similar_view(other) for other in preview.past if may_see(who.reviewer, other)],
+        "pending": [
+            {**similar_view(other), "digest": request_view(other, who.reviewer)["digest"]}
+            for other in preview.pending
+            if may_see(who.reviewer, other)
+        ],
+    }
+
+
 #: Stands for a key that one side does not have.
 _ABSENT = object()
 
@@ -526,6 +575,12 @@ def _refusal_view(refusal: Refusal) -> dict[str, Json]:
     }
 
 
+def _scope_lines(grant: Grant, scope: dict[str, Json]) -> list[str]:
+    if sentence := scope_sentence(grant, scope):
+        return [text.inline(sentence)]
+    return text.lines(inert(scope)) if scope else ["any arguments"]
+
+
 def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
     scope = redact(displayed_scope(store, grant)).value
     return {
@@ -533,7 +588,7 @@ def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
         "agent": text.inline(grant.agent),
         "tool": text.inline(grant.tool),
         "scope": scope,
-        "shown_scope": text.lines(inert(scope)) if scope else ["any arguments"],
+        "shown_scope": _scope_lines(grant, scope),
         "by": text.inline(grant.by),
         "created_at": iso(grant.created),
         "ends_at": iso(grant.ends),

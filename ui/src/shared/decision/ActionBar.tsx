@@ -1,10 +1,12 @@
 /** The buttons to decide a request. If one is disabled, the reason is shown next to it. */
 
 import { useEffect, useRef, useState, type ReactElement, type Ref } from "react";
+import { api, type OneOfMany } from "../api";
 import { Button } from "../components/Button";
+import { toast } from "../components/Toasts";
 import { useShortcuts } from "../shortcuts";
 import { useMe } from "../session";
-import type { Check, DecisionType, GrantInput, Json, Kind, Request } from "../types";
+import type { Check, DecisionType, GrantPreview, Json, Kind, Request } from "../types";
 import { ApproveButton } from "./ApproveButton";
 import { setDraft, type Draft } from "./draft";
 import { editOf } from "./edit";
@@ -234,11 +236,24 @@ export function ActionBar(props: ActionBarProps): ReactElement {
         <GrantDialog
           request={request}
           onClose={() => setGranting(false)}
-          onGrant={(grant: GrantInput) => void deciding.send({ type: "approve", grant })}
+          onGrant={(grant, pending) =>
+            void deciding.send({ type: "approve", grant }).then((done) => (done ? approveAll(pending) : undefined))
+          }
         />
       )}
     </Bar>
   );
+}
+
+/** Approve the pending requests that a grant covers. One that changed since stays pending. */
+async function approveAll(pending: GrantPreview["pending"]): Promise<void> {
+  const items: OneOfMany[] = pending
+    .filter((request) => request.digest !== null)
+    .map(({ id, digest }) => ({ id, type: "approve", seen_digest: digest }));
+  if (items.length === 0) return;
+  const { items: outcomes } = await api.decideAll(items.slice(0, 100));
+  const left = outcomes.filter((outcome) => outcome.error).length;
+  if (left > 0) toast(`${left} of the pending requests could not be approved together. Decide them one by one.`, "bad");
 }
 
 /** The choices for a call in doubt. Each explains what it does, and none has the shortcut of Approve. */

@@ -65,19 +65,19 @@ describe("grants", () => {
   it("makes a scope of the rules and allows no other field", () => {
     const { scope, error } = patternScope(
       { path: "/tmp/a.b", mode: 7, note: "x" },
-      { path: { kind: "starts", text: "/tmp/a." }, note: { kind: "any" } },
+      { path: { kind: "matches", text: "/tmp/[a-z.]+" }, note: { kind: "any" } },
     );
     expect(error).toBe("");
     expect(scope).toEqual({
       type: "object",
-      properties: { path: { type: "string", pattern: "^\\/tmp\\/a\\." }, mode: { const: 7 }, note: {} },
+      properties: { path: { type: "string", pattern: "^(?:/tmp/[a-z.]+)$" }, mode: { const: 7 }, note: {} },
       required: ["path", "mode", "note"],
       additionalProperties: false,
     });
   });
 
   it("refuses a pattern that does not match the call itself", () => {
-    expect(patternScope({ path: "/etc" }, { path: { kind: "starts", text: "/tmp" } }).error).toBeTruthy();
+    expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "/tmp" } }).error).toBeTruthy();
     expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "[" } }).error).toBeTruthy();
     expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "/e" } }).error).toBeTruthy();
     expect(patternScope({ path: "/etc" }, { path: { kind: "matches", text: "/e.c" } }).error).toBe("");
@@ -86,9 +86,9 @@ describe("grants", () => {
   it("shows a scope as text, or as the schema itself", () => {
     const { scope } = patternScope(
       { path: "/tmp/a", mode: 7, note: "x" },
-      { path: { kind: "starts", text: "/tmp" }, note: { kind: "any" } },
+      { path: { kind: "matches", text: "/tmp/." }, note: { kind: "any" } },
     );
-    expect(scopeLines({ scope, shown_scope: [] })).toEqual(["path: matches ^\\/tmp", "mode: 7", "note: anything"]);
+    expect(scopeLines({ scope, shown_scope: [] })).toEqual(["path: matches ^(?:/tmp/.)$", "mode: 7", "note: anything"]);
     expect(scopeLines({ scope: {}, shown_scope: [] })).toEqual(["Any arguments"]);
     expect(scopeLines({ scope: { const: { a: 1 } }, shown_scope: ["const:", "  a: 1"] })).toEqual(["const:", "  a: 1"]);
     const odd = { properties: { a: { not: {} } } };

@@ -4,11 +4,9 @@ import type { Grant, GrantInput, Json, JsonObject, Schema } from "../types";
 import { visible } from "../visible";
 
 export interface FieldRule {
-  kind: "same" | "any" | "starts" | "matches";
+  kind: "same" | "any" | "matches";
   text?: string;
 }
-
-const SPECIAL = /[.*+?^${}()|[\]\\/]/g;
 
 /** A JSON Schema with one property per rule. Other properties are not allowed. */
 export function patternScope(args: JsonObject, rules: Record<string, FieldRule>): { scope: Schema; error: string } {
@@ -19,11 +17,7 @@ export function patternScope(args: JsonObject, rules: Record<string, FieldRule>)
     const text = rule.text ?? "";
     if (rule.kind === "same") properties[name] = { const: value };
     else if (rule.kind === "any") properties[name] = {};
-    else if (rule.kind === "starts") {
-      if (text === "") error ||= `Enter what ${name} starts with.`;
-      else if (!String(value).startsWith(text)) error ||= `In this call, ${name} does not start with that.`;
-      properties[name] = { type: "string", pattern: `^${text.replace(SPECIAL, "\\$&")}` };
-    } else {
+    else {
       error ||= badExpression(name, text, String(value));
       properties[name] = { type: "string", pattern: `^(?:${text})$` };
     }

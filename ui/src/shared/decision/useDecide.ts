@@ -14,7 +14,8 @@ export interface Deciding {
   busy: boolean;
   error: ApiError | null;
   clear: () => void;
-  send: (body: Omit<DecisionBody, "seen_digest">) => Promise<void>;
+  /** Resolves to whether the decision was recorded. */
+  send: (body: Omit<DecisionBody, "seen_digest">) => Promise<boolean>;
 }
 
 /** Requests decided on this page. Their events are not reported as decisions from elsewhere. */
@@ -37,7 +38,7 @@ export function useDecide(
   const { name: me } = useMe();
   const mine = state.id === request.id;
   const send: Deciding["send"] = async (body) => {
-    if (sending.current) return;
+    if (sending.current) return false;
     sending.current = true;
     sentHere.add(request.id);
     setState({ id: request.id, busy: true, error: null });
@@ -52,11 +53,13 @@ export function useDecide(
       else toast(waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${request.shown.title}`, "good");
       setState({ id: request.id, busy: false, error: null });
       after(result);
+      return true;
     } catch (problem) {
       const error = problem instanceof ApiError ? problem : new ApiError(0, "Error", String(problem));
       sentHere.delete(request.id);
       setState({ id: request.id, busy: false, error });
       if (error.status === 409 || error.status === 404) conflict(error);
+      return false;
     } finally {
       sending.current = false;
     }
