@@ -50,6 +50,31 @@ def test_calls_that_fit_a_schema(case: Case) -> None:
     assert asked(case, "cy", 11)
 
 
+@pytest.mark.parametrize("pattern", ["^b", "o$", "b|x", "^b|$", "b)|(?:x", "(?=b)bo", "(?m)^bo$"])
+def test_pattern_matches_whole_text_only(case: Case, pattern: str) -> None:
+    scope = {"properties": {"to": {"type": "string", "pattern": pattern}}}
+    with suppress(InvalidDecision):
+        grant(case, {"scope": scope})
+    assert all(asked(case, to) for to in ("bob", "jo", "bo; x", "bo\nx", "xbo", "bo\n"))
+
+
+def test_grant_covers_no_higher_risk(case: Case) -> None:
+    grant(case, {"scope": "any"})
+    levels = ("low", "medium", "high")
+    cases = [Case(case.store, policy=Policy([Rule("pay", risk=level)])) for level in levels]
+    assert [asked(each) for each in cases] == [False, True, True]
+    request = cases[1].paused(lambda: cases[1].paying()("bo"))
+    cases[1].decide(request.approve(), grant={"scope": "any"})
+    assert [asked(each) for each in cases] == [False, False, True]
+
+
+def test_own_tool_named_like_editor_takes_schema(case: Case) -> None:
+    create = case.gate.guard(name="create", needs_approval=True)(lambda order: order)
+    request = case.paused(lambda: create(3), "first")
+    case.decide(request.approve(), grant={"scope": {"properties": {"order": {"maximum": 9}}}})
+    assert case.enter(lambda: create(4), "second") == 4
+
+
 def test_another_agent_has_no_share_in_it(case: Case) -> None:
     grant(case, {"scope": "any"})
     assert asked(Case(case.store, agent="other"))

@@ -323,6 +323,24 @@ def test_folder_grant_covers_resolved_files(agent: Agent, project: Path, tmp_pat
     assert not write("src/b.py", resolved=resolved)
 
 
+def test_patch_is_covered_with_all_its_files(agent: Agent) -> None:
+    def patch(*lines: str) -> dict[str, Any]:
+        return agent.call("apply_patch", input="\n".join(("*** Begin Patch", *lines)))
+
+    agent.grant(patch("*** Update File: src/a.py", "+x"), {"path": "src"})
+    assert is_covered(patch("*** Update File: src/b.py", "+y", "*** Add File: src/c.py"))
+    for line in ("*** Add File: x.py", "  *** Delete File: x.py", "*** Move to:/etc/x\r"):
+        assert not is_covered(patch("*** Update File: src/a.py", line)), line
+
+
+def test_edits_of_other_files_are_not_covered(agent: Agent) -> None:
+    edit = {"old_string": "a", "new_string": "b"}
+    agent.grant(agent.call("MultiEdit", file_path="src/a.py", edits=[edit]), {"path": "src"})
+    assert is_covered(agent.call("MultiEdit", file_path="src/b.py", edits=[edit, edit]))
+    hidden = {**edit, "file_path": "/etc/x"}
+    assert not is_covered(agent.call("MultiEdit", file_path="src/b.py", edits=[hidden]))
+
+
 def test_read_grant_covers_no_write(agent: Agent, serve: Serve, project: Path) -> None:
     careful = Agent(serve(policy=Policy(default="ask")), project)
     careful.grant(careful.call("Read", file_path="src/a.py"), {"path": "src"})

@@ -512,6 +512,8 @@ async def add_footprint(terms: Terms, call: ToolCall) -> Terms:
     if call.name not in footprints.TOOLS:
         return terms
     about = await to_thread(footprints.footprint, call.name, call.args)
+    if about is None:
+        return terms
     return replace(terms, footprint=codec.canonical(about).decode())
 
 

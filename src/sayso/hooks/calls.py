@@ -42,9 +42,12 @@ MACHINE = "sayso_machine"
 RESOLVED = "resolved"
 
 PATHS = ("file_path", "notebook_path", "absolute_path", "path", "filePath", "dir_path")
-_PATH_LISTS = ("paths", "file_paths", "include")
+PATH_LISTS = ("paths", "file_paths", "include")
 _PATTERNS = ("glob", "include", "include_pattern")
-_PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.M)
+#: Codex ignores blanks around a line of a patch.
+_PATCHED = re.compile(
+    r"^\s*\*\*\* (?:Add File|Update File|Delete File|Move to):\s*(\S.*?)\s*$", re.M
+)
 #: Arguments of a shell tool that do not change what the command does, besides where it runs.
 _SHELL_ARGUMENTS = frozenset(
     (
@@ -136,7 +139,7 @@ def _shell_parts(
 def named_paths(args: Mapping[str, Any], *, writing: bool) -> list[str] | None:
     """Return the paths that a call of a file tool names, or None if it names them otherwise."""
     paths = [args[name] for name in PATHS if name in args]
-    for name in _PATH_LISTS:
+    for name in PATH_LISTS:
         if isinstance(args.get(name), list):
             paths += args[name]
     for text in (args.get("command"), args.get("input"), args.get("patch")):

@@ -27,6 +27,7 @@ from sayso.hooks import tables
 from sayso.hooks.calls import (
     EDITORS,
     MACHINE,
+    PATH_LISTS,
     PATHS,
     READERS,
     RESOLVED,
@@ -69,10 +70,17 @@ _INERT_ARGUMENTS = frozenset(
         *("cell_type", "edit_mode", "command", "input", "patch", "append"),
     )
 )
+#: What one of several edits of a file has.
+_INERT_EDIT = frozenset({"old_string", "new_string", "replace_all", "old_str", "new_str"})
 
 
-def footprint(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the footprint of a call of one of ``TOOLS``."""
+def footprint(tool: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the footprint of a call of one of ``TOOLS``.
+
+    Return None if the call is about no files: other agents, too, have tools named ``create``.
+    """
+    if tool in (*READERS, *EDITORS) and args.keys().isdisjoint(("cwd", *PATHS, *PATH_LISTS)):
+        return None
     found = args.get(MACHINE)
     own_args = {name: value for name, value in args.items() if name != MACHINE}
     try:
@@ -103,11 +111,21 @@ def resolve(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
         words = plain_words(tool, args)
         program = _program_file(words[0], directory, files) if words else ""
         return {"directory": directory, "program": program}
-    paths = named_paths(args, writing=tool in EDITORS) if tool in (*READERS, *EDITORS) else None
-    if paths is None or not args.keys() <= {*_INERT_ARGUMENTS, *PATHS}:
+    paths = named_paths(args, writing=tool in EDITORS)
+    if paths is None or not _names_all_files(args):
         return {"directory": directory}
     named = {_relative(files.real(_joined(directory, path)), files) for path in paths or ["."]}
     return {"directory": directory, "files": sorted(named)}
+
+
+def _names_all_files(args: Mapping[str, Any]) -> bool:
+    """Return whether no other argument of a file tool can lead to a file."""
+    edits = args.get("edits", [])
+    return (
+        args.keys() <= {*_INERT_ARGUMENTS, *PATHS}
+        and isinstance(edits, list)
+        and all(isinstance(edit, Mapping) and edit.keys() <= _INERT_EDIT for edit in edits)
+    )
 
 
 def plain_words(tool: str, args: Mapping[str, Any]) -> list[str] | None:

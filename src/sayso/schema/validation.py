@@ -210,13 +210,15 @@ def whole_text(schema: object) -> dict[str, Any]:
             for name, item in value.items()
         }
 
-    found: dict[str, Any] = whole(schema)
-    return found
+    anchored: dict[str, Any] = whole(schema)
+    check_schema(anchored)
+    return anchored
 
 
 def _whole_pattern(pattern: str) -> str:
     anchored = f"^(?:{pattern})$"
-    if linear_matcher(anchored) is None:
+    # Alone, too: "a)|(?:b" would close our group.
+    if linear_matcher(pattern) is None or linear_matcher(anchored) is None:
         raise InvalidCall(f"{_short(pattern)!r} has look-around or back-references: leave them out")
     return anchored
 
