@@ -233,6 +233,18 @@ def test_codex_project_is_fixed(balanced: World, codex: CodexSession, tmp_path: 
     assert balanced.hook(codex.call("touch x", workdir=str(inner))).verdict in ("allow", "pass")
 
 
+def test_codex_prompt_is_answered(world: World, codex: CodexSession) -> None:
+    sent = codex.call("make", login=False) | {"hook_event_name": "PermissionRequest"}
+    del sent["tool_use_id"]
+    shown: list[Request] = []
+    ran = world.asked(sent, lambda r: (shown.append(r), r.approve())[1])
+    assert ran.said["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
+    assert shown[0].args["login"] is False  # from the transcript, by its command
+    edited = world.asked(sent | {"session_id": "s2"}, edit)
+    decision = edited.said["hookSpecificOutput"]["decision"]
+    assert (decision["behavior"], "make yourself" in decision["message"]) == ("deny", True)
+
+
 def test_codex_terminal_is_denied(balanced: World, codex: CodexSession) -> None:
     assert balanced.hook(codex.call("ls")).verdict in ("allow", "pass")
     denied = balanced.hook(codex.call("ls", tty=True))
@@ -742,7 +754,7 @@ def test_it_loads_the_standard_library_only() -> None:
 
 
 def test_it_starts_quickly(world: World) -> None:
-    """CPU time, because other tests run at the same time; the goal is 150 ms."""
+    """CPU time, because other tests run at the same time; the goal is 60 ms on an idle machine."""
     took = []
     for _ in range(5):
         before = os.times()
@@ -754,7 +766,7 @@ def test_it_starts_quickly(world: World) -> None:
             - before.children_user
             - before.children_system
         )
-    assert min(took) < 0.3, took
+    assert min(took) < 0.15, took
 
 
 def test_nothing_of_a_bad_policy_is_allowed(tmp_path: Path) -> None:

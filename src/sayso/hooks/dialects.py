@@ -255,6 +255,14 @@ def _write_claude(use: ToolUse, answer: Answer) -> dict[str, Any]:
     return _specific(use, output)
 
 
+def _write_codex(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    if use.moment == "prompt" and answer.args is not None:  # Codex would show its own prompt
+        call = json.dumps(answer.args, ensure_ascii=False)
+        why = f"A person approved another call instead, which you have to make yourself: {call}"
+        answer = Answer(verdict="deny", reason=why)
+    return _write_claude(use, answer)
+
+
 def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
     more: dict[str, Any] = {"additionalContext": answer.notice} if answer.notice else {}
     if answer.args is not None:
@@ -364,7 +372,7 @@ def _write_copilot(use: ToolUse, answer: Answer) -> dict[str, Any]:
 
 DIALECTS: dict[str, Dialect] = {
     "claude": Dialect(_write_claude, defers=True, last_wins=True),
-    "codex": Dialect(_write_claude, last_wins=True),
+    "codex": Dialect(_write_codex, last_wins=True),
     "copilot": Dialect(_write_copilot),
     "gemini": Dialect(_write_gemini),
 }
