@@ -47,10 +47,11 @@ generated: $(READY) ## whether generated pages are up to date
 	$(BIN)/python scripts/adapter_table.py --check
 	$(BIN)/python scripts/tamper_table.py --check
 
-test-agents: $(READY) ## the hooks with the real Claude Code, Codex and Copilot (npm, about 1 GB, kept in ~/.cache), and the Claude Agent SDK's story
+test-agents: $(READY) ## the hooks with the real Claude Code, Codex, Copilot, Gemini CLI and OpenCode (npm, about 1.5 GB, kept in ~/.cache), and the Claude Agent SDK's story
 	@mkdir -p $(AGENTS)
 	npm install --silent --no-audit --no-fund --force --prefix $(AGENTS) \
-	    @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0 @github/copilot@1.0.102
+	    @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0 @github/copilot@1.0.102 \
+	    @google/gemini-cli@0.61.0 opencode-ai@1.18.18
 	SAYSO_AGENTS=$(AGENTS) $(BIN)/pytest -v -m agents tests/hooks/test_real_agents.py \
 	    tests/adapters/test_story_claude_agent.py $(ARGS)
 

@@ -18,6 +18,7 @@ COMMAND = "touch /src/project/plain.txt"
         ("claude_pre", "claude", "Bash", "toolu_0"),
         ("codex_pre", "codex", "Bash", "call_0"),
         ("copilot_pre", "copilot", "bash", ""),
+        ("gemini_pre", "gemini", "run_shell_command", ""),
     ],
 )
 def test_a_tool_use_is_read(name: str, dialect: str, tool: str, id: str) -> None:
@@ -28,7 +29,7 @@ def test_a_tool_use_is_read(name: str, dialect: str, tool: str, id: str) -> None
     assert use.title == f"Run: {COMMAND}"
 
 
-@pytest.mark.parametrize("name", ["claude_post", "codex_post", "copilot_post"])
+@pytest.mark.parametrize("name", ["claude_post", "codex_post", "copilot_post", "gemini_post"])
 def test_a_result_belongs_to_the_same_tool_use(name: str) -> None:
     before, after = (
         parse_payload(payload(name.replace("post", "pre"))),
@@ -41,6 +42,8 @@ def test_a_result_belongs_to_the_same_tool_use(name: str) -> None:
 def test_a_failure_is_no_success() -> None:
     sent = payload("claude_post", hook_event_name="PostToolUseFailure", error="exit code 1")
     assert (parse_payload(sent).ok, parse_payload(sent).result) == (False, "exit code 1")
+    response = {"llmContent": "", "error": {"message": "exit code 1"}}
+    assert not parse_payload(payload("gemini_post", tool_response=response)).ok
 
 
 @pytest.mark.parametrize("name", ["claude_pre", "copilot_pre"])
@@ -166,6 +169,25 @@ def test_what_gemini_reads() -> None:
     assert said["hookSpecificOutput"]["tool_input"] == {"command": "ls -l", "directory": "x"}
     # It merges arguments, so one that was removed would still be there.
     assert answered(GEMINI, EDIT)["decision"] == "deny"
+
+
+OPENCODE = {
+    "hook_event_name": "tool.execute.before",
+    "session_id": "ses_1",
+    "cwd": "/src",
+    "tool_name": "bash",
+    "tool_use_id": "call_1",
+    "tool_input": {"command": "ls -l"},
+}
+
+
+def test_what_opencode_reads() -> None:
+    use = parse_payload(OPENCODE)
+    assert (use.dialect, use.moment, use.id) == ("opencode", "ask", "call_1")
+    denied = {"decision": "deny", "reason": "no"}
+    assert answered(OPENCODE, Answer(verdict="deny", reason="no")) == denied
+    edited = {"decision": "allow", "reason": "ok", "tool_input": {"command": "ls"}}
+    assert answered(OPENCODE, EDIT) == {**edited, "notice": "changed"}
 
 
 def test_long_results_are_cut() -> None:

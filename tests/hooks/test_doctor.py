@@ -293,7 +293,7 @@ def test_codex_switched_off_is_a_problem(
     assert problems("codex", project, tmp_path)
 
 
-# -- Copilot and Gemini
+# -- Copilot, Gemini and OpenCode
 
 
 @pytest.mark.parametrize(
@@ -306,6 +306,11 @@ def test_codex_switched_off_is_a_problem(
         ("gemini", "project/.gemini/settings.json", {"hooksConfig": {"enabled": False}}),
         ("gemini", "project/.gemini/settings.json", {"hooksConfig": {"disabled": ["sayso"]}}),
         ("gemini", "etc/gemini-cli/settings.json", {"tools": {"enableHooks": False}}),
+        ("gemini", "home/.gemini/trustedFolders.json", {}),
+        ("gemini", "home/.gemini/trustedFolders.json", {"/": "DO_NOT_TRUST"}),
+        ("opencode", "project/.opencode/plugin/evil.js", "export const Evil = 1"),
+        ("opencode", "project/.opencode/plugins/evil.ts", "export const Evil = 1"),
+        ("opencode", "home/.config/opencode/plugin/sayso.js", "export const Mine = 1"),
     ],
 )
 def test_other_agents_switched_off_are_problems(
@@ -315,6 +320,7 @@ def test_other_agents_switched_off_are_problems(
     project.mkdir()
     install(name, project)
     write(home / ".copilot" / "config.json", '// a comment\n{"model": "x"}')
+    write(home / ".gemini" / "trustedFolders.json", {str(project): "TRUST_FOLDER"})
     assert problems(name, project, tmp_path) == []
     write(tmp_path / file, content)
     assert problems(name, project, tmp_path)
@@ -325,3 +331,18 @@ def test_copilot_skips_hooks_of_untrusted_folder(home: Path, tmp_path: Path) -> 
     assert any("does not trust" in problem for problem in problems("copilot", tmp_path))
     write(home / ".copilot" / "config.json", {"trusted_folders": [str(tmp_path)]})
     assert problems("copilot", tmp_path) == []
+
+
+def test_changed_opencode_plugin_is_problem(home: Path, tmp_path: Path) -> None:
+    path = install("opencode", tmp_path)
+    assert problems("opencode", tmp_path) == []
+    path.write_text(path.read_text().replace("throw new Error", "console.log"))
+    assert any("was changed" in problem for problem in problems("opencode", tmp_path))
+
+
+def test_gemini_trust_can_be_off(home: Path, tmp_path: Path) -> None:
+    path = install("gemini", tmp_path)
+    assert any("does not trust" in problem for problem in problems("gemini", tmp_path))
+    content = {**json.loads(path.read_text()), "security": {"folderTrust": {"enabled": False}}}
+    write(path, content)
+    assert problems("gemini", tmp_path) == []

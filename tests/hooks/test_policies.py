@@ -491,6 +491,8 @@ def test_explanation_is_a_whole_sentence(command: str, sentence: str) -> None:
     [
         {"command": "ls", "workdir": "/etc"},
         {"command": "echo x > .bashrc", "workdir": ".."},
+        {"command": "ls", "dir_path": "/etc"},
+        {"command": "ls", "dir_path": "src", "workdir": "src"},
         {"command": "ls", "shell": "/bin/evil"},
         {"command": "ls", "sandbox_permissions": "require_escalated"},
         {"command": "ls", "dangerouslyDisableSandbox": True},

@@ -39,7 +39,7 @@ THEIRS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", sorted(THEIRS))
 @pytest.mark.parametrize("before", ["none", "empty", "theirs"])
 def test_install_and_uninstall_leave_the_rest_alone(
     home: Path, tmp_path: Path, name: str, before: str
@@ -76,6 +76,26 @@ def test_other_options_replace_the_entry(home: Path, tmp_path: Path, name: str) 
     assert text.count("hook run --config /c.json --limit 200 || exit 2") == 3
     assert text.count("/opt/python -I -S ") == 3
     assert str(230 * agent.unit) in text
+
+
+def test_opencode_plugin_is_installed_and_removed(home: Path, tmp_path: Path) -> None:
+    agent = AGENTS["opencode"]
+    path = agent.file("user", tmp_path)
+    assert path == home / ".config" / "opencode" / "plugin" / "sayso.js"
+    assert settings.install(agent, path, OPTIONS)
+    assert not settings.install(agent, path, OPTIONS), "installing twice changes nothing"
+    assert set(settings.read_settings(path)["hooks"]) == {agent.before, agent.after, agent.prompt}
+    assert settings.uninstall(agent, path)
+    assert not path.exists()
+
+
+def test_foreign_opencode_plugin_stays(home: Path, tmp_path: Path) -> None:
+    path = AGENTS["opencode"].file("user", tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text("export const Mine = async () => ({})\n")
+    with pytest.raises(SettingsError, match="not the plugin of Sayso"):
+        settings.install(AGENTS["opencode"], path, OPTIONS)
+    assert "Mine" in path.read_text()
 
 
 def test_a_hook_in_a_group_of_others_is_removed_alone(home: Path, tmp_path: Path) -> None:
@@ -212,7 +232,7 @@ def test_agents_have_separate_tokens(home: Path, world: World) -> None:
         ("install", "copilot", "--defer", "--store", "x.db"),
         ("install", "claude", "--defer", "--prompts", "--store", "x.db"),
         ("install", "claude", "--limit", "1", "--store", "x.db"),
-        ("test", "gemini"),
+        ("test", "emacs"),
     ],
 )
 def test_options_that_make_no_sense(home: Path, wrong: tuple[str, ...]) -> None:

@@ -244,6 +244,7 @@ def test_grant_holds_in_one_directory(agent: Agent, project: Path, tmp_path: Pat
     assert not is_covered(agent.shell("npm test", cwd=other))
     assert not is_covered(agent.shell("npm test", cwd=project / "src"))
     assert not is_covered(agent.shell("npm test", workdir="src"))
+    assert not is_covered(agent.shell("npm test", dir_path="src"))
     assert not is_covered(agent.shell("npm test", workdir=str(other)))
     project.rename(tmp_path / "moved")
     project.symlink_to(other)

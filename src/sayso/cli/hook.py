@@ -29,8 +29,7 @@ from sayso.inbox import create_token, os_user
 from sayso.policy import Policy
 from sayso.stores.address import address_of
 
-AgentName = Literal["claude", "codex", "copilot", "gemini"]
-TestedName = Literal["claude", "codex", "copilot"]
+AgentName = Literal["claude", "codex", "copilot", "gemini", "opencode"]
 
 hook = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -138,10 +137,6 @@ def install(
     print(f"It asks {config.server or config.store} (see {config_file})")
     if agent == "codex":
         print("Codex skips a new hook until you trust it: start `codex`, and accept it in /hooks.")
-    if not found.tested:
-        print(
-            f"{found.title} was never tested with this hook: its format is from the documentation."
-        )
     if serve:
         print(f"Start the server, then check the hook with `sayso hook doctor`:\n\n    {serve}\n")
     else:
@@ -269,10 +264,10 @@ def attack(
         ),
     ] = "",
     agent: Annotated[
-        TestedName | None,
+        AgentName | None,
         typer.Option(
             "--agent",
-            metavar=choices(TestedName),
+            metavar=choices(AgentName),
             help="Let this agent make the calls, with a scripted model.",
         ),
     ] = None,
@@ -337,7 +332,7 @@ def _policy_of_hook(agent: str | None) -> str:
 @hook.command("test")
 def try_real_agent(
     agent: Annotated[
-        TestedName, typer.Argument(metavar=choices(TestedName), help="The coding agent.")
+        AgentName, typer.Argument(metavar=choices(AgentName), help="The coding agent.")
     ],
     json: common.AsJson = False,
     plain: common.Plain = False,

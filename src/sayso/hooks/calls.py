@@ -23,17 +23,22 @@ SHELLS = ("Bash", "bash", "shell", "local_shell", "exec_command", "run_shell_com
 READERS = (
     *("Read", "Glob", "Grep", "LS", "NotebookRead", "view", "view_image", "read_file", "glob"),
     *("read_many_files", "list_directory", "search_file_content", "grep", "list_dir"),
+    *("grep_search", "read", "list"),
 )
 EDITORS = (
     *("Write", "Edit", "MultiEdit", "NotebookEdit", "write_file", "replace", "create", "edit"),
-    *("str_replace_editor", "str_replace", "apply_patch"),
+    *("str_replace_editor", "str_replace", "apply_patch", "write", "multiedit", "patch"),
 )
-FETCHERS = ("WebFetch", "WebSearch", "web_fetch", "google_web_search", "web_search", "fetch")
+FETCHERS = (
+    *("WebFetch", "WebSearch", "web_fetch", "google_web_search", "web_search", "fetch"),
+    *("webfetch", "websearch", "codesearch"),
+)
 #: Tools that act on the conversation only, or whose own calls are gated one by one.
 HARMLESS = (
     *("TodoWrite", "TodoRead", "Task", "Agent", "TaskOutput", "BashOutput", "ExitPlanMode"),
     *("AskUserQuestion", "ToolSearch", "update_plan", "read_bash", "list_bash", "report_intent"),
-    *("save_memory", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate"),
+    *("TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "write_todos", "update_topic"),
+    *("ask_user", "todowrite", "todoread", "question"),
 )
 
 #: The argument with what the hook found on the agent's machine: from a kind to a sentence.
@@ -48,10 +53,21 @@ _PATTERNS = ("glob", "include", "include_pattern")
 _PATCHED = re.compile(
     r"^\s*\*\*\* (?:Add File|Update File|Delete File|Move to):\s*(\S.*?)\s*$", re.M
 )
+#: The argument of a shell tool that says where the command runs.
+FOLDERS = ("workdir", "dir_path")
 #: Arguments of a shell tool that do not change what the command does, besides where it runs.
 _SHELL_ARGUMENTS = frozenset(
     (
-        *("command", "cmd", "cwd", "workdir", "description", "justification", "timeout"),
+        *(
+            "command",
+            "cmd",
+            "cwd",
+            "workdir",
+            "dir_path",
+            "description",
+            "justification",
+            "timeout",
+        ),
         *("timeout_ms", "run_in_background", "is_background", "mode", "sessionId", "initial_wait"),
         *("yield_time_ms", "max_output_tokens"),
     )
@@ -114,9 +130,10 @@ def _parts(tool: str, args: Mapping[str, Any], cwd: str, look: bool) -> list[tup
 def _shell_parts(
     tool: str, args: Mapping[str, Any], files: Files, cwd: str
 ) -> list[tuple[str, Findings]]:
-    command = args.get("command", args.get("cmd"))
+    commands = [args[name] for name in ("command", "cmd") if name in args]
+    folders = [args[name] for name in FOLDERS if name in args]
     unknown = sorted(args.keys() - _SHELL_ARGUMENTS - {MACHINE})
-    if not isinstance(command, str) or {"command", "cmd"} <= args.keys():
+    if len(commands) != 1 or not isinstance(commands[0], str):
         return [(tool, {"unclear": "The call does not contain a command for a POSIX shell."})]
     if args.get("tty", False) is True:
         why = "It runs in a terminal, in which the model can type later without being asked."
@@ -126,14 +143,14 @@ def _shell_parts(
         return [(tool, {"unclear": why})]
     if unknown:
         return [(tool, {"unclear": f"The argument {unknown[0]} may change how the command runs."})]
-    folder = args.get("workdir", cwd)
-    if not isinstance(folder, str):
-        return [(tool, {"unclear": "The directory of the command is not text."})]
+    folder = folders[0] if folders else cwd
+    if len(folders) > 1 or not isinstance(folder, str):
+        return [(tool, {"unclear": "The call does not name one directory for the command."})]
     if folder != cwd:
         folder = files.real(f"{cwd}/{folder}" if not folder.startswith("/") else folder)
         if not files.contains(folder):
             return [(tool, {"unclear": f"The command runs in {folder}, outside the project."})]
-    return judge(command, files, folder)
+    return judge(commands[0], files, folder)
 
 
 def named_paths(args: Mapping[str, Any], *, writing: bool) -> list[str] | None:
@@ -142,7 +159,7 @@ def named_paths(args: Mapping[str, Any], *, writing: bool) -> list[str] | None:
     for name in PATH_LISTS:
         if isinstance(args.get(name), list):
             paths += args[name]
-    for text in (args.get("command"), args.get("input"), args.get("patch")):
+    for text in (args.get(name) for name in ("command", "input", "patch", "patchText")):
         if writing and isinstance(text, str):
             paths += _PATCHED.findall(text)
     if not all(isinstance(path, str) for path in paths) or (writing and not paths):

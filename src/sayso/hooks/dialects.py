@@ -4,9 +4,9 @@ Each agent starts the hook with one JSON object on its standard input, and reads
 standard output. ``parse_payload`` recognizes the agent by the shape of the object. Anything else
 is an error, and the hook denies on errors.
 
-Payloads were recorded with Claude Code 2.1.197, Codex 0.166.0 and Copilot CLI 1.0.102
-(``tests/hooks/payloads``); Claude Code 2.1.325 was tried as well. Those of the Gemini CLI follow
-its documentation (``docs/hooks/reference.md`` of google-gemini/gemini-cli), and have not been run.
+Payloads were recorded with Claude Code 2.1.197, Codex 0.166.0, Copilot CLI 1.0.102 and Gemini CLI
+0.61.0 (``tests/hooks/payloads``); Claude Code 2.1.325 was tried as well. OpenCode 1.18 has plugins
+instead: ours (``opencode.js``) sends the payload, in the shape of the others.
 
 Standard library only: the hook has to start quickly.
 """
@@ -135,6 +135,7 @@ _SHELLS = ("bash", "shell", "powershell", "run_shell_command")
 _TITLES = (
     ("command", "Run: "),
     ("file_path", "Change file "),
+    ("filePath", "Change file "),
     ("notebook_path", "Change notebook "),
     ("absolute_path", "Open "),
     ("path", "Open "),
@@ -203,7 +204,7 @@ def _object(payload: Payload, name: str) -> dict[str, Any]:
     return dict(value)
 
 
-# -- Claude Code, Codex and Gemini CLI: payloads with the name of an event
+# -- Claude Code, Codex, Gemini CLI and OpenCode: payloads with the name of an event
 
 #: Who sends each event, and its moment. Codex sends those of Claude Code, with the id of its turn.
 _EVENTS = {
@@ -215,6 +216,10 @@ _EVENTS = {
     "AfterTool": ("gemini", "ran"),
     "UserPromptSubmit": ("claude", "said"),
     "BeforeAgent": ("gemini", "said"),
+    # Our plugin for OpenCode (``opencode.js``) sends these.
+    "tool.execute.before": ("opencode", "ask"),
+    "tool.execute.after": ("opencode", "ran"),
+    "chat.message": ("opencode", "said"),
 }
 
 
@@ -224,6 +229,8 @@ def _read_event(payload: Payload) -> ToolUse | None:
         return None
     dialect, moment = _EVENTS[event]
     failed = event == "PostToolUseFailure"
+    response = payload.get("tool_response")
+    gemini_error = event == "AfterTool" and isinstance(response, Mapping) and response.get("error")
     return ToolUse(
         dialect="codex" if dialect == "claude" and "turn_id" in payload else dialect,
         event=event,
@@ -233,8 +240,8 @@ def _read_event(payload: Payload) -> ToolUse | None:
         tool="" if moment == "said" else _text(payload, "tool_name"),
         args={} if moment == "said" else _object(payload, "tool_input"),
         id=_text(payload, "tool_use_id", required=False),
-        ok=not failed,
-        result=payload.get("error" if failed else "tool_response"),
+        ok=not failed and not gemini_error,
+        result=payload.get("error") if failed else response,
     )
 
 
@@ -274,6 +281,15 @@ def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
         more["tool_input"] = answer.args
     output = {"decision": answer.verdict, "reason": answer.reason}
     return {**output, **(_specific(use, more) if more else {})}
+
+
+def _write_opencode(use: ToolUse, answer: Answer) -> dict[str, Any]:
+    output: dict[str, Any] = {"decision": answer.verdict, "reason": answer.reason}
+    return (
+        output
+        if answer.args is None
+        else {**output, "tool_input": answer.args, "notice": answer.notice}
+    )
 
 
 def _specific(use: ToolUse, output: dict[str, Any]) -> dict[str, Any]:
@@ -375,4 +391,5 @@ DIALECTS: dict[str, Dialect] = {
     "codex": Dialect(_write_codex, last_wins=True),
     "copilot": Dialect(_write_copilot),
     "gemini": Dialect(_write_gemini),
+    "opencode": Dialect(_write_opencode),
 }

@@ -33,6 +33,7 @@ from sayso.hooks.settings import (
     commands_in,
     hooks_of,
     is_ours,
+    plugin_text,
     project_root,
     read_settings,
 )
@@ -95,6 +96,8 @@ def check(agent: Agent, project: Path, system: Path = Path("/")) -> Iterator[Che
         yield from _check_others(agent, layer)
         if agent.name == "claude":
             yield from _check_permissions(layer)
+    if agent.name == "opencode":
+        yield from _check_plugins(agent, project)
     yield from _check_surroundings(agent, project)
     commands = {str(hook.command.get(agent.command_key)) for hook in hooks}
     for config in {options.config for options in map(_read_command, commands) if options}:
@@ -149,6 +152,10 @@ def _check_hook(agent: Agent, hook: _Hook, project: Path, layers: list[_Layer]) 
     for file in (options.python, options.program):
         if not os.access(file, os.R_OK):
             return CheckResult(name, "problem", f"{file} is not there: install it again")
+    if hook.layer.path.suffix == ".js" and hook.layer.path.read_text() != plugin_text(
+        hook.layer.settings
+    ):
+        return CheckResult(name, "problem", f"{hook.layer.path} was changed: install it again")
     why = _distrust(agent, hook, project, layers)
     if why:
         return CheckResult(name, "problem", why)
@@ -184,7 +191,27 @@ def _distrust(agent: Agent, hook: _Hook, project: Path, layers: list[_Layer]) ->
                 "Copilot skips hooks of a folder that it does not trust, and then runs the tool: "
                 "install with --user instead"
             )
+    if agent.name == "gemini":
+        return _gemini_distrust(agent, project, users.get("settings.json", {}))
     return ""
+
+
+def _gemini_distrust(agent: Agent, project: Path, settings: Mapping[str, Any]) -> str:
+    """Gemini CLI runs no hooks in a folder that it does not trust, not even those of its user."""
+    trust = _table(_table(settings, "security"), "folderTrust")
+    if trust.get("enabled") is False:
+        return ""
+    path = agent.home_folder / ".gemini" / "trustedFolders.json"
+    try:
+        rules = read_settings(path)
+    except SettingsError as error:
+        return str(error)
+    trusted = [name for name, rule in rules.items() if rule == "TRUST_FOLDER"]
+    trusted += [str(Path(name).parent) for name, rule in rules.items() if rule == "TRUST_PARENT"]
+    distrusted = [name for name, rule in rules.items() if rule == "DO_NOT_TRUST"]
+    if _is_below(project, trusted) and not _is_below(project, distrusted):
+        return ""
+    return f"Gemini CLI runs no hooks in a folder that it does not trust: trust {project} in it"
 
 
 def _is_below(project: Path, folders: list[Any]) -> bool:
@@ -273,6 +300,7 @@ _SWITCHES = frozenset(
     (
         *("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE", "CLAUDE_CODE_RESTRICTED"),
         *("CLAUDE_CODE_PERSONAL_HOOKS_OFF", "CLAUDE_CODE_SHELL_PREFIX", "CLAUDE_CODE_SHELL"),
+        *("OPENCODE_PURE", "GEMINI_RESTRICTED_MODE"),
         *("BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"),
     )
 )
@@ -331,13 +359,21 @@ def _check_permissions(layer: _Layer) -> Iterator[CheckResult]:
         )
 
 
+def _check_plugins(agent: Agent, project: Path) -> Iterator[CheckResult]:
+    """Report other plugins of OpenCode. It runs each that it finds, also in a repository."""
+    ours = {agent.file("user", project), agent.file("project", project)}
+    folders = {"warning": agent.home_folder / "opencode", "problem": project / ".opencode"}
+    for level, folder in folders.items():
+        for path in sorted({*folder.glob("plugin*/*")} - ours):
+            why = f"{path} runs too: a plugin can change a call after it was approved"
+            yield CheckResult("opencode plugin", level, why)
+
+
 def _check_surroundings(agent: Agent, project: Path) -> Iterator[CheckResult]:
     """Check what is in no file of the agent: the environment, and where Sayso is installed."""
     for name in sorted(_SWITCHES & os.environ.keys()):
         why = f"{name} is set: an agent that is started here may skip its hooks. Unset it"
         yield CheckResult("environment", "problem", why)
-    if not agent.tested:
-        yield CheckResult(agent.name, "warning", f"{agent.title} was never tested with this hook")
     if Path(sys.prefix).is_relative_to(project_root(project)):
         yield CheckResult(
             agent.name,

@@ -26,6 +26,7 @@ from typing import Any
 from sayso.hooks import tables
 from sayso.hooks.calls import (
     EDITORS,
+    FOLDERS,
     MACHINE,
     PATH_LISTS,
     PATHS,
@@ -105,7 +106,7 @@ def resolve(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
     files = Files(cwd if isinstance(cwd, str) else "")
     directory = files.project if isinstance(cwd, str) and cwd else ""
     if tool in SHELLS or tool in _OPAQUE:
-        folder = args.get("workdir", "")
+        folder = next((args[name] for name in FOLDERS if name in args), "")
         if isinstance(folder, str) and folder:
             directory = files.real(_joined(directory, folder))
         words = plain_words(tool, args)

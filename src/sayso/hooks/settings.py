@@ -35,6 +35,9 @@ Scope = Literal["user", "project"]
 #: Matches the commands of our entries.
 _OURS = re.compile(r"sayso(/__main__\.py)?['\"]*\s+hook\s+run\b")
 _PROGRAM = str(Path(__file__).parents[1] / "__main__.py")
+#: OpenCode has plugins instead of settings. Ours has the same settings in one of its lines.
+_PLUGIN = Path(__file__).with_name("opencode.js")
+_EMBEDDED = re.compile(r"^const SETTINGS = (\{.*\})$", re.M)
 #: The agent's time-out for the hook that reports results, in seconds.
 _REPORT_TIMEOUT = 30
 
@@ -112,7 +115,6 @@ class Agent:
     unit: int = 1
     timeout_key: str = "timeout"
     command_key: str = "command"
-    tested: bool = True
     #: Every file that it reads: a scope (managed, user, project, local), and a path or pattern.
     reads: tuple[tuple[str, str], ...]
 
@@ -220,19 +222,34 @@ AGENTS: dict[str, Agent] = {
             name="gemini",
             title="Gemini CLI",
             project_file=".gemini/settings.json",
-            user_file="settings.json",
+            user_file=".gemini/settings.json",
             home_variable="GEMINI_CLI_HOME",
-            home=".gemini",
+            home="",
             reads=(
                 ("managed", "etc/gemini-cli/*.json"),
-                ("user", "settings.json"),
+                ("user", ".gemini/settings.json"),
                 ("project", ".gemini/settings.json"),
             ),
             before="BeforeTool",
             after="AfterTool",
             prompt="BeforeAgent",
             unit=1000,
-            tested=False,
+        ),
+        Agent(
+            name="opencode",
+            title="OpenCode",
+            project_file=".opencode/plugin/sayso.js",
+            user_file="opencode/plugin/sayso.js",
+            home_variable="XDG_CONFIG_HOME",
+            home=".config",
+            reads=(
+                ("user", "opencode/plugin/sayso.js"),
+                ("project", ".opencode/plugin/sayso.js"),
+            ),
+            before="tool.execute.before",
+            after="tool.execute.after",
+            prompt="chat.message",
+            flat=True,
         ),
     )
 }
@@ -252,6 +269,11 @@ def read_settings(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
+    if path.suffix == _PLUGIN.suffix:
+        embedded = _EMBEDDED.search(text)
+        if embedded is None:
+            raise SettingsError(f"{path} is not the plugin of Sayso, so it was not changed")
+        text = embedded[1]
     try:
         text = re.sub(r"^\s*//.*$", "", text, flags=re.M)
         found = json.loads(text) if text.strip() else {}
@@ -267,7 +289,10 @@ def _write(path: Path, settings: Mapping[str, Any]) -> None:
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.sayso")
-    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    if path.suffix == _PLUGIN.suffix:
+        text = plugin_text(settings)
+    else:
+        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     try:
         temporary.write_text(text, "utf-8")
         if path.exists():
@@ -276,6 +301,12 @@ def _write(path: Path, settings: Mapping[str, Any]) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise SettingsError(f"{path} cannot be written: {error}") from None
+
+
+def plugin_text(settings: Mapping[str, Any]) -> str:
+    """Return the plugin for OpenCode, with its settings in it."""
+    line = f"const SETTINGS = {json.dumps(settings)}"
+    return _EMBEDDED.sub(lambda _: line, _PLUGIN.read_text("utf-8"))
 
 
 def hooks_of(path: Path, settings: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -4,8 +4,9 @@ Nothing leaves this machine. The agent gets a home folder of its own, a model on
 for one shell command, and our hook; Sayso gets a store and a server of its own. The result of each
 case says whether the command ran, and what the model got as its result.
 
-``MessagesServer`` speaks the Messages API (Claude Code and Copilot), ``ResponsesServer`` the
-Responses API (Codex). Both keep no state: the tool results in a request say which turn it is.
+``MessagesServer`` speaks the Messages API (Claude Code, Copilot and OpenCode), ``ResponsesServer``
+the Responses API (Codex), ``GeminiServer`` the Gemini API. They keep no state: the tool results in
+a request say which turn it is.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from sayso.types import Decision, Request
 #: How long one run of an agent may take.
 _RUN_SECONDS = 120.0
 _FIRST_RUN_SECONDS = 240.0
+_CALL_SECONDS = 10.0
 
 
 class TrialError(SaysoError):
@@ -255,6 +257,39 @@ class ResponsesServer(FakeModelServer):
         )
 
 
+class GeminiServer(FakeModelServer):
+    """The Gemini API of Google."""
+
+    tools: ClassVar = {"Bash": ("run_shell_command", {}), "Write": ("write_file", {})}
+
+    def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
+        if "enerateContent" not in path:
+            return "application/json", b'{"totalTokens":1}'
+        results = [
+            json.dumps(part["functionResponse"].get("response"))
+            for content in body.get("contents", [])
+            for part in content.get("parts") or ()
+            if "functionResponse" in part
+        ]
+        number, turn = self.turn(results) if body.get("tools") else (0, Turn(text="{}"))
+        part: dict[str, Any] = {"text": turn.text or "I run it."}
+        if turn.tool:
+            tool, args = self.call(turn)
+            part = {"functionCall": {"id": f"call_{number}", "name": tool, "args": args}}
+        candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}
+        usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+        reply = json.dumps({"candidates": [candidate], "usageMetadata": usage})
+        if "streamGenerateContent" in path:
+            return "text/event-stream", f"data: {reply}\n\n".encode()
+        return "application/json", reply.encode()
+
+
+class OpenCodeServer(MessagesServer):
+    """The Messages API for OpenCode."""
+
+    tools: ClassVar = {"Bash": ("bash", {}), "Write": ("write", {"file_path": "filePath"})}
+
+
 def _text_of(content: object) -> str:
     if isinstance(content, list):
         texts = [str(part.get("text", "")) for part in content if isinstance(part, dict)]
@@ -288,6 +323,29 @@ def _prepare_codex(home: Path, model: FakeModelServer, project: Path) -> None:
         'env_key = "SCRIPTED_KEY"\n'
         f'[projects."{project}"]\ntrust_level = "trusted"\n'
     )
+
+
+def _prepare_gemini(home: Path, model: FakeModelServer, project: Path) -> None:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
+    (home / ".gemini").mkdir()
+    (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+
+
+def _prepare_opencode(home: Path, model: FakeModelServer, project: Path) -> None:
+    config = {
+        "model": "anthropic/claude-sonnet-4-5",
+        "provider": {
+            "anthropic": {"options": {"baseURL": f"{model.url}/v1", "apiKey": "scripted"}}
+        },
+        "autoupdate": False,
+        "share": "disabled",
+    }
+    (home / "opencode").mkdir()
+    (home / "opencode" / "opencode.json").write_text(json.dumps(config))
 
 
 REAL_AGENTS: dict[str, RealAgent] = {
@@ -333,6 +391,24 @@ REAL_AGENTS: dict[str, RealAgent] = {
             },
             arguments=lambda _: ["-p", "Do what the script says.", "--allow-all-tools"],
         ),
+        RealAgent(
+            name="gemini",
+            model=GeminiServer,
+            environment=lambda model: {
+                "GEMINI_API_KEY": "scripted",
+                "GOOGLE_GEMINI_BASE_URL": model.url,
+                "GEMINI_CLI_TRUST_WORKSPACE": "true",
+            },
+            arguments=lambda _: ["-p", "Do what the script says.", "--yolo"],
+            prepare=_prepare_gemini,
+        ),
+        RealAgent(
+            name="opencode",
+            model=OpenCodeServer,
+            environment=lambda model: {},
+            arguments=lambda _: ["run", "--auto", "Do what the script says."],
+            prepare=_prepare_opencode,
+        ),
     )
 }
 
@@ -349,6 +425,8 @@ def find_agent(name: str) -> str:
             "claude": "@anthropic-ai/claude-code",
             "codex": "@openai/codex",
             "copilot": "@github/copilot",
+            "gemini": "@google/gemini-cli",
+            "opencode": "opencode-ai",
         }
         raise TrialError(
             f"{name} is not installed: run `npm install --prefix {folder} {packages[name]}`"
@@ -481,7 +559,19 @@ CASES: tuple[Case, ...] = (
         other_hook_delay=8,
         only=("claude", "codex"),
     ),
-    Case(name="hook killed by the agent's own time-out", expected="ran", agent_seconds=3),
+    Case(
+        name="hook killed by the agent's own time-out",
+        expected="ran",
+        agent_seconds=3,
+        only=("claude", "codex", "copilot", "gemini"),
+    ),
+    # Our own plugin measures the time there.
+    Case(
+        name="hook killed by the agent's own time-out",
+        expected="not run",
+        agent_seconds=3,
+        only=("opencode",),
+    ),
 )
 
 
@@ -624,6 +714,7 @@ class Trial:
         return {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SAYSO", "CLAUDE"))},
             "HOME": str(home),
+            "PWD": str(project),  # OpenCode works where this says
             settings.home_variable: str(home),
             **self.agent.environment(model),
         }
@@ -640,6 +731,7 @@ class Trial:
         """Run the agent, and return what went wrong, or an empty text."""
         project = project or folder / "project"
         limit = _FIRST_RUN_SECONDS if self.runs == 1 else _RUN_SECONDS
+        limit += _CALL_SECONDS * len(model.turns)
         try:
             done = subprocess.run(
                 [self.program, *self.agent.arguments(not case.prompts), *extra_arguments],
@@ -653,7 +745,8 @@ class Trial:
             return "the agent did not end in time"
         with (folder / "output").open("ab") as output:
             output.write(done.stdout + done.stderr)
-        if not model.told and not case.defer and not (project / "plain.txt").exists():
+        stopped = case.defer or case.no_program  # Gemini asks the hook before the model
+        if not model.told and not stopped and not (project / "plain.txt").exists():
             tail = (done.stderr or done.stdout).decode(errors="replace").strip()[-300:]
             return f"the agent did not get to the call: {tail}"
         return ""
