@@ -64,6 +64,13 @@ class Agent:
         body = {"type": "approve", "seen_digest": self.person.get(path).json()["digest"]}
         return self.person.post(f"{path}/decision", json=body).status_code == 200
 
+    def release(self, request: dict[str, Any]) -> dict[str, Any]:
+        call = self.server.store.call(request["id"])
+        assert call is not None
+        path = f"/api/requests/{request['id']}/release"
+        found: dict[str, Any] = self.agent.post(path, json={"caller": call.caller}).json()
+        return found
+
     def preview(self, request: dict[str, Any], scope: object) -> dict[str, Any]:
         answer = self.person.post(
             f"/api/requests/{request['id']}/grant-preview", json={"scope": scope}
@@ -271,6 +278,16 @@ def test_program_is_the_same_file(
     old.rename(tmp_path / "moved")
     old.symlink_to("/bin/sh")
     assert not is_covered(agent.shell("tool check x"))
+
+
+def test_call_is_judged_again_before_release(agent: Agent, project: Path, tmp_path: Path) -> None:
+    agent.grant(agent.shell("npm test"), "any")
+    kept, moved = agent.shell("npm test a"), agent.shell("npm test b")
+    assert agent.release(kept)["execution"]["status"] == "released"
+    project.rename(tmp_path / "moved")
+    project.symlink_to(tmp_path / "moved" / "src")
+    released = agent.release(moved)
+    assert (released["status"], released["decision"]) == ("pending", None)
 
 
 def test_agents_machine_resolves_too(agent: Agent, project: Path) -> None:

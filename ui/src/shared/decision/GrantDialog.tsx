@@ -60,7 +60,9 @@ export function GrantDialog(props: {
   const offered = (
     <>
       {radio("exact", exactLabel(scopes), "Every other call still needs approval.")}
-      {scopes.slice(1).map(({ shown }, index) => radio(index + 1, shown.join(" "), ALIKE))}
+      {scopes.slice(1).map(({ scope, shown }, index) =>
+        radio(index + 1, shown.join(" "), "command" in scope ? ONE_COMMAND : ANY_CONTENT),
+      )}
     </>
   );
   const fields = (
@@ -140,7 +142,8 @@ export function GrantDialog(props: {
   );
 }
 
-const ALIKE = "Only one command or file at a time, in this directory, that does no more than this call.";
+const ONE_COMMAND = "One command, with nothing chained or redirected, that does no more than this one.";
+const ANY_CONTENT = "With any content. Files that hold credentials, or that other tools run, still need approval.";
 
 /** Why the server would not accept the grant; "" if it would, or has not answered yet. */
 function refusal({ data, error }: Resource<GrantPreview | NoGrant>): string {
