@@ -1,7 +1,8 @@
 """An MCP server that is not ours: a shop. It notes every effect in a file of its folder.
 
-``effects`` lists what ran; if ``variant`` exists, its text changes what a tool says. As a program,
-it serves on stdio, or over HTTP on the port that is its second argument.
+``effects`` lists what ran; if ``variant`` or ``instructions`` exist, their texts change what a tool
+or the server says. As a program, it serves on stdio, or over HTTP on the port that is its second
+argument.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ def ask_size() -> Elicit[Size]:
 
 def make_shop(folder: Path) -> MCPServer:  # noqa: C901  # one tool after the other
     """Return a shop that works in this folder."""
-    server = MCPServer("shop", instructions="A shop.")
+
+    def variant(default: str, name: str = "variant") -> str:
+        path = folder / name
+        return path.read_text().strip() if path.exists() else default
+
+    server = MCPServer("shop", instructions=variant("A shop.", "instructions"))
 
     def note(text: str) -> None:
         with (folder / "effects").open("a") as file:
             file.write(f"{text}\n")
-
-    def variant(default: str) -> str:
-        path = folder / "variant"
-        return path.read_text().strip() if path.exists() else default
 
     @server.tool(annotations=READS)
     def stock(item: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,7 +49,7 @@ from sayso.mcp.front import (
     result_of,
     text_result,
 )
-from sayso.mcp.state import AcceptedTools, Declaration, StateFile, declaration_of
+from sayso.mcp.state import INSTRUCTIONS, AcceptedDeclarations, Pin, StateFile, declaration_of
 from sayso.mcp.upstreams import ConnectionLost, Listener, ListKind, Upstream
 from sayso.rows import Call
 from sayso.types import Declared, Terms, ToolCall, Verdict
@@ -60,6 +60,8 @@ log = logging.getLogger("sayso.mcp")
 _MAX_TOOL_NAME = 64
 #: How long to wait for lists that are being read again.
 _SETTLE_SECONDS = 2.0
+#: How long clients wait for the instructions of servers that were never connected before.
+_INSTRUCTIONS_SECONDS = 5.0
 _CHANGED_RULE = "the tool has changed"
 _INSTRUCTIONS = (
     "Some tools need a person's approval before they run. Such a call may return a ticket instead "
@@ -74,19 +76,30 @@ class ProxyTool:
     upstream: Upstream
     tool: types.Tool
     gated: FrameworkTool
-    declared: Declaration
-    #: How it differs from the accepted declaration; "" if it does not.
-    changes: str = ""
+    pin: Pin
 
     @property
     def name(self) -> str:
         return self.gated.name
 
     @property
+    def listed(self) -> types.Tool:
+        """The tool for clients: as people have accepted it.
+
+        A held call returns a ticket, an edited one a notice: neither fits an output schema. Tasks
+        are not passed on.
+        """
+        hidden = {"output_schema": None, "execution": None}
+        accepted = types.Tool.model_validate({**self.pin.accepted, "name": self.name})
+        return accepted.model_copy(update=hidden)
+
+    @property
     def on_abandon(self) -> OnAbandon:
         return self.upstream.config.on_abandon
 
     def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
+        changes = self.pin.changes
+
         async def run(row: Call) -> dict[str, Any]:
             open_call = listener if isinstance(listener, OpenCall) else None
             if open_call is not None:
@@ -105,12 +118,12 @@ class ProxyTool:
             call = ToolCall(self.name, values)
             needs = self.gated.needs_approval
             judged = await policy_terms(gate, call, self.gated.own, needs)
-            if self.changes and judged.verdict is Verdict.ALLOW:
+            if changes and judged.verdict is Verdict.ALLOW:
                 return replace(judged, verdict=Verdict.ASK, rule=_CHANGED_RULE)
             return judged
 
         async def preview(_: str, revision: int) -> str:
-            return codec.dumps({"The server changed this tool": self.changes})
+            return codec.dumps({"The server changed this tool": changes})
 
         return Plan(
             key="",
@@ -121,7 +134,7 @@ class ProxyTool:
             tool=self.gated.stored,
             tool_name=self.name,
             normalize_args=lambda text: self.gated.intake(codec.loads(text)),
-            preview=preview if self.changes else None,
+            preview=preview if changes else None,
             run=run,
             dump=codec.dumps,
             options={"effect": self.gated.own.effect},
@@ -151,7 +164,9 @@ class Proxy:
             for server in config.upstreams
         ]
         self._tools: dict[str, ProxyTool] = {}
-        self._accepted_tools: dict[str, AcceptedTools] = {}
+        self._accepted: dict[str, AcceptedDeclarations] = {}
+        #: What each server tells the model about itself.
+        self._instructions: dict[str, Pin] = {}
         self._calls: dict[str, Calls] = {}
         self._responder = CallResponder(config.hold_of)
         self._changes = InMemorySubscriptionBus()
@@ -191,6 +206,7 @@ class Proxy:
         for upstream in self._upstreams:
             upstream.start()
         try:
+            await self._wait_for_instructions()
             yield
         finally:
             for task in list(self._tasks):
@@ -235,26 +251,60 @@ class Proxy:
                 found[name] = _proxy_tool(upstream, tool, name)
             except (SaysoError, ValueError, TypeError) as error:
                 log.error("%s: skipped its tool %s: %s", upstream.name, name, error)
-        if upstream.name not in self._accepted_tools:
-            gate = self._gate_of(self.config.agent)
-            self._accepted_tools[upstream.name] = AcceptedTools(gate, upstream.name, self._state)
-        declared = {proxied.tool.name: proxied.declared for proxied in found.values()}
-        changed = await self._accepted_tools[upstream.name].check(declared)
+        accepted = self._accepted_by(upstream)
+        pins = await accepted.pin(
+            {proxied.tool.name: proxied.pin.declared for proxied in found.values()}
+            | {INSTRUCTIONS: {"instructions": upstream.instructions}}
+        )
+        self._instructions[upstream.name] = pins.pop(INSTRUCTIONS)
         for proxied in found.values():
-            proxied.changes = changed.get(proxied.tool.name, "")  # until the answer is known
-            if proxied.changes and not await self._ask_to_accept(proxied):
-                warning = "%s has changed: its calls need approval until it is accepted"
-                log.warning(warning, proxied.name)
+            proxied.pin = pins[proxied.tool.name]
         others = {n: tool for n, tool in self._tools.items() if tool.upstream is not upstream}
         self._tools = {**others, **found}
+        await self._ask_about_changes()
 
-    async def _ask_to_accept(self, tool: ProxyTool) -> bool:
-        """Ask people to accept a changed tool. Return whether they have accepted it."""
-        accepted_tools = self._accepted_tools[tool.upstream.name]
-        accepted = await accepted_tools.ask(tool.tool.name, tool.name, tool.declared, tool.changes)
-        if accepted:
-            tool.changes = ""
-        return accepted
+    def _accepted_by(self, upstream: Upstream) -> AcceptedDeclarations:
+        if upstream.name not in self._accepted:
+            gate = self._gate_of(self.config.agent)
+            self._accepted[upstream.name] = AcceptedDeclarations(gate, upstream.name, self._state)
+        return self._accepted[upstream.name]
+
+    async def _ask_about_changes(self) -> None:
+        """Ask people to accept what has changed, and serve what they have accepted."""
+        for tool in list(self._tools.values()):
+            await self._ask_about_tool(tool)
+        for name, pin in list(self._instructions.items()):
+            if pin.changes:
+                await self._accepted[name].ask(pin, f"instructions of {name}")
+        texts = [
+            f"The MCP server {name} says:\n{pin.accepted['instructions']}"
+            for name, pin in self._instructions.items()
+            if pin.accepted["instructions"]
+        ]
+        self.server.instructions = "\n\n".join([_INSTRUCTIONS, *texts])
+
+    async def _ask_about_tool(self, tool: ProxyTool) -> None:
+        if not tool.pin.changes:
+            return
+        if await self._accepted[tool.upstream.name].ask(tool.pin, f"tool {tool.name}"):
+            await self._announce("tools")
+
+    async def _wait_for_instructions(self) -> None:
+        """Have each server's instructions when clients connect: accepted before, or first seen."""
+        unseen: list[Upstream] = []
+        for upstream in self._upstreams:
+            accepted = self._accepted_by(upstream)
+            await accepted.load()
+            declared = accepted.newest(INSTRUCTIONS)
+            if declared is None:
+                unseen.append(upstream)
+            else:
+                known = Pin(INSTRUCTIONS, declared, declared)
+                self._instructions.setdefault(upstream.name, known)
+        await self._ask_about_changes()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_INSTRUCTIONS_SECONDS):
+                await self._wait_until_listed(unseen)
 
     async def _announce(self, kind: str) -> None:
         """Tell clients of both eras that a list has changed."""
@@ -292,15 +342,18 @@ class Proxy:
 
     async def _wait_for_servers(self) -> None:
         """Wait until each server has connected, or has failed to once."""
-        await asyncio.gather(*(upstream.wait_first_attempt() for upstream in self._upstreams))
-        for upstream in self._upstreams:
-            if not upstream.error:
-                await self._listed[upstream.name].wait()
+        await self._wait_until_listed(self._upstreams)
         # Some servers announce their tools one by one while they start.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_SECONDS):
                 while self._tasks or not all(server.up_to_date for server in self._upstreams):
                     await asyncio.sleep(0.01)
+
+    async def _wait_until_listed(self, upstreams: Sequence[Upstream]) -> None:
+        await asyncio.gather(*(upstream.wait_first_attempt() for upstream in upstreams))
+        for upstream in upstreams:
+            if not upstream.error:
+                await self._listed[upstream.name].wait()
 
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
@@ -326,12 +379,9 @@ class Proxy:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         await self._wait_for_servers()
+        await self._ask_about_changes()
         self._register_legacy_client(ctx)
-        # A held call returns a ticket, an edited one a notice: neither fits an output schema.
-        listed = [
-            proxied.tool.model_copy(update={"name": name, "output_schema": None})
-            for name, proxied in self._tools.items()
-        ]
+        listed = [proxied.listed for proxied in self._tools.values()]
         return types.ListToolsResult(tools=[*listed, WAIT])
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> CallResult:
@@ -359,19 +409,10 @@ class Proxy:
             tool = self._tools.get(params.name)
         if tool is None:
             return text_result(self._no_tool(params.name), error=True)
-        args = params.arguments or {}
+        await self._ask_about_tool(tool)
+        model_args = _intake(tool, params.arguments or {}, calls.gate)
         if params.request_state is not None:
-            model_args = tool.gated.intake(args)
             return await self._responder.resume_with_answer(calls, caller, params, model_args)
-        if tool.changes:
-            await self._ask_to_accept(tool)
-        if tool.changes and not isinstance(calls.gate, Gate):
-            return text_result(
-                f"Nothing was run: the server changed {tool.name}. A person has to accept the "
-                "change in the Sayso inbox first; then make the call again.",
-                error=True,
-            )
-        model_args = tool.gated.intake(args)
         read = await calls.free_read(tool, model_args, caller)
         if read is not None:
             return result_of(read)
@@ -524,8 +565,28 @@ class Proxy:
         raise MCPError(types.INVALID_PARAMS, f"there is no prompt {visible.inline(name)[:80]!r}")
 
 
+def _intake(tool: ProxyTool, args: dict[str, Any], gate: Gate | RemoteGate) -> str:
+    """Return the arguments of a call as they are stored."""
+    changed = SaysoError(
+        f"the server changed {tool.name}. A person has to accept the change in the Sayso inbox "
+        "first; then list the tools and make the call again."
+    )
+    if tool.pin.changes and not isinstance(gate, Gate):
+        raise changed
+    try:
+        return tool.gated.intake(args)
+    except InvalidCall:
+        if tool.pin.changes:  # the error would name parameters that nobody has accepted
+            raise changed from None
+        raise
+
+
 def _proxy_tool(upstream: Upstream, tool: types.Tool, name: str) -> ProxyTool:
     """Return a tool with its terms. Raise if it cannot be gated."""
+    if not tool.name:
+        raise ValueError("it has no name")
+    if tool.execution is not None and tool.execution.task_support == "required":
+        raise ValueError("it runs only as an MCP task, and the proxy does not pass on tasks")
     config, hints = upstream.config, tool.annotations
     reads = config.trust_hints and hints is not None and hints.read_only_hint is True
     own = Declared(
@@ -541,4 +602,5 @@ def _proxy_tool(upstream: Upstream, tool: types.Tool, name: str) -> ProxyTool:
         own=own,
     )
     _ = gated.stored  # refuse a schema that cannot be stored now, not at the first call
-    return ProxyTool(upstream, tool, gated, declaration_of(tool))
+    declared = declaration_of(tool)
+    return ProxyTool(upstream, tool, gated, Pin(tool.name, declared, declared))

@@ -1,14 +1,14 @@
-"""What a proxy remembers across restarts: open calls, and how each tool was declared.
+"""What a proxy remembers across restarts: open calls, and what servers have told the model.
 
 ``StateFile`` is for a proxy without a store. With ``--server`` the requests are elsewhere, and an
 agent's token cannot list them. So the proxy keeps a file of the calls that it has not delivered,
-and of how its tools were declared. No decision depends on it: without it, people are asked again.
+and of what its servers declared. No decision depends on it: without it, people are asked again.
 
-``AcceptedTools`` are in the store, or in the state file of a proxy without one. A server may change
-a tool's description or parameters after people have learned to trust it. The declaration of a tool
-(its title, description, schemas and hints) is stored when it is first seen. If it differs later,
-each call of the tool needs approval and shows the difference, until a person accepts the new
-declaration in the inbox.
+``AcceptedDeclarations`` are in the store, or in the state file of a proxy without one. A server may
+change what it tells the model after people have learned to trust it: a tool (its description,
+schemas, hints and everything else that is listed) or its instructions. A declaration is stored
+when it is first seen. If it differs later, clients get the accepted one, and each call of the tool
+needs approval and shows the difference, until a person accepts the new declaration in the inbox.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class StateFile:
         self._path = path
         #: By the name of the run: the tool, and the arguments that the model wrote.
         self.calls: dict[str, list[str]] = {}
-        #: By server and tool: the accepted declarations.
+        #: By server and name: the accepted declarations.
         self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
         try:
             found = json.loads(path.read_text("utf-8"))
@@ -73,44 +74,49 @@ def state_path(server: str, token: str) -> Path:
     return Path(home) / "sayso" / f"proxy-{digest}.json"
 
 
-# -- tools as they were declared
+# -- what servers declare
 
 
 Declaration = dict[str, Any]
 
+#: The name of a server's instructions among its declarations. No tool has an empty name.
+INSTRUCTIONS = ""
+
 
 def declaration_of(tool: types.Tool) -> Declaration:
-    """Return everything about a tool that a person or a model relies on."""
-    return {
-        "title": tool.title or "",
-        "description": tool.description or "",
-        "inputSchema": tool.input_schema,
-        "outputSchema": tool.output_schema,
-        "annotations": None
-        if tool.annotations is None
-        else tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True),
-    }
+    """Return everything that a list of tools says about a tool, except its name."""
+    return tool.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"name"})
 
 
-def digest_of(declared: Declaration) -> str:
-    return codec.sha256(json.dumps(declared, sort_keys=True, ensure_ascii=True).encode())
+@dataclass(eq=False)
+class Pin:
+    """A tool of a server, or its instructions: as declared now, and as people accepted it."""
 
+    name: str
+    declared: Declaration
+    accepted: Declaration
 
-def difference(old: Declaration, new: Declaration) -> str:
-    lines = difflib.unified_diff(_lines(old), _lines(new), "accepted", "now", lineterm="", n=2)
-    return "\n".join(lines)
+    @property
+    def changes(self) -> str:
+        """How it differs from what was accepted; "" if it does not."""
+        if self.declared == self.accepted:
+            return ""
+        old = _lines(self.accepted)
+        new = _lines(self.declared)
+        return "\n".join(difflib.unified_diff(old, new, "accepted", "now", lineterm="", n=2))
 
 
 def _lines(declared: Declaration) -> list[str]:
-    found = [f"title: {declared['title']}", *f"description: {declared['description']}".splitlines()]
-    for part in ("inputSchema", "outputSchema", "annotations"):
-        value = json.dumps(declared[part], indent=2, sort_keys=True, ensure_ascii=False)
-        found += f"{part}: {value}".splitlines()
-    return found
+    lines: list[str] = []
+    for key, value in sorted(declared.items()):
+        if not isinstance(value, str):
+            value = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+        lines += f"{key}: {value}".splitlines()
+    return lines
 
 
-class AcceptedTools:
-    """The accepted declarations of the tools of one server."""
+class AcceptedDeclarations:
+    """The accepted declarations of one server."""
 
     def __init__(
         self, gate: Gate | RemoteGate, server: str, state: StateFile | None = None
@@ -119,33 +125,40 @@ class AcceptedTools:
         self._state = state
         self._server = server
         self._run = f"mcp-tools:{gate.agent}:{server}"
-        #: The accepted declarations, oldest first, by the tool's own name.
+        #: The accepted declarations, oldest first, by name.
         self._accepted: dict[str, list[Declaration]] = {}
         self._rows = 0
 
-    async def check(self, tools: Mapping[str, Declaration]) -> dict[str, str]:
-        """Return how each changed tool differs from the accepted declaration.
+    async def pin(self, declarations: Mapping[str, Declaration]) -> dict[str, Pin]:
+        """Compare what a server declares now with what was accepted.
 
-        A tool that is seen for the first time is accepted as it is.
+        A declaration that is seen for the first time is accepted as it is.
         """
-        await self._load()
-        new = {name: declared for name, declared in tools.items() if name not in self._accepted}
+        await self.load()
+        new = {name: one for name, one in declarations.items() if name not in self._accepted}
         if new:
             await self._add(new)
-        changed: dict[str, str] = {}
-        for name, declared in tools.items():
-            known = self._accepted.get(name, [declared])
-            if not any(digest_of(declared) == digest_of(accepted) for accepted in known):
-                changed[name] = difference(known[-1], declared)
-        return changed
+        pins: dict[str, Pin] = {}
+        for name, declared in declarations.items():
+            known = self._accepted[name]
+            pins[name] = Pin(name, declared, declared if declared in known else known[-1])
+        return pins
 
-    async def ask(self, name: str, shown: str, declared: Declaration, changes: str) -> bool:
-        """Ask people to accept a changed tool. Return whether they have accepted it."""
-        digest = digest_of(declared)
-        question = f"Accept the changed tool {shown}? Its server {self._server} changed it."
-        details = {"tool": shown, "changes": changes, "digest": digest}
+    def newest(self, name: str) -> Declaration | None:
+        """Return the declaration that was accepted last."""
+        known = self._accepted.get(name)
+        return known[-1] if known else None
+
+    async def ask(self, pin: Pin, shown: str) -> bool:
+        """Ask people to accept a change. If they have accepted it, apply it and return True.
+
+        ``shown`` names what has changed.
+        """
+        digest = codec.sha256(json.dumps(pin.declared, sort_keys=True).encode())
+        question = f"Accept the changed {shown}? The MCP server {self._server} changed it."
+        details = {"changed": shown, "changes": pin.changes, "digest": digest}
         try:
-            async with self._gate.run(f"{self._run}:{name[:60]}:{digest[:16]}"):
+            async with self._gate.run(f"{self._run}:{pin.name[:60]}:{digest[:16]}"):
                 accepted = await self._gate.confirm(question, details, key=digest, wait=0)
         except Paused:
             return False
@@ -153,12 +166,13 @@ class AcceptedTools:
             log.warning("%s: cannot ask about its change: %s", shown, error)
             return False
         if accepted:
-            await self._add({name: declared})
+            await self._add({pin.name: pin.declared})
+            pin.accepted = pin.declared
         return accepted
 
     # -- the store
 
-    async def _load(self) -> None:
+    async def load(self) -> None:
         """Read the declarations that this or another process has stored since."""
         if not isinstance(self._gate, Gate):
             if self._state is not None:
@@ -168,14 +182,14 @@ class AcceptedTools:
         rows = await read(store, store.calls_of, self._run)
         done = [row for row in rows if row.status is CallStatus.DONE and row.result]
         for row in sorted(done, key=lambda row: (row.created, row.key)):
-            for name, declared in json.loads(codec.loads(row.result or '"{}"')).items():
-                self._accept(name, declared)
+            self._accept(json.loads(codec.loads(row.result or '"{}"')))
         self._rows = len(rows)
 
-    def _accept(self, name: str, declared: Declaration) -> None:
-        known = self._accepted.setdefault(name, [])
-        if not any(digest_of(declared) == digest_of(accepted) for accepted in known):
-            known.append(declared)
+    def _accept(self, declarations: Mapping[str, Declaration]) -> None:
+        for name, declared in declarations.items():
+            known = self._accepted.setdefault(name, [])
+            if declared not in known:
+                known.append(declared)
 
     async def _add(self, declarations: dict[str, Declaration]) -> None:
         if isinstance(self._gate, Gate):
@@ -187,9 +201,7 @@ class AcceptedTools:
                     # Another process may have used the number: then its declarations come first.
                     stored = await self._gate.once(f"seen-{self._rows}", lambda: ours)
                     self._rows += 1
-                    for name, declared in json.loads(stored).items():
-                        self._accept(name, declared)
-        for name, declared in declarations.items():
-            self._accept(name, declared)
+                    self._accept(json.loads(stored))
+        self._accept(declarations)
         if self._state is not None:
             self._state.save()

@@ -131,6 +131,7 @@ class Upstream:
         self._lost = asyncio.Event()
         self._error = "it is starting"
         self.tools: tuple[types.Tool, ...] = ()
+        self.instructions = ""
         #: The lists that changed and were not read again yet, and the task that reads them.
         self._stale: set[str] = set()
         self._relisting: asyncio.Task[None] | None = None
@@ -176,6 +177,7 @@ class Upstream:
             try:
                 async with self._connect() as client:
                     await self._list_tools(client)
+                    self.instructions = client.instructions or ""
                     self._client = client
                     if self._stale:  # it announced changes while connecting
                         self._schedule_relist("tools")
