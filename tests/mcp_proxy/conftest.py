@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from live_server import LiveServer
 from mcp_world import World
 from postgres_server import shared_url, why_not
 
 from sayso.keys import new_key
+from sayso.server import create_app
+from sayso.server.serving import server_config
 
 
 @pytest.fixture
@@ -33,3 +36,15 @@ def on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wor
     made.close()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+
+@pytest.fixture
+def served(world: World) -> Iterator[str]:
+    policy = world.folder / "policy.toml"
+    policy.write_text('[[rule]]\ntool = "stock"\nverdict = "allow"\neffect = "read"\n')
+    app = create_app(store=world.url, policy=policy)
+    live = LiveServer(server_config(app, grace=1))
+    live.start()
+    yield live.url
+    app.state.sayso.feed.close()
+    live.stop()

@@ -5,35 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from live_server import LiveServer
 from mcp import Client, StdioServerParameters
 from mcp_world import World, said, start_proxy, ticket_in
 from test_proxy_http import connected, token
 from waiting import until_async
 
-from sayso.server import create_app
-from sayso.server.serving import server_config
 from sayso.types import Request
 
 SAYSO = Path(sys.executable).with_name("sayso")
 TEA = {"item": "tea"}
-
-
-@pytest.fixture
-def served(world: World) -> Iterator[str]:
-    policy = world.folder / "policy.toml"
-    policy.write_text('[[rule]]\ntool = "stock"\nverdict = "allow"\neffect = "read"\n')
-    app = create_app(store=world.url, policy=policy)
-    live = LiveServer(server_config(app, grace=1))
-    live.start()
-    yield live.url
-    app.state.sayso.feed.close()
-    live.stop()
 
 
 def command(world: World, served: str, config: dict[str, Any], *more: str) -> list[str]:

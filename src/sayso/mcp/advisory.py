@@ -189,18 +189,23 @@ class AdvisoryServer:
     @asynccontextmanager
     async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
         """Serve. Requests that are still open at the end stay open."""
-        for agent in {self._agent, *agents}:
-            await self._calls_of(agent).resume_open_calls()
-        try:
-            yield
-        finally:
-            for calls in self._calls.values():
-                await calls.close()
+        gate = self._gate_of(self._agent)
+        with self.server.connections.present(gate, self._state):
+            for agent in {self._agent, *agents}:
+                await self._calls_of(agent).resume_open_calls()
+            try:
+                yield
+            finally:
+                for calls in self._calls.values():
+                    await calls.close()
 
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:
             gate = self._gate_of(agent)
-            self._calls[agent] = Calls(gate, agent, "ask:default", _target_of, self._state)
+            connections = self.server.connections
+            self._calls[agent] = Calls(
+                gate, agent, "ask:default", _target_of, connections, self._state
+            )
         return self._calls[agent]
 
     async def _list_tools(

@@ -6,9 +6,11 @@ people, run it, record it. Clients only wait for that task, up to their limit.
 **Natural keys.** A model that repeats a call because its client gave up means the same call; a
 model that calls again after it got the result means a new one. Some clients send the model's own id
 of the call, which settles it. Otherwise the same tool with the same arguments is the same call if
-the earlier one was not delivered yet and no client waits for it any more. Delivery is stored: each
-call has a run of its own, and the run is finished when a client gets the result. So a call that
-another process left behind is found again by listing the runs that are not finished.
+the earlier one was not delivered yet, no client waits for it any more, and it was made on the same
+connection, or on one that is no longer live. Delivery is stored: each call has a run of its own,
+and the run is finished when a client gets the result. So a call that another process left behind
+is found again by listing the runs that are not finished. The run names the connection that made the
+call; a cursor of the store names the one that has taken it over.
 
 **Tickets.** The name of the run ends with the ticket, so a ticket is valid for the agent and the
 session that got it, in any process on the same store.
@@ -50,16 +52,18 @@ from sayso.gate.framework import Outcome, outcome_of
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope
 from sayso.mcp.config import OnAbandon
-from sayso.mcp.state import StateFile
+from sayso.mcp.state import Connections, StateFile
 from sayso.mcp.upstreams import ConnectionLost, Listener
-from sayso.rows import LIVE, Call, CallStatus
-from sayso.sync import read
+from sayso.rows import LIVE, Call, CallStatus, Run
+from sayso.sync import read, to_thread
 from sayso.types import Terms, Verdict
 
 log = logging.getLogger("sayso.mcp")
 
 #: The key of the call in its run.
 _KEY = "call"
+#: What the name of the cursor begins with that names the owner of a call; the run follows.
+_OWNER = "mcp-owner:"
 #: Seconds between progress messages to a client that asked for progress.
 PROGRESS_SECONDS = 3.0
 #: How many calls to remember after a client got their result.
@@ -129,6 +133,8 @@ class OpenCall:
     #: The arguments that the model wrote, with defaults.
     model_args: str
     scope: RunScope
+    #: The connection that made it or has taken it over, as ``Connections`` names it.
+    owner: str
     task: asyncio.Task[Outcome] = field(init=False)
     #: The clients that wait for it now.
     callers: list[Caller] = field(default_factory=list)
@@ -165,13 +171,15 @@ class Calls:
         agent: str,
         session: str,
         target: Callable[[Call | str], Target | None],
+        connections: Connections,
         state: StateFile | None = None,
     ) -> None:
         self.gate = gate
         #: What the names of the runs of these calls begin with; the ticket follows.
         self._run_prefix = f"mcp:{_escape(agent)}:{_escape(session)}:"
-        #: Connections end with this process.
-        self._process = secrets.token_hex(4)
+        self._connections = connections
+        #: Held while looking for the call that a client means.
+        self._opening = asyncio.Lock()
         #: Keeps open calls, for a gate without a store of its own.
         self._state = state
         #: Returns the target of a stored call or of a tool, or None if it is not available now.
@@ -198,60 +206,123 @@ class Calls:
             if found is not None:
                 same = (found.target.name, found.model_args) == (target.name, model_args)
                 return found if same else _ID_REUSED
-        for call in self._open_calls.values():
-            same = (call.target.name, call.model_args) == (target.name, model_args)
-            if same and not call.callers:
-                return call
-        if sum(not call.task.done() for call in self._open_calls.values()) >= MAX_WAITING:
-            raise TooMany(
-                f"{MAX_WAITING} calls of this agent already wait for a decision: decide some of "
-                "them first"
-            )
-        return self._start_call(ticket, target, model_args, connection=caller.connection)
+        owner = self._owner(caller.connection)
+        async with self._opening:
+            for call in list(self._open_calls.values()):
+                same = (call.target.name, call.model_args) == (target.name, model_args)
+                if same and not call.callers and await self._take_over(call, owner):
+                    return call
+            if sum(not call.task.done() for call in self._open_calls.values()) >= MAX_WAITING:
+                raise TooMany(
+                    f"{MAX_WAITING} calls of this agent already wait for a decision: decide some "
+                    "of them first"
+                )
+            return self._start_call(ticket, target, model_args, owner)
+
+    def _owner(self, connection: str | None) -> str:
+        if connection is None or connection.startswith(ONE_REQUEST):
+            connection = ""
+        return self._connections.owner(connection)
+
+    async def _take_over(self, call: OpenCall, owner: str) -> bool:
+        """Make a connection the owner of a call whose owner is gone. Return whether it is."""
+        if call.owner != owner and not self._connections.is_live(call.owner):
+            call.owner = await to_thread(self._store_owner, call, owner)
+            if not call.owner:
+                self._open_calls.pop(call.ticket, None)
+        return call.owner == owner and not call.callers
+
+    def _store_owner(self, call: OpenCall, owner: str) -> str:
+        """Store the new owner of a call, unless another process has done so since.
+
+        Return the owner; "" if another process has delivered the result.
+        """
+        name = call.scope.name
+        if isinstance(self.gate, Gate):
+            store = self.gate.store
+            run = store.run(name)
+            if run is None or run.status not in LIVE:
+                return ""
+            known = self._stored_owner(run)
+            if known != call.owner:
+                return known
+            before = store.cursor(_OWNER + name)
+            moved = store.move_cursor(_OWNER + name, owner, expected=before)
+            return owner if moved else self._stored_owner(run)
+        if self._state is None:
+            return owner
+        with self._state.changing():
+            entry = self._state.calls.get(name)
+            if entry is None:
+                return ""
+            if entry[2] == call.owner:
+                entry[2] = owner
+            return entry[2]
+        return ""
+
+    def _stored_owner(self, run: Run) -> str:
+        assert isinstance(self.gate, Gate)
+        first = run.scope.removeprefix(connection_scope(self._run_prefix))
+        return self.gate.store.cursor(_OWNER + run.id) or first
 
     async def find(self, ticket: str) -> OpenCall | None:
         """Return the call with this ticket, also from an earlier process."""
-        call = self._open_calls.get(ticket)
-        if call is None and isinstance(self.gate, Gate):
-            store, name = self.gate.store, self._run(ticket)
-            run = await read(store, store.run, name)
-            row = None if run is None else await read(store, store.call_by_key, name, _KEY)
-            call = self._open_calls.get(ticket)  # another task may have found it in the meantime
-            if call is None and run is not None and row is not None:
-                open = run.status in LIVE and ticket not in self._delivered
-                call = self._restore(ticket, row, open=open)
-        return call
+        if ticket not in self._open_calls and isinstance(self.gate, Gate):
+            stored = await read(self.gate.store, self._stored_call, ticket)
+            # Another task may have found it in the meantime.
+            if stored is not None and ticket not in self._open_calls:
+                row, owner, undelivered = stored
+                open = undelivered and ticket not in self._delivered
+                return self._restore(ticket, row, owner, open=open)
+        return self._open_calls.get(ticket)
+
+    def _stored_call(self, ticket: str) -> tuple[Call, str, bool] | None:
+        """Return the row of a call, its owner, and whether its result is still to be delivered."""
+        assert isinstance(self.gate, Gate)
+        store, name = self.gate.store, self._run(ticket)
+        run = store.run(name)
+        row = store.call_by_key(name, _KEY)
+        if run is None or row is None:
+            return None
+        return row, self._stored_owner(run), run.status in LIVE
 
     async def resume_open_calls(self) -> None:
         """Resume the calls that an earlier process left: approved, asked, or undelivered."""
         if not isinstance(self.gate, Gate):
             self._resume_from_state()
             return
-        for ticket, row in await read(self.gate.store, self._open_in_store):
+        for ticket, row, owner in await read(self.gate.store, self._open_in_store):
             # A client may have got the result of one while they were read.
-            if ticket not in self._open_calls and ticket not in self._delivered:
-                self._restore(ticket, row)
+            known = ticket in self._open_calls or ticket in self._delivered
+            if not known and not self._is_elsewhere(owner):
+                self._restore(ticket, row, owner)
 
     def _resume_from_state(self) -> None:
         if self._state is None:
             return
-        for run, (tool, model_args) in list(self._state.calls.items()):
+        self._state.read()
+        for run, (tool, model_args, owner) in list(self._state.calls.items()):
             target = self._target(tool)
             ticket = run.removeprefix(self._run_prefix)
             ours = run.startswith(self._run_prefix) and ticket not in self._open_calls
-            if ours and target is not None:
-                self._start_call(ticket, target, model_args)
+            if ours and target is not None and not self._is_elsewhere(owner):
+                self._start_call(ticket, target, model_args, owner)
+
+    def _is_elsewhere(self, owner: str) -> bool:
+        """Return whether the calls of a connection belong to another process, which lives."""
+        return not self._connections.is_here(owner) and self._connections.is_live(owner)
 
     def _save_state(self, call: OpenCall, *, open: bool) -> None:
         if self._state is None:
             return
-        if open:
-            self._state.calls[call.scope.name] = [call.target.name, call.model_args]
-        else:
-            self._state.calls.pop(call.scope.name, None)
-        self._state.save()
+        with self._state.changing():
+            if open:
+                entry = [call.target.name, call.model_args, call.owner]
+                self._state.calls[call.scope.name] = entry
+            else:
+                self._state.calls.pop(call.scope.name, None)
 
-    def _open_in_store(self) -> list[tuple[str, Call]]:
+    def _open_in_store(self) -> list[tuple[str, Call, str]]:
         assert isinstance(self.gate, Gate)
         store, found = self.gate.store, []
         for status in LIVE:
@@ -260,34 +331,27 @@ class Calls:
                 if run.id.startswith(self._run_prefix):
                     row = store.call_by_key(run.id, _KEY)
                     if row is not None:
-                        found.append((run.id.removeprefix(self._run_prefix), row))
+                        ticket = run.id.removeprefix(self._run_prefix)
+                        found.append((ticket, row, self._stored_owner(run)))
         return found
 
-    def _restore(self, ticket: str, row: Call, *, open: bool = True) -> OpenCall | None:
+    def _restore(self, ticket: str, row: Call, owner: str, *, open: bool = True) -> OpenCall | None:
         target = self._target(row)
         if target is None:  # its server is not connected (yet)
             return None
         model_args = row.args if row.original is None else row.original
-        return self._start_call(ticket, target, model_args, open=open)
+        return self._start_call(ticket, target, model_args, owner, open=open)
 
     def _run(self, ticket: str) -> str:
         return f"{self._run_prefix}{ticket}"
 
     def _start_call(
-        self,
-        ticket: str,
-        target: Target,
-        model_args: str,
-        *,
-        open: bool = True,
-        connection: str | None = None,
+        self, ticket: str, target: Target, model_args: str, owner: str, *, open: bool = True
     ) -> OpenCall:
         # Each call has its own run: what a person rejects lasts as long as the connection.
-        if connection is None or connection.startswith(ONE_REQUEST):
-            connection = ""
-        refusals = connection_scope(f"{self._run_prefix}{self._process}:{connection}")
+        refusals = connection_scope(f"{self._run_prefix}{owner}")
         scope = RunScope(self.gate.driver, self._run(ticket), "", refusal_scope=refusals)
-        call = OpenCall(ticket, target, model_args, scope)
+        call = OpenCall(ticket, target, model_args, scope, owner)
         self._start_task(call)
         if open:  # otherwise it was delivered, and the same call is a new one
             self._open_calls[ticket] = call

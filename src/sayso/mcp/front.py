@@ -41,6 +41,7 @@ from sayso.errors import NotAllowed, SaysoError
 from sayso.gate.framework import Outcome
 from sayso.inbox import authenticate
 from sayso.mcp.calls import ONE_REQUEST, Calls, OpenCall
+from sayso.mcp.state import STDIO, Connections
 from sayso.rows import CallStatus
 from sayso.stores.base import Store
 from sayso.sync import read
@@ -159,7 +160,7 @@ class FrontCaller:
         Over HTTP in the modern era each request has its own.
         """
         if self.ctx.request is None:
-            return "stdio"
+            return STDIO
         session = self.ctx.request.headers.get("mcp-session-id")
         return f"{ONE_REQUEST}{id(self)}" if session is None else str(session)
 
@@ -315,7 +316,11 @@ async def _ticket_message(calls: Calls, call: OpenCall) -> str:
 
 
 class FrontServer(Server[Any]):
-    """A server that announces its changes to clients of both eras."""
+    """A server that announces its changes to clients of both eras, and knows their connections."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.connections = Connections()
 
     def create_initialization_options(
         self,
@@ -469,7 +474,7 @@ class _HttpServer(uvicorn.Server):
 
 
 async def serve_http(
-    server: Server[Any],
+    server: FrontServer,
     listening: socket.socket,
     tokens: Any | None,
     ready: Callable[[str], None],
@@ -487,7 +492,7 @@ async def serve_http(
         )
     app = server.streamable_http_app(host=host, auth=auth, token_verifier=tokens)
     config = uvicorn.Config(
-        app,
+        server.connections.counting(app),
         log_config=None,
         access_log=False,
         lifespan="on",

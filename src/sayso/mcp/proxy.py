@@ -201,20 +201,25 @@ class Proxy:
     @asynccontextmanager
     async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
         """Connect the servers, and resume the calls that these agents left open."""
-        for agent in {self.config.agent, *agents}:
-            self._calls_of(agent)
-        for upstream in self._upstreams:
-            upstream.start()
-        try:
-            await self._wait_for_instructions()
-            yield
-        finally:
-            for task in list(self._tasks):
-                task.cancel()
-            for calls in self._calls.values():
-                with contextlib.suppress(SaysoError):
-                    await calls.close()
-            await asyncio.gather(*(upstream.close() for upstream in self._upstreams))
+        gate = self._gate_of(self.config.agent)
+        with self.server.connections.present(gate, self._state):
+            for agent in {self.config.agent, *agents}:
+                self._calls_of(agent)
+            for upstream in self._upstreams:
+                upstream.start()
+            try:
+                await self._wait_for_instructions()
+                yield
+            finally:
+                await self._close()
+
+    async def _close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        for calls in self._calls.values():
+            with contextlib.suppress(SaysoError):
+                await calls.close()
+        await asyncio.gather(*(upstream.close() for upstream in self._upstreams))
 
     # -- what the servers offer
 
@@ -359,7 +364,10 @@ class Proxy:
         if agent not in self._calls:
             gate = self._gate_of(agent)
             session = f"tools:{self.config.session}"
-            self._calls[agent] = Calls(gate, agent, session, self._tool_of, self._state)
+            connections = self.server.connections
+            self._calls[agent] = Calls(
+                gate, agent, session, self._tool_of, connections, self._state
+            )
         return self._calls[agent]
 
     def _tool_of(self, row: Call | str) -> ProxyTool | None:

@@ -1,8 +1,11 @@
-"""What a proxy remembers across restarts: open calls, and what servers have told the model.
+"""What proxies know of each other and across restarts: calls, connections, what servers declared.
 
 ``StateFile`` is for a proxy without a store. With ``--server`` the requests are elsewhere, and an
 agent's token cannot list them. So the proxy keeps a file of the calls that it has not delivered,
 and of what its servers declared. No decision depends on it: without it, people are asked again.
+
+``Connections`` tell whether the connection that made a call is live. Two live connections that make
+equal calls mean two calls; a client that connects again means its own.
 
 ``AcceptedDeclarations`` are in the store, or in the state file of a proxy without one. A server may
 change what it tells the model after people have learned to trust it: a tool (its description,
@@ -13,58 +16,87 @@ needs approval and shows the difference, until a person accepts the new declarat
 
 from __future__ import annotations
 
-import contextlib
 import difflib
+import fcntl
 import json
 import logging
 import os
+import pwd
+import secrets
+import socket
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sayso import codec
 from sayso.client import RemoteGate
 from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.rows import CallStatus
+from sayso.stores.address import address_of
 from sayso.sync import read
 
 log = logging.getLogger("sayso.mcp")
 
 
 class StateFile:
-    """One JSON file, written as a whole on each change."""
+    """One JSON file, shared by the proxies that use one token, and written as a whole."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        #: By the name of the run: the tool, and the arguments that the model wrote.
+        self.path = path
+        #: By the name of the run: the tool, the arguments that the model wrote, and the owner.
         self.calls: dict[str, list[str]] = {}
         #: By server and name: the accepted declarations.
         self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read what this or another process has written."""
         try:
-            found = json.loads(path.read_text("utf-8"))
-            self.calls, self.tools = dict(found["calls"]), dict(found["tools"])
+            content = json.loads(self.path.read_text("utf-8"))
+            self.calls = dict(content["calls"])
+            self.tools = dict(content["tools"])
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s cannot be read, so open calls are asked about again: %s", path, error)
+            warning = "%s cannot be read, so open calls are asked about again: %s"
+            log.warning(warning, self.path, error)
 
-    def save(self) -> None:
-        """Write the file, which only this user can read."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(dir=self._path.parent)
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                json.dump({"calls": self.calls, "tools": self.tools}, file)
-            os.replace(name, self._path)
-        except OSError as error:
-            log.warning("%s cannot be written: %s", self._path, error)
-            with contextlib.suppress(OSError):
-                os.unlink(name)
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Read the file, and write what changes inside ``with``. Only this user can read it."""
+        with _locked(self.path.with_suffix(".lock")):
+            self.read()
+            yield
+            try:
+                number, name = tempfile.mkstemp(dir=self.path.parent)
+                with os.fdopen(number, "w", encoding="utf-8") as file:
+                    json.dump({"calls": self.calls, "tools": self.tools}, file)
+                os.replace(name, self.path)
+            except OSError as error:
+                log.warning("%s cannot be written: %s", self.path, error)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file locked inside ``with``. Without the file, people are asked again."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def state_path(server: str, token: str) -> Path:
@@ -72,6 +104,97 @@ def state_path(server: str, token: str) -> Path:
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     digest = codec.sha256(f"{server}\n{token}".encode())[:24]
     return Path(home) / "sayso" / f"proxy-{digest}.json"
+
+
+# -- connections
+
+
+#: The connection of a client on standard input and output.
+STDIO = "stdio"
+
+
+class Connections:
+    """The live connections of clients: here, and in other processes.
+
+    An open call has an owner: a process, and a connection of it. Whether another process lives is
+    told by a locked file. The system unlocks it when the process ends, however that happens.
+    """
+
+    def __init__(self) -> None:
+        self._host = socket.gethostname().replace("/", "").replace(":", "")
+        self._process = f"{self._host}/{secrets.token_hex(8)}"
+        self._folder = Path()
+        #: By session: how many of its HTTP requests are open, event streams included.
+        self._requests: Counter[str] = Counter()
+
+    @contextmanager
+    def present(self, gate: Gate | RemoteGate, state: StateFile | None) -> Iterator[None]:
+        """Show inside ``with`` that this process lives, to those that share its calls."""
+        self._folder = _proxies_folder(gate, state)
+        path = self._path(self._process)
+        with _locked(path):
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _path(self, process: str) -> Path:
+        return self._folder / process.rpartition("/")[2]
+
+    def owner(self, connection: str) -> str:
+        """Return the name of a connection of this process among those of all processes."""
+        return f"{self._process}:{connection}"
+
+    def is_here(self, owner: str) -> bool:
+        """Return whether a connection is or was one of this process."""
+        return owner.startswith(f"{self._process}:")
+
+    def is_live(self, owner: str) -> bool:
+        """Return whether a connection is live. One to another machine counts as live on stdio."""
+        process, _, connection = owner.partition(":")
+        if self.is_here(owner):
+            return self._requests[connection] > 0
+        if process.partition("/")[0] != self._host:
+            return connection == STDIO
+        try:
+            with self._path(process).open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """Count the open requests of each session around an HTTP app."""
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = dict(scope.get("headers", ()))
+            session = headers.get(b"mcp-session-id", b"").decode("latin-1")
+            self._requests[session] += bool(session)
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._requests[session] -= bool(session)
+                if not self._requests[session]:
+                    del self._requests[session]
+
+        return counted
+
+
+def _proxies_folder(gate: Gate | RemoteGate, state: StateFile | None) -> Path:
+    """Return the folder for the files of live proxies.
+
+    It depends on what they share, and not on the environment that they were started with.
+    """
+    if state is not None:
+        return state.path.with_suffix(".proxies")
+    if isinstance(gate, Gate):
+        path = address_of(gate.store.url).path
+        if path is not None:
+            return Path(f"{path.resolve()}.proxies")
+    return Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state" / "sayso" / "proxies"
 
 
 # -- what servers declare
@@ -176,7 +299,8 @@ class AcceptedDeclarations:
         """Read the declarations that this or another process has stored since."""
         if not isinstance(self._gate, Gate):
             if self._state is not None:
-                self._accepted = self._state.tools.setdefault(self._server, {})
+                self._state.read()
+                self._accept_stored(self._state)
             return
         store = self._gate.store
         rows = await read(store, store.calls_of, self._run)
@@ -191,6 +315,11 @@ class AcceptedDeclarations:
             if declared not in known:
                 known.append(declared)
 
+    def _accept_stored(self, state: StateFile) -> None:
+        for name, known in state.tools.get(self._server, {}).items():
+            for declared in known:
+                self._accept({name: declared})
+
     async def _add(self, declarations: dict[str, Declaration]) -> None:
         if isinstance(self._gate, Gate):
             # As text, because a schema may contain numbers that no call may hold.
@@ -202,6 +331,9 @@ class AcceptedDeclarations:
                     stored = await self._gate.once(f"seen-{self._rows}", lambda: ours)
                     self._rows += 1
                     self._accept(json.loads(stored))
-        self._accept(declarations)
         if self._state is not None:
-            self._state.save()
+            with self._state.changing():
+                self._accept_stored(self._state)
+                self._accept(declarations)
+                self._state.tools[self._server] = self._accepted
+        self._accept(declarations)
