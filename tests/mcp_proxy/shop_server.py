@@ -62,6 +62,11 @@ def make_shop(folder: Path) -> MCPServer:  # noqa: C901  # one tool after the ot
         note("secrets")
         return "s3cret"
 
+    @server.tool(annotations=READS)
+    def catalog(megabytes: int, items: int) -> dict[str, list[str]]:
+        """Return a large result, as structured content and as text."""
+        return {"items": ["x" * (megabytes * 500_000 // items)] * items}
+
     @server.tool()
     async def bake(ctx: Context) -> str:
         """Report progress on the way."""

@@ -48,7 +48,11 @@ async def connected(url: str, token: str | None, mode: str = "auto") -> Any:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
         create_mcp_http_client(headers=headers) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as client,
+        Client(
+            streamable_http_client(url, http_client=http, max_sse_event_size=None),
+            mode=mode,
+            cache=None,
+        ) as client,
     ):
         yield client
 

@@ -53,7 +53,7 @@ from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope
 from sayso.mcp.config import OnAbandon
 from sayso.mcp.state import Connections, StateFile
-from sayso.mcp.upstreams import ConnectionLost, Listener
+from sayso.mcp.upstreams import ConnectionLost, Listener, off_loop
 from sayso.rows import LIVE, Call, CallStatus, Run
 from sayso.sync import read, to_thread
 from sayso.types import Terms, Verdict
@@ -405,13 +405,19 @@ class Calls:
             except Paused:  # an interactive channel postponed it
                 await asyncio.sleep(PROGRESS_SECONDS)
                 continue
-            row = await self._row(call)
-            return outcome_of(row, value, call.model_args)
+            size = len(value) if isinstance(value, str) else 0
+            row = await self._row(call, size)
+            return await off_loop(size, outcome_of, row, value, call.model_args)
 
     def _plan(self, call: OpenCall) -> Plan:
         return _with_key(call.target.plan(self.gate, call.model_args, call))
 
-    async def _row(self, call: OpenCall) -> Call:
+    async def _row(self, call: OpenCall, size: int = 0) -> Call:
+        """Return the row of a call, whose result has this size."""
+        if size and isinstance(self.gate, Gate):
+            stored = await off_loop(size, self.gate.store.call_by_key, call.scope.name, _KEY)
+            if stored is not None:
+                return stored
         backend, plan = self.gate.driver.backend, self._plan(call)
         found = await backend.find(call.scope, plan)
         # Over HTTP, proposing a call again finds it.

@@ -42,6 +42,7 @@ from sayso.gate.framework import Outcome
 from sayso.inbox import authenticate
 from sayso.mcp.calls import ONE_REQUEST, Calls, OpenCall
 from sayso.mcp.state import STDIO, Connections
+from sayso.mcp.upstreams import LARGEST_MESSAGE, off_loop
 from sayso.rows import CallStatus
 from sayso.stores.base import Store
 from sayso.sync import read
@@ -63,8 +64,6 @@ FASTEST_ANSWER = 0.5
 _ELICIT_SECONDS = 600.0
 #: How long an unknown ticket takes, so that a model that repeats one does not spin.
 _UNKNOWN_SECONDS = 3.0
-#: The longest message on standard input, in bytes.
-_LONGEST_LINE = 64 << 20
 #: How long a token counts as valid after it was checked.
 _TOKEN_SECONDS = 30.0
 #: After this many waits without a decision, tell the model to stop.
@@ -79,12 +78,14 @@ def text_result(text: str, *, error: bool = False) -> types.CallToolResult:
     return types.CallToolResult(content=content, is_error=error)
 
 
-def result_of(outcome: Outcome) -> CallResult:
-    """Return an outcome as the result of a tool call."""
+async def result_of(outcome: Outcome) -> CallResult:
+    """Return an outcome, whose value is JSON text, as the result of a tool call."""
     if not outcome.ok:
         return text_result(outcome.text, error=True)
-    value = outcome.value
-    if outcome.by_person or not isinstance(value, dict) or "content" not in value:
+    if outcome.by_person:
+        return text_result(outcome.text)
+    value = await off_loop(len(outcome.value), codec.loads, outcome.value)
+    if not isinstance(value, dict) or "content" not in value:
         return text_result(outcome.text)
     result = {**value, "resultType": "complete"}
     return with_notice(result, outcome.notice) if outcome.notice else result
@@ -219,7 +220,7 @@ class CallResponder:
         """Hold a client until its call has ended or its limit is reached; then return a ticket."""
         outcome = await calls.wait(call, caller, self._hold_seconds(caller.name))
         if outcome is not None:
-            return result_of(outcome)
+            return await result_of(outcome)
         if caller.question is not None:
             params, future = caller.question
             self._questions[call.ticket] = future
@@ -268,7 +269,7 @@ class CallResponder:
     async def _unknown_ticket(self, calls: Calls, ticket: str) -> CallResult:
         delivered = calls.delivered(ticket)
         if delivered is not None:
-            return result_of(delivered)
+            return await result_of(delivered)
         await asyncio.sleep(_UNKNOWN_SECONDS)
         return text_result(
             f"There is no call with the ticket {visible.inline(ticket)[:80]!r} here. Do not try "
@@ -414,7 +415,7 @@ async def _standard_streams() -> AsyncIterator[tuple[Any, Any]]:
     os.dup2(nowhere, 0)
     os.dup2(2, 1)  # what code prints by mistake must not reach the client
     os.close(nowhere)
-    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    reader = asyncio.StreamReader(limit=LARGEST_MESSAGE)
     await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", 0)
     )

@@ -100,7 +100,7 @@ class ProxyTool:
     def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
         changes = self.pin.changes
 
-        async def run(row: Call) -> dict[str, Any]:
+        async def run(row: Call) -> str:
             open_call = listener if isinstance(listener, OpenCall) else None
             if open_call is not None:
                 open_call.running = True
@@ -136,7 +136,9 @@ class ProxyTool:
             normalize_args=lambda text: self.gated.intake(codec.loads(text)),
             preview=preview if changes else None,
             run=run,
-            dump=codec.dumps,
+            # A result is JSON text already.
+            dump=str,
+            load=str,
             options={"effect": self.gated.own.effect},
         )
 
@@ -423,7 +425,7 @@ class Proxy:
             return await self._responder.resume_with_answer(calls, caller, params, model_args)
         read = await calls.free_read(tool, model_args, caller)
         if read is not None:
-            return result_of(read)
+            return await result_of(read)
         call = await calls.open(tool, model_args, caller)
         if isinstance(call, str):
             return text_result(call, error=True)

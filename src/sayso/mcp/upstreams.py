@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 import httpx2
 import mcp.client.stdio as stdio_transport
@@ -36,10 +36,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from sayso.errors import NotExecuted, SaysoError, describe_error
 from sayso.mcp.config import VERSION, UpstreamConfig
+from sayso.sync import to_thread
 
 log = logging.getLogger("sayso.mcp")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 ListKind = Literal["prompts", "resources", "resource_templates"]
 
 #: Seconds to wait for a server that is being started or reconnected.
@@ -57,6 +59,11 @@ _MAX_PAGES = 100
 #: Seconds that a server may take to exit, after its input is closed and after SIGTERM. With the
 #: SDK's own values the proxy could not end within two seconds.
 _EXIT_SECONDS, _KILL_SECONDS = 0.7, 0.3
+
+#: Converting more characters than this takes so long that other calls would wait.
+_LARGE = 100_000
+#: The largest message of a server over HTTP, in bytes. The SDK's limit is 1 MB.
+LARGEST_MESSAGE = 64 << 20
 
 #: The lists that a server can report changes of.
 _LISTS = ("tools", "prompts", "resources")
@@ -227,7 +234,9 @@ class Upstream:
             if config.url is not None:
                 http = create_mcp_http_client(headers=dict(config.headers))
                 await stack.enter_async_context(http)
-                opened = streamable_http_client(config.url, http_client=http)
+                opened = streamable_http_client(
+                    config.url, http_client=http, max_sse_event_size=LARGEST_MESSAGE
+                )
             else:
                 assert config.command is not None
                 stdio_transport.PROCESS_TERMINATION_TIMEOUT = _EXIT_SECONDS
@@ -376,8 +385,8 @@ class Upstream:
             )
         return self._client
 
-    async def call(self, tool: str, args: dict[str, Any], listener: Listener) -> dict[str, Any]:
-        """Call a tool, and return its result as JSON."""
+    async def call(self, tool: str, args: dict[str, Any], listener: Listener) -> str:
+        """Call a tool, and return its result as JSON text."""
 
         async def send(client: Client) -> types.CallToolResult:
             token = _listening.set(listener)
@@ -389,12 +398,13 @@ class Upstream:
                 _listening.reset(token)
 
         result = await self.send(send)
-        found = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        # Both describe this connection; the proxy's own answers describe the proxy.
-        del found["resultType"]
-        if meta := {k: v for k, v in found.pop("_meta", {}).items() if k != _SERVER_INFO}:
-            found["_meta"] = meta
-        return found
+        contents = [getattr(block, "resource", block) for block in result.content]
+        size = sum(
+            len(getattr(content, key, ""))
+            for content in contents
+            for key in ("text", "data", "blob")
+        )
+        return await off_loop(size, _result_text, result)
 
     async def list_all(self, kind: ListKind) -> list[Any]:
         """Return what it has of a kind; none if it is not connected, or does not answer."""
@@ -445,6 +455,23 @@ class Upstream:
         if listener is None:
             return types.ElicitResult(action="cancel")
         return await listener.elicit(params)
+
+
+async def off_loop(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that converts text of this size.
+
+    If it is large, call it in an OS thread, so that other calls continue.
+    """
+    if size > _LARGE:
+        return await to_thread(function, *args, **kwargs)
+    return function(*args, **kwargs)
+
+
+def _result_text(result: types.CallToolResult) -> str:
+    # Both describe this connection; the proxy's own answers describe the proxy.
+    meta = {key: value for key, value in (result.meta or {}).items() if key != _SERVER_INFO}
+    passed = result.model_copy(update={"meta": meta or None})
+    return passed.model_dump_json(by_alias=True, exclude_none=True, exclude={"result_type"})
 
 
 def _is_modern(client: Client) -> bool:
