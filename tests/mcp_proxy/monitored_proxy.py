@@ -1,7 +1,7 @@
 """``sayso proxy`` over HTTP with a task that measures how long the event loop is blocked.
 
 Its arguments are a configuration, a store, a policy and a file, in which it keeps the longest
-block in seconds. Empty the file to measure again.
+block in seconds of CPU time, so that other programs do not count. Delete the file to measure again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sayso.stores import open_store
 async def measure(file: Path) -> None:
     longest = 0.0
     while True:
-        began = time.monotonic()
+        began = time.thread_time()
         await asyncio.sleep(0.001)
-        block = time.monotonic() - began
+        block = time.thread_time() - began
         if not file.exists():
             longest = 0.0
         if block > longest:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp_world import World, ticket_in
+from mcp_world import ERAS, World, ticket_in
 from test_proxy_faults import children_of, is_alive, on_stdio
 from test_proxy_http import connected, listening, token
 from test_proxy_server import command, environment
@@ -59,13 +59,25 @@ async def test_tickets_of_two_processes_differ(world: World) -> None:
 
 async def test_relisting_does_not_share_calls(world: World) -> None:
     config = world.config(hold=0.3)
-    async with world.proxy(config) as one, world.proxy(config) as two:
-        async with Client(one.server, cache=None) as client:
-            ticket = ticket_in(await client.call_tool("order", TEA))
-        async with Client(two.server, cache=None) as client:
-            await client.list_tools()
-            await two._read_again(two._upstreams[0], "tools")
-            assert ticket_in(await client.call_tool("order", TEA)) != ticket
+    async with (
+        world.proxy(config) as one,
+        world.proxy(config) as two,
+        Client(one.server, mode="legacy") as first,
+        Client(two.server, mode="legacy") as second,
+    ):
+        ticket = ticket_in(await first.call_tool("order", TEA))
+        await second.list_tools()
+        await two._read_again(two._upstreams[0], "tools")
+        assert ticket_in(await second.call_tool("order", TEA)) != ticket
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_held_call_is_not_shared(world: World, era: str) -> None:
+    config = world.config()
+    async with world.client(era, config) as first, held(first):
+        await world.asked(1)
+        async with world.client(era, config) as second, held(second):
+            await world.asked(2)
 
 
 async def test_killed_proxy_leaves_its_call(world: World) -> None:

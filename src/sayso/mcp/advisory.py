@@ -189,15 +189,14 @@ class AdvisoryServer:
     @asynccontextmanager
     async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
         """Serve. Requests that are still open at the end stay open."""
-        gate = self._gate_of(self._agent)
-        with self.server.connections.present(gate, self._state):
-            for agent in {self._agent, *agents}:
-                await self._calls_of(agent).resume_open_calls()
-            try:
-                yield
-            finally:
-                for calls in self._calls.values():
-                    await calls.close()
+        self.server.connections.share(self._gate_of(self._agent), self._state)
+        for agent in {self._agent, *agents}:
+            await self._calls_of(agent).resume_open_calls()
+        try:
+            yield
+        finally:
+            for calls in self._calls.values():
+                await calls.close()
 
     def _calls_of(self, agent: str) -> Calls:
         if agent not in self._calls:

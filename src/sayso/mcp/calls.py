@@ -226,10 +226,14 @@ class Calls:
 
     async def _take_over(self, call: OpenCall, owner: str) -> bool:
         """Make a connection the owner of a call whose owner is gone. Return whether it is."""
-        if call.owner != owner and not self._connections.is_live(call.owner):
-            call.owner = await to_thread(self._store_owner, call, owner)
+        while call.owner != owner and not self._connections.is_live(call.owner):
+            if self._connections.is_here(call.owner):
+                call.owner = owner
+            else:
+                call.owner = await to_thread(self._store_owner, call, owner)
             if not call.owner:
                 self._open_calls.pop(call.ticket, None)
+                return False
         return call.owner == owner and not call.callers
 
     def _store_owner(self, call: OpenCall, owner: str) -> str:
@@ -501,7 +505,8 @@ class Calls:
         # While a client waits, the record of the result also finishes the run, in one commit.
         call.scope.alone, left = True, False
         try:
-            yield
+            with self._connections.live(caller.connection or ""):
+                yield
         except asyncio.CancelledError:
             left = True
             raise

@@ -131,6 +131,13 @@ class FrontCaller:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
+        #: Identifies the client's connection: the session over HTTP, or the one on stdio. Over
+        #: HTTP in the modern era each request has its own.
+        self.connection: str = f"{ONE_REQUEST}{id(self)}"
+        if ctx.request is None:
+            self.connection = STDIO
+        elif "mcp-session-id" in ctx.request.headers:
+            self.connection = ctx.request.headers["mcp-session-id"]
         self._last = -1.0
         #: A question for a client of the modern era, and a future for the answer.
         self.question: tuple[types.ElicitRequestParams, asyncio.Future[Any]] | None = None
@@ -153,17 +160,6 @@ class FrontCaller:
         meta: Mapping[str, Any] = self.ctx.meta or {}
         id = meta.get(TOOL_USE_ID)
         return id if isinstance(id, str) and id else None
-
-    @property
-    def connection(self) -> str:
-        """Identifies the client's connection: the session over HTTP, or the one on stdio.
-
-        Over HTTP in the modern era each request has its own.
-        """
-        if self.ctx.request is None:
-            return STDIO
-        session = self.ctx.request.headers.get("mcp-session-id")
-        return f"{ONE_REQUEST}{id(self)}" if session is None else str(session)
 
     async def gone(self) -> bool:
         """Return whether the client has disconnected. Over HTTP, only polling tells."""
@@ -322,6 +318,11 @@ class FrontServer(Server[Any]):
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)
         self.connections = Connections()
+
+    async def run(self, *args: Any, **options: Any) -> None:
+        """Serve one client over a pair of streams."""
+        with self.connections.live(STDIO):
+            await super().run(*args, **options)
 
     def create_initialization_options(
         self,

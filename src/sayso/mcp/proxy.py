@@ -188,7 +188,7 @@ class Proxy:
             version=VERSION,
             instructions=_INSTRUCTIONS,
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,  # type: ignore[arg-type]  # it may return a plain dict
+            on_call_tool=self._call_tool,  # it may return a plain dict
             on_list_resources=self._list_resources,
             on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
@@ -203,17 +203,16 @@ class Proxy:
     @asynccontextmanager
     async def running(self, agents: tuple[str, ...] = ()) -> AsyncIterator[None]:
         """Connect the servers, and resume the calls that these agents left open."""
-        gate = self._gate_of(self.config.agent)
-        with self.server.connections.present(gate, self._state):
-            for agent in {self.config.agent, *agents}:
-                self._calls_of(agent)
-            for upstream in self._upstreams:
-                upstream.start()
-            try:
-                await self._wait_for_instructions()
-                yield
-            finally:
-                await self._close()
+        self.server.connections.share(self._gate_of(self.config.agent), self._state)
+        for agent in {self.config.agent, *agents}:
+            self._calls_of(agent)
+        for upstream in self._upstreams:
+            upstream.start()
+        try:
+            await self._wait_for_instructions()
+            yield
+        finally:
+            await self._close()
 
     async def _close(self) -> None:
         for task in list(self._tasks):

@@ -27,7 +27,7 @@ import socket
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,28 +116,49 @@ STDIO = "stdio"
 class Connections:
     """The live connections of clients: here, and in other processes.
 
-    An open call has an owner: a process, and a connection of it. Whether another process lives is
-    told by a locked file. The system unlocks it when the process ends, however that happens.
+    An open call has an owner: a process, and a connection of it. Whether another process has live
+    connections is told by a locked file. The system unlocks it when the process ends, however that
+    happens.
     """
 
     def __init__(self) -> None:
         self._host = socket.gethostname().replace("/", "").replace(":", "")
         self._process = f"{self._host}/{secrets.token_hex(8)}"
         self._folder = Path()
-        #: By session: how many of its HTTP requests are open, event streams included.
-        self._requests: Counter[str] = Counter()
+        #: How often each connection is in use: by a server, and by each open HTTP request.
+        self._uses: Counter[str] = Counter()
+        #: Unlocks the file of this process.
+        self._unlock = ExitStack()
+
+    def share(self, gate: Gate | RemoteGate, state: StateFile | None) -> None:
+        """Set the folder that all processes have in common that share these calls.
+
+        It does not depend on the environment that they were started with.
+        """
+        self._folder = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local/state/sayso/proxies"
+        if state is not None:
+            self._folder = state.path.with_suffix(".proxies")
+        elif isinstance(gate, Gate):
+            path = address_of(gate.store.url).path
+            if path is not None:
+                self._folder = Path(f"{path.resolve()}.proxies")
 
     @contextmanager
-    def present(self, gate: Gate | RemoteGate, state: StateFile | None) -> Iterator[None]:
-        """Show inside ``with`` that this process lives, to those that share its calls."""
-        self._folder = _proxies_folder(gate, state)
+    def live(self, connection: str) -> Iterator[None]:
+        """Count a connection as live inside ``with``."""
         path = self._path(self._process)
-        with _locked(path):
-            try:
-                yield
-            finally:
+        if not self._uses:
+            self._unlock.enter_context(_locked(path))
+        self._uses[connection] += 1
+        try:
+            yield
+        finally:
+            self._uses[connection] -= 1
+            self._uses += Counter()  # drops what is no longer in use
+            if not self._uses:
                 with suppress(OSError):
                     path.unlink()
+                self._unlock.close()
 
     def _path(self, process: str) -> Path:
         return self._folder / process.rpartition("/")[2]
@@ -151,10 +172,13 @@ class Connections:
         return owner.startswith(f"{self._process}:")
 
     def is_live(self, owner: str) -> bool:
-        """Return whether a connection is live. One to another machine counts as live on stdio."""
+        """Return whether a connection is live.
+
+        Of another process, all are or none; of another machine, those on standard input are.
+        """
         process, _, connection = owner.partition(":")
         if self.is_here(owner):
-            return self._requests[connection] > 0
+            return self._uses[connection] > 0
         if process.partition("/")[0] != self._host:
             return connection == STDIO
         try:
@@ -167,34 +191,14 @@ class Connections:
         return False
 
     def counting(self, app: ASGIApp) -> ASGIApp:
-        """Count the open requests of each session around an HTTP app."""
+        """Count sessions with open requests, event streams included, as live around an HTTP app."""
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-            headers = dict(scope.get("headers", ()))
-            session = headers.get(b"mcp-session-id", b"").decode("latin-1")
-            self._requests[session] += bool(session)
-            try:
+            session = dict(scope.get("headers", ())).get(b"mcp-session-id")
+            with self.live("http" if session is None else session.decode("latin-1")):
                 await app(scope, receive, send)
-            finally:
-                self._requests[session] -= bool(session)
-                if not self._requests[session]:
-                    del self._requests[session]
 
         return counted
-
-
-def _proxies_folder(gate: Gate | RemoteGate, state: StateFile | None) -> Path:
-    """Return the folder for the files of live proxies.
-
-    It depends on what they share, and not on the environment that they were started with.
-    """
-    if state is not None:
-        return state.path.with_suffix(".proxies")
-    if isinstance(gate, Gate):
-        path = address_of(gate.store.url).path
-        if path is not None:
-            return Path(f"{path.resolve()}.proxies")
-    return Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state" / "sayso" / "proxies"
 
 
 # -- what servers declare
