@@ -248,12 +248,22 @@ def test_a_unit_starts_what_the_command_line_knows(name: str) -> None:
     assert unit(name)["EnvironmentFile"][0] == "/etc/sayso/env"
 
 
+def test_proxy_unit_starts_a_proxy_over_http() -> None:
+    (line,) = unit("sayso-proxy.service")["ExecStart"]
+    started = parsed(line.split()[1:])
+    assert (started["command"], started["listen"]) == ("proxy", "127.0.0.1:8901")
+    assert not started["no_auth"]
+    assert started["config"] == Path("/etc/sayso/mcp.json")
+    assert unit("sayso-proxy.service")["EnvironmentFile"] == ["/etc/sayso/env"]
+
+
 def test_units_and_compose_give_the_same_time_and_the_same_limits() -> None:
-    server, worker = map(unit, UNITS)
     only = {"Description", "EnvironmentFile", "ExecStart"}
-    assert {k: v for k, v in server.items() if k not in only} == {
-        k: v for k, v in worker.items() if k not in only
-    }
+    server, *others = [unit(name) for name in (*UNITS, "sayso-proxy.service")]
+    for other in others:
+        assert {k: v for k, v in server.items() if k not in only} == {
+            k: v for k, v in other.items() if k not in only
+        }
     assert server["TimeoutStopSec"] == ["120"]
     assert compose(**GIVEN)["services"]["worker"]["stop_grace_period"] == "2m"
     assert server["StateDirectory"] == ["sayso"]

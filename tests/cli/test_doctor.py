@@ -15,6 +15,7 @@ from sayso.cli.doctor_stores import span
 from sayso.engine.commands import Note
 from sayso.hooks.dialects import parse_payload
 from sayso.hooks.local import ask_store
+from sayso.gate.scope import RunScope
 from sayso.keys import new_key, public_key
 from sayso.stores import open_store
 from sayso.stores.sqlite import files
@@ -187,6 +188,11 @@ def test_the_tier_of_hooks_and_of_the_proxy(world: World) -> None:
     assert "; embedded: " in tier
     gate = sayso.Gate(world.url, agent="files", wait=0)
     with pytest.raises(sayso.Paused), gate.run("mcp:files:session:1"):
+        gate.confirm_sync("Delete it?", key="1")
+    # Its client started the proxy, as its own user.
+    connection = "@connection/mcp:notes:session:host/1:stdio"
+    here = RunScope(gate.driver, "mcp:notes:session:1", "", refusal_scope=connection)
+    with pytest.raises(sayso.Paused), here:
         gate.confirm_sync("Delete it?", key="1")
     gate.close()
     tier = checks(world)["tier"]["text"]

@@ -73,6 +73,10 @@ def test_one_server_needs_no_prefix() -> None:
         ({"mcpServers": {"a": {**SHOP, "url": "http://x"}}}, "give either a command"),
         ({"mcpServers": {"a": {"url": "ftp://x"}}}, "mcpServers.a.url: write an http://"),
         ({"mcpServers": {"a": {"url": "http://x", "type": "sse"}}}, "'sse' is not supported"),
+        (
+            {"mcpServers": {"a": {"url": "http://x", "oauth": {"clientId": "c"}}}},
+            "mcpServers.a.oauth: the proxy does not sign in with OAuth",
+        ),
         ({"mcpServers": {"a": {**SHOP, "args": "x"}}}, "mcpServers.a.args: write a list"),
         ({"mcpServers": {"a": {**SHOP, "env": {"K": 1}}}}, "mcpServers.a.env.K: write a string"),
         ({"mcpServers": {"a": {**SHOP, "env": {"K": "${K}"}}}}, "mcpServers.a.env.K uses ${K}"),

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
+import uvicorn
+from live_server import LiveServer
 from mcp import Client, StdioServerParameters
 from mcp_world import World, said, start_proxy, start_shop, ticket_in
 from sayso_process import Process
@@ -369,3 +372,22 @@ def test_a_signal_ends_a_proxy_that_listens(world: World, number: int) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+async def test_refused_credentials_name_oauth(world: World) -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        challenge = (b"www-authenticate", b"Bearer")
+        await send({"type": "http.response.start", "status": 401, "headers": [challenge]})
+        await send({"type": "http.response.body", "body": b""})
+
+    live = LiveServer(uvicorn.Config(refuse, log_config=None, ws="none", lifespan="off"))
+    live.start()
+    try:
+        config = world.config(servers={"shop": {"url": f"{live.url}/mcp"}})
+        async with world.client(config=config) as client:
+            refused = await client.call_tool("order", {"item": "tea"})
+    finally:
+        live.stop()
+    assert refused.is_error
+    assert "401 Unauthorized: put a valid token into its headers" in said(refused)
+    assert "The proxy does not sign in with OAuth" in said(refused)

@@ -96,7 +96,11 @@ _LABEL = (
 _UNSEEN = "after restoring a copy of all its files, run `sayso recover --force` anyway"
 _AGENTS = "SELECT DISTINCT agent FROM run WHERE status IN ('running', 'paused')"
 _HOOKED_AGENTS = "SELECT DISTINCT agent FROM call WHERE caller <> ''"
-_PROXIED_AGENTS = "SELECT DISTINCT agent FROM run WHERE id >= 'mcp:' AND id < 'mcp;'"
+# A client on standard input has started the proxy itself, as its own user.
+_PROXIED_AGENTS = (
+    "SELECT DISTINCT agent FROM run WHERE id >= 'mcp:' AND id < 'mcp;' "
+    "AND substr(scope, length(scope) - 5) <> ':stdio'"
+)
 
 _OPEN_CALLS = (
     "SELECT c.decision, c.votes FROM run r JOIN call c ON c.run = r.id "
@@ -125,8 +129,8 @@ _HOOKED = (
     "runs once is not certain (see `sayso hook doctor`)"
 )
 _PROXIED = (
-    "enforced for {}, if only `sayso proxy` has the credentials of the MCP servers: it runs the "
-    "calls, whatever the agent does"
+    "enforced for {}, if only `sayso proxy` has the credentials of the MCP servers, and runs as "
+    "another user than the agent: it runs the calls, whatever the agent does"
 )
 _VERIFIES = (
     "enforced, if the tools' credentials are on this machine only: calls that run here were "

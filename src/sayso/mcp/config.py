@@ -156,13 +156,7 @@ def _upstream(
     at = f"mcpServers.{name}"
     if not _PREFIX.fullmatch(name):
         raise InvalidConfig(f"{at}: a name has 1 to 40 letters, digits, dots, dashes, underscores")
-    if ("command" in entry) == ("url" in entry):
-        raise InvalidConfig(f"{at}: give either a command to start or a url to connect to")
-    kind = entry.get("type") or entry.get("transport")
-    if kind not in (None, "stdio", "http", "streamable-http", "streamableHttp"):
-        raise InvalidConfig(
-            f"{at}.type: {kind!r} is not supported: use a server with stdio or streamable HTTP"
-        )
+    _check_transport(entry, at)
 
     def fill(text: str, key: str) -> str:
         return _expand_variables(text, f"{at}.{key}", environ)
@@ -199,6 +193,21 @@ def _upstream(
         env=_string_map(entry.get("env", {}), f"{at}.env", fill),
         cwd=None if cwd is None else str(folder / Path(fill(cwd, "cwd")).expanduser()),
     )
+
+
+def _check_transport(entry: Mapping[str, Any], at: str) -> None:
+    if ("command" in entry) == ("url" in entry):
+        raise InvalidConfig(f"{at}: give either a command to start or a url to connect to")
+    kind = entry.get("type") or entry.get("transport")
+    if kind not in (None, "stdio", "http", "streamable-http", "streamableHttp"):
+        raise InvalidConfig(
+            f"{at}.type: {kind!r} is not supported: use a server with stdio or streamable HTTP"
+        )
+    if "oauth" in entry:
+        raise InvalidConfig(
+            f"{at}.oauth: the proxy does not sign in with OAuth: put a token into headers, or use "
+            "a command that signs in, such as npx mcp-remote URL"
+        )
 
 
 def _expand_variables(text: str, at: str, environ: Mapping[str, str]) -> str:

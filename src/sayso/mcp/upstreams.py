@@ -65,6 +65,11 @@ _LARGE = 100_000
 #: The largest message of a server over HTTP, in bytes. The SDK's limit is 1 MB.
 LARGEST_MESSAGE = 64 << 20
 
+_UNAUTHORIZED = (
+    "it answered 401 Unauthorized: put a valid token into its headers. The proxy does not sign in "
+    "with OAuth; for a server that requires it, use a command that does, such as npx mcp-remote URL"
+)
+
 #: The lists that a server can report changes of.
 _LISTS = ("tools", "prompts", "resources")
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -137,6 +142,8 @@ class Upstream:
         #: Set when the connection breaks.
         self._lost = asyncio.Event()
         self._error = "it is starting"
+        #: What to do about credentials that the server asked for.
+        self._unauthorized = ""
         self.tools: tuple[types.Tool, ...] = ()
         self.instructions = ""
         #: The lists that changed and were not read again yet, and the task that reads them.
@@ -180,6 +187,7 @@ class Upstream:
         pause = _FIRST_PAUSE
         while True:
             self._lost.clear()
+            self._unauthorized = ""
             began = time.monotonic()
             try:
                 async with self._connect() as client:
@@ -196,7 +204,7 @@ class Upstream:
                         await self._lost.wait()
                     self._error = "the connection broke"
             except Exception as error:
-                self._error = _failure_reason(error)
+                self._error = self._unauthorized or _failure_reason(error)
                 if not self._closing:
                     log.warning("%s: %s; trying again in %.1f s", self.name, self._error, pause)
             finally:
@@ -233,6 +241,7 @@ class Upstream:
         async with contextlib.AsyncExitStack() as stack:
             if config.url is not None:
                 http = create_mcp_http_client(headers=dict(config.headers))
+                http.event_hooks["response"].append(self._check_authorization)
                 await stack.enter_async_context(http)
                 opened = streamable_http_client(
                     config.url, http_client=http, max_sse_event_size=LARGEST_MESSAGE
@@ -252,6 +261,11 @@ class Upstream:
                 )
             read, write = await stack.enter_async_context(opened)
             yield _MonitoredStream(read, self._lost), write
+
+    async def _check_authorization(self, response: httpx2.Response) -> None:
+        """Note that the server asks for credentials: the SDK's error does not say so."""
+        if response.status_code == httpx2.codes.UNAUTHORIZED:
+            self._unauthorized = _UNAUTHORIZED
 
     @asynccontextmanager
     async def _following(self, client: Client) -> AsyncIterator[None]:
