@@ -13,9 +13,9 @@ from row_key_thief import authenticate_rows
 import sayso
 from sayso.cli.doctor_stores import span
 from sayso.engine.commands import Note
+from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import parse_payload
 from sayso.hooks.local import ask_store
-from sayso.gate.scope import RunScope
 from sayso.keys import new_key, public_key
 from sayso.stores import open_store
 from sayso.stores.sqlite import files
