@@ -69,10 +69,16 @@ _INERT_ARGUMENTS = frozenset(
         *("old_string", "new_string", "replace_all", "expected_replacements", "instruction"),
         *("old_str", "new_str", "insert_line", "insert_text", "edits", "new_source", "cell_id"),
         *("cell_type", "edit_mode", "command", "input", "patch", "append"),
+        *("oldString", "newString", "replaceAll"),
     )
 )
 #: What one of several edits of a file has.
-_INERT_EDIT = frozenset({"old_string", "new_string", "replace_all", "old_str", "new_str"})
+_INERT_EDIT = frozenset(
+    (
+        *("old_string", "new_string", "replace_all", "old_str", "new_str"),
+        *("oldString", "newString", "replaceAll"),
+    )
+)
 
 
 def footprint(tool: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
