@@ -58,6 +58,8 @@ LIVE = frozenset({RunStatus.RUNNING, RunStatus.PAUSED})
 LATER = "later"
 #: The start of ``Call.caller`` if its agent gives each tool use an id of its own.
 TOOL_USE = "use:"
+#: How many calls of a run are recent: an agent makes few at once.
+RECENT_CALLS = 100
 
 
 #: The possible answers of ``settle=`` about a call in doubt.
@@ -172,6 +174,14 @@ class Call(NamedTuple):
         waits = self.status in (CallStatus.ASKED, CallStatus.READY)
         same = caller.startswith(TOOL_USE) and caller == self.caller
         return self.caller == LATER or (waits and same)
+
+    @property
+    def source(self) -> str:
+        """Who decided: a ``person``, a ``grant``, a ``rule`` of the user, or a ``preset``."""
+        decided = "" if self.decision is None else self.decision.type
+        if decided in ("allow", "deny"):
+            return "preset" if self.terms.preset else "rule"
+        return "grant" if decided == "grant" else "person"
 
     @property
     def size(self) -> int:

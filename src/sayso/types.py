@@ -434,6 +434,9 @@ class Terms(_Written):
     #: What a call of a coding agent is about, as JSON: parsed and resolved when it was judged
     #: (``sayso.hooks.footprints``). Grants compare it. "" for all other calls.
     footprint: str = ""
+    #: Whether a rule of a preset decided, and not the user's. A coding agent then keeps its own
+    #: rules and prompts. Not part of the digest: people do not see it.
+    preset: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -457,7 +460,7 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
 SETTABLE_TERMS = tuple(
     name
     for name in Terms.__slots__
-    if name not in ("verdict", "rule", "policy", "description", "declared", "footprint")
+    if name not in ("verdict", "rule", "policy", "description", "declared", "footprint", "preset")
 )
 
 _values = attrgetter(*Terms.__slots__)
@@ -606,6 +609,8 @@ class DecisionMade:
     at: datetime
     channel: str
     assurance: str
+    #: Who made it: a "person", a "grant", a "rule" of the user, or a rule of a "preset".
+    source: str
     message: str = ""
     args: Mapping[str, Json] | None = None
     value: Json = None

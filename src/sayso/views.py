@@ -160,6 +160,7 @@ def decision_made(call: Call) -> DecisionMade | None:
         at=moment(decided.at),
         channel=decided.channel,
         assurance=decided.assurance,
+        source=call.source,
         message=decided.message,
         args=None if call.original is None else codec.loads(call.args),
         value=None if decided.value is None else codec.loads(decided.value),
@@ -230,6 +231,7 @@ def decision_json(decision: DecisionMade) -> dict[str, Json]:
         "at": decision.at.isoformat(),
         "channel": decision.channel,
         "assurance": decision.assurance,
+        "source": decision.source,
     }
     if decision.message:
         shown["message"] = decision.message
@@ -306,6 +308,7 @@ def _decision_from(body: Mapping[str, Any]) -> DecisionMade:
         at=_time(body["at"]),
         channel=body["channel"],
         assurance=body["assurance"],
+        source=body.get("source", ""),
         message=body.get("message", ""),
         args=body.get("args"),
         value=body.get("value"),

@@ -84,6 +84,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
+#: Policies that allow a call without a rule of the user's.
+LEFT_TO_CLAUDE = [sayso.Policy(default="allow"), sayso.Policy.preset("watch")]
+
+
 class TestItsOwnTools:
     async def test_approved_and_made_again(self, world: World) -> None:
         world.touching("one", "one", "one")
@@ -132,9 +136,11 @@ class TestItsOwnTools:
         result = await world.run(rules, allowed_tools=[])
         assert (result.status, world.made("one")) == ("done", True)
 
-    async def test_what_claude_code_would_ask_about(self, world: World) -> None:
+    @pytest.mark.parametrize("policy", LEFT_TO_CLAUDE)
+    async def test_what_claude_code_would_ask_about(
+        self, world: World, policy: sayso.Policy
+    ) -> None:
         world.touching("one", "one")
-        policy = sayso.Policy(default="allow")
         result = await world.run(policy, allowed_tools=[])
         assert (result.status, world.made("one")) == ("paused", False)
         request = await world.request()
@@ -142,9 +148,10 @@ class TestItsOwnTools:
         result = await world.guarded(policy, allowed_tools=[]).resume("t")
         assert (result.status, world.made("one")) == ("done", True)
 
-    async def test_what_claude_code_allows(self, world: World) -> None:
+    @pytest.mark.parametrize("policy", LEFT_TO_CLAUDE)
+    async def test_what_claude_code_allows(self, world: World, policy: sayso.Policy) -> None:
         world.touching("one")
-        assert (await world.run(sayso.Policy(default="allow"))).status == "done"
+        assert (await world.run(policy)).status == "done"
         assert world.made("one")
 
     @pytest.mark.parametrize("policy", [None, sayso.Policy(), sayso.Policy([Rule("Edit")])])

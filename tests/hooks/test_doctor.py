@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,7 @@ def trust(home: Path, path: Path, *events: str) -> None:
     lines = []
     for event in events:
         (entry,) = entries[event]
-        label = {"PreToolUse": "pre_tool_use", "PostToolUse": "post_tool_use"}.get(
-            event, "user_prompt_submit"
-        )
+        label = re.sub("(?<=[a-z])(?=[A-Z])", "_", event).lower()
         trusted = doctor.codex_hash(label, entry["matcher"], entry["hooks"][0])
         lines.append(f'[hooks.state."{path}:{label}:0:0"]\ntrusted_hash = "{trusted}"\n')
     write(home / ".codex" / "config.toml", "".join(lines))

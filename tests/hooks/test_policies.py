@@ -368,7 +368,7 @@ def test_the_hook_under_a_preset(tmp_path: Path) -> None:
     world = World(tmp_path, Policy.preset("balanced"))
     try:
         free = payload("claude_pre", tool_input={"command": "ls"})
-        assert world.hook(free).verdict == "allow"
+        assert world.hook(free).verdict == "pass"
         asked = world.asked(
             payload("claude_pre", tool_input={"command": "git push"}), lambda r: r.reject("no")
         )
@@ -381,12 +381,21 @@ def test_the_hook_under_a_preset(tmp_path: Path) -> None:
         world.close()
 
 
-@pytest.mark.parametrize("policy", [Policy.preset("watch"), Policy(default="allow")])
-def test_watching_takes_no_prompt_away(tmp_path: Path, policy: Policy) -> None:
+@pytest.mark.parametrize(
+    ("policy", "option", "verdict"),
+    [
+        (Policy.preset("watch"), (), "pass"),
+        (Policy.preset("watch"), ("--replace-prompts",), "pass"),
+        (Policy(default="allow"), (), "allow"),
+    ],
+)
+def test_watching_takes_no_prompt_away(
+    tmp_path: Path, policy: Policy, option: tuple[str, ...], verdict: str
+) -> None:
     world = World(tmp_path, policy)
     try:
-        ran = world.hook(payload("claude_pre", tool_input={"command": "sudo rm -rf /"}))
-        assert (ran.verdict, ran.said) == ("pass", {})
+        sent = payload("claude_pre", tool_input={"command": "sudo rm -rf /"})
+        assert world.hook(sent, *option).verdict == verdict
         (call,) = world.store.calls_of(f"claude/{payload('claude_pre')['session_id']}")
         assert call.status == "released"
     finally:

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from coding_world import World, payload
+from waiting import until
 
 import sayso
 from sayso import Inbox, Policy, Rule
 from sayso.audit import verify
-from sayso.hooks.policies import rules
 from sayso.hooks.program import Config
 from sayso.hooks.settings import HookOptions
 from sayso.types import Decision, Request
@@ -104,10 +104,8 @@ def test_answered_instead(world: World) -> None:
     assert "I did it by hand" in ran.reason
 
 
-def test_the_policy_allows_and_denies(world: World) -> None:
+def test_users_rule_allows_and_denies(world: World) -> None:
     assert world.hook(payload("claude_pre", tool_name="Read")).verdict == "allow"
-    kept = world.hook(payload("claude_pre", tool_name="Read"), "--keep-prompts")
-    assert (kept.verdict, kept.said) == ("pass", {})
     denied = world.hook(payload("claude_pre", tool_name="WebFetch"))
     assert denied.verdict == "deny"
     assert "No network here." in denied.reason
@@ -122,7 +120,7 @@ def test_a_grant_is_ours_and_holds_in_one_directory(world: World) -> None:
     world.inbox.decide_sync(request.id, request.approve(), by="ana", **yes)
     assert world.hook(first).verdict == "allow"
     again = payload("claude_pre", tool_use_id="toolu_9", tool_input={"command": "make check -k"})
-    ran = world.hook(again, "--keep-prompts")
+    ran = world.hook(again)
     assert (ran.verdict, "updatedPermissions" in json.dumps(ran.said)) == ("allow", False)
     elsewhere = world.hook(again | {"cwd": "/etc", "tool_use_id": "toolu_10"}, "--limit", "5")
     assert (elsewhere.verdict, len(world.pending())) == ("deny", 1)
@@ -211,7 +209,10 @@ class CodexSession:
 
 @pytest.fixture
 def balanced(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, Policy(rules("balanced")))
+    """A server with a rule of the user's before the preset ``balanced``."""
+    rule = '[[rule]]\nname = "mine"\ntool = "Bash"\nwhere = \'command == "make test"\'\n'
+    policy = Policy.from_toml(f'preset = "balanced"\n{rule}verdict = "allow"\n')
+    made = World(tmp_path, policy)
     yield made
     made.close()
 
@@ -219,7 +220,7 @@ def balanced(tmp_path: Path) -> Iterator[World]:
 def test_codex_project_is_fixed(balanced: World, codex: CodexSession, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    assert balanced.hook(codex.call("touch x")).verdict in ("allow", "pass")
+    assert balanced.hook(codex.call("touch x")).verdict == "pass"
     asked = balanced.hook(codex.call("touch x", workdir=str(elsewhere)), "--limit", "5")
     assert (asked.verdict, "No answer yet" in asked.reason) == ("deny", True)
     (request,) = balanced.pending()
@@ -230,7 +231,7 @@ def test_codex_project_is_fixed(balanced: World, codex: CodexSession, tmp_path: 
     }
     inner = codex.project / "inner"
     inner.mkdir()
-    assert balanced.hook(codex.call("touch x", workdir=str(inner))).verdict in ("allow", "pass")
+    assert balanced.hook(codex.call("touch x", workdir=str(inner))).verdict == "pass"
 
 
 def test_codex_prompt_is_answered(world: World, codex: CodexSession) -> None:
@@ -246,7 +247,7 @@ def test_codex_prompt_is_answered(world: World, codex: CodexSession) -> None:
 
 
 def test_codex_terminal_is_denied(balanced: World, codex: CodexSession) -> None:
-    assert balanced.hook(codex.call("ls")).verdict in ("allow", "pass")
+    assert balanced.hook(codex.call("ls")).verdict == "pass"
     denied = balanced.hook(codex.call("ls", tty=True))
     assert "the model can type later" in denied.reason
     assert "denies this call" in balanced.hook(codex.call("python3")).reason
@@ -336,12 +337,147 @@ def test_claude_code_may_end_while_it_waits(world: World) -> None:
     assert codex.verdict == "deny"
 
 
-def test_a_prompt_is_answered(world: World) -> None:
-    sent = payload("claude_pre", hook_event_name="PermissionRequest", permission_suggestions=[1])
-    del sent["tool_use_id"]
-    ran = world.asked(sent, approve)
+# -- whose judgement it is: the agent's own rules decide what only a preset allows
+
+LS = payload("claude_pre", tool_input={"command": "ls"})
+
+
+def prompt(sent: dict[str, Any]) -> dict[str, Any]:
+    """Return the prompt of Claude Code for a tool use, which carries no id."""
+    suggestions = [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]
+    event = {"hook_event_name": "PermissionRequest", "permission_suggestions": suggestions}
+    return {name: value for name, value in (sent | event).items() if name != "tool_use_id"}
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "claude_post"])
+def test_hook_without_answer_prints_nothing(balanced: World, event: str) -> None:
+    sent = LS if event == "PreToolUse" else payload(event, tool_use_id="toolu_0")
+    process = balanced.start()
+    out, error = process.communicate(json.dumps(sent).encode())
+    assert (process.wait(), out) == (0, b""), error
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "copilot"])
+def test_preset_leaves_call_to_agent(balanced: World, codex: CodexSession, agent: str) -> None:
+    copilot = payload("copilot_pre", toolArgs={"command": "ls"})
+    sent = {"claude": LS, "codex": codex.call("ls"), "copilot": copilot}[agent]
+    ran = balanced.hook(sent, "--limit", "5")
+    assert (ran.verdict, ran.said) == ("pass", {})
+    assert balanced.hook(sent, "--replace-prompts").verdict == "allow"
+
+
+def test_users_rule_over_preset_allows(balanced: World) -> None:
+    mine = payload("claude_pre", tool_input={"command": "make test"})
+    ran = balanced.hook(mine)
+    assert (ran.verdict, "mine" in ran.reason) == ("allow", True)
+    assert balanced.hook(prompt(mine)).said["hookSpecificOutput"]["decision"] == {
+        "behavior": "allow"
+    }
+    assert balanced.pending() == []
+
+
+def test_preset_asks_and_denies(balanced: World) -> None:
+    push = payload("claude_pre", tool_input={"command": "git push"})
+    assert balanced.asked(push, approve).verdict == "allow"
+    again = push | {"tool_use_id": "toolu_1"}
+    assert balanced.asked(again, lambda request: request.reject("no")).verdict == "deny"
+
+
+@pytest.mark.parametrize(("how", "behavior"), [("approve", "allow"), ("reject", "deny")])
+def test_prompt_for_unanswered_call_asks(balanced: World, how: str, behavior: str) -> None:
+    assert balanced.hook(LS).verdict == "pass"
+    ran = balanced.asked(prompt(LS), lambda request: getattr(request, how)())
+    decision = ran.said["hookSpecificOutput"]["decision"]
+    assert decision["behavior"] == behavior
+    assert not {"updatedPermissions", "updatedInput"} & decision.keys()
+    (request,) = balanced.inbox.history_sync().items
+    assert (request.rule, request.decision and request.decision.source) == (
+        "needs_approval",
+        "person",
+    )
+    assert balanced.hook(payload("claude_post", tool_input={"command": "ls"})).code == 0
+    if how == "approve":
+        request = balanced.inbox.get_sync(request.id)
+        assert request.execution.result is not None  # of the request that the person approved
+    assert verify(balanced.store).ok
+
+
+def test_prompt_after_approval_asks_nobody(world: World) -> None:
+    assert world.asked(CLAUDE, approve).verdict == "allow"
+    for _ in range(2):
+        assert world.hook(prompt(CLAUDE)).verdict == "allow"
+    assert len(world.inbox.history_sync().items) == 1
+    world.hook(payload("claude_post"))  # it ran: its approval is used
+    ran = world.hook(prompt(CLAUDE), "--limit", "5")
+    assert (ran.verdict, len(world.pending())) == ("deny", 1)
+
+
+def test_prompt_after_edit_runs_edited(world: World) -> None:
+    said = world.asked(CLAUDE, edit).said["hookSpecificOutput"]
+    ran = world.hook(prompt(CLAUDE | {"tool_input": said["updatedInput"]}))
     decision = ran.said["hookSpecificOutput"]["decision"]
     assert decision == {"behavior": "allow"}
+
+
+def test_prompt_after_grant_takes_one_use(world: World) -> None:
+    first = CLAUDE | {"tool_input": {"command": "make check"}}
+    world.hook(first, "--limit", "5")
+    (request,) = world.pending()
+    grant = {"scope": "any", "ends_in": 600, "uses": 1}
+    world.inbox.decide_sync(request.id, request.approve(), by="ana", grant=grant)
+    world.hook(first)
+    granted = CLAUDE | {"tool_use_id": "toolu_7", "tool_input": {"command": "make check -k"}}
+    assert world.hook(granted).verdict == "allow"
+    assert world.hook(prompt(granted)).verdict == "allow"
+    assert world.pending() == []
+
+
+def test_retried_prompt_finds_its_request(balanced: World) -> None:
+    balanced.hook(LS)
+    first = balanced.start()
+    first.stdin.write(json.dumps(prompt(LS)).encode())
+    first.stdin.close()
+    until(balanced.pending)
+    first.kill()
+    first.communicate()
+    later = balanced.hook(prompt(LS), "--limit", "5")
+    assert (later.verdict, len(balanced.pending())) == ("deny", 1)
+    # The model was told to try again: the next tool use gets the answer before it runs.
+    balanced.decide(approve)
+    assert balanced.hook(LS | {"tool_use_id": "toolu_2"}).verdict == "allow"
+    assert balanced.hook(prompt(LS)).verdict == "allow"
+    assert len(balanced.inbox.history_sync().items) == 1
+
+
+def test_next_equal_call_prompts_again(balanced: World) -> None:
+    balanced.hook(LS)
+    balanced.asked(prompt(LS), approve)
+    assert balanced.hook(LS | {"tool_use_id": "toolu_2"}).verdict == "pass"
+    asked = balanced.hook(prompt(LS), "--limit", "5")
+    assert (asked.verdict, len(balanced.pending())) == ("deny", 1)
+
+
+def test_prompt_without_tool_use_asks(balanced: World) -> None:
+    assert balanced.asked(prompt(LS), approve).verdict == "allow"
+    assert balanced.hook(prompt(LS), "--replace-prompts").verdict == "allow"
+
+
+def test_agents_question_to_user_stays(balanced: World) -> None:
+    question = prompt(LS) | {"tool_name": "AskUserQuestion", "tool_input": {"questions": []}}
+    assert balanced.hook(question).verdict == "pass"
+    assert balanced.pending() == []
+
+
+def test_prompt_in_a_store(balanced: World, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'local.db'}"
+    balanced.configure(Config(store=url, policy="balanced"))
+    assert balanced.hook(LS).verdict == "pass"
+    assert "No answer yet" in json.dumps(balanced.hook(prompt(LS), "--limit", "6").said)
+    with Inbox(url) as inbox:
+        (request,) = inbox.pending_sync().items
+        inbox.approve_sync(request, by="ana")
+    assert balanced.hook(LS | {"tool_use_id": "toolu_2"}).verdict == "allow"
+    assert balanced.hook(prompt(LS)).verdict == "allow"
 
 
 # -- afterwards

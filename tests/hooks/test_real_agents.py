@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sayso.hooks.attacks import read_attacks
-from sayso.hooks.trial import CASES, REAL_AGENTS, Case, Trial, attack_agent
+from sayso.hooks.trial import CASES, REAL_AGENTS, Case, Trial, TrialResult, attack_agent
+from sayso.types import Request
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 
@@ -20,13 +23,18 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("agent", "case"), PAIRS)
-def test_what_happens_to_a_command(agent: str, case: Case) -> None:
+def play(agent: str, case: Case, policy: str = "", *arguments: str) -> TrialResult:
     # Not pytest's folder, which may be in memory: Claude Code writes nothing below /dev.
     with tempfile.TemporaryDirectory(prefix="sayso-agents-") as folder:
-        trial = Trial(agent, Path(folder).resolve())
+        trial = Trial(agent, Path(folder).resolve(), policy)
+        trial.agent = replace(trial.agent, arguments=[*trial.agent.arguments, *arguments])
         with trial.serving():
-            outcome = trial.run(case)
+            return trial.run(case)
+
+
+@pytest.mark.parametrize(("agent", "case"), PAIRS)
+def test_what_happens_to_a_command(agent: str, case: Case) -> None:
+    outcome = play(agent, case)
     assert outcome.happened == case.expected, outcome
     if case.name == "edited" and agent not in ("copilot", "gemini"):
         assert outcome.told_of_edit
@@ -53,3 +61,44 @@ def test_attacks_take_effect_ungated(agent: str) -> None:
     outcomes = list(attack_agent(agent, "watch", ATTACKS))
     successes = [attack for attack, unasked in outcomes if unasked]
     assert len(successes) > len(outcomes) / 2
+
+
+# -- with the hook and without it
+
+#: `balanced` allows the first two, and asks about the others.
+COMMANDS = (
+    "touch {project}/touched",
+    "mkdir {project}/folder",
+    "python3 -c \"open('{project}/unclear', 'w')\"",
+    "touch {outside}/outside",
+)
+MODES = [(agent.name, mode) for agent in REAL_AGENTS.values() for mode in agent.modes]
+
+
+@pytest.mark.parametrize(("agent", "mode"), MODES)
+def test_hook_lets_nothing_more_run(agent: str, mode: str) -> None:
+    """Nobody decides here, and there is no grant and no rule of the user's."""
+    case = Case(name="", expected="", mode=mode, commands=COMMANDS, limit=5)
+    alone = play(agent, replace(case, hooked=False))
+    watched = play(agent, case, "watch")
+    balanced = play(agent, case, "balanced")
+    print(f"{agent} {mode}: alone {alone}\nwatch {watched}\nbalanced {balanced}")
+    assert watched.made == alone.made, (alone, watched)
+    assert set(balanced.made) == set(alone.made) & {"touched", "folder"}, (alone, balanced)
+
+
+@pytest.mark.parametrize(("decide", "happens"), [("approve", "ran"), ("reject", "not run")])
+def test_prompt_goes_to_inbox(decide: str, happens: str) -> None:
+    """`claude -p` refuses what it would prompt for, unless a person is asked."""
+    case = Case(name="", expected=happens, mode="default", decide=getattr(Request, decide))
+    assert play("claude", replace(case, hooked=False)).happened == "not run"
+    outcome = play("claude", case, "balanced")
+    assert (outcome.happened, outcome.requests) == (happens, 1), outcome
+
+
+def test_approved_call_is_not_asked_about_twice() -> None:
+    """A rule of Claude Code makes it prompt although the hook has answered `allow`."""
+    ask = json.dumps({"permissions": {"ask": ["Bash(touch:*)"]}})
+    case = Case(name="", expected="ran", mode="default", decide=Request.approve)
+    outcome = play("claude", case, "", "--settings", ask)
+    assert (outcome.happened, outcome.requests) == ("ran", 1), outcome

@@ -73,8 +73,9 @@ def test_other_options_replace_the_entry(home: Path, tmp_path: Path, name: str) 
     settings.install(agent, path, HookOptions(config="/c.json", limit=200, python="/opt/python"))
     text = path.read_text()
     assert "--limit 100" not in text
-    assert text.count("hook run --config /c.json --limit 200 || exit 2") == 3
-    assert text.count("/opt/python -I -S ") == 3
+    count = 4 if agent.permission else 3
+    assert text.count("hook run --config /c.json --limit 200 || exit 2") == count
+    assert text.count("/opt/python -I -S ") == count
     assert str(230 * agent.unit) in text
 
 
@@ -161,7 +162,7 @@ def test_old_command_is_replaced(home: Path, tmp_path: Path) -> None:
         groups[0]["hooks"][0]["command"] = "sh -c '/usr/bin/sayso hook run --limit 570 || exit 2'"
     path.write_text(json.dumps(found))
     assert settings.install(AGENTS["claude"], path, OPTIONS)
-    assert path.read_text().count("hook run") == 3
+    assert path.read_text().count("hook run") == 4
 
 
 def test_install_saves_given_server(home: Path, tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_agents_have_separate_tokens(home: Path, world: World) -> None:
         ("install", "claude", "--token-file", "x", "--store", "x.db"),
         ("install", "claude", "--server", "http://x", "--token-file", "/nowhere/token"),
         ("install", "claude", "--server", "http://x", "--policy", "balanced"),
-        ("install", "codex", "--prompts", "--store", "x.db"),
+        ("install", "copilot", "--prompts", "--store", "x.db"),
         ("install", "copilot", "--defer", "--store", "x.db"),
         ("install", "claude", "--defer", "--prompts", "--store", "x.db"),
         ("install", "claude", "--limit", "1", "--store", "x.db"),
@@ -246,4 +247,13 @@ def test_prompts_are_another_event(home: Path, tmp_path: Path) -> None:
     assert sorted(hooks) == ["PermissionRequest", "PostToolUse", "UserPromptSubmit"]
     assert sayso_hook("install", "claude").returncode == 0
     hooks = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
-    assert sorted(hooks) == ["PostToolUse", "PreToolUse", "UserPromptSubmit"]
+    both = ["PermissionRequest", "PostToolUse", "PreToolUse", "UserPromptSubmit"]
+    assert sorted(hooks) == both
+
+
+def test_install_says_what_replacing_prompts_costs(home: Path) -> None:
+    where = ("--store", "sqlite:///x.db")
+    assert "--keep-prompts" in sayso_hook("install", "claude", "--keep-prompts", *where).stderr
+    done = sayso_hook("install", "claude", "--replace-prompts", *where)
+    assert "nothing else stops it" in done.stdout
+    assert "--replace-prompts" in (home / ".claude" / "settings.json").read_text()

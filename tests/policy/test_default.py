@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policy_world import ALLOW, ASK, DENY, boom, judge
 
 from sayso.errors import InvalidPolicy
-from sayso.policy import Policy, Rule
+from sayso.policy import Policy, Rule, ask_despite_preset
 from sayso.types import Verdict
 
 DEFAULTS: list[Any] = [None, "allow", "ask", "deny"]
@@ -157,6 +157,29 @@ def test_interrupt_on_says_nothing_about_others() -> None:
     assert judge(policy, "pay", needs_approval=None).verdict is ASK
     as_langchain = Policy.from_interrupt_on(mapping, default="allow")
     assert judge(as_langchain, "pay", needs_approval=None).verdict is ALLOW
+
+
+def test_preset_yields_to_declared_approval() -> None:
+    policy = Policy.preset("watch")
+    allowed = judge(policy, "pay")
+    assert (allowed.verdict, allowed.rule, allowed.preset) == (ALLOW, "watch", True)
+    asked = ask_despite_preset(allowed)
+    assert (asked.verdict, asked.rule, asked.preset) == (ASK, "needs_approval", False)
+    own = judge(Policy([Rule("pay", verdict="allow")]), "pay")
+    assert ask_despite_preset(own) == own
+    often = [policy.how_often_asks("pay", agent="bot", needs_approval=n) for n in (None, True)]
+    assert often == ["never", "always"]
+
+
+def test_users_rules_are_no_preset() -> None:
+    rule = '[[rule]]\ntool = "pay"\nverdict = "allow"\n'
+    policy = Policy.from_toml(f'preset = "watch"\n{rule}')
+    own = judge(policy, "pay", needs_approval=True)
+    assert (own.verdict, own.preset) == (ALLOW, False)
+    assert judge(policy, "look").preset
+    assert not judge(Policy(default="allow"), "look").preset
+    with pytest.raises(InvalidPolicy, match="unknown key 'preset'"):
+        Policy.from_toml(f"{rule}preset = true")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ CHANGES: dict[str, Any] = {
     "effect_key": "refund:{order}",
     "on_duplicate": "result",
     "record": "asked",
+    "preset": True,
 }
 
 

@@ -88,7 +88,7 @@ def install(
         bool,
         typer.Option(
             "--prompts",
-            help="Claude Code: answer its permission prompts instead of every tool use.",
+            help="Claude Code and Codex: answer only their permission prompts, not every tool use.",
         ),
     ] = False,
     defer: Annotated[
@@ -97,10 +97,12 @@ def install(
             "--defer", help="Claude Code with -p: end while a request waits, until it is resumed."
         ),
     ] = False,
-    keep_prompts: Annotated[
+    replace_prompts: Annotated[
         bool,
         typer.Option(
-            "--keep-prompts", help="Leave what the policy allows to the agent's own prompts."
+            "--replace-prompts",
+            help="Run what a preset allows without the agent's own rules and prompts. A mistake "
+            "of the preset then runs.",
         ),
     ] = False,
 ) -> None:
@@ -110,8 +112,10 @@ def install(
     the command that serves that store. What the hook needs is in a file that only you can read.
     """
     found = AGENTS[agent]
-    if (prompts or defer) and agent != "claude":
-        raise Usage(f"--{'prompts' if prompts else 'defer'} is for claude only")
+    if prompts and not found.permission:
+        raise Usage(f"--prompts: {found.title} has no hook for its prompts")
+    if defer and agent != "claude":
+        raise Usage("--defer is for claude only")
     if prompts and defer:
         raise Usage("--defer works before a tool use, so not with --prompts")
     path = _file(found, project=project, user=user)
@@ -121,7 +125,7 @@ def install(
         limit=limit,
         prompts=prompts,
         defer=defer,
-        keep_prompts=keep_prompts,
+        replace_prompts=replace_prompts,
     )
     config = _config(server, token_file, store, policy)
     if print_:
@@ -135,6 +139,11 @@ def install(
     changed = settings.install(found, path, options)
     print(f"{'Installed the hook in' if changed else 'The hook is already in'} {path}")
     print(f"It asks {config.server or config.store} (see {config_file})")
+    if replace_prompts:
+        print(
+            f"What a preset allows runs without the rules and prompts of {found.title}: if the "
+            "preset is wrong about a call, nothing else stops it."
+        )
     if agent == "codex":
         print("Codex skips a new hook until you trust it: start `codex`, and accept it in /hooks.")
     if serve:

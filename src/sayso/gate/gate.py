@@ -50,7 +50,7 @@ from sayso.gate.options import (
 )
 from sayso.gate.plan import Plan, checked_settle, once_plan, settler
 from sayso.gate.scope import RunScope, carry, current_scope, root_context
-from sayso.policy import Judging, Policy, Predicate
+from sayso.policy import Judging, Policy, Predicate, ask_despite_preset
 from sayso.policy.loaders import PRESETS
 from sayso.rows import Call
 from sayso.stores import open_store
@@ -473,7 +473,10 @@ async def policy_terms(
     now = moment(gate.store.now())
     rules = policy_in_force(gate, policy)
     judging = rules.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
-    return await add_footprint(await run_judging(judging), call)
+    terms = await run_judging(judging)
+    if needs_approval is True:
+        terms = ask_despite_preset(terms)
+    return await add_footprint(terms, call)
 
 
 def policy_in_force(gate: Gate, policy: Policy | None) -> Policy:

@@ -286,6 +286,28 @@ def _changed_terms(call: Call, now: Terms, args: str) -> tuple[str, Terms] | Non
     return "its program or files are others than the grant covers", tighten(call.terms, now)
 
 
+# --- prompts ---
+#
+# A coding agent asks before each tool use, and once more if it would prompt its user about it. The
+# prompt carries no id, so its tool use is the last one with this content that was released and has
+# no result yet. A person or a grant that approved the tool use answers its prompt too. What a
+# preset allowed was left to the agent, and the agent prompts: a person is asked.
+
+
+def find_use(store: Store, run: str, plan: Plan) -> Call | None:
+    """Return the released call of the tool use that an agent prompts for."""
+    assert plan.tool is not None
+    return store.released_use(run, plan.tool.digest, codec.sha256(plan.args.encode()))
+
+
+async def is_still_approved(store: Store, plan: Plan, call: Call) -> bool:
+    """Return whether a person or a grant approved a released call, and that still covers it."""
+    if call.source not in ("person", "grant") or (call.valid_until or 0) <= store.now():
+        return False
+    verify(store, call)
+    return await recheck(plan, call) is None
+
+
 def raised_terms(call: Call, now: Terms) -> Terms | None:
     """Return the call's terms tightened by the current ones, or None if those require no more."""
     if now == call.terms:

@@ -66,6 +66,11 @@ class ToolUse(NamedTuple):
         called = json.dumps([self.tool, shown, self.cwd], sort_keys=True)
         return f"args:{hashlib.sha256(called.encode()).hexdigest()}"
 
+    def known_as(self, caller: str) -> ToolUse:
+        """Return the tool use with the id that Sayso knows it by: a prompt carries none."""
+        kind, _, id = caller.partition(":")
+        return self._replace(id=id) if kind == "use" else self
+
     @property
     def note(self) -> str:
         """The model's description of a shell command.

@@ -80,7 +80,7 @@ def check(agent: Agent, project: Path, system: Path = Path("/")) -> Iterator[Che
         else:
             layers.append(layer)
     hooks = [hook for layer in layers for hook in _our_hooks(agent, layer)]
-    if not any(hook.event in (agent.before, _PROMPTED) for hook in hooks):
+    if not any(hook.event in (agent.before, agent.permission) for hook in hooks):
         why = f"not installed: run `sayso hook install {agent.name}`"
         yield CheckResult(agent.name, "problem", why)
         if not hooks:
@@ -159,7 +159,7 @@ def _check_hook(agent: Agent, hook: _Hook, project: Path, layers: list[_Layer]) 
     why = _distrust(agent, hook, project, layers)
     if why:
         return CheckResult(name, "problem", why)
-    if hook.event in (agent.before, _PROMPTED):
+    if hook.event in (agent.before, agent.permission):
         return CheckResult(name, "ok", f"denies after {options.limit:g} s; the agent waits longer")
     return CheckResult(name, "ok", "records results")
 
@@ -312,7 +312,6 @@ _HARMLESS_VARIABLES = re.compile(
     r"BASH_(?:DEFAULT|MAX)_TIMEOUT_MS|BASH_MAX_OUTPUT_LENGTH|DISABLE_[A-Z_]+|"
     r"NODE_ENV|RAILS_ENV|RACK_ENV|APP_ENV|CI|DEBUG|TZ|LOG_LEVEL|NO_COLOR|FORCE_COLOR"
 )
-_PROMPTED = "PermissionRequest"
 #: The events of Codex whose hash covers the matcher.
 _CODEX_MATCHED = ("pre_tool_use", "permission_request", "post_tool_use")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from sayso import codec
@@ -16,22 +17,35 @@ from sayso.engine.commands import NotePrompt
 from sayso.gate import Gate
 from sayso.gate.gate import policy_terms
 from sayso.gate.options import fixed_title
-from sayso.gate.plan import Plan
+from sayso.gate.plan import Plan, find_use, is_still_approved
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.rows import Call
 from sayso.schema import remote_tool
 from sayso.stores.row_checks import request_in
+from sayso.sync import read
 from sayso.types import Terms, ToolCall
 from sayso.views import request_json
 
 
-def ask_store(store: str, policy: str, use: ToolUse, wait: float) -> dict[str, Any]:
-    """Ask about a tool use, wait, and release the call. Return the request as JSON."""
+def ask_store(
+    store: str, policy: str, use: ToolUse, wait: float, *, prompts: bool = False
+) -> dict[str, Any]:
+    """Ask about a tool use, wait, and release the call. Return the request as JSON.
+
+    With ``prompts``, the agent would ask its user, so what a preset allows is asked about too.
+    """
 
     async def ask(gate: Gate) -> Call:
+        plan = plan_of(gate, use, wait, prompts=prompts)
+        if prompts:
+            released = await read(gate.store, find_use, gate.store, _run(use), plan)
+            if released is not None:
+                if await is_still_approved(gate.store, plan, released):
+                    return released
+                plan = replace(plan, caller=released.caller)
         entry = RunScope(gate.driver, _run(use), "")
-        return await gate.driver.release(entry, plan_of(gate, use, wait))
+        return await gate.driver.release(entry, plan)
 
     return _with_gate(store, policy, use, ask)
 
@@ -74,11 +88,12 @@ def _run(use: ToolUse) -> str:
     return f"{use.dialect}/{use.run}"
 
 
-def plan_of(gate: Gate, use: ToolUse, wait: float) -> Plan:
+def plan_of(gate: Gate, use: ToolUse, wait: float, *, prompts: bool = False) -> Plan:
     """Return the plan for a tool use."""
 
     async def terms(args: dict[str, Any]) -> Terms:
-        return await policy_terms(gate, ToolCall(use.tool, args), Terms(), None)
+        needs_approval = True if prompts else None
+        return await policy_terms(gate, ToolCall(use.tool, args), Terms(), needs_approval)
 
     return Plan(
         key=f"hook={secrets.token_hex(16)}",

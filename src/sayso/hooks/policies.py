@@ -16,6 +16,7 @@ most serious kind to the least.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sayso.errors import InvalidPolicy
@@ -50,7 +51,7 @@ _TOOL_GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 def rules(preset: str) -> list[Rule]:
     if preset == "watch":
-        return [Rule("*", verdict="allow", name="watch")]
+        return [Rule("*", verdict="allow", name="watch", preset=True)]
     if preset == "balanced":
         return _preset("balanced", frozenset({"read", "write"}), {"interactive": "deny"})
     if preset == "strict":
@@ -81,7 +82,7 @@ def _preset(name: str, allowed: frozenset[str], verdicts: Mapping[str, VerdictNa
             )
     other = Risk("medium", (KINDS["other"],))
     rules.append(Rule("*", name=f"{name}: everything else", risk=other))
-    return rules
+    return [replace(rule, preset=True) for rule in rules]
 
 
 def _when(name: str, tool: str, matches: Callable[[set[str]], bool]) -> Callable[[Any], bool]:

@@ -4,7 +4,8 @@ It reads the agent's payload, asks Sayso, waits for a decision, and prints the a
 *fail open*: if a hook crashes, takes too long, or exits with 1, most of them run the tool. So this
 program ends in one of two ways only:
 
-* it prints an answer that it got from Sayso, and exits with 0;
+* it prints an answer that it got from Sayso, and exits with 0. For a call that only a preset
+  allows it prints nothing, and the agent's own rules, prompts and sandbox apply;
 * in every other case it prints the reason to standard error, and exits with 2, which denies.
 
 That includes its own deadline, which is below the time that the agent gives it: a timer in another
@@ -69,9 +70,9 @@ _KEPT_VARIABLES = ("PATH", "CDPATH")
 _ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::([0-9]{1,5}))?(/[!-~]*)?", re.A)
 #: Tools with which Claude Code asks its user. It takes arguments from a hook as the user's answer.
 _USER_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
-#: The rule of the policy that only records, and the default of any policy: what only these allow
-#: is left to the agent's own rules and prompts.
-_UNNAMED_RULES = ("watch", "default")
+_QUESTION = "AskUserQuestion"
+#: The rule of the preset that only records. It replaces no prompt.
+_WATCH = "watch"
 
 
 class HookError(Exception):
@@ -121,8 +122,8 @@ class Options(NamedTuple):
     config: str = ""
     #: At the limit, end the agent until it is resumed, instead of telling it to ask again.
     defer: bool = False
-    #: Leave what the policy allows to the agent's own rules and prompts.
-    keep_prompts: bool = False
+    #: Answer for what a preset allows too, instead of the agent's own rules and prompts.
+    replace_prompts: bool = False
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
@@ -132,8 +133,8 @@ def parse_options(arguments: Sequence[str]) -> Options:
         name = rest.pop(0)
         if name == "--defer":
             options = options._replace(defer=True)
-        elif name == "--keep-prompts":
-            options = options._replace(keep_prompts=True)
+        elif name == "--replace-prompts":
+            options = options._replace(replace_prompts=True)
         elif name in ("--limit", "--config") and rest:
             value = rest.pop(0)
             if name == "--config":
@@ -237,11 +238,12 @@ class Server:
 
     # -- the steps
 
-    def ask(self, use: ToolUse, deadline: float) -> dict[str, Any]:
+    def ask(self, use: ToolUse, deadline: float, *, prompts: bool = False) -> dict[str, Any]:
         """Ask about a tool use, wait for the decision, and release the call.
 
         Return the request as JSON. If it is still pending, the server has recorded that the agent
-        will ask again.
+        will ask again. With ``prompts``, the agent would ask its user, so what a preset allows is
+        asked about too.
         """
         body: dict[str, Any] = {
             "tool": use.tool,
@@ -252,6 +254,7 @@ class Server:
             "note": use.note,
             "caller": use.caller,
             **_agent_fields(self._token, use),
+            **({"needs_approval": True} if prompts else {}),
         }
         from sayso.hooks.calls import machine_findings  # only this moment needs them
         from sayso.hooks.footprints import TOOLS, resolve
@@ -264,6 +267,7 @@ class Server:
         request = self.call("POST", "/api/requests", body, deadline=deadline)
         if not re.fullmatch(r"[\w.-]+", str(request["id"]), re.A):
             raise HookError("the server sent an id that is not one of Sayso's")
+        use = use.known_as(request["caller"])
         path = f"/api/requests/{request['id']}"
         caller = {"caller": use.caller}
         while True:
@@ -368,16 +372,18 @@ def _pending_message(request: Mapping[str, Any]) -> str:
 
 
 def _approval_answer(use: ToolUse, request: Mapping[str, Any], options: Options) -> Answer:
-    decision = request["decision"] or {}
-    by_rule = decision.get("type") == "allow"
-    if request["original"] is None:
+    decision = request["decision"]
+    source = decision["source"]
+    # The agent may prompt about an edit that it has taken before.
+    if request["original"] is None or request["args"] == use.shown_args:
         if not request.get("masked") and request["args"] != use.shown_args:
             raise HookError("the server answered for a different call")
-        if by_rule and (options.keep_prompts or request["rule"] in _UNNAMED_RULES):
+        if source == "preset" and (not options.replace_prompts or request["rule"] == _WATCH):
             return Answer(verdict="pass")
-        by = f"the policy ({request['rule']})" if by_rule else decision.get("by", "a person")
+        by_policy = source in ("rule", "preset")
+        by = f"the policy ({request['rule']})" if by_policy else decision["by"]
         # Send the agent's own arguments back: another hook may have changed them meanwhile.
-        send_args = DIALECTS[use.dialect].last_wins and use.moment == "ask" and not by_rule
+        send_args = DIALECTS[use.dialect].last_wins and use.moment == "ask" and not by_policy
         return Answer(
             verdict="allow",
             reason=f"Approved by {by} in Sayso ({request['id']}).",
@@ -394,8 +400,7 @@ def _approval_answer(use: ToolUse, request: Mapping[str, Any], options: Options)
     args = use.own_args(shown)
     return Answer(
         verdict="allow",
-        reason=f"Approved with changes by {decision.get('by', 'a person')} in Sayso "
-        f"({request['id']}).",
+        reason=f"Approved with changes by {decision['by']} in Sayso ({request['id']}).",
         args=args,
         notice=edit_notice(use, args, decision),
     )
@@ -467,15 +472,18 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     deadline = began + options.limit - 1.0
     if use.moment in ("ran", "said"):
         return _report(use, options, min(deadline, began + _REPORT_SECONDS))
+    prompts = use.moment == "prompt" and not options.replace_prompts
+    if prompts and use.tool == _QUESTION:
+        return {}  # the user answers it, and nothing else happens
     config = load_config(options.config)
     if config.store:
         _find_packages()
         from sayso.hooks.local import ask_store
 
         wait = deadline - _REPLY_MARGIN - time.monotonic()
-        request = ask_store(config.store, config.policy, use, wait)
+        request = ask_store(config.store, config.policy, use, wait, prompts=prompts)
     else:
-        request = Server(config.server, config.token).ask(use, deadline)
+        request = Server(config.server, config.token).ask(use, deadline, prompts=prompts)
     return format_answer(use, answer_to(use, request, options))
 
 
@@ -515,9 +523,10 @@ def main(arguments: Sequence[str]) -> NoReturn:
     """Run the hook: print an answer and exit with 0, or exit with 2."""
     try:
         isolate()
-        output = json.dumps(run(arguments))
-        sys.stdout.buffer.write(f"{output}\n".encode())
-        sys.stdout.buffer.flush()
+        output = run(arguments)
+        if output:
+            sys.stdout.buffer.write(f"{json.dumps(output)}\n".encode())
+            sys.stdout.buffer.flush()
     except HookError as error:
         deny(str(error))
     except BaseException as error:

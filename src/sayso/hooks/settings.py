@@ -55,8 +55,8 @@ class HookOptions:
     prompts: bool = False
     #: Claude Code: end the session while a request waits, instead of asking the model to try again.
     defer: bool = False
-    #: Leave what the policy allows to the agent's own rules and prompts.
-    keep_prompts: bool = False
+    #: Answer for what a preset allows too, instead of the agent's own rules and prompts.
+    replace_prompts: bool = False
     #: The absolute path of the configuration.
     config: str
     #: The interpreter that runs the hook, and the file that it runs.
@@ -72,7 +72,7 @@ class HookOptions:
         parts = [self.python, "-I", "-S", "-X", "utf8", self.program, "hook", "run"]
         parts += ["--config", self.config, "--limit", f"{self.limit:g}"]
         parts += ["--defer"] if self.defer else []
-        parts += ["--keep-prompts"] if self.keep_prompts else []
+        parts += ["--replace-prompts"] if self.replace_prompts else []
         return f"/bin/sh -c {shlex.quote(f'{shlex.join(parts)} || exit 2')}"
 
 
@@ -109,6 +109,8 @@ class Agent:
     before: str = "PreToolUse"
     after: str = "PostToolUse"
     prompt: str = "UserPromptSubmit"
+    #: The event when it would prompt its user about a tool use, if it has one.
+    permission: str = ""
     #: Copilot has flat entries; the others have groups with a matcher.
     flat: bool = False
     #: Gemini counts in milliseconds.
@@ -142,9 +144,12 @@ class Agent:
                     yield scope, path
 
     def entries(self, options: HookOptions) -> dict[str, Any]:
-        before = "PermissionRequest" if options.prompts else self.before
+        asking = [self.permission] if options.prompts else [self.before, self.permission]
         return {
-            before: self._entry(options.command(), options.timeout),
+            **{
+                event: self._entry(options.command(), options.timeout)
+                for event in filter(None, asking)
+            },
             self.after: self._entry(options.command(), _REPORT_TIMEOUT),
             self.prompt: self._entry(options.command(), _REPORT_TIMEOUT),
         }
@@ -179,6 +184,7 @@ AGENTS: dict[str, Agent] = {
                 ("project", ".claude/settings.json"),
                 ("local", ".claude/settings.local.json"),
             ),
+            permission="PermissionRequest",
         ),
         Agent(
             name="codex",
@@ -195,6 +201,7 @@ AGENTS: dict[str, Agent] = {
                 ("project", ".codex/config.toml"),
                 ("project", ".codex/hooks.json"),
             ),
+            permission="PermissionRequest",
         ),
         Agent(
             name="copilot",

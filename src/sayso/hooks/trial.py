@@ -307,8 +307,10 @@ class RealAgent:
     name: str
     model: type[FakeModelServer]
     environment: Callable[[FakeModelServer], Mapping[str, str]]
-    #: The command line, after the program. ``True`` lets the agent run anything.
-    arguments: Callable[[bool], Sequence[str]]
+    #: The command line, after the program.
+    arguments: Sequence[str]
+    #: What it adds for each permission mode. "bypass" lets the agent run anything.
+    modes: Mapping[str, Sequence[str]]
     #: Writes further settings into the folder.
     prepare: Callable[[Path, FakeModelServer, Path], None] = lambda home, model, project: None
     #: What makes it resume its last session.
@@ -362,10 +364,15 @@ REAL_AGENTS: dict[str, RealAgent] = {
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "IS_SANDBOX": "1",
             },
-            arguments=lambda skip_permissions: [
-                *("-p", "Do what the script says.", "--output-format", "json"),
-                *(["--dangerously-skip-permissions"] if skip_permissions else []),
-            ],
+            arguments=["-p", "Do what the script says.", "--output-format", "json"],
+            modes={
+                "default": [],
+                **{
+                    mode: ["--permission-mode", mode]
+                    for mode in ("acceptEdits", "plan", "auto", "dontAsk")
+                },
+                "bypass": ["--dangerously-skip-permissions"],
+            },
             resume=["--continue"],
         ),
         RealAgent(
@@ -373,10 +380,17 @@ REAL_AGENTS: dict[str, RealAgent] = {
             model=ResponsesServer,
             environment=lambda model: {"SCRIPTED_KEY": "scripted"},
             # Users trust a hook in the TUI, which does not run here.
-            arguments=lambda _: [
+            arguments=[
                 *("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"),
-                *("--dangerously-bypass-approvals-and-sandbox", "Do what the script says."),
+                "Do what the script says.",
             ],
+            modes={
+                **{
+                    sandbox: ["--sandbox", sandbox]
+                    for sandbox in ("read-only", "workspace-write", "danger-full-access")
+                },
+                "bypass": ["--dangerously-bypass-approvals-and-sandbox"],
+            },
             prepare=_prepare_codex,
         ),
         RealAgent(
@@ -389,7 +403,12 @@ REAL_AGENTS: dict[str, RealAgent] = {
                 "COPILOT_PROVIDER_API_KEY": "scripted",
                 "COPILOT_MODEL": "scripted",
             },
-            arguments=lambda _: ["-p", "Do what the script says.", "--allow-all-tools"],
+            arguments=["-p", "Do what the script says."],
+            modes={
+                "default": [],
+                "allow-tool": ["--allow-tool", "shell(touch)"],
+                "bypass": ["--allow-all-tools"],
+            },
         ),
         RealAgent(
             name="gemini",
@@ -399,14 +418,16 @@ REAL_AGENTS: dict[str, RealAgent] = {
                 "GOOGLE_GEMINI_BASE_URL": model.url,
                 "GEMINI_CLI_TRUST_WORKSPACE": "true",
             },
-            arguments=lambda _: ["-p", "Do what the script says.", "--yolo"],
+            arguments=["-p", "Do what the script says."],
+            modes={"bypass": ["--yolo"]},
             prepare=_prepare_gemini,
         ),
         RealAgent(
             name="opencode",
             model=OpenCodeServer,
             environment=lambda model: {},
-            arguments=lambda _: ["run", "--auto", "Do what the script says."],
+            arguments=["run", "Do what the script says."],
+            modes={"bypass": ["--auto"]},
             prepare=_prepare_opencode,
         ),
     )
@@ -449,6 +470,10 @@ class TrialResult(NamedTuple):
     told: tuple[str, ...] = ()
     #: Whether it was told of an edit.
     told_of_edit: bool = False
+    #: The names of the files that the commands made.
+    made: tuple[str, ...] = ()
+    #: How many requests the inbox has had so far.
+    requests: int = 0
 
     @property
     def ok(self) -> bool:
@@ -477,6 +502,12 @@ class Case:
     agent_seconds: int | None = None
     #: The agent prompts, and the hook answers that, instead of every tool use.
     prompts: bool = False
+    #: The permission mode of the agent.
+    mode: str = "bypass"
+    #: Without the hook, the agent is alone.
+    hooked: bool = True
+    #: What the model asks for, one after the other; each is a shell command.
+    commands: tuple[str, ...] = ("touch {project}/plain.txt",)
     #: The hook ends the agent while the request waits.
     defer: bool = False
     #: The request is decided after the agent has ended, and the agent's session is resumed.
@@ -510,6 +541,7 @@ CASES: tuple[Case, ...] = (
         expected="ran",
         decide=Request.approve,
         prompts=True,
+        mode="default",
         only=("claude",),
     ),
     Case(
@@ -517,6 +549,7 @@ CASES: tuple[Case, ...] = (
         expected="not run",
         decide=lambda r: r.reject("no"),
         prompts=True,
+        mode="default",
         only=("claude",),
     ),
     Case(
@@ -609,12 +642,16 @@ class Trial:
     def run(self, case: Case) -> TrialResult:
         self.runs += 1
         folder = self.folder / f"run-{self.runs}"
-        home, project = folder / "home", folder / "project"
-        for needed in (home, project):
+        home, project, outside = folder / "home", folder / "project", folder / "outside"
+        for needed in (home, project, outside):
             needed.mkdir(parents=True)
-        command = f"touch {project / 'plain.txt'}"
+        calls = [
+            Turn("Bash", {"command": command.format(project=project, outside=outside)})
+            for command in case.commands
+        ]
+        command = calls[0].args["command"]
         tries = 2 if case.retries else 1
-        turns = [*[Turn("Bash", {"command": command})] * tries, Turn(text="That is all.")]
+        turns = [*calls * tries, Turn(text="That is all.")]
         with self.agent.model(turns) as model, Inbox(self.store) as inbox:
             stop = threading.Event()
             if case.decide is not None and not case.retries and not case.resumes:
@@ -635,8 +672,12 @@ class Trial:
             taken = time.monotonic() - began
             told = tuple(model.told)
             told_of_edit = "A person changed the arguments" in model.last_request
+            requests = len(inbox.pending_sync()) + len(inbox.history_sync())
         happened = problem or _what_ran(project)
-        return TrialResult(case.name, case.expected, happened, taken, told, told_of_edit)
+        made = tuple(sorted(path.name for place in (project, outside) for path in place.iterdir()))
+        return TrialResult(
+            case.name, case.expected, happened, taken, told, told_of_edit, made, requests
+        )
 
     def attack(self, attacks: Sequence[Attack]) -> list[Outcome]:
         """Let the agent make the calls of some attacks, and return what each of them did."""
@@ -704,7 +745,8 @@ class Trial:
         self.agent.prepare(home, model, project)
         settings = AGENTS[self.agent.name]
         path = home / settings.user_file
-        install(settings, path, options)
+        if case.hooked:
+            install(settings, path, options)
         if case.other_hook_delay is not None:
             _add_hook(path, settings.before, folder / "other.py", case.other_hook_delay)
         if case.agent_seconds is not None:
@@ -734,7 +776,12 @@ class Trial:
         limit += _CALL_SECONDS * len(model.turns)
         try:
             done = subprocess.run(
-                [self.program, *self.agent.arguments(not case.prompts), *extra_arguments],
+                [
+                    self.program,
+                    *self.agent.arguments,
+                    *self.agent.modes[case.mode],
+                    *extra_arguments,
+                ],
                 cwd=project,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -85,8 +85,8 @@ def preset_rules(name: str) -> list[Rule]:
     """Return the rules of a ready-made policy."""
     if not isinstance(name, str) or name not in PRESETS:
         raise InvalidPolicy(f"preset = {_shorten(name)}: write {', '.join(PRESETS)}")
-    found: list[Rule] = importlib.import_module(PRESETS[name]).rules(name)
-    return found
+    rules: list[Rule] = importlib.import_module(PRESETS[name]).rules(name)
+    return rules
 
 
 def content_of_toml(text: str) -> tuple[list[Rule], VerdictName | None]:

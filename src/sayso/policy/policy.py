@@ -73,6 +73,13 @@ def unruled_verdict(declared: bool | None, default: Verdict | None) -> tuple[Ver
     return own, NEEDS_APPROVAL
 
 
+def ask_despite_preset(terms: Terms) -> Terms:
+    """Return the terms of a call whose tool or agent asks about it: no preset answers for it."""
+    if terms.verdict is Verdict.ALLOW and terms.preset:
+        return replace(terms, verdict=Verdict.ASK, rule=NEEDS_APPROVAL, preset=False)
+    return terms
+
+
 def _strictest(*verdicts: Verdict) -> Verdict:
     return max(verdicts, key=_VERDICTS.index)
 
@@ -164,7 +171,9 @@ class Policy:
         verdicts: set[Verdict] = set()
         for rule in self.rules:
             if rule.concerns(tool, agent):
-                verdicts.add(Verdict(rule.verdict))
+                allows = rule.verdict is Verdict.ALLOW
+                yields = allows and rule.preset and needs_approval is True
+                verdicts.add(Verdict.ASK if yields else Verdict(rule.verdict))
                 if rule.is_certain:
                     break
         else:
@@ -271,7 +280,8 @@ def _terms(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Te
         changes["declared"] = True
     if rule.description is not None:
         changes["description"] = _describe(rule.description, call)
-    terms = replace(own, verdict=Verdict(rule.verdict), rule=name, policy=policy, **changes)
+    changes |= {"verdict": Verdict(rule.verdict), "rule": name, "preset": rule.preset}
+    terms = replace(own, policy=policy, **changes)
     if rule.requester_decides is not None:
         return _for_one_call(terms)
     return _separate_requester(terms if rule.risk is None else _for_one_call(terms))
@@ -358,7 +368,8 @@ def _named(value: object) -> object:
 #
 # ``rule`` names both rules, ``policy`` is the digest of the newer one, and ``description`` and
 # ``footprint`` belong to the new arguments; these four require nothing. Nor does ``record``:
-# requests are always recorded; nor ``declared``, which says who chose the effect; nor
+# requests are always recorded; nor ``declared`` and ``preset``, which say who chose the effect and
+# the verdict; nor
 # ``max_rejections``, which is about the next call. A new effect key requires nothing either, but
 # people see it, so they are asked again.
 
@@ -393,6 +404,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
         overturn=max(old.overturn, new.overturn, key=OVERTURNS.index),
         max_rejections=min(limits, default=None),
         footprint=new.footprint,
+        preset=old.preset or new.preset,
     )
 
 
@@ -428,6 +440,7 @@ def _requirements(terms: Terms) -> Terms:
         policy="",
         description="",
         declared=False,
+        preset=False,
         record="all",
         effect_key="",
         on_duplicate="raise",

@@ -140,6 +140,8 @@ class Rule:
     on_duplicate: OnDuplicate | None = None
     overturn: Overturn | None = None
     max_rejections: int | None = None
+    #: Whether it belongs to a preset, and not to the user; see ``Terms.preset``.
+    preset: bool = False
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
     _span: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -27,11 +27,11 @@ from sayso.gate.backend import Cleared, begun
 from sayso.gate.gate import add_footprint, run_judging
 from sayso.gate.options import MAX_NAME, checked_string, fixed_title, terms_from
 from sayso.gate.outcomes import ending
-from sayso.gate.plan import Plan, new_call
+from sayso.gate.plan import Plan, find_use, is_still_approved, new_call
 from sayso.gate.scope import RunScope
 from sayso.inbox.inbox import Judge
 from sayso.inbox.people import no_request
-from sayso.policy import tighten, tighten_by_agent
+from sayso.policy import ask_despite_preset, tighten, tighten_by_agent
 from sayso.rows import Call, CallStatus, Run, Tool
 from sayso.server.schemas import ClaimBody, OpenBody, QuestionBody, ReportBody, ResultBody
 from sayso.server.service import Service
@@ -75,8 +75,10 @@ async def open_call(
     """
     # Checking a value against an agent's own schema may be slow: do it off the event loop.
     kind, args = _content(body) if body.schema_ is None else await to_thread(_content, body)
-    # A caller that makes the same call again may word its note differently.
-    unbound = {"caller", "session"} | ({"note", "machine", "resolved"} if body.caller else set())
+    # A caller that makes the same call again may word its note differently, or prompt for it.
+    unbound = {"caller", "session"}
+    if body.caller:
+        unbound |= {"note", "machine", "resolved", "needs_approval"}
     fields = body.model_dump(by_alias=True, exclude_defaults=True, exclude=unbound)
     # Any difference in the body makes reuse of the key an error; the digest covers this hash.
     bound = remote_binds(codec.sha256(codec.canonical(fields)), body.binds)
@@ -108,6 +110,13 @@ async def open_call(
             note=checked_string(body.note, "note"),
             caller=body.caller or "",
         )
+        if body.needs_approval and body.caller and tool is not None:
+            use = await read(service.store, find_use, service.store, run, plan)
+            if use is not None:
+                claim_plan = _claim_plan(service, use, ClaimBody.model_validate({}))
+                if await is_still_approved(service.store, claim_plan, use):
+                    return use, False
+                plan = replace(plan, caller=use.caller)
         shown = "" if body.preview is None else codec.canonical(body.preview).decode()
         new = new_call(plan, terms, shown)
         reopen = Reopen(
@@ -278,7 +287,10 @@ async def _terms(
     judging = service.gate.policy.judge(
         call, agent=agent, now=moment(now), own=Terms(), needs_approval=body.needs_approval
     )
-    said = await add_footprint(await run_judging(judging), call)
+    said = await run_judging(judging)
+    if body.needs_approval:
+        said = ask_despite_preset(said)
+    said = await add_footprint(said, call)
     if said.verdict is not Verdict.ASK:  # nobody is asked
         sent = {name: value for name, value in sent.items() if name in _TERMS_WITHOUT_ASKING}
     return tighten_by_agent(said, sent)

@@ -341,7 +341,10 @@ class OpenBody(Body):
         {}, description="facts that an approval depends on; send them again with the claim"
     )
     needs_approval: Literal[True] | None = Field(
-        None, description="`true`: ask also where the policy's default would allow the call"
+        None,
+        description="`true`: ask also where the policy's default or a preset would allow the call. "
+        "With `caller`: the agent prompts for a tool use that it has opened before, and the answer "
+        "of a person, a grant or the user's rule still holds",
     )
     allowed: OneOrMore = None
     reviewers: OneOrMore = Field(
@@ -512,6 +515,9 @@ class DecisionView(View):
     at: datetime
     channel: str
     assurance: Assurance
+    source: Literal["person", "grant", "rule", "preset"] = Field(
+        description="who made it; a `rule` is the user's, a `preset` is not"
+    )
 
 
 class ErrorView(View):
@@ -651,6 +657,9 @@ class RequestView(View):
     can: list[DecisionType] = Field(description="the decisions that you may make now")
     why_not: str
     shown: ShownView
+    caller: str | None = Field(
+        None, description="if you opened it with a `caller`, who waits for it: release it to them"
+    )
 
 
 class RequestPage(Page[RequestView]):

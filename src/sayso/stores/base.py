@@ -267,6 +267,13 @@ class StoreReads(Protocol):
         """Return the call of a run that was last released to this caller."""
         ...
 
+    def released_use(self, run: str, tool_digest: str, args_hash: str) -> Call | None:
+        """Return the last tool use with this content that was released and has no result yet.
+
+        Looks at the ``RECENT_CALLS`` of the run only.
+        """
+        ...
+
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         """Return the calls of a run, or those with one of these keys."""
         ...

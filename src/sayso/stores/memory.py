@@ -21,7 +21,9 @@ from sayso.forking import no_fork, renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import (
     LIVE,
+    RECENT_CALLS,
     SYSTEM_THREAD,
+    TOOL_USE,
     Call,
     CallStatus,
     EffectKey,
@@ -346,6 +348,13 @@ class MemoryStore:
     def released_call(self, run: str, caller: str) -> Call | None:
         calls = [c for c in self.calls_of(run) if c.status is CallStatus.RELEASED]
         return next((c for c in reversed(calls) if c.caller == caller), None)
+
+    def released_use(self, run: str, tool_digest: str, args_hash: str) -> Call | None:
+        for call in reversed(self.calls_of(run)[-RECENT_CALLS:]):
+            fits = (call.tool_digest, call.args_hash, call.result) == (tool_digest, args_hash, None)
+            if fits and call.status is CallStatus.RELEASED and call.caller.startswith(TOOL_USE):
+                return call
+        return None
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         calls = [call for call in list(self._calls.values()) if call.run == run]

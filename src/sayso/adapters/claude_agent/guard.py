@@ -516,8 +516,8 @@ class Turn:
         """Decide whether Claude Code may make a call of one of its own tools, or of a server."""
         calls = self.log.calls
         terms = await self._terms(name, args, needs_approval)
-        if terms.verdict is Verdict.ALLOW and terms.rule in _UNRULED:
-            return {}  # no rule matches: Claude Code's own permissions decide
+        if terms.verdict is Verdict.ALLOW and _is_left(terms):
+            return {}
         row = await read(calls.store, self._approved_before, name, args)
         key = id if row is None else row.key
         tool = FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=needs_approval)
@@ -547,7 +547,7 @@ class Turn:
         if self.guarded.own_tool(name) is None:
             terms = await self._terms(name, args)
             if terms.verdict is Verdict.ALLOW:
-                return {} if terms.rule in _UNRULED else self._clear(id, args)
+                return {} if _is_left(terms) else self._clear(id, args)
         return _deny(
             "A sub-agent cannot use this tool, because its calls need approval or are recorded: "
             "make the call in the main conversation."
@@ -599,6 +599,11 @@ class Turn:
         if outcomes.has_result(row):
             return result_block(id, outcomes.as_text(codec.loads(row.result or "null")))
         return result_block(id, outcomes.why_not(row), is_error=True)
+
+
+def _is_left(terms: Terms) -> bool:
+    """Return whether Claude Code's own permissions decide: no rule of the user's matches."""
+    return terms.preset or terms.rule in _UNRULED
 
 
 async def _prompt_stream(prompt: Any) -> AsyncIterator[dict[str, Any]]:

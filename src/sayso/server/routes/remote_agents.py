@@ -70,7 +70,10 @@ async def open_request(
     if body.caller and body.run:
         service.hooks.note(agent, body.run)
     call, new = await remote_agents.open_call(service, agent, body, idempotency_key)
-    return JsonResponse(_view(service, call, who.reviewer), 201 if new else 200)
+    view = _view(service, call, who.reviewer)
+    if call.caller:
+        view = {**view, "caller": call.caller}
+    return JsonResponse(view, 201 if new else 200)
 
 
 @router.get(

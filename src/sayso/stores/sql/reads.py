@@ -584,6 +584,9 @@ class SqlReads:
     def released_call(self, run: str, caller: str) -> Call | None:
         return self._one(call_from, sql.LOAD_RELEASED_CALL, run, caller)
 
+    def released_use(self, run: str, tool_digest: str, args_hash: str) -> Call | None:
+        return self._one(call_from, sql.LOAD_RELEASED_USE, run, tool_digest, args_hash)
+
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         if keys is None:
             rows = self._rows(sql.LOAD_CALLS_OF_RUN, (run,))

@@ -10,7 +10,19 @@ from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import Any, Protocol
 
-from sayso.rows import LATER, Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
+from sayso.rows import (
+    LATER,
+    RECENT_CALLS,
+    TOOL_USE,
+    Call,
+    EffectKey,
+    Event,
+    Principal,
+    Run,
+    StoredMessage,
+    Thread,
+    Tool,
+)
 from sayso.stores.seals import Seal
 from sayso.types import Grant, Refusal
 
@@ -121,6 +133,11 @@ LOAD_CALLS_TO_JOIN = (
 LOAD_RELEASED_CALL = (
     f"SELECT {CALL} FROM call WHERE run = ? AND caller = ? AND status = 'released' "
     "ORDER BY n DESC LIMIT 1"
+)
+LOAD_RELEASED_USE = (
+    f"SELECT {CALL} FROM call WHERE n IN (SELECT n FROM call WHERE run = ? ORDER BY n DESC "
+    f"LIMIT {RECENT_CALLS}) AND tool_digest = ? AND args_hash = ? AND status = 'released' "
+    f"AND caller LIKE '{TOOL_USE}%' AND result IS NULL ORDER BY n DESC LIMIT 1"
 )
 LOAD_CALLS_IN = f"SELECT {CALL} FROM call WHERE run = ? AND status IN ({{}}) ORDER BY n"
 # A conversation is read with its thread's row, which proves which messages there must be.

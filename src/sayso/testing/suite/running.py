@@ -434,6 +434,19 @@ class ReleaseTests:
         assert world.store.released_call("r", "use:2") is None
         assert world.store.released_call("other", "use:1") is None
 
+    def test_prompt_finds_newest_unreported_use(self, world: World) -> None:
+        first = world.release(again(world, "use:1", verdict="allow"), "use:1")
+        content = (first.tool_digest, first.args_hash)
+        assert world.store.released_use("r", *content) == first
+        second = world.release(again(world, "use:2", verdict="allow"), "use:2")
+        world.release(again(world, "args:1", verdict="allow"), "args:1")
+        assert world.store.released_use("r", *content) == second
+        world.report(second, '"ok"')
+        assert world.store.released_use("r", *content) == first
+        assert world.store.released_use("r", first.tool_digest, "other") is None
+        assert world.store.released_use("r", "other", first.args_hash) is None
+        assert world.store.released_use("other", *content) is None
+
     # -- the same call made again
 
     def test_the_same_tool_use_joins_its_open_request(self, world: World) -> None:
