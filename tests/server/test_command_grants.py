@@ -337,8 +337,9 @@ def test_folder_grant_covers_resolved_files(agent: Agent, project: Path, tmp_pat
     assert [path for path in outside if "\0" not in path and write(path)] == []
     assert not write("src/b.py", notebook_path="/etc/x")
     assert not write("src/b.py", target="/etc/x")
-    resolved = {"directory": str(project), "files": ["/etc/passwd"]}
-    assert not write("src/b.py", resolved=resolved)
+    for file in ("/etc/passwd", "src/../../etc/passwd"):
+        resolved = {"directory": str(project), "files": [file]}
+        assert not write("src/b.py", resolved=resolved), file
 
 
 def test_patch_is_covered_with_all_its_files(agent: Agent) -> None:
@@ -349,6 +350,19 @@ def test_patch_is_covered_with_all_its_files(agent: Agent) -> None:
     assert is_covered(patch("*** Update File: src/b.py", "+y", "*** Add File: src/c.py"))
     for line in ("*** Add File: x.py", "  *** Delete File: x.py", "*** Move to:/etc/x\r"):
         assert not is_covered(patch("*** Update File: src/a.py", line)), line
+
+
+def test_folder_of_agents_machine_is_compared(agent: Agent, project: Path) -> None:
+    def write(file: str, directory: str) -> dict[str, Any]:
+        place = {"directory": directory, "files": [file]}
+        return agent.call("Write", file_path="src/a.py", content="x", resolved=place)
+
+    agent.grant(write("src/a.py", "/srv/ana/shop"), {"path": "src"})
+    assert is_covered(write("src/b.py", "/srv/ana/shop"))
+    for file in ("lib/b.py", "src/../../x", "/etc/x", "srcx/b.py"):
+        assert not is_covered(write(file, "/srv/ana/shop")), file
+    assert not is_covered(write("src/b.py", "/srv/ana/other"))
+    assert not is_covered(agent.call("Write", file_path="src/a.py", content="x"))
 
 
 def test_edits_of_other_files_are_not_covered(agent: Agent) -> None:

@@ -128,7 +128,9 @@ def in_scope(
 def _is_below(folder: str, files: Sequence[str]) -> bool:
     """Return whether these files of the project are this path, or in this folder."""
     return bool(files) and all(
-        not file.startswith("/") and (folder in (".", file) or file.startswith(f"{folder}/"))
+        not file.startswith("/")
+        and ".." not in file.split("/")
+        and (folder in (".", file) or file.startswith(f"{folder}/"))
         for file in files
     )
 

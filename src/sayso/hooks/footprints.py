@@ -61,6 +61,7 @@ _SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*")
 _MAX_SUBCOMMANDS = 3
 #: A longer command is repeated in every row; a person cannot compare it anyway.
 _MAX_LENGTH = 4000
+_MAX_FILES = 100
 
 #: Arguments of file tools that cannot lead to another file.
 _INERT_ARGUMENTS = frozenset(
@@ -119,7 +120,7 @@ def resolve(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
         program = _program_file(words[0], directory, files) if words else ""
         return {"directory": directory, "program": program}
     paths = named_paths(args, writing=tool in EDITORS)
-    if paths is None or not _names_all_files(args):
+    if paths is None or len(paths) > _MAX_FILES or not _names_all_files(args):
         return {"directory": directory}
     named = {_relative(files.real(_joined(directory, path)), files) for path in paths or ["."]}
     return {"directory": directory, "files": sorted(named)}
