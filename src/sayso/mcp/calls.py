@@ -138,7 +138,7 @@ class OpenCall:
     task: asyncio.Task[Outcome] = field(init=False)
     #: The clients that wait for it now.
     callers: list[Caller] = field(default_factory=list)
-    #: Whether the server is running it.
+    #: Whether the server is running it, or its result is being recorded.
     running: bool = False
     #: How often a client waited for it until its limit.
     timed_out_waits: int = 0

@@ -107,11 +107,12 @@ class ProxyTool:
             try:
                 passed = self.gated.framework_args(codec.loads(row.args))
                 return await self.upstream.call(self.tool.name, passed, listener)
-            except ConnectionLost as lost:
-                raise ServerConnectionLost(str(lost)) from lost
-            finally:
+            except BaseException as error:
                 if open_call is not None:
                     open_call.running = False
+                if isinstance(error, ConnectionLost):
+                    raise ServerConnectionLost(str(error)) from error
+                raise
 
         async def terms(values: dict[str, Any]) -> Terms:
             assert isinstance(gate, Gate)
