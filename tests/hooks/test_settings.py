@@ -74,7 +74,7 @@ def test_other_options_replace_the_entry(home: Path, tmp_path: Path, name: str) 
     text = path.read_text()
     assert "--limit 100" not in text
     count = 4 if agent.permission else 3
-    assert text.count("hook run --config /c.json --limit 200 || exit 2") == count
+    assert text.count("hook run --config /c.json --limit 200 || {") == count
     assert text.count("/opt/python -I -S ") == count
     assert str(230 * agent.unit) in text
 
@@ -136,6 +136,17 @@ def test_links_and_permissions_stay(home: Path, tmp_path: Path) -> None:
     assert path.is_symlink()
     assert "hook run" in real.read_text()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("script", ["exit 1", "kill -9 $$", "exit 2"])
+def test_failing_program_denies_with_words(tmp_path: Path, script: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho why >&2\n{script}\n")
+    python.chmod(0o755)
+    command = HookOptions(config="/c.json", python=str(python)).command()
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert ("the hook failed" in done.stderr) == (script != "exit 2")
 
 
 def test_command_quotes_paths(home: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from sayso.hooks.program import Config, HookError, Server, load_config, parse_options
 from sayso.hooks.settings import (
+    GUARD,
     Agent,
     HookOptions,
     SettingsError,
@@ -129,8 +130,8 @@ def _read_command(command: str) -> HookOptions | None:
     """Return the options of a command, if it is one that ``sayso hook install`` writes."""
     try:
         _, _, script = shlex.split(command)
-        python, _, _, _, _, program, _, _, *words = shlex.split(script)
-        given = parse_options(words[:-3])
+        python, _, _, _, _, program, _, _, *words = shlex.split(script.removesuffix(GUARD))
+        given = parse_options(words)
     except (ValueError, HookError):
         return None
     options = HookOptions(**given._asdict(), python=python, program=program)

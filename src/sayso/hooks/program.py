@@ -10,7 +10,7 @@ program ends in one of two ways only:
 
 That includes its own deadline, which is below the time that the agent gives it: a timer in another
 OS thread ends the process whatever the first one hangs in. What happens before this program runs (a
-missing interpreter, a broken environment) is up to the shell around it: ``sh -c '… || exit 2'``.
+missing interpreter, a broken environment) is up to the shell around it (``settings.GUARD``).
 
 A repository that the user has cloned can set any variable of the agent's environment, and put
 files into the folder in which the agent starts the hook. So neither decides whom to ask: the

@@ -35,6 +35,8 @@ Scope = Literal["user", "project"]
 #: Matches the commands of our entries.
 _OURS = re.compile(r"sayso(/__main__\.py)?['\"]*\s+hook\s+run\b")
 _PROGRAM = str(Path(__file__).parents[1] / "__main__.py")
+#: Denies if the program fails. Gemini CLI runs the tool after an exit with 2 that printed nothing.
+GUARD = "|| { [ $? = 2 ] || echo Sayso: not run: the hook failed >&2; exit 2; }"
 #: OpenCode has plugins instead of settings. Ours has the same settings in one of its lines.
 _PLUGIN = Path(__file__).with_name("opencode.js")
 _EMBEDDED = re.compile(r"^const SETTINGS = (\{.*\})$", re.M)
@@ -73,7 +75,7 @@ class HookOptions:
         parts += ["--config", self.config, "--limit", f"{self.limit:g}"]
         parts += ["--defer"] if self.defer else []
         parts += ["--replace-prompts"] if self.replace_prompts else []
-        return f"/bin/sh -c {shlex.quote(f'{shlex.join(parts)} || exit 2')}"
+        return f"/bin/sh -c {shlex.quote(f'{shlex.join(parts)} {GUARD}')}"
 
 
 def data_folder() -> Path:
