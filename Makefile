@@ -52,7 +52,7 @@ test-agents: $(READY) ## the hooks with the real Claude Code, Codex, Copilot, Ge
 	npm install --silent --no-audit --no-fund --force --prefix $(AGENTS) \
 	    @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0 @github/copilot@1.0.102 \
 	    @google/gemini-cli@0.61.0 opencode-ai@1.18.18
-	SAYSO_AGENTS=$(AGENTS) $(BIN)/pytest -v -m agents tests/hooks/test_real_agents.py \
+	SAYSO_AGENTS=$(AGENTS) $(BIN)/pytest -v -m agents tests/hooks/test_real_agents.py tests/hooks/test_real_switches.py \
 	    tests/adapters/test_story_claude_agent.py $(ARGS)
 
 bench: $(READY) ## measure beside the peers; writes docs/benchmarks.md, some rows as ARGS="once agent"

@@ -134,9 +134,18 @@ def test_removed_event_is_a_problem(home: Path, tmp_path: Path) -> None:
     path = install("claude", tmp_path)
     found = json.loads(path.read_text())
     del found["hooks"]["PreToolUse"]
-    found["hooks"].pop("PermissionRequest", None)
     path.write_text(json.dumps(found))
     assert any("not installed" in problem for problem in problems("claude", tmp_path))
+
+
+def test_prompts_alone_are_a_warning(home: Path, tmp_path: Path) -> None:
+    store = "sqlite:////nowhere/sayso.db"
+    for agent in ("claude", "codex"):
+        assert sayso_hook("install", agent, "--prompts", "--store", store).returncode == 0
+    assert problems("claude", tmp_path) == []
+    assert "only prompts" in checked("claude")[1]["warning: claude user PermissionRequest"]
+    events = json.loads(AGENTS["codex"].file("user", tmp_path).read_text())["hooks"]
+    assert ("PermissionRequest" in events, "PreToolUse" in events) == (True, False)
 
 
 #: What a repository, a user or an administrator can write: it turns Claude Code's hooks off.

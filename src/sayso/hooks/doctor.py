@@ -21,7 +21,6 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +80,7 @@ def check(agent: Agent, project: Path, system: Path = Path("/")) -> Iterator[Che
         else:
             layers.append(layer)
     hooks = [hook for layer in layers for hook in _our_hooks(agent, layer)]
-    if not any(hook.event in (agent.before, agent.permission) for hook in hooks):
+    if not any(_is_gate(agent, hook) for hook in hooks):
         why = f"not installed: run `sayso hook install {agent.name}`"
         yield CheckResult(agent.name, "problem", why)
         if not hooks:
@@ -138,14 +137,20 @@ def _read_command(command: str) -> HookOptions | None:
     return options if options.command() == command else None
 
 
+def _is_gate(agent: Agent, hook: _Hook) -> bool:
+    """Return whether an entry is for the event that its command was installed for."""
+    options = _read_command(str(hook.command.get(agent.command_key)))
+    only_prompts = options is not None and options.prompts
+    return hook.event == (agent.permission if only_prompts else agent.before)
+
+
 def _check_hook(agent: Agent, hook: _Hook, project: Path, layers: list[_Layer]) -> CheckResult:
     name = f"{agent.name} {hook.layer.scope} {hook.event}"
     options = _read_command(str(hook.command.get(agent.command_key)))
     if options is None:
         why = "its command is not the one that `sayso hook install` writes: install it again"
         return CheckResult(name, "problem", why)
-    entries = agent.entries(options) | agent.entries(replace(options, prompts=True))
-    expected = entries.get(hook.event)
+    expected = agent.entries(options).get(hook.event)
     if hook.entry != expected:
         differences = _differences(hook.entry, expected or {})
         why = f"it may not run for every tool, or not deny ({differences}): install it again"
@@ -160,6 +165,9 @@ def _check_hook(agent: Agent, hook: _Hook, project: Path, layers: list[_Layer]) 
     why = _distrust(agent, hook, project, layers)
     if why:
         return CheckResult(name, "problem", why)
+    if options.prompts and hook.event == agent.permission:
+        why = "only prompts are asked about: what the agent's own rules and modes allow just runs"
+        return CheckResult(name, "warning", why)
     if hook.event in (agent.before, agent.permission):
         return CheckResult(name, "ok", f"denies after {options.limit:g} s; the agent waits longer")
     return CheckResult(name, "ok", "records results")

@@ -124,6 +124,8 @@ class Options(NamedTuple):
     defer: bool = False
     #: Answer for what a preset allows too, instead of the agent's own rules and prompts.
     replace_prompts: bool = False
+    #: The hook is installed for the agent's prompts only. It changes nothing; the doctor reads it.
+    prompts: bool = False
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
@@ -135,6 +137,8 @@ def parse_options(arguments: Sequence[str]) -> Options:
             options = options._replace(defer=True)
         elif name == "--replace-prompts":
             options = options._replace(replace_prompts=True)
+        elif name == "--prompts":
+            options = options._replace(prompts=True)
         elif name in ("--limit", "--config") and rest:
             value = rest.pop(0)
             if name == "--config":

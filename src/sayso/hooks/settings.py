@@ -53,7 +53,7 @@ class HookOptions:
     """What ``sayso hook install`` writes into the command."""
 
     limit: float = LIMIT
-    #: Claude Code: answer its permission prompts, instead of asking about every tool use.
+    #: Answer the agent's permission prompts, instead of asking about every tool use.
     prompts: bool = False
     #: Claude Code: end the session while a request waits, instead of asking the model to try again.
     defer: bool = False
@@ -75,6 +75,7 @@ class HookOptions:
         parts += ["--config", self.config, "--limit", f"{self.limit:g}"]
         parts += ["--defer"] if self.defer else []
         parts += ["--replace-prompts"] if self.replace_prompts else []
+        parts += ["--prompts"] if self.prompts else []
         return f"/bin/sh -c {shlex.quote(f'{shlex.join(parts)} {GUARD}')}"
 
 
