@@ -28,7 +28,7 @@ CLAUDE = Path(SDK.__file__).parent / "_bundled" / "claude"
 
 
 class CallingModel(FakeModelServer):
-    """Calls tools of MCP servers, as JSON in the turn's text: a name and its arguments."""
+    """Calls tools of MCP servers, with the ticket that it got last."""
 
     def answer(self, path: str, body: Mapping[str, Any]) -> tuple[str, bytes]:
         if "/messages" not in path or "count_tokens" in path:
@@ -43,13 +43,13 @@ class CallingModel(FakeModelServer):
         number, turn = self.turn(results) if body.get("tools") else (0, Turn(text="ok"))
         block: dict[str, Any] = {"type": "text", "text": ""}
         delta: dict[str, Any] = {"type": "text_delta", "text": turn.text or "done"}
-        if turn.command:
-            name, args = json.loads(turn.command)
+        if turn.tool:
+            args = dict(turn.args)
             if "ticket" in args:
                 args = {"ticket": re.findall(r"ticket\W+([0-9a-f]{20})", json.dumps(results))[-1]}
-            block = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": {}}
+            block = {"type": "tool_use", "id": f"toolu_{number}", "name": turn.tool, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(args)}
-        stop = {"stop_reason": "tool_use" if turn.command else "end_turn", "stop_sequence": None}
+        stop = {"stop_reason": "tool_use" if turn.tool else "end_turn", "stop_sequence": None}
         message = {
             "id": f"msg_{number}",
             "type": "message",
@@ -73,7 +73,7 @@ class CallingModel(FakeModelServer):
 
 
 def call(tool: str, **args: Any) -> Turn:
-    return Turn(command=json.dumps([f"mcp__sayso__{tool}", args]))
+    return Turn(f"mcp__sayso__{tool}", args)
 
 
 async def test_claude_code_reads_waits_and_learns_of_an_edit(world: World) -> None:
