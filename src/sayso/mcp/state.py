@@ -116,9 +116,8 @@ STDIO = "stdio"
 class Connections:
     """The live connections of clients: here, and in other processes.
 
-    An open call has an owner: a process, and a connection of it. Whether another process has live
-    connections is told by a locked file. The system unlocks it when the process ends, however that
-    happens.
+    An open call has an owner: a process, and a connection of it. A process with live connections
+    keeps a file locked. The system unlocks it when the process ends, however that happens.
     """
 
     def __init__(self) -> None:
