@@ -389,6 +389,8 @@ REAL_AGENTS: dict[str, RealAgent] = {
                     sandbox: ["--sandbox", sandbox]
                     for sandbox in ("read-only", "workspace-write", "danger-full-access")
                 },
+                "on-request": ["--config", "approval_policy=on-request"],
+                "approve-for-me": ["--approve-for-me"],
                 "bypass": ["--dangerously-bypass-approvals-and-sandbox"],
             },
             prepare=_prepare_codex,
