@@ -610,7 +610,7 @@ class DecisionMade:
     channel: str
     assurance: str
     #: Who made it: a "person", a "grant", a "rule" of the user, or a rule of a "preset".
-    source: str
+    source: str = ""
     message: str = ""
     args: Mapping[str, Json] | None = None
     value: Json = None
