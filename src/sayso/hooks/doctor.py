@@ -170,7 +170,7 @@ def _check_hook(agent: Agent, hook: _Hook, project: Path, layers: list[_Layer]) 
         return CheckResult(name, "warning", why)
     if hook.event in (agent.before, agent.permission):
         return CheckResult(name, "ok", f"denies after {options.limit:g} s; the agent waits longer")
-    return CheckResult(name, "ok", "records results")
+    return CheckResult(name, "ok", "reports to Sayso")
 
 
 def _differences(entry: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
