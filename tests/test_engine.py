@@ -275,7 +275,7 @@ def test_the_chain_links_each_event_to_the_one_before() -> None:
 # -- what a decision binds
 
 #: Terms that a person need not rely on: outside the digest, on purpose.
-UNBOUND = {"verdict", "expires_in", "declared", "record", "effect_key", "on_duplicate"}
+UNBOUND = {"verdict", "preset", "expires_in", "declared", "record", "effect_key", "on_duplicate"}
 
 
 def test_every_term_is_bound_or_left_out_on_purpose() -> None:

@@ -21,6 +21,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,17 +30,18 @@ import pytest
 import uvicorn
 from live_server import LiveServer
 from mcp_world import SHOP
+from packaging.requirements import Requirement
 from shop_server import make_shop
 from waiting import until
+
+import sayso
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROXY, AGENT = "daemon", "nobody"
 SHOP_TOKEN = "shop-secret"
 
-#: Makes a Python that other users can run import what the tests import.
-PACKAGES = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
 #: What the agent runs: a real client, which makes one call and prints its result.
-CLIENT = f"""{PACKAGES}
+CLIENT = """
 import asyncio, json, sys
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -56,11 +58,26 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+class Installed(NamedTuple):
+    """A Python that other users can run, with Sayso, the MCP SDK and the shop."""
+
+    python: str
+    #: The line that makes it find them.
+    packages: str
+    shop: str
+
+    def works(self) -> bool:
+        check = f"{self.packages}import sayso.cli.entry, mcp; open({self.shop!r})"
+        with contextlib.suppress(OSError):
+            return run_as(AGENT, self.python, "-c", check).returncode == 0
+        return False
+
+
 class Machine(NamedTuple):
     """A machine on which the proxy was set up."""
 
     root: Path
-    python: str
+    installed: Installed
     shop: str
     url: str
     pid: int
@@ -69,6 +86,10 @@ class Machine(NamedTuple):
     @property
     def sayso(self) -> Path:
         return program_in(self.root)
+
+    @property
+    def client(self) -> str:
+        return self.installed.packages + CLIENT
 
     @property
     def store(self) -> str:
@@ -96,17 +117,61 @@ def run_as(user: str, *command: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def packages_in(folder: str) -> str:
+    return f"import site; site.addsitedir({folder!r})\n"
+
+
 @pytest.fixture(scope="module")
-def python() -> str:
-    """A Python that other users can run."""
+def installed() -> Iterator[Installed]:
     if os.getuid() != 0:
         pytest.skip("only root can run as two users")
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    for python in (sys.executable, f"/usr/bin/python{version}"):
-        with contextlib.suppress(OSError):
-            if run_as(AGENT, python, "-c", f"{PACKAGES}import sayso, mcp").returncode == 0:
-                return python
-    pytest.skip("there is no Python that other users can run")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    here = (packages_in(sysconfig.get_path("purelib")), str(SHOP))
+    folder = Path(tempfile.mkdtemp(prefix="sayso-public-"))
+    folder.chmod(0o755)
+    try:
+        for copies in (False, True):  # this folder may be closed to other users
+            found = copied(folder) if copies else here
+            for python in (sys.executable, f"/usr/bin/{version}"):
+                one = Installed(python, *found)
+                if one.works():
+                    yield one
+                    return
+        pytest.skip(f"there is no {version} that other users can run")
+    finally:
+        shutil.rmtree(folder)
+
+
+def copied(folder: Path) -> tuple[str, str]:
+    """Copy the packages and the shop to a folder."""
+    packages = folder / "packages"
+    shutil.copytree(Path(sayso.__file__).parent, packages / "sayso")
+    for name in {"sayso", *requirements_of("sayso", {"mcp", "server"})}:
+        distribution = metadata.distribution(name)
+        for file in distribution.files or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                target = packages / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(distribution.locate_file(file), target)
+    return packages_in(str(packages)), str(shutil.copy(SHOP, folder))
+
+
+def requirements_of(package: str, extras: set[str]) -> set[str]:
+    """Return the names of the packages that a package needs here, directly or not."""
+    wanted = [(package, extras)]
+    needed: set[str] = set()
+    while wanted:
+        name, options = wanted.pop()
+        for text in metadata.requires(name) or ():
+            requirement = Requirement(text)
+            marker = requirement.marker
+            applies = marker is None or any(
+                marker.evaluate({"extra": option}) for option in options | {""}
+            )
+            if applies and requirement.name not in needed:
+                needed.add(requirement.name)
+                wanted.append((requirement.name, set(requirement.extras)))
+    return needed
 
 
 def program_in(root: Path) -> Path:
@@ -141,13 +206,14 @@ def shop() -> Iterator[tuple[Path, str]]:
 
 
 @pytest.fixture(scope="module")
-def machine(shop: tuple[Path, str], python: str) -> Iterator[Machine]:
+def machine(shop: tuple[Path, str], installed: Installed) -> Iterator[Machine]:
     root, shop_url = shop
+    python, packages, shop_program = installed
     program = program_in(root)
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!{python}\n{PACKAGES}from sayso.cli.entry import main; main()\n")
+    program.write_text(f"#!{python}\n{packages}from sayso.cli.entry import main; main()\n")
     program.chmod(0o755)
-    run_shop = f"{PACKAGES}import runpy; runpy.run_path({str(SHOP)!r}, run_name='__main__')"
+    run_shop = f"{packages}import runpy; runpy.run_path({shop_program!r}, run_name='__main__')"
     config = root / "mcp.json"
     servers = {
         "shop": {"url": shop_url, "headers": {"Authorization": "Bearer ${SHOP_TOKEN}"}},
@@ -171,7 +237,7 @@ def machine(shop: tuple[Path, str], python: str) -> Iterator[Machine]:
     with (root / "etc/sayso/env").open("a") as env:
         env.write(f"SHOP_TOKEN={SHOP_TOKEN}\n")
     with started(root) as (pid, url):
-        yield Machine(root, python, shop_url, url, pid, agent_token)
+        yield Machine(root, installed, shop_url, url, pid, agent_token)
 
 
 @contextlib.contextmanager
@@ -201,7 +267,7 @@ def started(root: Path) -> Iterator[tuple[int, str]]:
             stderr=output,
         )
     try:
-        until(lambda: "Sayso proxy is at" in log.read_text(), seconds=60)
+        until(lambda: "Sayso proxy is at" in log.read_text(), otherwise=log.read_text)
         yield process.pid, f"http://127.0.0.1:{port}/mcp"
     finally:
         process.send_signal(signal.SIGTERM)
@@ -232,7 +298,7 @@ def attempts(machine: Machine, request: str, digest: str) -> dict[str, list[str 
 def test_agent_cannot_get_around_the_proxy(machine: Machine) -> None:
     account = pwd.getpwnam(AGENT)
     agent = subprocess.Popen(
-        [machine.python, "-c", CLIENT, machine.url, machine.agent_token],
+        [machine.installed.python, "-c", machine.client, machine.url, machine.agent_token],
         user=account.pw_uid,
         group=account.pw_gid,
         extra_groups=[],
@@ -284,7 +350,7 @@ def test_agent_reaches_no_server_directly(machine: Machine) -> None:
     assert "cannot be read" in own.stderr
 
 
-def test_set_up_needs_a_program_of_root(tmp_path: Path, python: str) -> None:
+def test_set_up_needs_a_program_of_root(tmp_path: Path, installed: Installed) -> None:
     root = tmp_path
     program = root / "sayso"
     program.write_text("#!/bin/sh\n")

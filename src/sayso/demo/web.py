@@ -23,8 +23,6 @@ from starlette.responses import Response
 import sayso
 from sayso.demo import agent
 from sayso.demo.tools import Effects, Record
-from sayso.hooks.program import Config
-from sayso.hooks.settings import save_config
 from sayso.server import CurrentChatUser, JsonResponse, create_app
 from sayso.stores.address import address_of
 
@@ -93,6 +91,8 @@ USES: tuple[tuple[str, dict[str, Any]], ...] = (
 _POLICY = str(Path(__file__).with_name("coding.toml"))
 #: How long one hook waits for a person, in seconds. Then it says so, and the agent asks again.
 _LIMIT = 60
+#: How long a session may take to end after the last decision, in seconds.
+_ENDING = 2.0
 
 
 class CodingAgent:
@@ -101,7 +101,7 @@ class CodingAgent:
     def __init__(self, store: str, record: Record) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="sayso-demo-hook-")
         config = Path(self._folder.name) / "hook.json"
-        save_config(config, Config(store=address_of(store).url, policy=_POLICY))
+        config.write_text(json.dumps({"store": address_of(store).url, "policy": _POLICY}))
         self._options = ("--config", str(config), "--limit", str(_LIMIT))
         self._record = record
         self._lock = threading.Lock()
@@ -112,6 +112,8 @@ class CodingAgent:
 
     def start(self) -> None:
         """Begin a session, unless one is under way."""
+        if self._thread is not None:
+            self._thread.join(_ENDING)
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, daemon=True)
