@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import signal
+import sqlite3
 import threading
 import time
 import traceback
@@ -21,10 +22,11 @@ from sayso import Gate, Inbox, Paused, forking
 from sayso.audit import verify
 from sayso.engine.renewing import Renewal
 from sayso.errors import StoreError
+from sayso.forking import no_fork
 from sayso.gate.lease import RunLease
 from sayso.stores import open_store
 from sayso.stores.base import Store
-from sayso.stores.sqlite import SqliteStore
+from sayso.stores.sqlite import SqliteStore, files
 
 # Python warns that the child of a process with threads may hang. It must not, and this tests it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -141,6 +143,38 @@ def numbered(name: str, body: Callable[[str], object], done: list[str]) -> Calla
         done.append(run)
 
     return step
+
+
+def test_every_use_of_sqlite_is_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork in the middle of any statement would leave SQLite's own locks to the child."""
+    statements: list[str] = []
+
+    def execute(connection: sqlite3.Connection, statement: str, *values: Any) -> sqlite3.Cursor:
+        statements.append(statement)
+        assert no_fork()._is_owned(), statement  # type: ignore[attr-defined]
+        return sqlite3.Connection.execute(connection, statement, *values)
+
+    monkeypatch.setattr(files.Connection, "execute", execute, raising=False)
+    with contextlib.closing(SqliteStore(tmp_path / "sayso.db")) as store:
+        office = Office(store, tmp_path)
+        office.whole_cycle("one")
+        assert store.tail()
+        assert verify(store).ok
+        with watched(store):
+            office.whole_cycle("two")
+        store.mark_recovered()
+        store.prune(store.now(), "ana")
+    assert len(statements) > 100
+
+
+@contextlib.contextmanager
+def watched(store: SqliteStore) -> Iterator[None]:
+    """Listen while something is written, so that a watcher reads too."""
+    listener = store.subscribe(None, lambda: None)
+    try:
+        yield
+    finally:
+        listener.cancel()
 
 
 def test_a_child_of_a_busy_process_uses_the_store(store: Store, tmp_path: Path) -> None:

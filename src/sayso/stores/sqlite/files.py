@@ -137,7 +137,8 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
         )
     connection = _connect(path, "mode=rw", identity)
     if not writable:
-        connection.execute("PRAGMA query_only=1")
+        with no_fork():
+            connection.execute("PRAGMA query_only=1")
     return connection
 
 
@@ -203,7 +204,8 @@ def wait_for_locks(connection: sqlite3.Connection, seconds: float) -> None:
 
     It waits without answering to anything, so connections that an event loop may use do not.
     """
-    connection.execute(f"PRAGMA busy_timeout={round(seconds * 1000)}")
+    with no_fork():
+        connection.execute(f"PRAGMA busy_timeout={round(seconds * 1000)}")
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -192,7 +192,7 @@ class SqliteFile:
         try:
             shutil.copyfile(self.path, copy)
             shutil.copyfile(log, f"{copy}-wal")
-            with contextlib.closing(sqlite3.connect(copy)) as connection:
+            with no_fork(), contextlib.closing(sqlite3.connect(copy)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(

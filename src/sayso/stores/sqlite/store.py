@@ -780,6 +780,7 @@ class SqliteStore(SqliteReads):
                     with (
                         contextlib.suppress(sqlite3.Error),
                         contextlib.closing(self._new_reader()) as reader,
+                        no_fork(),
                     ):
                         self._check_meta(reader)  # says so if another version changed the tables
                     raise StoreError(f"{self.path} could not be read: {error}") from error
@@ -846,7 +847,7 @@ class SqliteStore(SqliteReads):
         return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
-        with contextlib.closing(self._new_reader()) as reader:
+        with contextlib.closing(self._new_reader()) as reader, no_fork():
             self._sidecar.reset(newest_event(reader))
 
     def close(self) -> None:
