@@ -11,6 +11,7 @@ import pytest
 from engine_crowd import Crowd
 from engine_machine import Machine
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
 pytestmark = pytest.mark.timeout(600)  # a minute on an idle machine
@@ -72,5 +73,6 @@ class SharedResults(Crowd):
 
 @pytest.mark.parametrize("mutant", [SharedErrors, SharedResults])
 def test_law_finds_shared_outcomes(mutant: type[Crowd]) -> None:
-    with pytest.raises(AssertionError):
+    # It may not fail again in the same way: the tasks of a crowd race.
+    with pytest.raises((AssertionError, FlakyFailure)):
         run_state_machine_as_test(mutant, settings=MUTANT)

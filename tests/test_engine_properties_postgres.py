@@ -13,6 +13,7 @@ from engine_crowd import Crowd
 from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 from postgres_server import shared_url, why_not
 
@@ -121,5 +122,6 @@ TestPostgresCrowd = PostgresCrowd.TestCase
 
 
 def test_law_finds_shared_errors() -> None:
-    with pytest.raises(AssertionError):
+    # It may not fail again in the same way: the tasks of a crowd race.
+    with pytest.raises((AssertionError, FlakyFailure)):
         run_state_machine_as_test(SharedErrors, settings=MUTANT)

@@ -50,6 +50,8 @@ class FakeAnthropic:
         self.reply = reply
         #: The bodies of the requests that Claude Code made.
         self.requests: list[dict[str, Any]] = []
+        #: Held during a reply, so that the last request is the one that it answers.
+        self._replying = threading.Lock()
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -86,11 +88,12 @@ class FakeAnthropic:
 
     def stream(self, body: Mapping[str, Any]) -> bytes:
         """Return the next reply as server-sent events."""
-        self.requests.append(dict(body))
         blocks = [part for m in body["messages"] for part in _blocks(m)]
         made = [m for m in body["messages"] if m["role"] == "assistant" and _calls(m)]
         told = [(b["tool_use_id"], text(b)) for b in blocks if b.get("type") == "tool_result"]
-        said = list(self.reply(len(made), told))
+        with self._replying:
+            self.requests.append(dict(body))
+            said = list(self.reply(len(made), told))
         events: list[dict[str, Any]] = []
         start = {"id": f"msg_{len(made)}", "type": "message", "role": "assistant", "content": []}
         usage = {"input_tokens": 1, "output_tokens": 1}

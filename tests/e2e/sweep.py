@@ -51,7 +51,9 @@ class Plot:
 
     def kills(self) -> list[Point]:
         only = STORIES[self.story].only
-        return [point for point in self.points if not only or point.name in only]
+        points = [point for point in self.points if not only or point.name in only]
+        # How many renewals there are, and when, depends on how busy the machine is.
+        return [point for point in points if (point.name, point.nth > 1) != ("renew", True)]
 
     def hanging(self, point: Point) -> int:
         """Return how many calls had started and not ended at that point."""
