@@ -285,8 +285,8 @@ def scope_lines(store: Store, grant: Grant) -> Iterator[Line]:
     what = "exactly these arguments:" if exact else "arguments that match this schema:"
     yield Line(what if scope else "any arguments", "dim", "  ")
     if scope:
-        shown = text.lines(scope["const"] if exact else scope)
-        yield from (Line(row, "dim", "    ") for row in shown)
+        rows = text.lines(scope["const"] if exact else scope)
+        yield from (Line(row, "dim", "    ") for row in rows)
 
 
 def utc_now() -> datetime:

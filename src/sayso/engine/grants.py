@@ -106,7 +106,8 @@ def in_scope(
     """Return whether a footprint is in a scope that was given with another footprint."""
     if not set(footprint["kinds"]) <= {*given["kinds"], "read"} or "unclear" in footprint["kinds"]:
         return False
-    places, given_places = footprint["places"], given["places"]
+    places = footprint["places"]
+    given_places = given["places"]
     match scope:
         case {"command": [_, *_] as words, "arguments": "any" | "exact" as rest, **more}:
             called = footprint["words"]

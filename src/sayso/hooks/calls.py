@@ -98,10 +98,12 @@ def call_findings(
         parts = _parts(tool, args, cwd, look)
     except Overrun as error:
         parts = [(tool, {"unclear": str(error)})]
-    found = args.get(MACHINE)
-    if found is not None:
-        known = isinstance(found, Mapping) and found.keys() <= {*KINDS, RESOLVED}
-        findings = dict(found) if known else {"unclear": "The hook's findings are not understood."}
+    machine = args.get(MACHINE)
+    if machine is not None:
+        known = isinstance(machine, Mapping) and machine.keys() <= {*KINDS, RESOLVED}
+        findings = (
+            dict(machine) if known else {"unclear": "The hook's findings are not understood."}
+        )
         findings.pop(RESOLVED, None)
         parts.append(("On the agent's machine", {kind: str(why) for kind, why in findings.items()}))
     return parts
@@ -109,11 +111,10 @@ def call_findings(
 
 def machine_findings(tool: str, args: Mapping[str, Any]) -> Findings:
     """Return the findings that only this machine's files show, from a kind to a sentence."""
-    without = {kind for _, found in call_findings(tool, args, look=False) for kind in found}
-    seen = [item for _, found in call_findings(tool, args) for item in found.items()]
-    return {
-        kind: why for kind, why in seen if kind not in without and kind not in ("read", "write")
-    }
+    parts = call_findings(tool, args, look=False)
+    usual_kinds = {"read", "write", *(kind for _, findings in parts for kind in findings)}
+    sentences = [item for _, findings in call_findings(tool, args) for item in findings.items()]
+    return {kind: sentence for kind, sentence in sentences if kind not in usual_kinds}
 
 
 def _parts(tool: str, args: Mapping[str, Any], cwd: str, look: bool) -> list[tuple[str, Findings]]:

@@ -321,7 +321,7 @@ class _Judge:
         return findings
 
     def _listed_program(self, words: Sequence[str], cwd: str, listed: list[str] | None) -> Findings:
-        name, rest = words[0], words[1:]
+        name, *rest = words
         if name not in tables.BUILTINS and (why := self._files.program(name)):
             raise Unlisted(why)
         if (obeyed := tables.OBEYED.get(name)) and (file := self._files.upwards(cwd, obeyed)):
@@ -403,11 +403,11 @@ class _Judge:
         if "--files" in options or (listed is not None and "tree" not in dict(arguments.values)):
             return {}
         globs = "\n".join(options.get(name, "!") for name in ("-g", "--glob", "--iglob"))
-        shown = [glob for glob in globs.split("\n") if not glob.startswith("!")]
-        names = "\n".join(posixpath.basename(glob) for glob in shown) or "*"
+        wanted_globs = [glob for glob in globs.split("\n") if not glob.startswith("!")]
+        names = "\n".join(posixpath.basename(glob) for glob in wanted_globs) or "*"
         if re.search(r"[\[{]", names):
             names = "*"
-        hidden = shown or {"-u", "-.", "--hidden", "--unrestricted"} & options.keys()
+        hidden = wanted_globs or {"-u", "-.", "--hidden", "--unrestricted"} & options.keys()
         findings: Findings = {}
         roots = [text for kind, text in arguments.values if kind == "tree"]
         for root in roots or ["."]:

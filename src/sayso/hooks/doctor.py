@@ -130,10 +130,10 @@ def _read_command(command: str) -> HookOptions | None:
     try:
         _, _, script = shlex.split(command)
         python, _, _, _, _, program, _, _, *words = shlex.split(script.removesuffix(GUARD))
-        given = parse_options(words)
+        run_options = parse_options(words)
     except (ValueError, HookError):
         return None
-    options = HookOptions(**given._asdict(), python=python, program=program)
+    options = HookOptions(**run_options._asdict(), python=python, program=program)
     return options if options.command() == command else None
 
 
@@ -175,13 +175,13 @@ def _check_hook(agent: Agent, hook: _Hook, project: Path, layers: list[_Layer]) 
 
 def _differences(entry: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     """Name the keys in which an entry is not what the installer writes."""
-    found = []
+    differences = []
     for key in sorted(entry.keys() | expected.keys()):
         if key == "hooks" and expected:
-            found.append(_differences(entry[key][0], expected[key][0]))
+            differences.append(_differences(entry[key][0], expected[key][0]))
         elif entry.get(key) != expected.get(key):
-            found.append(f"{key}: {json.dumps(entry.get(key))[:80]}")
-    return ", ".join(filter(None, found))
+            differences.append(f"{key}: {json.dumps(entry.get(key))[:80]}")
+    return ", ".join(filter(None, differences))
 
 
 # -- whether the agent trusts it

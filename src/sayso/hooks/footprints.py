@@ -89,7 +89,7 @@ def footprint(tool: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if tool in (*READERS, *EDITORS) and args.keys().isdisjoint(("cwd", *PATHS, *PATH_LISTS)):
         return None
-    found = args.get(MACHINE)
+    machine = args.get(MACHINE)
     own_args = {name: value for name, value in args.items() if name != MACHINE}
     try:
         kinds = call_kinds(tool, args)
@@ -97,8 +97,8 @@ def footprint(tool: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
         json.dumps(places, ensure_ascii=False).encode()
     except (ValueError, OSError):  # a path with a null byte, or a name that is not text
         return {"kinds": ["unclear"], "places": []}
-    if isinstance(found, Mapping) and RESOLVED in found:
-        places.append(found[RESOLVED])
+    if isinstance(machine, Mapping) and RESOLVED in machine:
+        places.append(machine[RESOLVED])
     parts: dict[str, Any] = {"kinds": sorted(kinds), "places": places}
     words = plain_words(tool, own_args)
     if words is not None and "unclear" not in kinds:

@@ -7,7 +7,7 @@ people, run it, record it. Clients only wait for that task, up to their limit.
 model that calls again after it got the result means a new one. Some clients send the model's own id
 of the call, which settles it. Otherwise the same tool with the same arguments is the same call if
 the earlier one was not delivered yet, no client waits for it any more, and it was made on the same
-connection, or on one that is no longer live. Delivery is stored: each call has a run of its own,
+connection, or on one that is no longer live. Delivery is stored: each call has its own run,
 and the run is finished when a client gets the result. So a call that another process left behind
 is found again by listing the runs that are not finished. The run names the connection that made the
 call; a cursor of the store names the one that has taken it over.

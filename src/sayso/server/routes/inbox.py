@@ -550,12 +550,12 @@ def _visible_refusals(
     service: Service, who: Identity, refusals: Sequence[Refusal]
 ) -> list[Refusal]:
     """Return the refusals of requests that this person may see."""
-    found = []
+    visible = []
     for refusal in refusals:
         call = if_readable(service.store.call, refusal.request)
         if call is not None and may_see(who.reviewer, call):
-            found.append(refusal)
-    return found
+            visible.append(refusal)
+    return visible
 
 
 def _refusal_view(refusal: Refusal) -> dict[str, Json]:
