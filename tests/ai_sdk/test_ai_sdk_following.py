@@ -238,7 +238,7 @@ async def test_a_response_that_nobody_reads_runs_all_the_same(store: Store) -> N
 
 
 async def test_the_line_is_kept_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sayso.adapters.ai_sdk.response.KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("sayso.adapters.chat.response.KEEP_ALIVE_SECONDS", 0.01)
     gated = Gated(store)
     browser = Browser(gated.agent)
     await browser.say("go")

@@ -9,7 +9,7 @@ import pytest
 from ai_sdk_browser import Browser, chunks_in
 
 import sayso
-from sayso.adapters.ai_sdk import live
+from sayso.adapters.chat import live
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, say
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 import sayso
 from sayso import Inbox, Question
-from sayso.adapters.ai_sdk.views import card_of, tool_view
+from sayso.adapters.chat.views import card_of, tool_view
 from sayso.agent.events import ToolCalled
 from sayso.testing import ScriptedModel, call
 from sayso.views import FIELD_ORDER, keep_field_order, request_json, restore_field_order
@@ -94,6 +94,6 @@ async def test_whoever_follows_a_run_is_shown_no_notes(case: Case) -> None:
     assert FIELD_ORDER not in str(told)
     row = case.store.call((await case.inbox.pending()).items[0].id)
     assert row is not None
-    card, face = card_of(row, ""), tool_view(row, recipe=False)
+    card, face = card_of(row, ""), tool_view(row)
     assert fields(card["question"]["schema"]) == fields(face.input["schema"]) == ["size", "amount"]
     assert FIELD_ORDER not in str((card, face))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer
 
-from sayso.adapters.ai_sdk.views import RunView
+from sayso.adapters.chat.views import RunView
 from sayso.errors import StoreError
 from sayso.server.responses import TextStreamResponse
 from sayso.testing import say

@@ -14,7 +14,8 @@ from the store: a chat is a thread, an answer is a run, a card is a request. The
 what the browser shows with what is stored, and streams the difference. So a double click, a stale
 card, a decision made elsewhere and a reload all end in the same picture.
 
-Read ``chat.py`` first, then ``response.py``, ``views.py`` and ``live.py``.
+Read ``chat.py`` first, then ``response.py`` and ``views.py``. What other wires share is in
+``sayso.adapters.chat``.
 """
 
 from sayso.adapters.ai_sdk.chat import follow, messages, stream

@@ -5,49 +5,36 @@ shows. Every post carries the history, which is never trusted. Only answers are 
 messages before the last one, and only text from the last one. The client's copy of the message that
 it continues is only used to overwrite it.
 
-An answer becomes a decision that counts like one made anywhere else. If an answer does not count,
-the post still succeeds: the request stays pending, the card is sent again, and the problem is shown
-beside it.
+If an answer does not count, the post still succeeds: the request stays pending, the card is sent
+again, and the problem is shown with it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso import codec
-from sayso.adapters.ai_sdk.live import AgentListener, RunTask, listener_of
-from sayso.adapters.ai_sdk.response import ChatResponse, StreamWriter, client_message
-from sayso.adapters.ai_sdk.views import (
-    APPROVAL,
-    RunView,
-    approval_id,
-    asked_words,
-    assistant_message,
-    exchanges,
-    user_message,
+from sayso.adapters.ai_sdk.response import StreamWriter, UiResponse, client_message
+from sayso.adapters.ai_sdk.views import APPROVAL, DONE, assistant_message, user_message
+from sayso.adapters.chat.live import RunTask
+from sayso.adapters.chat.response import Frames
+from sayso.adapters.chat.threads import (
+    CHANGED,
+    Chat,
+    PendingStream,
+    check_owner,
+    checked_id,
+    is_own_chat,
+    person_of,
+    shown_digest,
 )
-from sayso.agent.agent import judge_edit
-from sayso.engine.asking import doubt_envelope
-from sayso.engine.commands import Note
-from sayso.errors import (
-    Conflict,
-    InvalidCall,
-    InvalidDecision,
-    NotAllowed,
-    NotFound,
-    SaysoError,
-    StoreError,
-)
-from sayso.inbox import Inbox
-from sayso.inbox.people import may_see, requests_in
+from sayso.adapters.chat.views import RunView, approval_id, asked_words
+from sayso.errors import Conflict, InvalidCall, InvalidDecision
 from sayso.rows import LIVE, Call, CallStatus
-from sayso.stores.base import Store
-from sayso.sync import read, to_thread, write
+from sayso.sync import read, to_thread
 from sayso.types import Approve, Decision, Edit, Json, Reject, Respond, Reviewer
 
 if TYPE_CHECKING:
@@ -68,13 +55,16 @@ def stream(
 
 async def _stream(body: object, agent: Agent, by: str | Reviewer, recipe: bool) -> Frames:
     request, person = read_request(body), person_of(by)
-    chat = Chat(agent, request.chat, recipe)
+    chat = UiChat(agent, request.chat, recipe=recipe)
     await check_owner(
         agent.store, request.chat, person, chat.listener, opens=request.words is not None
     )
-    if request.words is not None:
-        return (await chat.say(request, request.words, person)).frames()
-    return (await chat.answer(request, person)).frames()
+    if request.words is None:
+        return (await chat.answer(request, person)).frames()
+    view, run_task = await chat.say(
+        request.message, request.words, person, again=request.regenerates
+    )
+    return chat.response(view, run_task=run_task).frames()
 
 
 async def follow(
@@ -93,17 +83,19 @@ async def messages(
     chat = await _existing_chat(agent, chat_id, by, recipe)
     if chat is None:
         return []
-    shown = await to_thread(chat.shown)
-    opening = chat.listener.opening.get(chat_id)
-    if opening is not None and opening.run and opening.run not in {m["id"] for m in shown}:
-        shown.append(user_message(opening.run, opening.words, guest=chat.guest))
+    shown: list[dict[str, Any]] = []
+    for exchange in await to_thread(chat.shown):
+        words = asked_words(exchange, chat.guest)
+        shown.append(user_message(exchange.run, words, guest=chat.guest))
+        if exchange.replies:
+            shown.append(assistant_message(exchange, recipe=recipe, guest=chat.guest))
     return shown
 
 
 async def _existing_chat(
     agent: Agent, chat_id: str, by: str | Reviewer, recipe: bool
-) -> Chat | None:
-    chat, person = Chat(agent, checked_id(chat_id), recipe), person_of(by)
+) -> UiChat | None:
+    chat, person = UiChat(agent, checked_id(chat_id), recipe=recipe), person_of(by)
     own = await read(agent.store, is_own_chat, agent.store, chat_id, person)
     if own is None:
         return None
@@ -112,85 +104,31 @@ async def _existing_chat(
 
 
 @dataclass(slots=True)
-class Chat:
+class UiChat(Chat):
     """One thread of one agent, with built-in approvals or the recipe's."""
 
-    agent: Agent
-    id: str
-    recipe: bool
-    #: The reader, if the chat is not theirs.
-    guest: Reviewer | None = None
+    recipe: bool = False
 
-    @property
-    def store(self) -> Store:
-        return self.agent.store
-
-    @property
-    def listener(self) -> AgentListener:
-        return listener_of(self.agent)
-
-    # -- new input
-
-    async def say(self, request: ChatRequest, words: str, by: Reviewer) -> ChatResponse:
-        """Start a run. A message that is posted again gets the answer that it has."""
-        if request.regenerates:
-            again = await read(self.store, self._answering, words)
-            if again is not None:
-                return self._response(again)
-        message = (self.id, request.message, words)
-        run_task = None if request.regenerates else self.listener.posted.get(message)
-        if run_task is None or not await self._has_answer(run_task):
-            events = self.agent.stream(words, thread=self.id, requester=by.name)
-            run_task = RunTask(events, words)
-            self.listener.remember_posted(message, run_task)
-        elif run_task.task.done():
-            return self._response(self._view(run_task.run))
-        run = run_task.run or await asyncio.shield(run_task.began)
-        return self._response(self._view(run), run_task=run_task)
-
-    def _answering(self, words: str) -> RunView | None:
-        """Return the live run that answers this input, so that regenerating starts no other."""
-        live = self.store.live_run(self.id)
-        found = exchanges(self.store, self.id) if live is not None else []
-        if live is None or not found or (found[-1].run, found[-1].words) != (live.id, words):
-            return None
-        return self._view(live.id)
-
-    async def _has_answer(self, run_task: RunTask) -> bool:
-        """Return whether a message that was posted before has, or will have, an answer."""
-        if not run_task.task.done():
-            return run_task.task.get_loop() is asyncio.get_running_loop()
-        stored = await read(self.store, self.store.run, run_task.run) if run_task.run else None
-        return stored is not None
-
-    # -- answers
-
-    async def answer(self, request: ChatRequest, by: Reviewer) -> ChatResponse:
+    async def answer(self, request: ChatRequest, by: Reviewer) -> UiResponse:
         """Record decisions, and resume. Answers that do not count are written over."""
         view, live = await read(self.store, self._continued, request)
         problems: dict[str, str] = {}
         run_task = None
         if live is not None:
-            decided, problems = await decide(
-                self.agent, live.waiting, request, by, recipe=self.recipe
-            )
-            if await read(self.store, self._due, live, decided, problems):
-                # Decided calls run now, even if the reader has disconnected.
-                run_task = RunTask(self.agent.stream_resume(live.id))
+            open_calls = {call.id: call for call in live.waiting}
+            answers = [
+                (open_calls[answer["toolCallId"]], answer)
+                for answer in request.answers
+                if answer["toolCallId"] in open_calls
+            ]
+            means = partial(decision_on, request=request, recipe=self.recipe)
+            decided, errors = await self.record(answers, means, by)
+            problems = {call: str(error) for call, error in errors.items()}
+            run_task = await self.resumed(live, decided, problems)
         held = client_message(request.held.get(request.continues))
         writer = StreamWriter(held, recipe=self.recipe, problems=problems)
         run_task = run_task if live is view else None
-        return self._response(view, writer=writer, run_task=run_task, message=request.continues)
-
-    @staticmethod
-    def _due(live: RunView, decided: set[str], problems: Mapping[str, str]) -> bool:
-        """Return whether the run can continue. After a final decision, only its calls are read."""
-        if decided and not problems:
-            live.refresh_calls()
-            if not any(call.id in decided for call in live.waiting):
-                return True
-        live.refresh()
-        return not live.idle
+        return self.response(view, writer=writer, run_task=run_task, message=request.continues)
 
     def _continued(self, request: ChatRequest) -> tuple[RunView, RunView | None]:
         """Return the run of the message that the client continues, and the live one."""
@@ -201,7 +139,7 @@ class Chat:
             shown = client_message(request.held.get(request.continues)).tools
             if last is not None and any(c.id in shown for c in self.store.calls_of(last.id)):
                 run = last  # the front end has its own ids for messages
-        view = self._view("" if run is None else run.id)
+        view = self.view("" if run is None else run.id)
         if run is not None:
             view.refresh(run)
             if run.status in LIVE:
@@ -209,144 +147,41 @@ class Chat:
         other = self.store.live_run(self.id)
         if other is None:
             return view, None
-        live = self._view(other.id)
+        live = self.view(other.id)
         live.refresh(other)
         return view, live
 
-    # -- reading
-
-    async def last(self) -> ChatResponse | None:
+    async def last(self) -> UiResponse | None:
         """Return the last answer, from its beginning."""
         opening = self.listener.opening.get(self.id)
         if opening is not None and opening.run:
-            return self._response(self._view(opening.run), run_task=opening)
+            return self.response(self.view(opening.run), run_task=opening)
         run = await read(self.store, self.store.last_run, self.id)
-        return None if run is None else self._response(self._view(run.id))
+        return None if run is None else self.response(self.view(run.id))
 
-    def shown(self) -> list[dict[str, Any]]:
-        found = []
-        for exchange in exchanges(self.store, self.id):
-            view = self._view(exchange.run)
-            for reply in exchange.replies:
-                view.fill(reply)
-            words = asked_words(exchange, self.guest)
-            found.append(user_message(exchange.run, words, guest=self.guest))
-            found.append(assistant_message(exchange, recipe=self.recipe, guest=self.guest))
-        return found
-
-    def _view(self, run: str) -> RunView:
-        asking = [tool.name for tool in self.agent.tools.values() if tool.takes_context]
-        return RunView(self.store, self.id, run, asking)
-
-    def _response(
+    def response(
         self,
         view: RunView,
         *,
         writer: StreamWriter | None = None,
         run_task: RunTask | None = None,
         message: str = "",
-    ) -> ChatResponse:
-        return ChatResponse(
+    ) -> UiResponse:
+        return UiResponse(
             agent=self.agent,
             listener=self.listener,
             view=view,
-            writer=writer or StreamWriter(recipe=self.recipe, guest=self.guest),
             run_task=run_task,
-            message=message or view.id,
             wake=-1 if view.run is None else view.run.wake,
+            done=DONE,
+            writer=writer or StreamWriter(recipe=self.recipe, guest=self.guest),
+            message=message or view.id,
         )
-
-
-# -- whose chat it is
-
-
-_OPENED = "opened"
-
-
-def person_of(by: str | Reviewer) -> Reviewer:
-    """Return who is calling. A bare name cannot review other people's requests."""
-    person = Reviewer(by, role="chat") if isinstance(by, str) else by
-    if person.role == "agent":
-        raise NotAllowed("an agent cannot chat or decide: use a person's token")
-    return person
-
-
-def owner_of(store: Store, chat: str) -> str | None:
-    """Return the owner's name; None if the chat is unknown, and "" if it has no owner."""
-    first = store.chain(chat, 0, 1)
-    if not first:
-        return None
-    if first[0].type == _OPENED:
-        return first[0].actor
-    began_elsewhere = store.last_run(chat)
-    return "" if began_elsewhere is None else began_elsewhere.requester
-
-
-async def check_owner(
-    store: Store, chat: str, by: Reviewer, listener: AgentListener, *, opens: bool
-) -> None:
-    """Raise ``NotFound`` unless the caller owns the chat.
-
-    The first message of an unknown chat makes its sender the owner. That is stored before anything
-    else, so if two people post at the same moment, one of them is the owner.
-    """
-    owner = listener.owners.get(chat)
-    if owner is None:
-        owner = await read(store, owner_of, store, chat)
-        if owner is None and opens:
-            await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
-            owner = await read(store, owner_of, store, chat)
-        if owner:
-            listener.owners[chat] = owner
-    if owner is not None and owner != by.name:
-        raise _unknown(chat)
-
-
-def is_own_chat(store: Store, chat: str, by: Reviewer) -> bool | None:
-    """Return whether the caller owns the chat: False for a reviewer of its requests, and None if
-    there is no such chat. Raises ``NotFound`` for everyone else.
-    """
-    owner = owner_of(store, chat)
-    if owner in (None, by.name):
-        return None if owner is None else True
-    asked = requests_in(store, chat) if by.role == "reviewer" else []
-    if by.role != "admin" and not any(may_see(by, call) for call in asked):
-        raise _unknown(chat)
-    return False
-
-
-def _unknown(chat: str) -> NotFound:
-    return NotFound(f"you have no chat {chat!r}: start a new one")
-
-
-# -- the result of stream()
-
-
-Frames: TypeAlias = AsyncGenerator[str, None]
-
-
-class PendingStream:
-    """The result of ``stream``: ``await`` it for the frames, or iterate with ``async for``."""
-
-    __slots__ = ("_opening",)
-
-    def __init__(self, opening: Coroutine[Any, Any, Frames]) -> None:
-        self._opening = opening
-
-    def __await__(self) -> Generator[Any, None, Frames]:
-        return self._opening.__await__()
-
-    async def __aiter__(self) -> Frames:
-        async with aclosing(await self._opening) as frames:
-            async for frame in frames:
-                yield frame
 
 
 # -- what a client posts
 
 
-#: The longest name of a thread.
-_LONGEST_ID = 200
 _TRIGGERS = ("submit-message", "regenerate-message")
 
 
@@ -404,16 +239,6 @@ def read_request(body: object) -> ChatRequest:
         stop=_stops(data),
         held={message["id"]: message for message in spoken},
     )
-
-
-def checked_id(chat: object) -> str:
-    """Return a chat's id, which names its thread. Raises ``InvalidCall`` if it cannot."""
-    if not isinstance(chat, str) or not chat.strip() or len(chat) > _LONGEST_ID:
-        raise InvalidCall(f"id: a chat needs an id of 1 to {_LONGEST_ID} characters", "id")
-    if "/" in chat or chat.startswith("@"):
-        raise InvalidCall("id: a chat's id must not contain / or begin with @", "id")
-    codec.canonical(chat)
-    return chat
 
 
 def _messages(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -497,38 +322,8 @@ def _stops(data: Mapping[str, Any]) -> frozenset[str]:
 # -- answers as decisions
 
 
-CHANNEL = "chat"
-
-_CHANGED = "the request has changed since it was shown: look at it again"
-
-
-async def decide(
-    agent: Agent, waiting: Iterable[Call], request: ChatRequest, by: Reviewer, *, recipe: bool
-) -> tuple[set[str], dict[str, str]]:
-    """Record decisions. Return the decided calls, and what is wrong with other answers."""
-    open_calls = {call.id: call for call in waiting}
-    inbox = Inbox(agent.store, judge=partial(judge_edit, agent))
-    decided: set[str] = set()
-    problems: dict[str, str] = {}
-    for answer in request.answers:
-        call = open_calls.get(answer["toolCallId"])
-        if call is None:
-            continue
-        try:
-            decision = decision_on(call, answer, request, recipe=recipe)
-            if decision is not None:
-                await inbox.decide(call.id, decision, by=by, channel=CHANNEL)
-                decided.add(call.id)
-                problems.pop(call.id, None)
-        except StoreError:
-            raise
-        except SaysoError as error:
-            problems[call.id] = str(error)
-    return decided, problems
-
-
 def decision_on(
-    call: Call, answer: ToolPart, request: ChatRequest, *, recipe: bool
+    call: Call, answer: ToolPart, *, request: ChatRequest, recipe: bool
 ) -> Decision | None:
     """Return the decision that an answer means, bound to what was shown; None if it means none."""
     if answer["state"] == "approval-responded":
@@ -547,9 +342,7 @@ def decision_on(
         if not isinstance(decision, Reject):
             raise InvalidDecision("only a rejection can stop the run", "stop")
         decision = replace(decision, stop=True)
-    in_doubt = call.status is CallStatus.IN_DOUBT
-    seen = codec.digest(doubt_envelope(call)) if in_doubt else call.digest
-    return replace(decision, seen_digest=seen)
+    return replace(decision, seen_digest=shown_digest(call))
 
 
 def _card_decision(call: Call, answer: ToolPart, request: ChatRequest) -> Decision | None:
@@ -558,7 +351,7 @@ def _card_decision(call: Call, answer: ToolPart, request: ChatRequest) -> Decisi
     if type(approved) is not bool:
         return None
     if card != approval_id(call):
-        raise Conflict(_CHANGED)
+        raise Conflict(CHANGED)
     if not approved:
         return Reject(answer["approval"]["reason"])
     _check_shown(call, answer)
@@ -585,7 +378,7 @@ def _check_shown(call: Call, answer: ToolPart) -> None:
     Some clients leave them out.
     """
     if "input" in answer and answer["input"] != codec.loads(call.args):
-        raise Conflict(_CHANGED)
+        raise Conflict(CHANGED)
 
 
 def _answer_decision(call: Call, answer: ToolPart) -> Decision | None:

@@ -1,5 +1,4 @@
-"""One response: a message written from the store, and updated as the store changes, until nothing
-is left to do.
+"""One response to ``useChat``: what its message shows, and the difference to the store.
 
 ``StreamWriter`` compares what the client shows with what the store has, and sends the difference.
 The client sets the rules: a part is changed by its call's id, and its input only within the step
@@ -10,131 +9,39 @@ again and again. Sending something twice does no harm.
 
 from __future__ import annotations
 
-import logging
-import weakref
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso.adapters.ai_sdk.live import AgentListener, Changes, ChangeSignal, RunTask
-from sayso.adapters.ai_sdk.views import (
-    CARD_TYPE,
-    DONE,
-    KEEP_ALIVE,
-    KEEP_ALIVE_SECONDS,
-    Chunk,
-    Reply,
-    RunView,
-    ToolView,
-    frame,
-    tool_views,
-    words_of,
-)
-from sayso.errors import SaysoError
+from sayso.adapters.ai_sdk.views import CARD_TYPE, end_chunk, part_views
+from sayso.adapters.chat.response import ChatResponse, Chunk, error_text
+from sayso.adapters.chat.views import Reply, ToolView, words_of
 from sayso.redaction import redact
 from sayso.rows import LIVE, Call, RunStatus
-from sayso.sync import read
 from sayso.types import Json, Reviewer
-
-if TYPE_CHECKING:
-    from sayso.agent import Agent
-
-log = logging.getLogger("sayso.adapters.ai_sdk")
-
-_ERROR_TEXT = "Something went wrong. Nothing is lost: send the message again, or reload."
 
 
 @dataclass(slots=True, kw_only=True)
-class ChatResponse:
-    """The response to one client about one run."""
+class UiResponse(ChatResponse):
+    """A response that writes one message."""
 
-    agent: Agent
-    listener: AgentListener
-    view: RunView
     writer: StreamWriter
-    run_task: RunTask | None
     #: The id of the message that the client shows.
     message: str
-    #: ``run.wake`` when the run was last resumed here.
-    wake: int = -1
-    #: Whether the task was over when everything was last read.
-    _over: bool = False
 
-    def frames(self) -> AsyncGenerator[str, None]:
-        """Return the response as frames. A client that stops reading stops nothing else.
-
-        It listens from now on, so a view that was read just now need not be read again.
-        """
-        signal = ChangeSignal(self.view.store, self.view.thread, self.listener)
-        frames = self._frames(signal)
-        weakref.finalize(frames, signal.close)  # the client may disconnect before the first frame
-        return frames
-
-    async def _frames(self, signal: ChangeSignal) -> AsyncGenerator[str, None]:
+    def start(self) -> Chunk:
         named = {"messageId": self.message} if self.message else {}
-        text = frame({"type": "start", **named})
-        end: Chunk | None = None
-        with closing(signal):
-            try:
-                if self.view.run is None:
-                    await self._read_all()
-                while await self._has_more(signal):
-                    text += "".join(map(frame, self._news()))
-                    if text:
-                        yield text
-                    text = ""
-                    while not await signal.wait(KEEP_ALIVE_SECONDS):
-                        yield KEEP_ALIVE
-                    await self._catch_up(signal.news())
-            except SaysoError as error:  # the store cannot be reached
-                end = {"type": "error", "errorText": _error_text(error)}
-        text += "".join(map(frame, self._news()))
-        yield text + "".join(map(frame, self.writer.finish(end or self._end()))) + DONE
+        return {"type": "start", **named}
 
-    async def _read_all(self) -> None:
-        """Read everything again, including what the task wrote if it was over before."""
-        self._over = self.run_task is not None and self.run_task.task.done()
-        await read(self.view.store, self.view.refresh)
+    async def news(self) -> Iterable[Chunk]:
+        return self.writer.write(self.view.replies, self.draft)
 
-    async def _catch_up(self, news: Changes) -> None:
-        view = self.view
-        if news.stale:
-            await self._read_all()
-        elif news.calls or (news.answered and any(c.id in news.answered for c in view.waiting)):
-            await read(view.store, view.refresh_calls)
+    def finish(self, error: BaseException | None) -> Iterable[Chunk]:
+        return self.writer.finish(self._end(error))
 
-    async def _has_more(self, signal: ChangeSignal) -> bool:
-        """Return whether there is more to come. Resumes a run that is ready and not running."""
-        run_task = self.run_task
-        if run_task is not None and not run_task.task.done():
-            signal.watch(run_task.task)
-            return True
-        if run_task is not None and not self._over:
-            await self._read_all()  # the task may have ended during the last read
-        run = self.view.run
-        if (run_task is not None and run_task.error is not None) or run is None or self.view.idle:
-            return False
-        if run_task is not None and run.wake == self.wake:
-            return False  # no decision since it was last resumed
-        self.run_task, self.wake = RunTask(self.agent.stream_resume(run.id)), run.wake
-        self._over = False
-        signal.watch(self.run_task.task)
-        return True
-
-    def _news(self) -> Iterator[Chunk]:
-        replies = self.view.replies
-        draft = self.listener.drafts.get(self.view.id)
-        coming = draft is not None and draft.turn == len(replies) + 1
-        text = draft.text if draft is not None and coming else None
-        # Half a surrogate pair cannot be encoded, and the stored reply does not have it either.
-        clean = text if text is None or text.isascii() else text.encode(errors="replace").decode()
-        return self.writer.write(replies, clean)
-
-    def _end(self) -> Chunk:
-        error = None if self.run_task is None else self.run_task.error
+    def _end(self, error: BaseException | None) -> Chunk:
         if error is not None:
-            return {"type": "error", "errorText": _error_text(error)}
+            return {"type": "error", "errorText": error_text(error)}
         run = self.view.run
         if run is None or run.status is RunStatus.DONE:
             return {"type": "finish", "finishReason": "stop"}
@@ -145,14 +52,6 @@ class ChatResponse:
         if self.view.replies and self.view.replies[-1].refused:
             return {"type": "finish", "finishReason": "content-filter"}
         return {"type": "error", "errorText": run.output or "the run failed"}
-
-
-def _error_text(error: BaseException) -> str:
-    """Return an error's text for the browser. Errors that are not our own are only logged."""
-    if isinstance(error, SaysoError):
-        return str(error)
-    log.error("a run failed", exc_info=error)
-    return _ERROR_TEXT
 
 
 # -- the difference to what the client shows
@@ -236,7 +135,7 @@ class StreamWriter:
             for slot in reply.slots:
                 if self._rows.get(slot.id) != slot.rows:
                     self._rows[slot.id] = slot.rows
-                    for view in tool_views(slot, recipe=self._recipe, guest=self._guest):
+                    for view in part_views(slot, recipe=self._recipe, guest=self._guest):
                         yield from self._tool(view)
         if draft and self._guest is None:  # redaction needs the whole text
             if len(replies) >= self._steps:
@@ -330,7 +229,7 @@ class StreamWriter:
                 "approvalId": view.approval,
             }
         if view.end is not None:
-            yield {**view.end, "toolCallId": view.id}
+            yield {**end_chunk(view.end), "toolCallId": view.id}
 
 
 def _state(view: ToolView) -> str:

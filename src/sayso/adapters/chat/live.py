@@ -2,7 +2,7 @@
 and signals that wake responses.
 
 A task advances a run independently of its readers: a client that goes away stops nothing. This is
-all that the adapter needs of ``sayso.Agent`` itself. Everything else is read from the store,
+all that the wires need of ``sayso.Agent`` itself. Everything else is read from the store,
 whichever process wrote it.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-log = logging.getLogger("sayso.adapters.ai_sdk")
+log = logging.getLogger("sayso.adapters.chat")
 
 #: Strong references, because an event loop only keeps weak ones.
 _tasks: set[asyncio.Task[None]] = set()
