@@ -69,14 +69,31 @@ def fake_lm(script: ModelScript) -> FakeLM:
 class DspyHarness(AdapterHarness):
     """DSPy saves no state of its own; the conversation is in our store."""
 
+    escapes_known = frozenset({"*"})
+
     def agent(self) -> GuardedReAct:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ReActV2 says that it is experimental
-            agent = dspy.ReActV2("question -> answer", tools=list(self.context.tools))
+        agent = _react(self.context.tools)
         return guard(agent, self.context.gate, lm=fake_lm(self.context.script))
+
+    def build_clerk(self, tools: Sequence[Callable[..., Any]], script: ModelScript) -> Any:
+        clerk = _react(tools)
+        clerk.set_lm(fake_lm(script))
+        return clerk
+
+    async def run_clerk(self, clerk: Any, task: str) -> Any:
+        return await clerk.acall(question=task)
+
+
+def _react(tools: Sequence[Callable[..., Any]]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ReActV2 says that it is experimental
+        return dspy.ReActV2("question -> answer", tools=list(tools))
 
 
 class SyncDspyHarness(DspyHarness):
     """The same with tools that are plain functions."""
 
     colour = "sync"
+
+    def run_clerk_sync(self, clerk: Any, task: str) -> Any:
+        return clerk(question=task)

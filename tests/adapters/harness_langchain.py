@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from sayso.adapters.langchain import GuardedAgent, guard
 from sayso.testing import AdapterHarness
+from sayso.testing.adapter_harness import ModelScript
 
 
 class FakeChat(BaseChatModel):
@@ -46,17 +48,24 @@ class FakeChat(BaseChatModel):
 class LangChainHarness(AdapterHarness):
     """With the async SQLite saver."""
 
+    escapes_known = frozenset({"*"})
+
     def agent(self) -> GuardedAgent:
         return guard(self.bare(), self.context.gate)
 
     def bare(self, **options: Any) -> Any:
+        context = self.context
+        return self.build_clerk(context.tools, context.script, checkpointer=self.saver(), **options)
+
+    def build_clerk(
+        self, tools: Sequence[Callable[..., Any]], script: ModelScript, **options: Any
+    ) -> Any:
         kind = "func" if self.colour == "sync" else "coroutine"
-        return create_agent(
-            FakeChat(script=self.context.script),
-            tools=[StructuredTool.from_function(**{kind: tool}) for tool in self.context.tools],
-            checkpointer=self.saver(),
-            **options,
-        )
+        structured = [StructuredTool.from_function(**{kind: tool}) for tool in tools]
+        return create_agent(FakeChat(script=script), tools=structured, **options)
+
+    async def run_clerk(self, clerk: Any, task: str) -> Any:
+        return await clerk.ainvoke({"messages": [("user", task)]})
 
     async def open(self) -> None:
         self.connection = await aiosqlite.connect(self.context.folder / "checkpoints.db")
@@ -95,6 +104,9 @@ class SyncLangChainHarness(LangChainHarness):
 
     def saver(self) -> Any:
         return SqliteSaver(self.file)
+
+    def run_clerk_sync(self, clerk: Any, task: str) -> Any:
+        return clerk.invoke({"messages": [("user", task)]})
 
     async def close(self) -> None:
         self.file.close()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, Model, ModelResponse, function_tool, set_tracing_disabled
+from agents import Agent, Model, ModelResponse, Runner, function_tool, set_tracing_disabled
 from agents.usage import Usage
 from openai.types.responses import (
     ResponseFunctionToolCall,
@@ -73,10 +73,18 @@ def called(made: ScriptedCall) -> ResponseFunctionToolCall:
 
 
 class OpenAIAgentsHarness(AdapterHarness):
+    escapes_known = frozenset({"*"})
+
     def agent(self) -> Guarded:
         context = self.context
-        tools: list[Any] = [function_tool(function) for function in context.tools]
-        return guard(Agent("Teller", model=ScriptModel(context.script), tools=tools), context.gate)
+        return guard(self.build_clerk(context.tools, context.script), context.gate)
+
+    def build_clerk(self, tools: Sequence[Callable[..., Any]], script: ModelScript) -> Any:
+        functions: list[Any] = [function_tool(function) for function in tools]
+        return Agent("Teller", model=ScriptModel(script), tools=functions)
+
+    async def run_clerk(self, clerk: Any, task: str) -> Any:
+        return await Runner.run(clerk, task)
 
     @classmethod
     def tamper(cls, folder: Path, old: str, new: str) -> bool:

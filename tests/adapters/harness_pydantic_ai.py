@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_ai import Agent
@@ -17,6 +19,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from sayso.adapters.pydantic_ai import guard
 from sayso.testing import AdapterHarness
+from sayso.testing.adapter_harness import ModelScript
 
 
 def _told(part: ToolReturnPart | RetryPromptPart) -> str:
@@ -25,19 +28,30 @@ def _told(part: ToolReturnPart | RetryPromptPart) -> str:
 
 
 class PydanticAIHarness(AdapterHarness):
+    escapes_known = frozenset({"*"})
+
     def agent(self) -> Any:
         context = self.context
-        return guard(Agent(FunctionModel(self._reply), tools=list(context.tools)), context.gate)
+        return guard(self.build_clerk(context.tools, context.script), context.gate)
 
-    async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        replies = sum(isinstance(message, ModelResponse) for message in messages)
-        heard = [
-            (part.tool_call_id, _told(part))
-            for message in messages
-            for part in message.parts
-            if isinstance(part, ToolReturnPart | RetryPromptPart)
-        ]
-        turn = self.context.script.reply(replies, heard)
-        if isinstance(turn, str):
-            return ModelResponse(parts=[TextPart(turn)])
-        return ModelResponse(parts=[ToolCallPart(made.name, made.args, made.id) for made in turn])
+    def build_clerk(self, tools: Sequence[Callable[..., Any]], script: ModelScript) -> Any:
+        return Agent(FunctionModel(functools.partial(_reply, script)), tools=list(tools))
+
+    async def run_clerk(self, clerk: Any, task: str) -> Any:
+        return await clerk.run(task)
+
+
+async def _reply(
+    script: ModelScript, messages: list[ModelMessage], info: AgentInfo
+) -> ModelResponse:
+    replies = sum(isinstance(message, ModelResponse) for message in messages)
+    heard = [
+        (part.tool_call_id, _told(part))
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolReturnPart | RetryPromptPart)
+    ]
+    turn = script.reply(replies, heard)
+    if isinstance(turn, str):
+        return ModelResponse(parts=[TextPart(turn)])
+    return ModelResponse(parts=[ToolCallPart(made.name, made.args, made.id) for made in turn])

@@ -54,7 +54,7 @@ _MODULES = {
 # Modules in which pytest rewrites bare asserts, so that a failure shows the values.
 _REWRITTEN = {
     "StoreSuite": ("checks", "world", "suite"),
-    "AdapterSuite": ("adapter_suite", "adapter_steps"),
+    "AdapterSuite": ("adapter_suite", "adapter_steps", "adapter_escapes"),
 }
 
 

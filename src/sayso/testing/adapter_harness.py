@@ -8,6 +8,7 @@ has the tools, policies and model scripts that the tests use, by name, so any pr
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
@@ -75,6 +76,8 @@ class AdapterHarness:
 
     #: Whether the tools are ``async`` or ``sync`` functions.
     colour: ClassVar[str] = "async"
+    #: Names of shapes in the attack test that are not refused yet; ``*`` for all of them.
+    escapes_known: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, context: HarnessContext) -> None:
         self.context = context
@@ -89,6 +92,18 @@ class AdapterHarness:
         its replies from ``context.script``.
         """
         raise NotImplementedError("define agent(): return a guarded agent of the framework")
+
+    def build_clerk(self, tools: Sequence[Callable[..., Any]], script: ModelScript) -> Any:
+        """Return an agent of the framework with these tools that is *not* guarded."""
+        raise NotImplementedError("define build_clerk(): return an agent that is not guarded")
+
+    async def run_clerk(self, clerk: Any, task: str) -> Any:
+        """Run such an agent to its end, in the framework's own way."""
+        raise NotImplementedError("define run_clerk(): run what build_clerk() returned")
+
+    def run_clerk_sync(self, clerk: Any, task: str) -> Any:
+        """Run such an agent in a plain function, in an OS thread without an event loop."""
+        return asyncio.run(self.run_clerk(clerk, task))
 
     async def answer(self, agent: Any, thread: str, value: Any) -> Any:
         """Resume with an answer in the form that users of the framework give, valid or not."""
@@ -217,10 +232,10 @@ def tools(which: str, colour: str, gate: Gate, kill_switch: KillSwitch) -> list[
     paying = {"gone": [], "other": [pay_account]}.get(which, [pay])
     if colour == "sync":
         return [*paying, look, wipe, order]
-    return [*map(_as_async, [*paying, look, wipe]), order_async]
+    return [*map(as_async, [*paying, look, wipe]), order_async]
 
 
-def _as_async(function: Callable[..., str]) -> Callable[..., Any]:
+def as_async(function: Callable[..., str]) -> Callable[..., Any]:
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> str:
         return function(*args, **kwargs)

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sayso.errors import AlreadyDecided, Tampered
+from sayso.testing.adapter_escapes import EscapeTests
 from sayso.testing.adapter_harness import LAST, AdapterHarness
 from sayso.testing.adapter_steps import LATER, STORE, ForkServer, Scenario
 
@@ -481,6 +482,7 @@ class AdapterSuite(
     UnknownOutcomeTests,
     TamperingTests,
     MalformedAnswerTests,
+    EscapeTests,
 ):
     """Tests for every promise of an adapter. Set ``harness`` in a subclass."""
 
