@@ -127,7 +127,7 @@ def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
     grant = None if refusals else _granted(work, call)
     if grant is not None:
         return _allowed(work, command, call, "grant", grant.by, grant.id)
-    why_not = too_many_rejections(work, call)
+    why_not = new.unaskable or too_many_rejections(work, call)
     if why_not:
         call = call._replace(terms=replace(call.terms, description=why_not))
         status = CallStatus.REJECTED

@@ -36,6 +36,7 @@ from sayso.errors import (
     describe_error,
 )
 from sayso.forking import generation, renew_in_child
+from sayso.gate import os_threads
 from sayso.gate.backend import Backend, Lease, RunEntry, has_changed
 from sayso.gate.failures import failure_of
 from sayso.gate.lease import refuse_own_call, working
@@ -56,8 +57,8 @@ _RUNNING_GRACE = 0.5
 _SETTLE_POLL = 5.0
 
 #: The exceptions of calls that were made in the body of the running one.
-_inner_errors: contextvars.ContextVar[list[BaseException]] = contextvars.ContextVar(
-    "sayso_inner_errors"
+_inner_errors: contextvars.ContextVar[list[BaseException] | None] = os_threads.follow(
+    contextvars.ContextVar("sayso_inner_errors", default=None), None
 )
 
 _WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
@@ -350,7 +351,7 @@ class Driver:
         row = await self.backend.end(
             entry, call, False, describe_error(error), retry=retry, failure=failure
         )
-        if (around := _inner_errors.get(None)) is not None:
+        if (around := _inner_errors.get()) is not None:
             around.append(error)
         if failure == "not_executed" or row.status not in _UNSETTLED:
             return Ended(call=row, error=error)

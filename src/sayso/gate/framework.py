@@ -11,7 +11,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -31,12 +31,13 @@ from sayso.errors import (
     Paused,
     Refused,
 )
-from sayso.gate import outcomes
+from sayso.gate import guarded_runs, outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.driver import NOTICE_SECONDS
 from sayso.gate.failures import failure_of
 from sayso.gate.gate import Gate, policy_terms
 from sayso.gate.guard import as_approved_call, as_this_call
+from sayso.gate.guarded_runs import Place
 from sayso.gate.lease import RunLease, runs_here, supersede, working
 from sayso.gate.options import MAX_NAME, allow_only, checked_string, checked_thread
 from sayso.gate.outcomes import in_text
@@ -57,7 +58,15 @@ from sayso.stores.address import is_in_memory
 from sayso.stores.base import NEVER, Query, Store
 from sayso.stores.nested_runs import expire
 from sayso.stores.row_checks import request_in
-from sayso.sync import read, sync_twin, to_thread, write
+from sayso.sync import (
+    call_in_new_thread,
+    on_loop,
+    read,
+    run_sync,
+    sync_twin,
+    to_thread,
+    write,
+)
 from sayso.types import Declared, Json, Request, Reviewer, Terms, ToolCall, Verdict
 
 #: The terms of an agent that is used as a tool: it has no effect itself, and its calls have rows.
@@ -154,6 +163,12 @@ def _or_none(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 MOST_WAITING = 500
+_UNASKABLE = (
+    "Code inside another call made this call of {tool}, and a pause would run that code from its "
+    "top again. Guard the agent that made the call (guard(agent, gate)) and put the effects before "
+    "it into gate.once(...), or declare the effect of the outer tool: Rule(..., "
+    "effect='idempotent')."
+)
 _REUSED = (
     "Nothing was run: the id of this call belongs to another one, which was made before. "
     "Make the call again."
@@ -180,6 +195,8 @@ class FrameworkCall:
     #: The exceptions of the tool that the framework turned into a result, filled by ``run``.
     raised: list[Exception] = field(default_factory=list)
     note: str = ""
+    #: What names this call where the framework runs tools (``sayso.gate.guarded_runs.tool_call``).
+    passed: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +236,13 @@ class FrameworkThread:
         self.thread = thread
         self.policy = policy
         keep_off_loop(gate.store)
+        guarded_runs.install()
         driving = _driving_scope(gate, thread)
         if driving is not None:
             self.run = driving.name
         self.requester = requester if driving is None else driving.requester
+        #: Why people cannot be asked about its calls.
+        self._unaskable = ""
         self._owner = "" if driving is None else driving.owner
         self._hold = driving is not None and driving.hold
 
@@ -334,6 +354,38 @@ class FrameworkThread:
             return Outcome(ok=True, value=value, text=text)
         return replace(outcome_of(ended, value, wrote), refused=refused)
 
+    @classmethod
+    async def inner(cls, place: Place, call: FrameworkCall) -> Outcome:
+        """Complete a call that code inside a guarded run made without passing the gate.
+
+        It belongs to the call whose body makes it, and is found again there by its tool and its
+        arguments. If it needs a person, it pauses that call; a call that cannot start from the top
+        again is not paused, and this one is denied.
+        """
+        thread = await cls(place.gate, place.thread, policy=place.policy).open()
+        scope = open_scope(place.gate.driver) or thread.scope()
+        content = codec.sha256(codec.canonical(dict(call.args)))[:32]
+        key = scope.key(f"tool:{quoted(call.tool.name)}", content)
+        if not place.may_pause:
+            thread._unaskable = _UNASKABLE.format(tool=call.tool.name)
+        try:
+            return await thread.outcome(replace(call, id=key))
+        except Paused as pause:
+            scope.note_paused(key)
+            row = await thread.find(key)
+            if place.may_pause or row is None:
+                place.work.paused = pause
+                raise
+            await thread._cancel(row, thread._unaskable)
+            return await thread.outcome(replace(call, id=key))
+
+    @classmethod
+    def inner_sync(cls, place: Place, call: FrameworkCall) -> Outcome:
+        """Complete such a call where the framework runs a tool without awaiting it."""
+        if on_loop():
+            return call_in_new_thread(lambda: run_sync(cls.inner(place, call)))
+        return run_sync(cls.inner(place, call))
+
     async def _mismatch(self, row: Call, call: FrameworkCall, wrote: str) -> str:
         """Return what to tell the model if the row is not the call that the framework makes now.
 
@@ -358,7 +410,8 @@ class FrameworkThread:
         from pydantic_core import to_json
 
         async def run(row: Call) -> Any:
-            with as_this_call(row), as_approved_call(row, self.gate.backend.store_id):
+            body = guarded_runs.call_body(self.gate, self.policy, self.thread, row, call.passed)
+            with as_this_call(row), as_approved_call(row, self.gate.backend.store_id), body:
                 value = await call.run(call.tool.framework_args(codec.loads(row.args)))
             for error in call.raised:
                 failure = failure_of(error)
@@ -386,6 +439,7 @@ class FrameworkThread:
             dump=dump,
             load=lambda text: call.load(codec.loads(text)),
             wait=self.gate.framework_wait,
+            unaskable=self._unaskable,
         )
 
     async def gone(self, id: str, name: str) -> Outcome:
@@ -599,6 +653,7 @@ class FrameworkAgent:
 
     def __init__(self, gate: Gate, inbox: DecisionInbox, coverage: Coverage | None = None) -> None:
         keep_off_loop(gate.store)
+        guarded_runs.install()
         self.gate = gate
         self.inbox = inbox
         self._coverage = coverage
@@ -820,7 +875,13 @@ class FrameworkAgent:
                 hold=True,
             )
             try:
-                with scope.inside(), working(self.gate.backend.store_id, run.id):
+                with (
+                    scope.inside(),
+                    working(self.gate.backend.store_id, run.id),
+                    guarded_runs.guarded_run(
+                        self.gate, self.policy, run.thread, self.coverage().ungated
+                    ),
+                ):
                     output = await step
             except Paused:
                 pass

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sayso import codec
 from sayso.errors import SaysoError, describe_error
+from sayso.gate import os_threads
 from sayso.gate.driver import Driver
 from sayso.gate.options import Title, bound_facts, checked_name
 from sayso.gate.plan import Plan, Settler
@@ -49,8 +50,8 @@ class ThisCall:
     original: Mapping[str, Json] | None
 
 
-_this_call: contextvars.ContextVar[ThisCall | None] = contextvars.ContextVar(
-    "sayso_this_call", default=None
+_this_call: contextvars.ContextVar[ThisCall | None] = os_threads.follow(
+    contextvars.ContextVar("sayso_this_call", default=None), None
 )
 
 
@@ -65,8 +66,8 @@ class ApprovedCall:
     used: bool = False
 
 
-_approved: contextvars.ContextVar[ApprovedCall | None] = contextvars.ContextVar(
-    "sayso_approved", default=None
+_approved: contextvars.ContextVar[ApprovedCall | None] = os_threads.follow(
+    contextvars.ContextVar("sayso_approved", default=None), None
 )
 
 

@@ -24,6 +24,7 @@ from sayso.engine.commands import Cancel, Claim, EndLease, Finish, Note, Park, P
 from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
 from sayso.forking import fork_safe_lock, generation, renew_in_child
+from sayso.gate import os_threads
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import cancel_with_nested, release_lapsed
@@ -420,8 +421,8 @@ class _Work:
     over: bool = False
 
 
-_around: contextvars.ContextVar[tuple[_Work, ...]] = contextvars.ContextVar(
-    "sayso_around", default=()
+_around: contextvars.ContextVar[tuple[_Work, ...]] = os_threads.follow(
+    contextvars.ContextVar("sayso_around", default=()), ()
 )
 
 

@@ -75,6 +75,8 @@ class Plan:
     named: bool = False
     #: A stored failure is raised again as one of these exceptions, matched by name.
     raises: tuple[type[Exception], ...] = ()
+    #: Why people cannot be asked about it, so that it is denied instead.
+    unaskable: str = ""
     #: Exceptions that mean "nothing happened", besides ``NotExecuted``.
     not_executed: tuple[type[Exception], ...] = ()
     #: Who waits for it, if an agent that is not ours runs the call itself (``Call.caller``).
@@ -110,6 +112,7 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         effect_key=effect_key_of(plan, binds, terms, plan.args),
         settles=plan.settle is not None,
         caller=plan.caller,
+        unaskable=plan.unaskable,
     )
 
 

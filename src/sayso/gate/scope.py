@@ -30,13 +30,14 @@ from typing import Any, ParamSpec, TypeVar
 
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_error
 from sayso.forking import call_in_child, generation
+from sayso.gate import os_threads
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_string
 from sayso.rows import Call, Run
 from sayso.sync import on_loop, run_sync
 
-_scopes: contextvars.ContextVar[tuple[RunScope, ...]] = contextvars.ContextVar(
-    "sayso_scopes", default=()
+_scopes: contextvars.ContextVar[tuple[RunScope, ...]] = os_threads.follow(
+    contextvars.ContextVar("sayso_scopes", default=()), ()
 )
 
 
@@ -44,8 +45,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Whether this context would have an open run if it had been started inside one.
-_context_is_traceable: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "sayso_rooted", default=False
+_context_is_traceable: contextvars.ContextVar[bool] = os_threads.follow(
+    contextvars.ContextVar("sayso_rooted", default=False), True
 )
 
 _MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
@@ -295,6 +296,11 @@ def root_context() -> None:
 
 
 root_context()
+
+
+def context_is_known() -> bool:
+    """Return whether code in this context has the run that it was started in, if any."""
+    return _context_is_traceable.get()
 
 
 def open_scope(driver: Driver) -> RunScope | None:

@@ -1,0 +1,148 @@
+"""The run follows the work: an OS thread or pool job has the run of the code that started it.
+
+Python gives tasks a copy of their creator's context, and OS threads an empty one. So the run of a
+guarded agent would end at the first ``ThreadPoolExecutor`` in one of its tools. ``install`` changes
+that for Sayso's own variables, and for no others, as tracing libraries do for theirs:
+
+- ``threading.Thread`` (``Timer`` and other subclasses too) has the run of the code that called
+  ``start``;
+- a job of ``ThreadPoolExecutor`` (``loop.run_in_executor`` too) and of ``multiprocessing``'s
+  ``ThreadPool`` has the run of the code that submitted it, never that of the code that happened to
+  start the pool's OS thread.
+
+``asyncio.to_thread`` and anyio copy the context themselves. A run that has ended is inherited by
+nothing. Work without a run is marked as such: code in a context without the mark, such as an empty
+``contextvars.Context()``, cannot be told from code that left a run (``sayso.gate.scope``).
+
+A job for another process cannot be followed. Inside a guarded run it is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from sayso.errors import Paused
+
+T = TypeVar("T")
+
+#: The variables that follow the work, each with its value outside of any run.
+_variables: list[tuple[ContextVar[Any], Any]] = []
+#: The OS threads that were started before ``install``: none of them belongs to a guarded run.
+_older: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_has_ended: Callable[[], bool] | None = None
+
+
+def follow(variable: ContextVar[T], outside: T) -> ContextVar[T]:
+    """Let a context variable with a default follow the work.
+
+    ``outside`` is its value outside of any run.
+    """
+    _variables.append((variable, outside))
+    return variable
+
+
+def install(has_ended: Callable[[], bool], refuse_process: Callable[[str], None]) -> None:
+    """Make the run follow the work in this process, from now on.
+
+    ``has_ended`` says whether the run of the current context has ended. ``refuse_process`` raises
+    if the current code may not start work in another process.
+    """
+    import multiprocessing.pool
+    import multiprocessing.process
+    from concurrent import futures
+
+    global _has_ended
+    if _has_ended is not None:
+        return
+    _has_ended = has_ended
+    _older.update(threading.enumerate())
+
+    def to_process(submit: Any, pool: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_process(type(pool).__name__)
+        return submit(pool, *args, **kwargs)
+
+    # A subclass first: it calls the unchanged method of its base.
+    interpreters = getattr(futures, "InterpreterPoolExecutor", None)
+    if interpreters is not None:
+        _patch(interpreters, "submit", to_process)
+    _patch(futures.ThreadPoolExecutor, "submit", _submit)
+    _patch(futures.ProcessPoolExecutor, "submit", to_process)
+    for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
+        _patch(multiprocessing.pool.ThreadPool, name, _submit_to_workers)
+        _patch(multiprocessing.pool.Pool, name, to_process)
+    _patch(multiprocessing.process.BaseProcess, "start", to_process)
+    _patch(threading.Thread, "start", _start)
+
+
+def is_older(thread: threading.Thread) -> bool:
+    """Return whether an OS thread was started before ``install``."""
+    return thread in _older
+
+
+def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, self, *args, **kwargs)
+
+    setattr(owner, name, patched)
+
+
+def _carried(function: Callable[..., T]) -> Callable[..., T]:
+    """Return a function that runs with the values that the variables have here and now."""
+    if _has_ended is not None and _has_ended():
+        values = _variables.copy()
+    else:
+        values = [(variable, variable.get()) for variable, _ in _variables]
+
+    def run(*args: Any, **kwargs: Any) -> T:
+        tokens = [(variable, variable.set(value)) for variable, value in values]
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for variable, token in reversed(tokens):
+                variable.reset(token)
+
+    return run
+
+
+def _start(start: Any, thread: threading.Thread) -> None:
+    run = _carried(thread.run)
+
+    def run_once() -> None:
+        vars(thread).pop("run", None)  # or the OS thread would keep itself alive
+        with suppress(Paused):  # the call whose code started it pauses when that code ends
+            run()
+
+    # On the instance: a subclass may define ``run`` without calling that of ``Thread``.
+    vars(thread)["run"] = run_once
+    try:
+        start(thread)
+    except BaseException:
+        vars(thread).pop("run", None)
+        raise
+
+
+def _submit(submit: Any, pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return submit(pool, _carried(function), *args, **kwargs)
+
+
+def _submit_to_workers(
+    submit: Any, pool: Any, func: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    function = _carried(func)
+
+    def job(*job_args: Any, **job_kwargs: Any) -> Any:
+        try:
+            return function(*job_args, **job_kwargs)
+        except Paused as pause:  # no ``Exception``: it would end the worker, and its caller hangs
+            raise RuntimeError(str(pause)) from pause
+
+    return submit(pool, job, *args, **kwargs)
