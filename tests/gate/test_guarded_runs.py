@@ -149,13 +149,17 @@ WAYS = {
     "thread of a thread": in_thread_of_thread,
     "new loop": lambda job: asyncio.run(asyncio.to_thread(job)),
     "empty context": lambda job: contextvars.Context().run(job),
+    "pool from empty context": lambda job: contextvars.Context().run(lambda: in_new_pool(job)),
+    "older pool from empty context": lambda job: contextvars.Context().run(
+        lambda: POOL.submit(job).result()
+    ),
 }
 ASYNC_WAYS = {
     "executor of the loop": in_loops_executor,
     "anyio": in_anyio_thread,
     "empty task": in_empty_task,
 }
-EMPTY = ("empty context", "empty task")
+EMPTY = [way for way in (*WAYS, *ASYNC_WAYS) if "empty" in way]
 
 
 def body_of(world: World, way: str) -> Callable[[], Any]:
@@ -213,8 +217,8 @@ async def test_allowed_inner_call_is_recorded(effect: str) -> None:
     world = World(effect=effect, pay="allow")
     assert (await world.agent(world.pay).run("go", thread="t")).status == "done"
     assert world.paid == [7]
-    listed = (await world.inbox.list(status="done")).items
-    assert "pay" in {request.tool for request in listed}
+    calls = world.store.calls_of("poster:t")
+    assert {(call.tool, call.status) for call in calls} == {("delegate", "done"), ("pay", "done")}
 
 
 def test_ended_run_is_inherited_by_nobody() -> None:
@@ -294,6 +298,30 @@ async def test_unguarded_code_is_not_touched() -> None:
         leave.set()
     assert (await run).status == "done"
     assert len(world.paid) == len(WAYS) + len(ASYNC_WAYS) - len(EMPTY) - 1
+
+
+def test_guarded_and_plain_agents_share_loop_of_thread() -> None:
+    """A server in an OS thread runs a guarded agent, and a tool of another one meanwhile."""
+    world = World()
+
+    async def serve() -> None:
+        inside = asyncio.Event()
+        leave = asyncio.Event()
+
+        async def wait() -> None:
+            inside.set()
+            await leave.wait()
+
+        run = asyncio.create_task(world.agent(wait).run("go", thread="t"))
+        await inside.wait()
+        assert world.pay() == "paid 7"
+        with pytest.raises(InvalidCall, match="unknown whether"):
+            contextvars.Context().run(world.pay)
+        leave.set()
+        assert (await run).status == "done"
+
+    in_new_pool(lambda: asyncio.run(serve()))
+    assert world.paid == [7]
 
 
 def test_pool_job_has_run_of_submitter() -> None:

@@ -70,7 +70,7 @@ _at_work: set[Work] = set()
 
 def install() -> None:
     """Make guarded runs follow the work in this process, from now on."""
-    os_threads.install(_has_ended, _refuse_process)
+    os_threads.install(_is_guarded, _refuse_process)
 
 
 def _forget_other_threads() -> None:
@@ -91,7 +91,7 @@ def current_place() -> Place | None:
     """
     place = _place.get()
     if place is None:
-        if not context_is_known():
+        if not _is_known():
             _refuse_unknown()
         return None
     if place.work.ended:
@@ -104,12 +104,7 @@ def current_place() -> Place | None:
 
 
 def _refuse_unknown() -> None:
-    at_work = _at_work.copy()
-    if not at_work:
-        return
-    here = threading.get_ident()
-    older = os_threads.is_older(threading.current_thread())
-    if older and not any(work.os_thread == here for work in at_work):
+    if not _at_work:
         return
     raise InvalidCall(
         "a guarded run is open, and it is unknown whether this tool is called by it: the call is "
@@ -187,9 +182,23 @@ def tool_call(name: Hashable) -> Iterator[Place | None]:
         yield None
 
 
-def _has_ended() -> bool:
+def _is_known() -> bool:
+    """Return whether code in this context would have its run, if it were part of one."""
+    outside = os_threads.started_outside()
+    if outside is not None:
+        return outside
+    if context_is_known():
+        return True
+    # In an OS thread that runs guarded agents itself, this may be an empty context.
+    here = threading.get_ident()
+    return os_threads.is_older() and all(work.os_thread != here for work in _at_work.copy())
+
+
+def _is_guarded() -> bool | None:
     place = _place.get()
-    return place is not None and place.work.ended
+    if place is not None:
+        return not place.work.ended
+    return False if _is_known() else None
 
 
 def _refuse_process(pool: str) -> None:

@@ -11,8 +11,8 @@ that for Sayso's own variables, and for no others, as tracing libraries do for t
   start the pool's OS thread.
 
 ``asyncio.to_thread`` and anyio copy the context themselves. A run that has ended is inherited by
-nothing. Work without a run is marked as such: code in a context without the mark, such as an empty
-``contextvars.Context()``, cannot be told from code that left a run (``sayso.gate.scope``).
+nothing, and neither is a plain ``gate.run(...)``: there, ``gate.carry`` says which work belongs to
+the run (``sayso.gate.scope``).
 
 A job for another process cannot be followed. Inside a guarded run it is refused.
 """
@@ -31,36 +31,50 @@ from sayso.errors import Paused
 
 T = TypeVar("T")
 
-#: The variables that follow the work, each with its value outside of any run.
+#: The variables that follow the work, each with its default.
 _variables: list[tuple[ContextVar[Any], Any]] = []
+#: Whether the code was started outside of guarded runs, in an OS thread or pool job; False if that
+#: is unknown, None if nothing of ours was there when it was started.
+_started_outside: ContextVar[bool | None] = ContextVar("sayso_started_outside", default=None)
 #: The OS threads that were started before ``install``: none of them belongs to a guarded run.
 _older: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-_has_ended: Callable[[], bool] | None = None
+_is_guarded: Callable[[], bool | None] | None = None
 
 
-def follow(variable: ContextVar[T], outside: T) -> ContextVar[T]:
-    """Let a context variable with a default follow the work.
-
-    ``outside`` is its value outside of any run.
-    """
-    _variables.append((variable, outside))
+def follow(variable: ContextVar[T], default: T) -> ContextVar[T]:
+    """Let a context variable with this default follow the work."""
+    _variables.append((variable, default))
     return variable
 
 
-def install(has_ended: Callable[[], bool], refuse_process: Callable[[str], None]) -> None:
-    """Make the run follow the work in this process, from now on.
+def started_outside() -> bool | None:
+    """Return whether the current OS thread or pool job was started outside of guarded runs.
 
-    ``has_ended`` says whether the run of the current context has ended. ``refuse_process`` raises
-    if the current code may not start work in another process.
+    None if this context says nothing about it.
+    """
+    return _started_outside.get()
+
+
+def is_older() -> bool:
+    """Return whether the current OS thread was started before ``install``."""
+    return threading.current_thread() in _older
+
+
+def install(is_guarded: Callable[[], bool | None], refuse_process: Callable[[str], None]) -> None:
+    """Make guarded runs follow the work in this process, from now on.
+
+    ``is_guarded`` says whether the current code belongs to a guarded run that has not ended, or
+    None if that is unknown. ``refuse_process`` raises if that code may not start work in another
+    process.
     """
     import multiprocessing.pool
     import multiprocessing.process
     from concurrent import futures
 
-    global _has_ended
-    if _has_ended is not None:
+    global _is_guarded
+    if _is_guarded is not None:
         return
-    _has_ended = has_ended
+    _is_guarded = is_guarded
     _older.update(threading.enumerate())
 
     def to_process(submit: Any, pool: Any, *args: Any, **kwargs: Any) -> Any:
@@ -77,12 +91,9 @@ def install(has_ended: Callable[[], bool], refuse_process: Callable[[str], None]
         _patch(multiprocessing.pool.ThreadPool, name, _submit_to_workers)
         _patch(multiprocessing.pool.Pool, name, to_process)
     _patch(multiprocessing.process.BaseProcess, "start", to_process)
-    _patch(threading.Thread, "start", _start)
-
-
-def is_older(thread: threading.Thread) -> bool:
-    """Return whether an OS thread was started before ``install``."""
-    return thread in _older
+    for owner in (threading.Timer, threading.Thread):  # tracing may have wrapped it in both
+        if "start" in vars(owner):
+            _patch(owner, "start", _start)
 
 
 def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
@@ -97,10 +108,12 @@ def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
 
 def _carried(function: Callable[..., T]) -> Callable[..., T]:
     """Return a function that runs with the values that the variables have here and now."""
-    if _has_ended is not None and _has_ended():
-        values = _variables.copy()
-    else:
+    assert _is_guarded is not None
+    guarded = _is_guarded()
+    if guarded:
         values = [(variable, variable.get()) for variable, _ in _variables]
+    else:
+        values = [*_variables, (_started_outside, guarded is False)]
 
     def run(*args: Any, **kwargs: Any) -> T:
         tokens = [(variable, variable.set(value)) for variable, value in values]

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 #: Whether this context would have an open run if it had been started inside one.
 _context_is_traceable: contextvars.ContextVar[bool] = os_threads.follow(
-    contextvars.ContextVar("sayso_rooted", default=False), True
+    contextvars.ContextVar("sayso_rooted", default=False), False
 )
 
 _MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
