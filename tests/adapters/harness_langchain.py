@@ -35,7 +35,11 @@ class FakeChat(BaseChatModel):
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
         replies = sum(isinstance(message, AIMessage) for message in messages)
-        heard = [(m.tool_call_id, m.text) for m in messages if isinstance(m, ToolMessage)]
+        heard = [
+            (m.tool_call_id, m.text, m.status == "error")
+            for m in messages
+            if isinstance(m, ToolMessage)
+        ]
         turn = self.script.reply(replies, heard)
         if isinstance(turn, str):
             said = AIMessage(turn)

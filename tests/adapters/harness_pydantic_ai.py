@@ -46,7 +46,7 @@ async def _reply(
 ) -> ModelResponse:
     replies = sum(isinstance(message, ModelResponse) for message in messages)
     heard = [
-        (part.tool_call_id, _told(part))
+        (part.tool_call_id, _told(part), getattr(part, "outcome", "failed") != "success")
         for message in messages
         for part in message.parts
         if isinstance(part, ToolReturnPart | RetryPromptPart)

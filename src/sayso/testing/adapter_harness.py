@@ -28,6 +28,9 @@ from sayso.types import Json, Question, Request
 
 #: One reply of the model: its tool calls, or its final answer.
 Turn = Sequence["ScriptedCall"] | str
+#: A result in the model's prompt: the id of the call, the text and, if the framework has a mark for
+#: it, whether the call failed.
+Heard = tuple[str, str] | tuple[str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,9 @@ class ModelScript:
         self._turns = turns
         self._log = log
 
-    def reply(self, replies: int, heard: Sequence[tuple[str, str]]) -> Turn:
-        """Return the next reply. ``heard`` are (call id, result) pairs of the prompt, in order."""
-        write(self._log, replies, [[id, text] for id, text in heard])
+    def reply(self, replies: int, heard: Sequence[Heard]) -> Turn:
+        """Return the next reply. ``heard`` are the results in the prompt, in order."""
+        write(self._log, replies, [list(result) for result in heard])
         if replies >= len(self._turns):
             raise AssertionError(f"the model was asked {replies + 1} times: {heard}")
         return self._turns[replies]
@@ -76,6 +79,8 @@ class AdapterHarness:
 
     #: Whether the tools are ``async`` or ``sync`` functions.
     colour: ClassVar[str] = "async"
+    #: Whether the model is shown the earlier turns of a conversation.
+    remembers: ClassVar[bool] = True
     #: Names of shapes in the attack test that are not refused yet; ``*`` for all of them.
     escapes_known: ClassVar[frozenset[str]] = frozenset()
 
@@ -169,16 +174,19 @@ def pay_ana(amount: int = 5, id: str = "call_1") -> ScriptedCall:
     return ScriptedCall(id, "pay", {"to": "ana", "amount": amount})
 
 
+BOB: dict[str, Json] = {"to": "bob", "amount": 7}
+_LOOK = ScriptedCall("call_1", "look", {"what": "sky"})
 SCRIPTS: Mapping[str, Sequence[Turn]] = {
     "pay": ([pay_ana()], LAST),
     "three": (
         [
             pay_ana(),
             ScriptedCall("call_2", "look", {"what": "sky"}),
-            ScriptedCall("call_3", "pay", {"to": "bob", "amount": 7}),
+            ScriptedCall("call_3", "pay", BOB),
         ],
         LAST,
     ),
+    "double": ([pay_ana(), pay_ana(id="call_2")], LAST),
     "pair": ([pay_ana(), ScriptedCall("call_2", "pay", {"to": "bob", "amount": 700})], LAST),
     "twice": ([pay_ana(5)], [pay_ana(500, "call_2")], LAST),
     "repeat": (
@@ -187,6 +195,11 @@ SCRIPTS: Mapping[str, Sequence[Turn]] = {
         [pay_ana(id="call_10")],
         LAST,
     ),
+    # Providers that count the calls of each reply from zero.
+    "same id": ([pay_ana()], [pay_ana()], LAST),
+    "same id, other call": ([pay_ana()], [ScriptedCall("call_1", "pay", BOB)], LAST),
+    "same id, free": ([_LOOK], [_LOOK], LAST),
+    "same id, later": ([pay_ana()], LAST, [pay_ana()], LAST),
     "order": ([ScriptedCall("call_1", "order", {"dish": "pizza"})], LAST),
     "wipe": ([ScriptedCall("call_1", "wipe", {"disk": "sda"})], LAST),
 }

@@ -28,6 +28,7 @@ from sayso.inbox import Inbox
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing.adapter_harness import (
     POLICIES,
+    RAISED,
     SCRIPTS,
     AdapterHarness,
     HarnessContext,
@@ -123,8 +124,9 @@ async def _run_agent(step: Step, harness: AdapterHarness, value: Any) -> StepRes
         else:
             run = await harness.answer(agent, THREAD, value)
     except (Exception, Paused) as error:
-        if step.do != "answer" and not isinstance(error, SaysoError):
-            raise  # only Sayso errors are expected, except for bad answers
+        expected = step.do == "answer" or step.tools in RAISED
+        if not expected and not isinstance(error, SaysoError):
+            raise  # only Sayso errors are expected, except for bad answers and broken tools
         return StepResult(status="raised", error=f"{type(error).__name__}: {error}")
     waiting = tuple(request.id for request in run.interruptions)
     return StepResult(status=str(run.status), output=run.output, waiting=waiting)
@@ -325,6 +327,11 @@ class Scenario:
             **options,
         )
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the framework shows earlier turns to the model."""
+        return self.harness.remembers
+
     # -- people
 
     @property
@@ -365,9 +372,22 @@ class Scenario:
 
     def heard(self, call: str = "call_1") -> str:
         """Return the last result of a call that the model was shown, or an empty text."""
+        results = self._results(call)
+        return str(results[-1][0]) if results else ""
+
+    def failed(self, call: str = "call_1") -> bool | None:
+        """Return whether the last result was marked as a failure; None if there is no mark."""
+        marks = self._results(call)[-1][1:]
+        return marks[0] if marks else None
+
+    def _results(self, call: str) -> list[list[Any]]:
         prompts = [heard for _, heard in lines(self.folder / "model")]
-        results = [text for heard in prompts for id, text in heard if id == call]
-        return str(results[-1]) if results else ""
+        return [result for heard in prompts for id, *result in heard if id == call]
+
+    def last_prompt(self) -> tuple[int, int]:
+        """Return how many replies and how many results the model's last prompt had."""
+        replies, heard = lines(self.folder / "model")[-1]
+        return replies, len(heard)
 
     def tamper(self, old: str, new: str) -> None:
         """Change the framework's saved state."""

@@ -44,6 +44,7 @@ class DecisionTests:
         assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
         assert scenario.heard() == "paid 5 to ana"
+        assert scenario.failed() is not True
 
     def test_edit(self, scenario: Scenario) -> None:
         scenario.run()
@@ -63,6 +64,7 @@ class DecisionTests:
         assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([], 2)
         assert "ana left the company" in scenario.heard()
+        assert scenario.failed() is not False
 
     def test_repeated_call_stays_rejected(self, scenario: Scenario) -> None:
         scenario.run("repeat")
@@ -115,6 +117,7 @@ class DecisionTests:
         assert (result.status, result.waiting) == ("done", ())
         assert (scenario.effects(), scenario.pending()) == ([], [])
         assert "disks are not ours" in scenario.heard()
+        assert scenario.failed() is not False
 
     def test_decided_twice(self, scenario: Scenario) -> None:
         scenario.run()
@@ -163,6 +166,16 @@ class ParallelTests:
         assert scenario.effects("pay") == [BOB]
         assert "not her" in scenario.heard("call_1")
         assert scenario.heard("call_3") == "paid 7 to bob"
+        assert scenario.failed("call_1") is not False
+        assert scenario.failed("call_3") is not True
+
+    def test_equal_calls_in_one_reply(self, scenario: Scenario) -> None:
+        scenario.run("double")
+        assert len(scenario.pending()) == 2
+        scenario.approve_all()
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == [ANA, ANA]
+        assert scenario.heard("call_1") == scenario.heard("call_2") == "paid 5 to ana"
 
     def test_resumed_too_early(self, scenario: Scenario) -> None:
         scenario.run()
@@ -191,6 +204,66 @@ class ParallelTests:
         ended = scenario.at_once(3, tools="slow")
         assert [(result.status, result.output) for result in ended] == [("done", LAST)] * 3
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
+
+
+class ConversationTests:
+    """A call belongs to one reply of one turn, and later turns know the earlier ones."""
+
+    def test_repeated_id_is_another_call(self, scenario: Scenario) -> None:
+        scenario.run("same id")
+        scenario.approve_all()
+        assert scenario.resume().status == "paused"
+        assert scenario.effects() == [ANA]
+        scenario.approve_all()
+        result = scenario.resume()
+        assert (result.status, result.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA, ANA], 3)
+
+    def test_repeated_id_has_its_own_arguments(self, scenario: Scenario) -> None:
+        scenario.run("same id, other call")
+        first = scenario.the_request()
+        scenario.decide(first, first.reject("not her"))
+        assert scenario.resume().status == "paused"
+        second = scenario.the_request()
+        assert dict(second.args) == BOB
+        scenario.decide(second, second.approve())
+        assert scenario.resume().status == "done"
+        assert scenario.effects() == [BOB]
+
+    def test_repeated_id_of_allowed_call_runs_again(self, scenario: Scenario) -> None:
+        assert scenario.run("same id, free").status == "done"
+        assert scenario.effects() == [{"what": "sky"}] * 2
+
+    def test_repeated_id_in_later_turn_is_asked_again(self, scenario: Scenario) -> None:
+        for turn in range(2):
+            assert scenario.run("same id, later").status == "paused"
+            assert scenario.effects() == [ANA] * turn
+            scenario.approve_all()
+            result = scenario.resume()
+            assert (result.status, result.output) == ("done", LAST)
+        assert (scenario.effects(), scenario.asked) == ([ANA, ANA], 4)
+
+    def test_later_turn_knows_earlier_ones(self, scenario: Scenario) -> None:
+        scenario.run("same id, later")
+        scenario.approve_all()
+        scenario.resume()
+        scenario.run("same id, later")
+        assert scenario.last_prompt() == ((2, 1) if scenario.remembers else (0, 0))
+        scenario.approve_all()
+        scenario.resume()
+        assert scenario.last_prompt() == ((3, 2) if scenario.remembers else (1, 1))
+
+    def test_new_input_supersedes_requests(self, scenario: Scenario) -> None:
+        scenario.run("same id, later")
+        first = scenario.the_request()
+        result = scenario.run("same id, later")
+        assert scenario.inbox.get_sync(first.id).status == "superseded"
+        with pytest.raises(AlreadyDecided):
+            scenario.decide(first, first.approve())
+        assert scenario.effects() == []
+        # The model is shown its earlier call with a result, as providers require.
+        expected = ("done", 1, 1) if scenario.remembers else ("paused", 0, 0)
+        assert (result.status, *scenario.last_prompt()) == expected
 
 
 class KillTests:
@@ -323,6 +396,25 @@ class UnknownOutcomeTests:
         assert scenario.inbox.store.effects() == []
         assert [request for request in scenario.pending() if request.kind == "in_doubt"] == []
         assert scenario.effects() == []
+
+
+class ToolErrorTests:
+    """An error of a tool is recorded as one, whatever the framework makes of it."""
+
+    def test_error_is_recorded_as_failure(self, scenario: Scenario) -> None:
+        scenario.run()
+        request = scenario.the_request()
+        scenario.decide(request, request.approve())
+        result = scenario.resume(tools="breaks")
+        assert result.status in ("done", "raised")
+        execution = scenario.inbox.get_sync(request.id).execution
+        assert (execution.status, execution.attempts) == ("failed", 1)
+        assert "half a reply" in str(execution.result)
+        if result.status == "done":  # the framework made it a result for the model
+            assert scenario.heard()
+            assert scenario.failed() is not False
+        scenario.resume(tools="breaks")
+        assert scenario.effects() == [ANA]
 
 
 class TamperingTests:
@@ -478,8 +570,10 @@ class MalformedAnswerTests:
 class AdapterSuite(
     DecisionTests,
     ParallelTests,
+    ConversationTests,
     KillTests,
     UnknownOutcomeTests,
+    ToolErrorTests,
     TamperingTests,
     MalformedAnswerTests,
     EscapeTests,
