@@ -464,10 +464,14 @@ class TamperingTests:
 
     def test_tool_gone(self, scenario: Scenario) -> None:
         scenario.run()
-        scenario.approve_all()
+        request = scenario.the_request()
+        scenario.decide(request, request.approve())
         assert scenario.resume(tools="gone").status == "done"
         assert scenario.effects() == []
         assert scenario.heard()
+        # People see that their decision was not used, and why.
+        closed = scenario.inbox.get_sync(request.id)
+        assert (closed.status, bool(closed.execution.result)) == ("cancelled", True)
 
     def test_tool_changed(self, scenario: Scenario) -> None:
         scenario.run()
