@@ -89,7 +89,7 @@ class FakeAnthropic:
     def stream(self, body: Mapping[str, Any]) -> bytes:
         """Return the next reply as server-sent events."""
         blocks = [part for m in body["messages"] for part in _blocks(m)]
-        made = [m for m in body["messages"] if m["role"] == "assistant" and _calls(m)]
+        made = [m for m in body["messages"] if m["role"] == "assistant" and _is_reply(m)]
         told = [(b["tool_use_id"], text(b)) for b in blocks if b.get("type") == "tool_result"]
         with self._replying:
             self.requests.append(dict(body))
@@ -108,12 +108,13 @@ class FakeAnthropic:
         return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events).encode()
 
 
+def _is_reply(message: Mapping[str, Any]) -> bool:
+    """Return whether the model wrote a message: Claude Code adds one when it resumes a session."""
+    return any(block.get("text") != "No response requested." for block in _blocks(message))
+
+
 def _blocks(message: Mapping[str, Any]) -> list[Block]:
     return message["content"] if isinstance(message["content"], list) else []
-
-
-def _calls(message: Mapping[str, Any]) -> bool:
-    return any(block["type"] == "tool_use" for block in _blocks(message))
 
 
 def _block_events(index: int, block: Block) -> list[dict[str, Any]]:

@@ -497,7 +497,7 @@ class Turn:
     async def _run_own_tool(self, id: str, name: str, args: Mapping[str, Any]) -> Block | None:
         """Complete a call of one of our tools. Return its result; None if it waits."""
         tool, own = self.guarded.tools[name], self.guarded._own_tools[name]
-        call = FrameworkCall(id=id, tool=own, args=args, run=tool.handler)
+        call = FrameworkCall(id=self.log.key(id), tool=own, args=args, run=tool.handler)
         try:
             outcome = await outcome_with_errors(self.log.calls, call)
         except Paused:
@@ -519,7 +519,7 @@ class Turn:
         if terms.verdict is Verdict.ALLOW and _is_left(terms):
             return {}
         row = await read(calls.store, self._approved_before, name, args)
-        key = id if row is None else row.key
+        key = self.log.key(id) if row is None else row.key
         tool = FrameworkTool(name=name, parameters=_ANYTHING, needs_approval=needs_approval)
         call = FrameworkCall(id=key, tool=tool, args=args, run=_allowed)
         try:
@@ -573,7 +573,7 @@ class Turn:
             if short in self.guarded.tools:
                 result = await self._run_own_tool(id, short, block["input"])
             elif name != short:
-                gone = await log.calls.gone(id, short)
+                gone = await log.calls.gone(log.key(id), short)
                 result = result_block(id, gone.text, is_error=True)
             else:
                 result = await self._result_of_claudes_call(id)
@@ -586,7 +586,7 @@ class Turn:
 
     async def _result_of_claudes_call(self, id: str) -> Block | None:
         """Return what the model reads about a call of Claude Code's own; None if it waits."""
-        row = await self.log.calls.find(id)
+        row = await self.log.calls.find(self.log.key(id))
         if row is None:
             return result_block(id, "It is not known whether this call was made.", is_error=True)
         if row.status is CallStatus.ASKED or row.status is CallStatus.IN_DOUBT:

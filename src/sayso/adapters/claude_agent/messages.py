@@ -74,7 +74,13 @@ class MessageLog(ConversationLog):
 
     @property
     def open_keys(self) -> list[str]:
-        return [block["id"] for block in self.open_calls]
+        return [self.key(block["id"]) for block in self.open_calls]
+
+    def key(self, id: str) -> str:
+        """Return the key of a call in the last reply. Earlier replies may have used its id."""
+        replies = [m["content"] for m in self.messages if m["role"] == "assistant"]
+        uses = [any(b["type"] == "tool_use" and b["id"] == id for b in r) for r in replies]
+        return id if sum(uses) < 2 else f"{id}#{sum(uses)}"
 
     async def say_prompt(self, prompt: str | Sequence[Block]) -> None:
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
@@ -93,7 +99,10 @@ class MessageLog(ConversationLog):
         self._add(id, blocks)
 
     async def add_results(self, results: Iterable[Block]) -> None:
-        new = [block for block in results if block["tool_use_id"] not in self.results]
+        """Store results of the last reply's calls that are not stored yet."""
+        known = self.results
+        made = self.calls_made
+        new = [b for b in results if b["tool_use_id"] in made and b["tool_use_id"] not in known]
         if new:
             shown = " ".join(text_of(block["content"]) for block in new)
             await self.append({"role": "tool", "content": shown, "blocks": new})
