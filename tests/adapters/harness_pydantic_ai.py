@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,22 +27,32 @@ def _told(part: ToolReturnPart | RetryPromptPart) -> str:
 
 
 class PydanticAIHarness(AdapterHarness):
-    escapes_known = frozenset({"*"})
+    escapes_known = frozenset(
+        {
+            "low_level_thread",
+            "pool_callback",
+            "task_in_empty_context",
+            "task_in_earlier_context",
+            "empty_context",
+            "loop_callback_in_empty_context",
+        }
+    )
 
     def agent(self) -> Any:
         context = self.context
         return guard(self.build_clerk(context.tools, context.script), context.gate)
 
     def build_clerk(self, tools: Sequence[Callable[..., Any]], script: ModelScript) -> Any:
-        return Agent(FunctionModel(functools.partial(_reply, script)), tools=list(tools))
+        async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            return _reply(script, messages)
+
+        return Agent(FunctionModel(reply), tools=list(tools))
 
     async def run_clerk(self, clerk: Any, task: str) -> Any:
         return await clerk.run(task)
 
 
-async def _reply(
-    script: ModelScript, messages: list[ModelMessage], info: AgentInfo
-) -> ModelResponse:
+def _reply(script: ModelScript, messages: list[ModelMessage]) -> ModelResponse:
     replies = sum(isinstance(message, ModelResponse) for message in messages)
     heard = [
         (part.tool_call_id, _told(part), getattr(part, "outcome", "failed") != "success")

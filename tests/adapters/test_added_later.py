@@ -347,7 +347,8 @@ async def ask_pydantic(ctx: RunContext[Any], task: str) -> str:
 class TestPydanticAI:
     @pytest.fixture
     def world(self, tmp_path: Path) -> Iterator[pydantic.World]:
-        world = pydantic.World(tmp_path, RULES)
+        delegates = sayso.Rule(["ask_pydantic", "delegate"], verdict="allow", effect="idempotent")
+        world = pydantic.World(tmp_path, sayso.Policy([delegates, *RULES.rules]))
         yield world
         world.close()
 
@@ -410,9 +411,7 @@ class TestPydanticAI:
         assert (await guarded.run("go", thread="first")).output == "Done."
         inner = [pydantic.call("pay", to="ana")], "ana has it"
         later(world.agent(*inner, tools=[self.paying(world)]))
-        with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
-            await guarded.run("go", thread="t")
-        assert world.ran == []
+        await self.asks(world, guarded)
 
     @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
     async def test_a_delegate_in_a_closure_after_the_first_run(
@@ -450,11 +449,7 @@ class TestPydanticAI:
         turns = [calls] if at_once else [calls[:1], calls[1:]]
         tools = [Tool(hire, sequential=True), Tool(ask_pydantic, sequential=True)]
         agent = world.agent(*turns, "Done.", tools=tools)
-        with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
-            await on_pydantic.guard(agent, world.gate, ungated=["Agent in hire"]).run(
-                "go", thread="t"
-            )
-        assert world.ran == []
+        await self.asks(world, on_pydantic.guard(agent, world.gate))
 
     async def test_a_native_tool_that_is_added_later(self, world: pydantic.World) -> None:
         agent = world.agent("Done.")

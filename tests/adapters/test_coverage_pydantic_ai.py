@@ -1,24 +1,34 @@
-"""Everything that a pydantic-ai agent can reach is behind the gate, or guard() refuses it."""
+"""Everything that a pydantic-ai agent runs is behind the gate, or refused."""
 
 from __future__ import annotations
 
-import json
-import re
+import asyncio
+import copy
+import dataclasses
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pydantic_ai
 import pytest
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import CodeExecutionTool, MCPServerTool, WebSearchTool
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_ai_world import World, call
 
 import sayso
 from sayso.adapters.pydantic_ai import Gated, guard
 
-RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
+PAY = sayso.Rule("pay")
+RULES = sayso.Policy([PAY, sayso.Rule("*", verdict="allow", effect="idempotent")])
+ONCE = sayso.Policy([PAY, sayso.Rule("*", verdict="allow", effect="once")])
 
 
 @pytest.fixture
@@ -122,112 +132,21 @@ class TestDelegation:
         assert (await agent.run("go")).output == "Done."
         assert world.ran == ["ana"]
 
-    async def test_under_a_global_name_it_is_refused(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
+    async def test_its_own_gate_is_used(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, policy: sayso.Policy
     ) -> None:
-        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world, name="clerk"))
-        with pytest.raises(sayso.InvalidCall) as refused:
-            guard(boss(world, ask_global), world.gate)
-        said = str(refused.value)
-        assert "- agent 'clerk' of teller: ask_global finds it as the global name 'GLOBAL'" in said
-        assert "give it capabilities=[Gated(gate)]" in said
-
-    async def test_unless_it_has_the_gate_itself(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world, capabilities=[Gated(world.gate)]))
+        """An agent with a gate pauses a call of any effect: its user has chosen that."""
+        own = clerk(world, capabilities=[Gated(world.gate, policy)])
+        monkeypatch.setattr(f"{__name__}.GLOBAL", own)
         await settled(world, boss(world, ask_global))
 
-    async def test_or_has_no_tools(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_agent_without_tools_runs(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", world.agent("thought about it"))
         guarded = guard(boss(world, ask_global), world.gate)
         assert (await guarded.run("go", thread="t")).output == "Done."
-
-    async def test_or_is_named_and_then_that_is_recorded(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world, name="clerk"))
-        guarded = guard(boss(world, ask_global), world.gate, ungated=["clerk"])
-        assert (await guarded.run("go", thread="t")).output == "Done."
-        assert world.ran == ["ana"]
-        (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
-        assert json.loads(noted.body or "")["names"] == ["clerk"]
-
-    def test_in_an_object_it_is_refused(self, world: World) -> None:
-        with pytest.raises(sayso.InvalidCall, match=r"ask finds it as Team\.agent"):
-            guard(boss(world, Team(clerk(world)).ask), world.gate)
-
-
-def hire(world: World) -> Any:
-    return Agent("test", tools=[paying(world)])
-
-
-class Office:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    async def ask(self, task: str) -> str:
-        """Hire somebody, and ask them."""
-        return str((await self.hire().run(task)).output)
-
-    def hire(self) -> Any:
-        return Agent("test", tools=[paying(self.world)])
-
-
-class TestBuiltWhileAToolRuns:
-    """The framework has no hook for an agent that code builds and runs, so the code is read."""
-
-    def refused(self, world: World, tool: Any, name: str = "Agent") -> None:
-        holder = tool.__name__
-        with pytest.raises(sayso.InvalidCall) as refused:
-            guard(boss(world, tool), world.gate)
-        said = str(refused.value)
-        assert f"- agent '{name} in {holder}' of teller: {holder} builds it while it runs" in said
-        assert re.search(r"capabilities=\[Gated\(gate\)\]", said)
-
-    def test_by_its_class(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            inner = Agent("test", tools=[paying(world)])
-            return str((await inner.run(task)).output)
-
-        self.refused(world, delegate)
-
-    def test_in_a_module(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            inner = pydantic_ai.Agent("test", tools=[paying(world)])
-            return str((await inner.run(task)).output)
-
-        self.refused(world, delegate)
-
-    def test_imported_in_the_tool(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            from pydantic_ai import Agent as Clerk
-
-            return str((await Clerk("test", tools=[paying(world)]).run(task)).output)
-
-        self.refused(world, delegate)
-
-    def test_in_another_function(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            return str((await hire(world).run(task)).output)
-
-        self.refused(world, delegate)
-
-    def test_in_a_method(self, world: World) -> None:
-        self.refused(world, Office(world).ask)
-
-    def test_in_an_object(self, world: World) -> None:
-        office = Office(world)
-
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            return await office.ask(task)
-
-        self.refused(world, delegate)
 
     async def test_guarded_where_it_is_built(self, world: World) -> None:
         async def delegate(task: str) -> str:
@@ -236,17 +155,296 @@ class TestBuiltWhileAToolRuns:
 
         await settled(world, boss(world, delegate))
 
-    async def test_named_and_then_that_is_recorded(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            return str((await hire(world).run(task)).output)
 
-        self.refused(world, delegate)
-        guarded = guard(boss(world, delegate), world.gate, ungated=["Agent in delegate"])
+def hire(world: World) -> Any:
+    return clerk(world)
+
+
+def found_in_team(world: World) -> Any:
+    return Team(clerk(world)).ask
+
+
+def found_in_global(world: World) -> Any:
+    global GLOBAL
+    GLOBAL = clerk(world)
+    return ask_global
+
+
+def built_in_tool(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Build an agent, and ask it."""
+        return str((await hire(world).run(task)).output)
+
+    return delegate
+
+
+def streaming_clerk(world: World) -> Any:
+    async def reply(messages: list[Any], info: Any) -> AsyncIterator[Any]:
+        if len(messages) == 1:
+            yield {0: DeltaToolCall("pay", '{"to": "ana"}', tool_call_id="c1")}
+        else:
+            yield "ana has it"
+
+    return Agent(FunctionModel(stream_function=reply), tools=[paying(world)])
+
+
+def streamed(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Stream an agent's answer."""
+        async with streaming_clerk(world).run_stream(task) as stream:
+            return str(await stream.get_output())
+
+    return delegate
+
+
+def streamed_events(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Stream an agent's events."""
+        async with streaming_clerk(world).run_stream_events(task) as events:
+            return str([event async for event in events][-1])
+
+    return delegate
+
+
+def iterated(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Iterate over the steps of an agent."""
+        async with hire(world).iter(task) as steps:
+            async for _ in steps:
+                pass
+        return str(steps.result and steps.result.output)
+
+    return delegate
+
+
+def wrapped(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Ask an agent in a wrapper."""
+        return str((await WrapperAgent(hire(world)).run(task)).output)
+
+    return delegate
+
+
+def overridden(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Ask an agent whose tools are replaced."""
+        agent = clerk(world)
+        with agent.override(tools=[paying(world)]):
+            return str((await agent.run(task)).output)
+
+    return delegate
+
+
+def copied(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Ask a copy of an agent."""
+        return str((await copy.copy(hire(world)).run(task)).output)
+
+    return delegate
+
+
+def in_new_loop(world: World) -> Any:
+    def delegate(task: str) -> str:
+        """Ask an agent on another event loop."""
+        return str(asyncio.run(hire(world).run(task)).output)
+
+    return delegate
+
+
+def in_pool(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Ask an agent on another OS thread."""
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(lambda: asyncio.run(hire(world).run(task)))
+            return str((await asyncio.wrap_future(future)).output)
+
+    return delegate
+
+
+def in_thread(world: World) -> Any:
+    def delegate(task: str) -> str:
+        """Ask an agent on another OS thread, and ignore what it raises."""
+        asking = threading.Thread(target=lambda: asyncio.run(hire(world).run(task)))
+        asking.start()
+        asking.join()
+        return "asked"
+
+    return delegate
+
+
+def swallowed(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Ask an agent, and ignore what it raises."""
+        try:
+            return str((await hire(world).run(task)).output)
+        except BaseException:
+            return "ignored"
+
+    return delegate
+
+
+def with_own_toolset(world: World) -> Any:
+    class Own(WrapperToolset[Any]):
+        async def call_tool(self, name: str, tool_args: Any, ctx: Any, tool: Any) -> Any:
+            world.ran.append(tool_args["to"])
+            return "paid"
+
+    async def delegate(task: str) -> str:
+        """Ask an agent with a toolset that runs its tools itself."""
+        toolset = Own(FunctionToolset([paying(world)]))
+        turns = [call("pay", to="ana")], "ana has it"
+        return str((await world.agent(*turns, toolsets=[toolset]).run(task)).output)
+
+    return delegate
+
+
+def in_deps(world: World) -> Any:
+    async def delegate(ctx: RunContext[Any], task: str) -> str:
+        """Ask the agent in the dependencies."""
+        return str((await ctx.deps.run(task)).output)
+
+    return delegate
+
+
+def by_toolset(world: World) -> Any:
+    toolset = FunctionToolset([paying(world)])
+
+    async def delegate(ctx: RunContext[Any], task: str) -> str:
+        """Call a tool of a toolset by hand."""
+        tools = await toolset.get_tools(ctx)
+        inner = dataclasses.replace(ctx, tool_call_id="by-hand", tool_name="pay")
+        return str(await toolset.call_tool("pay", {"to": "ana"}, inner, tools["pay"]))
+
+    return delegate
+
+
+def by_toolset_with_id(world: World) -> Any:
+    toolset = FunctionToolset([paying(world)])
+
+    async def delegate(ctx: RunContext[Any], task: str) -> str:
+        """Call a tool of a toolset under the id of this call."""
+        tools = await toolset.get_tools(ctx)
+        return str(await toolset.call_tool("pay", {"to": "ana"}, ctx, tools["pay"]))
+
+    return delegate
+
+
+SHAPES = [
+    found_in_team,
+    found_in_global,
+    built_in_tool,
+    streamed,
+    streamed_events,
+    iterated,
+    wrapped,
+    overridden,
+    copied,
+    in_new_loop,
+    in_pool,
+    in_thread,
+    swallowed,
+    with_own_toolset,
+    in_deps,
+    by_toolset,
+    by_toolset_with_id,
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+class TestUnguardedAgents:
+    """Code in a tool runs an agent that nobody guarded."""
+
+    async def test_idempotent_call_is_paused(self, world: World, shape: Any) -> None:
+        guarded = guard(boss(world, shape(world)), world.gate, deps=clerk(world))
+        result = await guarded.run("go", thread="t")
+        assert (result.status, world.ran) == ("paused", [])
+        (request,) = result.interruptions
+        assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
+        result = await guarded.resume("t", decisions=[request.approve()])
+        assert (result.output, world.ran) == ("Done.", ["ana"])
+
+    async def test_once_call_is_not_paused(self, world: World, shape: Any) -> None:
+        guarded = guard(boss(world, shape(world)), world.gate, ONCE, deps=clerk(world))
+        result = await guarded.run("go", thread="t")
+        assert (result.output, world.ran) == ("Done.", [])
+        assert (await world.inbox.pending()).items == ()
+        told = [str(row.decision) for row in world.store.calls_of("teller:t") if row.tool == "pay"]
+        assert "gate.once(" in told[0]
+
+    async def test_allowed_call_is_recorded(self, world: World, shape: Any) -> None:
+        allow = sayso.Policy([sayso.Rule("*", verdict="allow", effect="once")])
+        guarded = guard(boss(world, shape(world)), world.gate, allow, deps=clerk(world))
         assert (await guarded.run("go", thread="t")).output == "Done."
-        assert world.ran == ["a"]
-        (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
-        assert json.loads(noted.body or "")["names"] == ["Agent in delegate"]
+        assert world.ran == ["ana"]
+        tools = [row.tool for row in world.store.calls_of("teller:t") if row.status == "done"]
+        assert "pay" in tools
+
+    async def test_unguarded_agent_is_not_touched(self, world: World, shape: Any) -> None:
+        guard(clerk(world), world.gate)
+        assert (await boss(world, shape(world)).run("go", deps=clerk(world))).output == "Done."
+        assert world.ran == ["ana"]
+
+
+async def test_read_is_paused(world: World) -> None:
+    rules = sayso.Policy([PAY, sayso.Rule("delegate", verdict="allow", effect="read")])
+    guarded = guard(boss(world, built_in_tool(world)), world.gate, rules)
+    result = await guarded.run("go", thread="t")
+    assert (result.status, world.ran) == ("paused", [])
+    decisions = [request.approve() for request in result.interruptions]
+    result = await guarded.resume("t", decisions=decisions)
+    assert (result.output, world.ran) == ("Done.", ["ana"])
+
+
+async def test_agents_side_by_side_keep_their_replies(world: World) -> None:
+    """Each agent gets its own stored replies, in whatever order they start again."""
+    order = [0.02, 0.0]
+
+    async def delegate(task: str) -> str:
+        """Ask two agents at the same time."""
+
+        async def ask(name: str, delay: float) -> str:
+            await asyncio.sleep(delay)
+            turns = [call("pay", to=name)], f"{name} has it"
+            agent = world.agent(*turns, tools=[paying(world)])
+            return str((await agent.run(f"pay {name}")).output)
+
+        outputs = await asyncio.gather(ask("ana", order[0]), ask("bob", order[1]))
+        order.reverse()
+        return " ".join(outputs)
+
+    guarded = guard(boss(world, delegate), world.gate)
+    result = await guarded.run("go", thread="t")
+    while result.status == "paused":
+        decisions = [request.approve() for request in result.interruptions]
+        result = await guarded.resume("t", decisions=decisions)
+    assert sorted(world.ran) == ["ana", "bob"]
+    assert world.returns["o1"].content == "ana has it bob has it"
+
+
+async def test_left_over_task_is_refused(world: World) -> None:
+    """An agent that outlives the call that started it cannot run its tools."""
+    ended = asyncio.Event()
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def delegate(task: str) -> str:
+        """Start an agent, and do not wait for it."""
+
+        async def later() -> None:
+            async with clerk(world).iter(task) as steps:
+                await ended.wait()
+                async for _ in steps:
+                    pass
+
+        tasks.append(asyncio.create_task(later()))
+        await asyncio.sleep(0.01)
+        return "started"
+
+    guarded = guard(boss(world, delegate), world.gate)
+    assert (await guarded.run("go", thread="t")).output == "Done."
+    ended.set()
+    with pytest.raises(sayso.InvalidCall, match="has ended"):
+        await tasks[0]
+    assert world.ran == []
 
 
 NATIVE: Any = [
@@ -285,24 +483,70 @@ class TestNativeTools:
             """Ask another agent."""
             return str((await inner.run(task)).output)
 
-        with pytest.raises(sayso.InvalidCall, match="native tool 'web_search' of searcher"):
-            guard(boss(world, delegate), world.gate)
+        guarded = guard(boss(world, delegate), world.gate)
+        with pytest.raises(sayso.InvalidCall, match="native tool 'web_search' of teller"):
+            await guarded.run("go", thread="t")
+        assert len(world.shown) == 1
+        guarded = guard(boss(world, delegate), world.gate, ungated=["web_search"])
+        assert (await guarded.run("go", thread="t-2")).output == "Done."
 
 
-def test_the_table(world: World) -> None:
-    inner = clerk(world, name="clerk")
+SETTINGS: Any = [
+    ("extra_body", {"tools": [{"type": "web_search"}]}),
+    ("openai_native_tools", [{"type": "web_search"}]),
+    ("bedrock_additional_model_requests_fields", {"tools": []}),
+    ("google_cached_content", "cachedContents/1"),
+    ("openrouter_preset", "researcher"),
+    ("anthropic_mcp_servers", [{"url": "https://x"}]),
+    ("invented_later", True),
+]
 
-    async def delegate(task: str) -> str:
-        """Ask another agent."""
-        return str((await inner.run(task)).output)
 
-    coverage = guard(boss(world, delegate), world.gate).coverage()
-    found = {(one.where, one.kind, one.name, one.gated) for one in coverage}
-    assert found == {
+class TestSettings:
+    """A setting of the request that may bring tools of the provider is refused."""
+
+    @pytest.mark.parametrize(("name", "value"), SETTINGS)
+    def test_unlisted_setting_is_refused(self, world: World, name: str, value: Any) -> None:
+        agent = world.agent("Done.", model_settings={name: value})
+        with pytest.raises(sayso.InvalidCall, match=f"model setting '{name}' of teller"):
+            guard(agent, world.gate)
+        coverage = guard(agent, world.gate, ungated=[name]).coverage()
+        assert ("model setting", name, False) in {(c.kind, c.name, c.gated) for c in coverage}
+
+    def test_settings_of_options_are_refused(self, world: World) -> None:
+        settings: Any = {"extra_body": {"tools": []}}
+        with pytest.raises(sayso.InvalidCall, match="model setting 'extra_body'"):
+            guard(world.agent("Done."), world.gate, model_settings=settings)
+
+    def test_settings_of_models_are_refused(self, world: World) -> None:
+        settings: Any = {"extra_body": {"tools": []}}
+        model = FallbackModel(TestModel(), WrapperModel(TestModel(settings=settings)))
+        with pytest.raises(sayso.InvalidCall, match="model setting 'extra_body'"):
+            guard(Agent(model), world.gate)
+
+    @pytest.mark.parametrize("where", ["agent", "inner agent"])
+    async def test_late_settings_are_refused(self, world: World, where: str) -> None:
+        settings: Any = {"extra_body": {"tools": []}}
+        agent = world.agent("Done.", model_settings=lambda ctx: settings)
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await agent.run(task)).output)
+
+        guarded = guard(agent if where == "agent" else boss(world, delegate), world.gate)
+        with pytest.raises(sayso.InvalidCall, match="model setting 'extra_body'"):
+            await guarded.run("go", thread="t")
+
+    def test_plain_settings_are_accepted(self, world: World) -> None:
+        settings: Any = {"temperature": 0, "openai_reasoning_effort": "low", "extra_body": None}
+        assert guard(world.agent("Done.", model_settings=settings), world.gate)
+
+
+def test_table_lists_declared_tools(world: World) -> None:
+    coverage = guard(boss(world, built_in_tool(world)), world.gate).coverage()
+    assert {(one.where, one.kind, one.name, one.gated) for one in coverage} == {
         ("teller", "agent", "teller", True),
         ("teller", "tool", "delegate", True),
-        ("clerk", "agent", "clerk", True),
-        ("clerk", "tool", "pay", True),
     }
 
 

@@ -355,17 +355,18 @@ class FrameworkThread:
         return replace(outcome_of(ended, value, wrote), refused=refused)
 
     @classmethod
-    async def inner(cls, place: Place, call: FrameworkCall) -> Outcome:
+    async def inner(cls, place: Place, call: FrameworkCall, key: str = "") -> Outcome:
         """Complete a call that code inside a guarded run made without passing the gate.
 
-        It belongs to the call whose body makes it, and is found again there by its tool and its
-        arguments. If it needs a person, it pauses that call; a call that cannot start from the top
-        again is not paused, and this one is denied.
+        It belongs to the call whose body makes it, and is found again there by ``key``, or else by
+        its tool and its arguments. If it needs a person, it pauses that call; a call that cannot
+        start from the top again is not paused, and this one is denied.
         """
         thread = await cls(place.gate, place.thread, policy=place.policy).open()
         scope = open_scope(place.gate.driver) or thread.scope()
-        content = codec.sha256(codec.canonical(dict(call.args)))[:32]
-        key = scope.key(f"tool:{quoted(call.tool.name)}", content)
+        if not key:
+            content = codec.sha256(codec.canonical(dict(call.args)))[:32]
+            key = scope.key(f"tool:{quoted(call.tool.name)}", content)
         if not place.may_pause:
             thread._unaskable = _UNASKABLE.format(tool=call.tool.name)
         try:
@@ -607,6 +608,17 @@ def place_in_call(gate: Gate) -> CallPlace | None:
     if scope is None or scope.alone or scope.steps or not scope.of_call:
         return None
     return CallPlace(scope.name, scope.thread, scope.key(f"agent:{quoted(gate.agent)}"))
+
+
+def place_of_unguarded(place: Place, input: bytes) -> CallPlace:
+    """Return the place of an agent that nobody guarded and that starts here, in a guarded run.
+
+    Such agents may start side by side, on several OS threads: each is found again by its
+    ``input``.
+    """
+    scope = open_scope(place.gate.driver) or FrameworkThread(place.gate, place.thread).scope()
+    key = scope.key(f"agent:{quoted(place.gate.agent)}", codec.sha256(input)[:32])
+    return CallPlace(scope.name, place.thread, key)
 
 
 async def kept(calls: FrameworkThread, key: str, ask: Callable[[], Awaitable[Any]]) -> Any:

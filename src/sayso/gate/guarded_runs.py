@@ -62,6 +62,15 @@ class Place:
         """Whether the code here can start from the top again."""
         return self.call is not None and self.call.terms.effect != "once"
 
+    def check_open(self) -> None:
+        """Raise ``InvalidCall`` if the run or the call has ended."""
+        if self.work.ended:
+            raise InvalidCall(
+                f"the tool is called on the thread {self.thread!r} after the call or run that "
+                "started this code has ended: wait for the work in the tool that starts it, or "
+                "start it outside of the run"
+            )
+
 
 _place: ContextVar[Place | None] = os_threads.follow(ContextVar("sayso_place", default=None), None)
 #: What is at work in this process, in any OS thread.
@@ -94,13 +103,21 @@ def current_place() -> Place | None:
         if not _is_known():
             _refuse_unknown()
         return None
-    if place.work.ended:
-        raise InvalidCall(
-            f"the tool is called on the thread {place.thread!r} after the call or run that "
-            "started this code has ended: wait for the work in the tool that starts it, or "
-            "start it outside of the run"
-        )
+    place.check_open()
     return place
+
+
+def has_passed(name: Hashable) -> bool:
+    """Return whether the call with this name has passed the gate and is about to run."""
+    place = _place.get()
+    return place is not None and place.passed is not None and place.passed == name
+
+
+def note_pause(pause: Paused) -> None:
+    """Make the call whose body this is pause when its body ends, whatever the body makes of it."""
+    place = _place.get()
+    if place is not None:
+        place.work.paused = pause
 
 
 def _refuse_unknown() -> None:

@@ -11,7 +11,7 @@ It uses two of the framework's hooks. ``get_wrapper_toolset`` wraps the tools in
 hooks, so that people see what the tool would get. ``wrap_model_request`` stores each reply before
 its calls are made.
 
-Read ``guard.py`` first, then ``reach.py``, ``tools.py`` and ``messages.py``.
+Read ``guard.py`` first, then ``tools.py``, ``coverage.py`` and ``messages.py``.
 """
 
 from sayso.adapters import require

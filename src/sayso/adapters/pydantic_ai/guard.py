@@ -19,14 +19,14 @@ from pydantic_core import PydanticSerializationError
 
 from sayso.adapters.agents import Stream, StreamingAgent, listener
 from sayso.adapters.conversation import OutputTypes
+from sayso.adapters.pydantic_ai.coverage import list_agent
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
-from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.adapters.pydantic_ai.tools import (
     CatchStopSignal,
-    DelegateGated,
     SubAgentGated,
     ThreadGated,
     dump_result,
+    install,
     known_tools,
 )
 from sayso.errors import InvalidDecision, Paused
@@ -53,7 +53,7 @@ def guard(
     ungated: Iterable[str] = (),
     **options: Any,
 ) -> Guarded:
-    """Make an agent, and the agents that its tools delegate to, ask through the gate.
+    """Make an agent, and the agents that its tools run, ask through the gate.
 
     Pass ``options`` for ``Agent.run`` (``deps``, ``usage_limits``, ``toolsets``, …) here: every run
     and resume gets them. ``agent`` itself is not changed. Raises ``TypeError`` for anything that is
@@ -82,16 +82,12 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         ungated: Iterable[str] = (),
         **options: Any,
     ) -> None:
+        install()
         coverage = Coverage(ungated)
         super().__init__(gate, policy, coverage)
         self._agent = agent
         self.options = options
-
-        def gated() -> DelegateGated[Any]:
-            return DelegateGated(gate, policy, walk=self._walk)
-
-        self._walk = DelegateWalk(coverage, gated)
-        self._walk.list_agent(agent, agent.name or gate.agent, options)
+        list_agent(coverage, agent, agent.name or gate.agent, options)
         coverage.check()
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
@@ -120,7 +116,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
 
     async def part(self, input: Any, place: CallPlace) -> Any:
         gated: SubAgentGated[Any] = SubAgentGated(
-            self.gate, self.policy, place, stop_signals=True, walk=self._walk
+            self.gate, self.policy, place, coverage=self.coverage(), stop_signals=True
         )
         capabilities = [*(self.options.get("capabilities") or ()), CatchStopSignal(), gated]
         result = await self._agent.run(input, **{**self.options, "capabilities": capabilities})
@@ -143,7 +139,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
                 "capabilities": [
                     *(self.options.get("capabilities") or ()),
                     _LogReplies(log),
-                    ThreadGated(self.gate, self.policy, log=log, walk=self._walk),
+                    ThreadGated(self.gate, self.policy, log=log, coverage=self.coverage()),
                 ],
                 "event_stream_handler": self._handler(),
             },

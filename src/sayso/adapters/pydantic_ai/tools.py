@@ -3,18 +3,24 @@ says.
 
 ``Gated`` and the other capabilities put every tool of an agent behind a gate, whichever toolset
 brings it. They wrap it in a ``GatedToolset``, and ``_Call`` completes each call.
+
+Code in a tool can find or build any agent, and run it. So ``install`` changes the two places that
+such code passes: ``Agent.iter``, which all ways to run an agent use, gives an agent without a gate
+the one of the guarded run around it; and ``FunctionToolset.call_tool`` stops a call that did not
+pass the gate.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_ai import RunContext
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import (
     ApprovalRequired,
@@ -36,14 +42,15 @@ from pydantic_ai.toolsets import (
     ToolsetTool,
     WrapperToolset,
 )
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.calls import StopSignal, ask_again, invalid_arguments, raise_stop_causes
+from sayso.adapters.pydantic_ai.coverage import check_request
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key_in
-from sayso.adapters.pydantic_ai.reach import DelegateWalk
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
     CallPlace,
     FrameworkCall,
@@ -52,11 +59,13 @@ from sayso.gate.framework import (
     Outcome,
     kept,
     place_in_call,
+    place_of_unguarded,
 )
+from sayso.gate.guarded_runs import Place, current_place, has_passed, note_pause, tool_call
 from sayso.policy import Policy
 from sayso.policy.policy import NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
-from sayso.sync import context_value, read
+from sayso.sync import read
 from sayso.types import Json, Verdict
 
 D = TypeVar("D")
@@ -98,6 +107,9 @@ class Gated(_Capability[D], Generic[D]):
     #: Rules that come before those of the gate.
     policy: Policy | None = None
 
+    def __post_init__(self) -> None:
+        install()
+
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
         """Cancel requests whose calls got a result in the framework's own way."""
         thread = await FrameworkThread(self.gate, thread_of(ctx), policy=self.policy).open()
@@ -137,11 +149,10 @@ class ThreadGated(Gated[D], Generic[D]):
     """The gate of an agent that ``guard`` runs: the keys of calls come from the log."""
 
     log: MessageLog = field(kw_only=True)
-    walk: DelegateWalk = field(kw_only=True)
+    coverage: Coverage = field(kw_only=True)
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
-        offered = request_context.model_request_parameters.native_tools
-        self.walk.check_native(offered, self.gate.agent)
+        check_request(self.coverage, request_context, self.gate.agent)
         return request_context  # _LogReplies cancels what was answered
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
@@ -151,21 +162,7 @@ class ThreadGated(Gated[D], Generic[D]):
             self.policy,
             lambda id: (self.log.thread, self.log.key(id)),
             stop_signals=True,
-            walk=self.walk,
         )
-
-
-@dataclass
-class DelegateGated(Gated[D], Generic[D]):
-    """The gate of an agent that a tool of a guarded agent delegates to."""
-
-    walk: DelegateWalk = field(kw_only=True)
-
-    async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
-        place = place_in_call(self.gate)
-        if place is None:
-            return self
-        return SubAgentGated(self.gate, self.policy, place, walk=self.walk)
 
 
 @dataclass
@@ -175,10 +172,12 @@ class SubAgentGated(_Capability[D], Generic[D]):
     gate: Gate
     policy: Policy | None
     place: CallPlace
+    #: What ``guard`` found, with what the user allows the provider to run; None without ``guard``.
+    coverage: Coverage | None = None
     #: Raise pauses as ``StopSignal``, because ``CatchStopSignal`` is there to catch it.
     stop_signals: bool = False
-    #: Guards the agents that its tools delegate to, if the agent around it is guarded.
-    walk: DelegateWalk | None = None
+    #: The place in a guarded run where the agent was found, if it has no gate.
+    found: Place | None = None
     replies: int = 0
 
     def __post_init__(self) -> None:
@@ -188,17 +187,21 @@ class SubAgentGated(_Capability[D], Generic[D]):
         self, ctx: RunContext[D], *, request_context: Any, handler: Any
     ) -> ModelResponse:
         """Return the stored reply, or call the model and store its reply before its calls."""
-        if self.walk is not None:
-            offered = request_context.model_request_parameters.native_tools
-            self.walk.check_native(offered, self.gate.agent)
+        if self.found is not None:
+            self.found.check_open()
+        if self.coverage is not None:
+            check_request(self.coverage, request_context, self.gate.agent)
         await cancel_answered(self._calls, ctx.messages, lambda id: f"{self._prefix}{id}")
+        self.replies += 1
+        if self.found is not None and not self.found.may_pause:  # it will not run again
+            response: ModelResponse = await handler(request_context)
+            return response
 
         async def ask() -> Json:
             return ModelMessagesTypeAdapter.dump_python(
                 [await handler(request_context)], mode="json"
             )
 
-        self.replies += 1
         stored = await kept(self._calls, f"{self._prefix}reply", ask)
         (reply,) = ModelMessagesTypeAdapter.validate_python(stored)
         assert isinstance(reply, ModelResponse)
@@ -206,7 +209,9 @@ class SubAgentGated(_Capability[D], Generic[D]):
 
     async def handle_deferred_tool_calls(self, ctx: RunContext[D], *, requests: Any) -> None:
         """Pause the outer call, once everything else in the reply has run."""
-        raise Paused(self.place.run)
+        pause = Paused(self.place.run)
+        note_pause(pause)  # its code may run the agent on another OS thread
+        raise pause
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
         return GatedToolset(
@@ -215,7 +220,7 @@ class SubAgentGated(_Capability[D], Generic[D]):
             self.policy,
             lambda id: (self.place.thread, f"{self._prefix}{id}"),
             stop_signals=self.stop_signals,
-            walk=self.walk,
+            found=self.found,
         )
 
     @property
@@ -224,18 +229,116 @@ class SubAgentGated(_Capability[D], Generic[D]):
         return f"{self.place.key}/{self.replies}/"
 
 
+# -- agents and toolsets that code in a tool uses
+
+
+@functools.cache
+def install() -> None:
+    """Check agents and toolsets where the framework runs them, from now on in this process."""
+    start = Agent.iter
+    call_function = FunctionToolset.call_tool
+
+    @functools.wraps(start)
+    @asynccontextmanager
+    async def iter(
+        agent: Agent[Any, Any],
+        user_prompt: Any = None,
+        *,
+        capabilities: Iterable[Any] | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Any]:
+        added = [*(capabilities or ())]
+        if not any(map(_asks, (agent.root_capability, *added))):
+            added += _gate_here(agent, user_prompt)
+        async with start(agent, user_prompt, capabilities=added or None, **options) as run:
+            yield run
+
+    @functools.wraps(call_function)
+    async def call_tool(
+        toolset: FunctionToolset[Any],
+        name: str,
+        tool_args: dict[str, Any],
+        ctx: RunContext[Any],
+        tool: ToolsetTool[Any],
+    ) -> Any:
+        with tool_call(_name_of(ctx)) as place:
+            if place is None:
+                return await call_function(toolset, name, tool_args, ctx, tool)
+        thread = await FrameworkThread(place.gate, place.thread, policy=place.policy).open()
+        content = to_json([name, tool_args], fallback=_type_name)
+        gated = GatedToolset(toolset, place.gate, place.policy, found=place)
+        gated.deferred[name] = tool.tool_def.kind
+        key = place_of_unguarded(place, content).key
+        call = _Call(gated, thread, key, name, ctx, tool)
+        try:
+            return _framework_result(await call.outcome(tool_args))
+        except _TimedOut as error:
+            raise ToolFailed(str(error)) from None
+
+    setattr(Agent, "iter", iter)  # noqa: B010  # mypy forbids the assignment
+    setattr(FunctionToolset, "call_tool", call_tool)  # noqa: B010
+
+
+def _asks(capability: Any) -> bool:
+    """Return whether a capability, or one inside it, is a gate of ours."""
+    leaves: list[Any] = []
+    if isinstance(capability, AbstractCapability):
+        capability.apply(leaves.append)
+    return any(isinstance(leaf, Gated | SubAgentGated) for leaf in leaves)
+
+
+def _gate_here(agent: Agent[Any, Any], prompt: Any) -> list[AbstractCapability[Any]]:
+    """Return the gate for an agent without one: that of the guarded run around it, if any."""
+    try:
+        place = current_place()
+    except InvalidCall:
+        return [_UnknownPlace()]
+    if place is None:
+        return []
+    input = to_json([agent.name, prompt], fallback=_type_name)
+    gated: SubAgentGated[Any] = SubAgentGated(
+        place.gate,
+        place.policy,
+        place_of_unguarded(place, input),
+        coverage=Coverage(place.ungated),
+        found=place,
+    )
+    return [gated]
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__name__
+
+
+@dataclass
+class _UnknownPlace(_Capability[D], Generic[D]):
+    """Refuses the tools of an agent that may or may not run inside a guarded run."""
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
+        return _RefusingToolset(toolset)
+
+
+class _RefusingToolset(WrapperToolset[D], Generic[D]):
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
+    ) -> Any:
+        current_place()
+        return await super().call_tool(name, tool_args, ctx, tool)
+
+
+def _name_of(ctx: RunContext[Any]) -> Hashable:
+    """Return what names a call where the framework runs it.
+
+    An agent inside a tool has its own run, and its model may repeat the id of the outer call.
+    """
+    return (ctx.run_id, ctx.tool_call_id)
+
+
 # -- the gate around every tool
 
 
 _DEFERRED = ("unapproved", "external")
 _BODILESS = ("respond", "reject")
-
-
-#: The calls that have passed the gate. The run's id is part of the key because an agent inside a
-#: tool has its own run, and its model may repeat the id of the outer call.
-_running: ContextVar[frozenset[tuple[str | None, str | None]]] = ContextVar(
-    "sayso_pydantic_ai", default=frozenset()
-)
 
 
 class _TimedOut(BaseException):
@@ -252,8 +355,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     locate: Callable[[str], tuple[str, str]] | None = None
     #: Raise pauses as ``StopSignal``, because ``CatchStopSignal`` is there to catch it.
     stop_signals: bool = False
-    #: Guards the agents that tools delegate to.
-    walk: DelegateWalk | None = None
+    #: The place in a guarded run where the agent was found, if it has no gate.
+    found: Place | None = None
     #: The kind of each tool by name; ``unapproved`` and ``external`` ones the framework defers.
     deferred: dict[str, str] = field(default_factory=dict)
 
@@ -266,11 +369,8 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
     ) -> Any:
-        if (ctx.run_id, ctx.tool_call_id) in _running.get():
-            # An outer toolset of ours has asked already.
+        if has_passed(_name_of(ctx)):  # an outer toolset of ours has asked already
             return await super().call_tool(name, tool_args, ctx, tool)
-        if self.walk is not None:  # now: any call before may have given it an agent to run
-            tool = self.walk.tool(tool, self.gate.agent)
         id = ctx.tool_call_id or ""
         if self.locate is None:
             name_of_thread, key = thread_of(ctx), key_in(ctx.messages, id)
@@ -313,8 +413,13 @@ class _Call(Generic[D]):
             run=self._run,
             dump=dump_result,
             load=load_result,
+            passed=_name_of(self.ctx),
         )
-        return await self.thread.outcome(call)
+        place = self.toolset.found
+        if place is None:
+            return await self.thread.outcome(call)
+        place.check_open()
+        return await FrameworkThread.inner(place, call, self.id)
 
     def _framework_tool(self) -> FrameworkTool:
         kind = self.toolset.deferred.get(self.name, "")
@@ -358,16 +463,21 @@ class _Call(Generic[D]):
             await ask_again(self.thread, row, f"the tool does not accept the edit: {error}")
 
     async def _run(self, args: dict[str, Json]) -> Any:
-        row = await self.thread.find(self.id)
+        place = current_place()
+        assert place is not None
+        row = place.call
         assert row is not None
         values = self._validated(codec.dumps(args))
-        passed = _running.get() | {(self.ctx.run_id, self.ctx.tool_call_id)}
         try:
-            with context_value(_running, passed):
-                return await self.toolset.wrapped.call_tool(
-                    self.name, values, _with_decision(self.ctx, row), self.tool
-                )
+            return await self.toolset.wrapped.call_tool(
+                self.name, values, _with_decision(self.ctx, row), self.tool
+            )
         except (ApprovalRequired, CallDeferred) as wants:
+            if row.decision is None:
+                raise InvalidCall(
+                    f"{self.name} asks for approval itself, but a rule makes its calls reads, "
+                    "which run without a record: remove effect='read' from the rule"
+                ) from None
             self.wants = wants
             raise Paused(row.run) from None
         except ModelRetry as error:
@@ -378,7 +488,8 @@ class _Call(Generic[D]):
     async def deferral(self) -> ApprovalRequired | CallDeferred:
         """Return the framework's exception for a deferred call, with its request."""
         row = await self.thread.find(self.id)
-        assert row is not None
+        if row is None:  # a read, in whose body another call waits
+            return ApprovalRequired()
         if self.wants is not None and row.status is CallStatus.READY:
             terms = replace(row.terms, verdict=Verdict.ASK)
             if isinstance(self.wants, CallDeferred):
@@ -418,15 +529,14 @@ def thread_of(ctx: RunContext[Any]) -> str:
 def _with_decision(ctx: RunContext[D], row: Call) -> RunContext[D]:
     """Tell the tool through its context that it was approved, and by whom."""
     decision = row.decision
-    assert decision is not None
-    by_rule = decision.type == "allow" and row.terms.rule != NEEDS_APPROVAL
+    by_rule = decision is None or decision.type == "allow"  # a read may run without a record
     about = {
         "request": row.id,
-        "by": decision.by,
+        "by": "" if decision is None else decision.by,
         "edited_from": None if row.original is None else codec.loads(row.original),
     }
     metadata = {**(ctx.tool_call_metadata or {}), "sayso": about}
-    approved = decision.type in ("approve", "edit", "grant") or by_rule
+    approved = not by_rule or row.terms.rule != NEEDS_APPROVAL
     return replace(ctx, tool_call_approved=approved, tool_call_metadata=metadata)
 
 
