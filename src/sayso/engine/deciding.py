@@ -7,6 +7,7 @@ person may make it. An error leaves the request as it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -27,8 +28,8 @@ from sayso.engine.refusals import (
 from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
-from sayso.rows import LIVE, Call, CallStatus, Run
-from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment, plain_name
+from sayso.rows import LIVE, Call, CallStatus, Principal, Run
+from sayso.types import ASSURANCE, Decided, Reviewer, Verdict, Vote, moment, plain_name
 
 _STEP_UP = {
     "os-user": "decide on the command line",
@@ -56,7 +57,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
         raise InvalidDecision(
             f"{command.type!r} is not allowed on {call.id}: use {' or '.join(allowed)}", "type"
         )
-    check_reviewer(work, call, command)
+    check_reviewer(call, command.by, known_people(work))
     if command.type == "approve" and call.doubt is not None and call.attempt_runs(work.now):
         raise InvalidDecision(
             f"{call.id} cannot run again yet, because its attempt still runs: wait until "
@@ -123,10 +124,12 @@ def check_seen(call: Call, decision: str, seen: str | None, digest: str) -> None
         )
 
 
-def check_reviewer(work: UnitOfWork, call: Call, command: Decide) -> None:
-    """Raise ``NotAllowed`` unless this person may decide this request. Checked only here."""
-    by, terms = command.by, call.terms
-    known = known_people(work)
+def check_reviewer(call: Call, by: Reviewer, known: Sequence[Principal]) -> None:
+    """Raise ``NotAllowed`` unless this person may decide this request. Checked only here.
+
+    ``known`` are the person's own tokens.
+    """
+    terms = call.terms
     if by.role == "agent" or any(person.role == "agent" for person in known):
         raise NotAllowed("an agent cannot decide; ask a person")
     if by.name.casefold() == plain_name(call.agent).casefold():
@@ -280,7 +283,7 @@ def _revise(
 def _may_vote(work: UnitOfWork, call: Call, command: Decide) -> bool:
     """Return whether the editor may also approve: the new arguments may need other reviewers."""
     try:
-        check_reviewer(work, call, command)
+        check_reviewer(call, command.by, known_people(work))
         check_overturn(work, call, command)
     except NotAllowed:
         return False

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sayso.engine.commands import AddPrincipal, RevokePrincipal
+from sayso.engine.deciding import check_reviewer
 from sayso.engine.effects import is_remote
 from sayso.engine.grants import principal_bytes
 from sayso.errors import InvalidDecision, NotAllowed, NotFound, Unauthenticated
@@ -133,6 +134,18 @@ def reviewer_of(store: Store, by: object, token: str | None) -> Reviewer:
         return Reviewer(by)
     except ValueError as error:
         raise InvalidDecision(f"by: {error}", "by") from None
+
+
+def may_decide(store: Store, by: Reviewer, call: Call) -> bool:
+    """Return whether a person may decide a request, so far as is known before they do."""
+    now = store.now()
+    own = [p for p in store.principals() if p.person == by.name and p.live(now)]
+    try:
+        person = reviewer_of(store, by, None)
+        check_reviewer(call, person, [p for p in own if genuine_principal(store, p)])
+    except NotAllowed:
+        return False
+    return True
 
 
 # -- tokens

@@ -119,6 +119,7 @@ def create_app(
     for router in (
         chat.router,  # first, because it is the most latency-sensitive
         chat.recipe_router,
+        chat.ag_ui_router,
         chat.chats_router,
         remote_agents.router,
         inbox.router,

@@ -192,12 +192,12 @@ async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Res
 class TextStreamResponse(Response):
     """A stream that sends each piece of text at once and stops when the client disconnects.
 
-    A piece that ends with ``last`` is the final one. Unlike Starlette's ``StreamingResponse``, it
-    needs no task group, so a short chat answer costs less CPU.
+    A piece that ends with ``last``, if given, is the final one. Unlike Starlette's
+    ``StreamingResponse``, it needs no task group, so a short chat answer costs less CPU.
     """
 
     def __init__(
-        self, pieces: AsyncGenerator[str, None], headers: Mapping[str, str], last: str
+        self, pieces: AsyncGenerator[str, None], headers: Mapping[str, str], last: str | None = None
     ) -> None:
         self.status_code = 200
         self.background = None
@@ -230,7 +230,7 @@ class TextStreamResponse(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         async for piece in self._pieces:
-            more = not piece.endswith(self._last)
+            more = self._last is None or not piece.endswith(self._last)
             body = {"type": "http.response.body", "body": piece.encode(), "more_body": more}
             await send(body)
             if not more:

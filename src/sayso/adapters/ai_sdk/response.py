@@ -36,7 +36,7 @@ class UiResponse(ChatResponse):
     async def news(self) -> Iterable[Chunk]:
         return self.writer.write(self.view.replies, self.draft)
 
-    def finish(self, error: BaseException | None) -> Iterable[Chunk]:
+    async def finish(self, error: BaseException | None) -> Iterable[Chunk]:
         return self.writer.finish(self._end(error))
 
     def _end(self, error: BaseException | None) -> Chunk:

@@ -59,7 +59,7 @@ class ChatResponse:
         """Return what has changed since the last call."""
         raise NotImplementedError
 
-    def finish(self, error: BaseException | None) -> Iterable[Chunk]:
+    async def finish(self, error: BaseException | None) -> Iterable[Chunk]:
         """Return the last chunks. ``error`` is what ended the run or this response, if anything."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class ChatResponse:
                 error = failure
         if error is None and self.run_task is not None:
             error = self.run_task.error
-        yield text + _framed(self.finish(error)) + self.done
+        yield text + _framed(await self.finish(error)) + self.done
 
     async def _read_all(self) -> None:
         """Read everything again, including what the task wrote if it was over before."""

@@ -1,8 +1,8 @@
-"""The chat API: the AI SDK's UI-message stream.
+"""The chat API: the AI SDK's UI-message stream, and AG-UI.
 
 ``/api/chat`` uses the AI SDK's built-in approvals, ``/api/chat-recipe`` serves front ends written
-to the recipe in its documentation. Both have the same routes, for the default agent and, with
-``/{agent}``, for a named one.
+to the recipe in its documentation. ``/api/ag-ui`` is one route: a client of AG-UI reloads with a
+run that has no input. All are for the default agent and, with ``/{agent}``, for a named one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from sayso import codec
-from sayso.adapters import ai_sdk
+from sayso.adapters import ag_ui, ai_sdk
 from sayso.agent import Agent
 from sayso.errors import NotFound
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
@@ -87,7 +87,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
             stack.enter_context(service.worker.leaving(chat_id))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
-            return _stream_response(frames, stack.pop_all())
+            return _ui_message_stream(frames, stack)
 
     async def resume_chat(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -99,7 +99,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
             if frames is None:
                 return Response(status_code=204)
-            return _stream_response(frames, stack.pop_all())
+            return _ui_message_stream(frames, stack)
 
     async def list_messages(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -153,8 +153,13 @@ def _chat_agent(service: Service, name: str | None) -> Agent:
     return chosen
 
 
-def _stream_response(frames: AsyncGenerator[str, None], until_end: ExitStack) -> Response:
-    """Stream an answer, and close ``until_end`` after it."""
+def _ui_message_stream(frames: AsyncGenerator[str, None], until_end: ExitStack) -> Response:
+    return TextStreamResponse(_closing(frames, until_end), ai_sdk.HEADERS, ai_sdk.DONE)
+
+
+def _closing(frames: AsyncGenerator[str, None], opened: ExitStack) -> AsyncGenerator[str, None]:
+    """Return the frames of an answer, and close what was opened for it after the last one."""
+    until_end = opened.pop_all()
 
     async def pieces() -> AsyncGenerator[str, None]:
         with until_end:
@@ -164,7 +169,78 @@ def _stream_response(frames: AsyncGenerator[str, None], until_end: ExitStack) ->
 
     streamed = pieces()
     weakref.finalize(streamed, until_end.close)  # the client may leave before the first frame
-    return TextStreamResponse(streamed, ai_sdk.HEADERS, ai_sdk.DONE)
+    return streamed
+
+
+# -- AG-UI
+
+ag_ui_router = APIRouter(
+    prefix="/api/ag-ui",
+    tags=["chat"],
+    dependencies=[Depends(plain_text_errors)],
+    responses=text_errors(401, 403, 404),
+)
+_RUN_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": EVENT_SCHEMA}}, "description": "AG-UI events"}
+}
+_RUN_INPUT = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "description": "a `RunAgentInput`; only new user text and `resume` count",
+                    "required": ["threadId", "runId"],
+                    "properties": {
+                        "threadId": {"type": "string"},
+                        "runId": {"type": "string"},
+                        "messages": {"type": "array", "items": {"type": "object"}},
+                        "resume": {"type": "array", "items": {"type": "object"}},
+                    },
+                },
+                "example": {
+                    "threadId": "chat-1",
+                    "runId": "r2",
+                    "messages": [],
+                    "resume": [
+                        {
+                            "interruptId": "req_5c0f",
+                            "status": "resolved",
+                            "payload": {"approved": True},
+                        }
+                    ],
+                },
+            }
+        },
+    }
+}
+
+
+async def run_agent(request: Request, who: CurrentChatUser, agent: AgentName = None) -> Response:
+    """Send new user text or decisions, or nothing to reload, and stream the events."""
+    service = service_of(request)
+    chosen = _chat_agent(service, agent)
+    body = codec.parse(await request.body())
+    with count_stream(service, who) as stack:
+        thread = str(body.get("threadId", "")) if isinstance(body, dict) else ""
+        stack.enter_context(service.worker.leaving(thread))
+        events = await ag_ui.stream(body, chosen, by=who.reviewer)
+        return TextStreamResponse(_closing(events, stack), ag_ui.HEADERS)
+
+
+for _path, _name, _whom in (
+    ("", "run_agent", "the default agent"),
+    ("/{agent}", "run_agent_with_name", "an agent"),
+):
+    ag_ui_router.post(
+        _path,
+        name=_name,
+        summary=f"Run {_whom} over AG-UI",
+        response_class=Response,
+        responses={**_RUN_STREAM, **text_errors(400, 413, 429)},
+        openapi_extra=_RUN_INPUT,
+    )(run_agent)
 
 
 # -- the list of chats

@@ -1,4 +1,4 @@
-"""A small server around the public functions, with a lab for every scenario of the browser tests.
+"""A small server around the chat wires, with a lab for every scenario of the real clients.
 
 A lab is an agent, a store and a log of effects, made when its name is first used; the first word of
 the name selects the agent.
@@ -7,11 +7,16 @@ the name selects the agent.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
@@ -19,7 +24,7 @@ from live_server import LiveServer
 
 import sayso
 import sayso.demo
-from sayso.adapters import ai_sdk
+from sayso.adapters import ag_ui, ai_sdk
 from sayso.agent.models import ModelReply, ModelRequest, TextDelta
 from sayso.demo.script import script
 from sayso.testing import ScriptedModel, call, person, say
@@ -39,6 +44,20 @@ def quorum_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
 
     model = ScriptedModel([call("fire", {"target": "this one"}), say("Done.")])
     return sayso.Agent("quorum", model=model, tools=[fire], store=store)
+
+
+def risky_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
+    """Return an agent with a call that the person who asked may not decide."""
+
+    @sayso.tool(needs_approval=True, title="Wire {euros} euros")
+    def wire(euros: int) -> str:
+        """Wire money."""
+        effects.record("wire", {"euros": euros})
+        return f"wired {euros}"
+
+    model = ScriptedModel([call("wire", {"euros": 900}), say("It is wired.")])
+    rules = sayso.Policy([sayso.Rule("wire", risk="high")])
+    return sayso.Agent("risky", model=model, tools=[wire], store=store, policy=rules)
 
 
 class HeldModel(ScriptedModel):
@@ -63,7 +82,12 @@ def held_agent(store: str, effects: sayso.demo.Effects) -> sayso.Agent:
     return agent
 
 
-MAKERS = {"quorum": quorum_agent, "held": held_agent, "demo": sayso.demo.agent}
+MAKERS = {
+    "quorum": quorum_agent,
+    "risky": risky_agent,
+    "held": held_agent,
+    "demo": sayso.demo.agent,
+}
 
 
 class Lab:
@@ -98,6 +122,12 @@ def app_with(folder: Path) -> tuple[FastAPI, dict[str, Lab]]:
     for route, recipe in (("chat", False), ("chat-recipe", True)):
         _chat(app, lab, route, recipe)
 
+    @app.post("/{name}/ag-ui")
+    async def run(name: str, request: Request) -> Response:
+        body = await request.body()
+        events = await ag_ui.stream(body, lab(name).agent, by=lab(name).person(request))
+        return StreamingResponse(events, headers=ag_ui.HEADERS)
+
     _others(app, lab)
     return app, labs
 
@@ -115,6 +145,9 @@ def _others(app: FastAPI, lab: Any) -> None:
             decision = Edit(said["args"], seen_digest=asked.digest)
         elif said["type"] == "reject":
             decision = Reject(said["message"], seen_digest=asked.digest)
+        elif said["type"] == "cancel":
+            await inbox.cancel(asked.run if said.get("run") else asked.id, by="ben")
+            return Response()
         await inbox.decide(asked.id, decision, by=lab(name).person(request, "reviewer"))
         return Response()
 
@@ -164,3 +197,39 @@ def served(folder: Path) -> Iterator[str]:
         server.stop()
         for made in labs.values():
             made.agent.close()
+
+
+# -- the real clients
+
+
+def cannot(reason: str) -> None:
+    """Skip, but never where it matters."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def install_packages(folder: Path, oldest_node: int = 20) -> None:
+    """Install the npm packages of a folder, unless they are there."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        cannot("the real client needs Node and npm, and there is none")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60)
+    if int(version.stdout.removeprefix("v").partition(".")[0] or 0) < oldest_node:
+        cannot(f"the real client needs Node {oldest_node} or newer, not {version.stdout.strip()}")
+    if (folder / "node_modules" / ".package-lock.json").exists():
+        return
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        cannot(f"npm ci failed: {done.stderr[-500:]}")
+
+
+def play(folder: Path, labs: Path, *arguments: str) -> dict[str, str]:
+    """Play the scenarios of a folder. Return what went wrong in each, which may be nothing."""
+    with pytest.MonkeyPatch.context() as patch, served(labs) as origin:
+        patch.setattr("sayso.demo.script.WORD_SECONDS", 0.0)
+        command = ["node", "run.mjs", *arguments, origin]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        outcomes: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+        return outcomes
