@@ -1,9 +1,8 @@
-"""Everything that a graph can reach is behind the gate, or guard() refuses it with a list."""
+"""Everything that a guarded graph runs passes the gate, however its code finds it."""
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
@@ -22,7 +21,8 @@ from langgraph.pregel.remote import RemoteGraph
 import sayso
 from sayso.adapters.langchain import GuardedAgent, HumanInTheLoopMiddleware, guard
 
-RULES = sayso.Policy([sayso.Rule("send"), sayso.Rule("*", verdict="allow")])
+RULES = sayso.Policy([sayso.Rule("send"), sayso.Rule("*", verdict="allow", effect="idempotent")])
+ONCE = sayso.Policy([sayso.Rule("send"), sayso.Rule("*", verdict="allow")])
 SEND = [("i1", "send", {"to": "ana"})]
 
 
@@ -190,25 +190,28 @@ class TestDeepAgents:
         graph.invoke(None, CONFIG)
         assert world.ran == [("send", "ana", "Hello")]
 
-    def test_the_table_lists_its_sub_agents_and_their_tools(self, world: World) -> None:
+    def test_table_lists_declared_tools(self, world: World) -> None:
         coverage = guard(self.agent(world), world.gate, RULES).coverage()
-        found = {(one.where.split("/")[0], one.kind, one.name) for one in coverage}
-        assert {("mailer", "tool", "send"), ("general-purpose", "tool", "write_file")} <= found
+        found = {(one.where, one.kind, one.name) for one in coverage}
+        assert {("LangGraph/tools", "tool", "task"), ("LangGraph/tools", "tool", "ls")} <= found
         assert all(one.gated for one in coverage)
         table = str(coverage)
         assert table.splitlines()[0].split() == ["agent", "what", "name", "gated", "note"]
-        assert any({"mailer/tools", "send", "yes"} <= set(s.split()) for s in table.splitlines())
+        assert any({"LangGraph/tools", "task", "yes"} <= set(s.split()) for s in table.splitlines())
 
-    async def test_a_sub_agent_that_is_compiled_while_the_agent_runs(self, world: World) -> None:
+    async def test_delegation_by_deepagents_may_pause(self, world: World) -> None:
+        """Its ``task`` tool has no effect itself, so no rule has to say so."""
+        await settled(world, guard(self.agent(world), world.gate, ONCE))
+
+    async def test_sub_agent_compiled_during_run_asks(self, world: World) -> None:
         """With a response format in the config, deepagents builds the sub-agent for the call."""
         from deepagents.middleware.subagents import SUBAGENT_RESPONSE_FORMAT_CONFIG_KEY
 
         wanted = {"title": "Answer", "type": "object", "properties": {"a": {"type": "string"}}}
         config = {"configurable": {SUBAGENT_RESPONSE_FORMAT_CONFIG_KEY: wanted}}
         guarded = guard(self.agent(world), world.gate, RULES, config=config)
-        with pytest.raises(sayso.SaysoError, match="send was not run: it bypassed the gate"):
-            await guarded.run("go", thread="t")
-        assert world.ran == []
+        (request,) = (await guarded.run("go", thread="t")).interruptions
+        assert (request.tool, world.ran) == ("send", [])
 
 
 class TestSubgraphs:
@@ -238,44 +241,67 @@ class TestSubgraphs:
         steps = RunnableLambda(lambda state: {"messages": state["messages"]}) | inner
         await settled(world, guard(self.graph(steps), world.gate, RULES))
 
-    async def test_a_tool_that_a_node_calls_directly(self, world: World) -> None:
+    @pytest.mark.parametrize("as_call", [False, True])
+    async def test_tool_called_in_node_is_gated(self, world: World, as_call: bool) -> None:
+        """A call of the model interrupts the node. A plain call in its code is refused."""
         send, _ = world.tools()
+        made: Any = {"type": "tool_call", "id": "n1", "name": "send", "args": {"to": "ana"}}
 
         def call_tool(state: State) -> dict[str, Any]:
-            return {"messages": [AIMessage(send.invoke({"to": "ana"}))]}
+            result = send.invoke(made if as_call else made["args"])
+            return {"messages": [AIMessage(result.text if as_call else result)]}
 
         guarded = guard(self.graph(call_tool), world.gate, RULES)
-        with pytest.raises(sayso.SaysoError, match="send was not run: it bypassed the gate"):
-            await guarded.run("go", thread="t")
-        assert world.ran == []
-        named = guard(self.graph(call_tool), world.gate, RULES, ungated=["send"])
-        assert (await named.run("go", thread="t-2")).status == "done"
+        if as_call:
+            await settled(world, guarded)
+        else:
+            with pytest.raises(sayso.Refused, match=r"guard\(agent, gate\).*gate.once"):
+                await guarded.run("go", thread="t")
+            assert world.ran == []
+        world.ran.clear()
+        allows = sayso.Policy([sayso.Rule("*", verdict="allow")])
+        assert (await guard(self.graph(call_tool), world.gate, allows).run("go")).status == "done"
         assert world.ran == [("send", "ana", "Hello")]
+        (row,) = [row for row in rows(world) if row.status == "done" and row.run != "mailer:t"]
+        assert row.tool == "send"
 
-    async def test_a_tool_that_a_tool_calls_belongs_to_its_call(self, world: World) -> None:
+    async def test_tool_called_by_tool_asks(self, world: World) -> None:
         send, _ = world.tools()
 
         @tool
         def ask_inner(question: str) -> str:
             """Send a mail."""
-            return str(send.invoke({"to": question}))
+            return str(send.invoke({"to": "ana"}))
 
-        guarded = guard(outer_agent(world, ask_inner), world.gate, sayso.Policy([sayso.Rule("*")]))
-        (request,) = (await guarded.run("go", thread="t")).interruptions
-        result = await guarded.resume("t", decisions=[request.approve()])
-        assert (result.output, world.ran) == ("Done.", [("send", "mail ana", "Hello")])
+        await settled(world, guard(outer_agent(world, ask_inner), world.gate, RULES))
 
-    async def test_an_agent_that_is_built_while_another_one_runs(self, world: World) -> None:
+    async def test_agent_built_during_run_asks(self, world: World) -> None:
         @tool
         def ask_inner(question: str) -> str:
             """Build an agent, and ask it."""
             said = inner_agent(world).invoke({"messages": question})
             return str(said["messages"][-1].text)
 
-        guarded = guard(outer_agent(world, ask_inner), world.gate, RULES)
-        with pytest.raises(sayso.SaysoError, match="send was not run: it bypassed the gate"):
-            await guarded.run("go", thread="t")
-        assert world.ran == []
+        await settled(world, guard(outer_agent(world, ask_inner), world.gate, RULES))
+
+    async def test_subclass_of_tool_node_asks(self, world: World) -> None:
+        class Odd(ToolNode):
+            def _run_one(self, call: Any, *rest: Any) -> Any:
+                return self.tools_by_name[call["name"]].invoke({**call, "type": "tool_call"})
+
+        odd = Odd(world.tools())
+
+        def call_tools(state: State) -> Any:
+            made = [{"id": "n1", "name": "send", "args": {"to": "ana"}}]
+            return odd.invoke({"messages": [AIMessage("", tool_calls=made)]})
+
+        await settled(world, guard(self.graph(call_tools), world.gate, RULES))
+
+
+def rows(world: World) -> list[Any]:
+    store = world.gate.store
+    runs = {event.run for _, event in store.events(0, 1000) if event.run}
+    return [row for run in sorted(runs) for row in store.calls_of(run)]
 
 
 RESEARCHER: Any = None
@@ -302,16 +328,33 @@ class TestRefused:
         chat = Chat(script=[[("o1", called.name, {"question": "mail ana"})], "Done."], seen=[])
         return create_agent(chat, tools=[called], checkpointer=InMemorySaver())
 
-    def test_an_agent_under_a_global_name(
+    async def test_agent_under_global_name_asks(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(f"{__name__}.RESEARCHER", inner_agent(world, name="researcher"))
-        with pytest.raises(sayso.InvalidCall) as refused:
-            guard(self.agent(ask_global), world.gate, RULES)
-        said = str(refused.value)
-        assert "- agent 'researcher' of" in said
-        assert "the global name 'RESEARCHER'" in said
-        assert "guard(..., ungated=['researcher'])" in said
+        await settled(world, guard(self.agent(ask_global), world.gate, RULES))
+
+    async def test_delegating_call_with_effect_is_not_paused(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It would start from its top again, and repeat what it did before."""
+        inner = inner_agent(world, name="researcher")
+        monkeypatch.setattr(f"{__name__}.RESEARCHER", inner)
+        guarded = guard(self.agent(ask_global), world.gate, ONCE)
+        assert (await guarded.run("go", thread="t")).status == "done"
+        assert (world.ran, (await world.inbox.pending()).items) == ([], ())
+        (denied,) = [row for row in rows(world) if row.tool == "send"]
+        assert denied.status == "rejected"
+
+    async def test_allowed_call_inside_is_recorded(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"{__name__}.RESEARCHER", inner_agent(world, name="researcher"))
+        allows = sayso.Policy([sayso.Rule("*", verdict="allow")])
+        guarded = guard(self.agent(ask_global), world.gate, allows)
+        assert (await guarded.run("go", thread="t")).status == "done"
+        assert world.ran == [("send", "ana", "Hello")]
+        assert [row.tool for row in rows(world)] == ["ask_global", "send"]
 
     async def test_it_may_be_guarded_where_it_is_created(
         self, world: World, monkeypatch: pytest.MonkeyPatch
@@ -330,34 +373,18 @@ class TestRefused:
         (request,) = (await guarded.run("go", thread="t")).interruptions
         assert (request.tool, world.ran) == ("send", [])
 
-    async def test_or_named_and_then_that_is_recorded(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(f"{__name__}.RESEARCHER", inner_agent(world, name="researcher"))
-        guarded = guard(self.agent(ask_global), world.gate, RULES, ungated=["researcher"])
-        assert (await guarded.run("go", thread="t")).status == "done"
-        assert world.ran == [("send", "ana", "Hello")]
-        events = [event for _, event in world.gate.store.events(0, 100)]
-        (noted,) = [event for event in events if event.type == "ungated"]
-        assert (noted.run, noted.actor) == ("mailer:t", "agent:mailer")
-        assert json.loads(noted.body or "")["names"] == ["researcher"]
-        table = str(guarded.coverage())
-        (line,) = [line for line in table.splitlines() if " researcher " in line]
-        assert " NO " in line
-        assert "ask_global finds it as the global name 'RESEARCHER'" in line
-
-    def test_an_agent_that_an_object_holds(self, world: World) -> None:
+    async def test_agent_in_object_asks(self, world: World) -> None:
         team = Team(inner_agent(world, name="researcher"))
-        with pytest.raises(sayso.InvalidCall, match=r"'researcher' of .*: ask finds it as Team"):
-            guard(self.agent(tool(team.ask)), world.gate, RULES)
+        asks = tool(team.ask)
+        await settled(world, guard(self.agent(asks), world.gate, RULES))
 
-    def test_a_tool_node_under_a_global_name(self, world: World) -> None:
+    async def test_tool_node_under_global_name_asks(self, world: World) -> None:
         def call_tools(state: State) -> Any:
-            return WORKER.invoke(state)
+            made = [{"id": "n1", "name": "send", "args": {"to": "ana"}}]
+            return {"messages": WORKER.invoke([AIMessage("", tool_calls=made)])}
 
-        graph = TestSubgraphs().graph(call_tools)
-        with pytest.raises(sayso.InvalidCall, match="tool node 'WORKER'"):
-            guard(graph, world.gate, RULES)
+        WORKER.tools_by_name.update({one.name: one for one in world.tools()})
+        await settled(world, guard(TestSubgraphs().graph(call_tools), world.gate, RULES))
 
     def test_what_the_provider_runs(self, world: World) -> None:
         search = {"type": "web_search_20250305", "name": "web_search"}
@@ -387,12 +414,17 @@ class TestRefused:
             return {"messages": [model.invoke(state["messages"])]}
 
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of"):
-            guard(TestSubgraphs().graph(ask), world.gate, RULES)
+            guard(TestSubgraphs().graph(model), world.gate, RULES)
+        with pytest.raises(sayso.InvalidCall, match="hosted tool web_search: "):
+            guard(TestSubgraphs().graph(ask), world.gate, RULES).run_sync("go")
 
     def test_a_graph_on_another_server(self, world: World) -> None:
         remote: Any = RemoteGraph("mailer", url="http://localhost:1")
         with pytest.raises(sayso.InvalidCall, match="remote graph 'mailer' of"):
             guard(TestSubgraphs().graph(remote), world.gate, RULES)
+        called = TestSubgraphs().graph(lambda state: remote.invoke(state))
+        with pytest.raises(sayso.InvalidCall, match=r"'mailer' was not run: .* guard it"):
+            guard(called, world.gate, RULES).run_sync("go")
 
     def test_a_name_that_the_gate_does_reach(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="its calls go through the gate"):

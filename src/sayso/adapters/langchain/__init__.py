@@ -1,14 +1,14 @@
 """Approvals for LangChain and LangGraph.
 
-``guard(agent, gate)`` puts a gate into every tool node of a compiled agent or graph, so that no
-call reaches a tool without it. You can run and resume the result by thread, here or in ``sayso
-worker``. ``HumanInTheLoopMiddleware`` is a drop-in for LangChain's own, with a ``gate``.
-``@node(gate)`` makes your own nodes ask durably.
+``guard(agent, gate)`` makes every tool call of a compiled agent or graph go through a gate. You can
+run and resume the result by thread, here or in ``sayso worker``. ``HumanInTheLoopMiddleware`` is a
+drop-in for LangChain's own, with a ``gate``. ``@node(gate)`` makes your own nodes ask durably.
 
-It uses the two wrappers of ``ToolNode``, ``interrupt()``, and the state of a thread. It does not
-touch checkpoints, adds no node, and calls no model.
+The gate is where LangChain runs tools (``choke_points.py``). The adapter uses ``interrupt()`` and
+the state of a thread. It does not touch checkpoints, adds no node, and calls no model.
 
-Read ``guard.py`` first, then ``tools.py``, ``interrupts.py`` and ``middleware.py``.
+Read ``guard.py`` first, then ``choke_points.py``, ``tools.py``, ``interrupts.py`` and
+``middleware.py``.
 """
 
 from sayso.adapters import require

@@ -15,6 +15,7 @@ from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.runtime import get_runtime
 
+from sayso.adapters.langchain.choke_points import install
 from sayso.adapters.langchain.interrupts import (
     InterruptAnswers,
     call_interrupt,
@@ -111,6 +112,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
 
     def __init__(self, interrupt_on: Mapping[str, Any], **options: Any) -> None:
         super().__init__(interrupt_on, **options)
+        install()
         self._tools = ToolGate(
             self.gate,
             policy=self.policy,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import functools
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
@@ -20,9 +20,11 @@ from typing import Any, NamedTuple, TypeVar
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, Tool
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.graph import END
+from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import BaseModel
 
@@ -35,8 +37,14 @@ from sayso.adapters.langchain.interrupts import (
 )
 from sayso.errors import Conflict, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
-from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
-from sayso.gate.lease import runs_here
+from sayso.gate.framework import (
+    SUB_AGENT_TERMS,
+    FrameworkCall,
+    FrameworkThread,
+    FrameworkTool,
+    Outcome,
+)
+from sayso.gate.guarded_runs import current_place
 from sayso.gate.options import MAX_WORDS
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
@@ -46,40 +54,35 @@ from sayso.types import Json, Terms
 T = TypeVar("T")
 
 
-class RunningCall(NamedTuple):
-    """A call that has passed the gate and is running."""
-
-    #: The checkpoint namespace of its graph. An agent inside a tool shares the outer agent's
-    #: thread, and its model may repeat an id, but its graph has its own namespace.
-    namespace: str
-    id: str
-    name: str
+#: The key in a config under which the running graph is found, inside guarded runs.
+GRAPH = "__sayso_graph"
+#: The step of the outermost graph in which a call that has passed the gate is running.
+_step: ContextVar[str] = ContextVar("sayso_langchain_step", default="")
 
 
-class NodeFacts(NamedTuple):
-    """What ``guard`` knows about the tool node that makes a call."""
-
-    #: The node to go to after a refusal, where a result would end the run.
-    refusal_node: str | None = None
-    #: Whether its graph starts over after a pause, because it has no checkpoints.
-    starts_over: bool = False
+def call_name(tool: str, call_id: str | None) -> tuple[str, str]:
+    """Return what names a call where LangChain runs tools."""
+    return tool, call_id or ""
 
 
-_UNKNOWN = NodeFacts()
-_node: ContextVar[NodeFacts] = ContextVar("sayso_langchain_node", default=_UNKNOWN)
+def with_graph(config: Any, graph: Any) -> Any:
+    """Return a config that says which graph it belongs to."""
+    config = config or {}
+    return {**config, "configurable": {**(config.get("configurable") or {}), GRAPH: graph}}
 
 
-def inside_node(facts: NodeFacts) -> AbstractContextManager[None]:
-    """Make the calls of a tool node here."""
-    return context_value(_node, facts)
+def _graph(config: Mapping[str, Any]) -> Any:
+    return (config.get("configurable") or {}).get(GRAPH)
 
 
-_running_call: ContextVar[RunningCall | None] = ContextVar("sayso_langchain", default=None)
+def is_part_of_running_call(config: Mapping[str, Any], thread: str) -> bool:
+    """Return whether a graph's interrupts reach the call around it.
 
-
-def running_call() -> RunningCall | None:
-    """Return the innermost call that is running here and has passed the gate."""
-    return _running_call.get()
+    They do not if it was started without the config of the graph that makes the call, for example
+    on another OS thread, or with its own thread.
+    """
+    known = _step.get()
+    return bool(known) and thread_id(config, "") == thread and _step_of(config) == known
 
 
 class InterruptSignal(Paused):
@@ -99,16 +102,8 @@ class ToolGate:
     #: Returns the tool of a call as the gate should ask about it.
     describe: Callable[[ToolCallRequest], FrameworkTool] | None = None
     notice: str | None = ""
+    #: The node to go to after a refusal, where a result would end the run.
     refusal_node: str | None = None
-    guarded_tools: dict[str, BaseTool] = field(default_factory=dict)
-    _described: dict[str, tuple[Any, FrameworkTool]] = field(default_factory=dict)
-
-    def framework_tool(self, tool: BaseTool) -> FrameworkTool:
-        """Describe a tool. It declares nothing, so its calls need approval."""
-        known = self._described.get(tool.name)
-        if known is None or known[0] is not tool:
-            known = self._described[tool.name] = tool, framework_tool(tool)
-        return known[1]
 
     def wrap(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Result:
         """Guard a call; the ``wrap_tool_call`` of a tool node."""
@@ -143,7 +138,9 @@ class ToolGate:
         if request.tool is None:
             gone = await thread.gone(key_of(config, request.state, made), made["name"])
             return tool_message(gone.text, made, ok=False)
-        if await self._has_passed(request, thread):
+        place = current_place()
+        if place is not None and place.passed == call_name(made["name"], made["id"]):
+            # Another gate in front of this tool node has asked about it.
             result: Result = await run(request)
             return result
         turn = calls_beside(request.state, made)
@@ -176,19 +173,10 @@ class ToolGate:
         """
         result = result_for(outcome, request.tool_call, self.notice)
         direct = request.tool is not None and request.tool.return_direct
-        node = _node.get().refusal_node or self.refusal_node
-        if outcome.ok or not direct or node is None:
+        if outcome.ok or not direct:
             return result
-        return Command(update={"messages": [result]}, goto=node)
-
-    async def _has_passed(self, request: ToolCallRequest, thread: FrameworkThread) -> bool:
-        """Return whether an outer gate on the same store has asked about this call already."""
-        outer = running_call()
-        if outer is None or (outer.namespace, outer.id) != _location(request):
-            return False
-        key = key_of(request.runtime.config, request.state, request.tool_call)
-        row = await thread.find(key)
-        return row is not None and runs_here(row.id)
+        node = _node_after(request.runtime.config) or self.refusal_node
+        return result if node is None else Command(update={"messages": [result]}, goto=node)
 
     def _framework_call(
         self,
@@ -199,31 +187,39 @@ class ToolGate:
         made, tool = request.tool_call, request.tool
         assert tool is not None
         raised: list[Exception] = []
-        seen = request.override(tool=_noting_errors(tool, raised))
+        seen = request.override(tool=noting_errors(tool, raised))
+        step = _step_of(request.runtime.config)
 
         async def effect(args: dict[str, Json]) -> Any:
-            running = context_value(_running_call, RunningCall(*_location(request), made["name"]))
-            try:
-                with running, inside_node(NodeFacts()):  # an agent inside has its own nodes
-                    return await run(seen.override(tool_call={**made, "args": args}))
-            except ParentCommand as cause:
-                return ParentCommandResult(cause)
-            except GraphBubbleUp as cause:
-                raise InterruptSignal(thread.run, cause) from cause
+            with context_value(_step, step):
+                changed = seen.override(tool_call={**made, "args": args})
+                return await bubbling(thread.run, run(changed))
 
         return FrameworkCall(
             id=key_of(request.runtime.config, request.state, made),
-            tool=self.framework_tool(tool) if self.describe is None else self.describe(request),
+            tool=described(tool) if self.describe is None else self.describe(request),
             args=made["args"],
             note=text_beside(request.state, str(made["id"])),
             run=effect,
             raised=raised,
             dump=dump_result,
             load=lambda stored: load_result(stored, made),
+            passed=call_name(made["name"], made["id"]),
         )
 
 
-def _noting_errors(tool: BaseTool, raised: list[Exception]) -> BaseTool:
+async def bubbling(run: str, work: Awaitable[Any]) -> Any:
+    """Run the body of a call, which pauses instead of failing where LangGraph interrupts a graph
+    inside it."""
+    try:
+        return await work
+    except ParentCommand as cause:
+        return ParentCommandResult(cause)
+    except GraphBubbleUp as cause:
+        raise InterruptSignal(run, cause) from cause
+
+
+def noting_errors(tool: BaseTool, raised: list[Exception]) -> BaseTool:
     """Return a copy of a tool that notes what its function raises.
 
     ``handle_tool_error`` of the tool and ``handle_tool_errors`` of its node turn exceptions into
@@ -252,11 +248,6 @@ def _noting_errors(tool: BaseTool, raised: list[Exception]) -> BaseTool:
     return copied
 
 
-def _location(request: ToolCallRequest) -> tuple[str, str]:
-    config = request.runtime.config.get("configurable") or {}
-    return str(config.get("checkpoint_ns") or ""), str(request.tool_call["id"])
-
-
 _WAITS = (CallStatus.ASKED, CallStatus.READY)
 _OF_A_GRAPH = re.compile(r"[0-9a-f]{8}:[0-9a-f]{16}/")
 
@@ -266,7 +257,10 @@ def key_of(config: Mapping[str, Any], state: Any, call: Mapping[str, Any]) -> st
 
     Agents side by side share a thread, and their models may repeat an id.
     """
-    return f"{graph_of(config)}{numbered_id(state, call)}"
+    if state is None:  # made in a node of the user, or in a task: those are named by LangGraph
+        task = codec.sha256(str(config["configurable"]["checkpoint_ns"]).encode())[:8]
+        return f"{graph_of(config)}{call['id']}@{task}"
+    return f"{graph_of(config)}{numbered_id(state, call, graph=_graph(config))}"
 
 
 def graph_of(config: Mapping[str, Any]) -> str:
@@ -276,8 +270,11 @@ def graph_of(config: Mapping[str, Any]) -> str:
 
 
 def _namespace_of_graph(config: Mapping[str, Any]) -> str:
-    namespace = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
-    return namespace.rpartition("|")[0]
+    return _namespace(config).rpartition("|")[0]
+
+
+def _namespace(config: Mapping[str, Any]) -> str:
+    return str((config.get("configurable") or {}).get("checkpoint_ns") or "")
 
 
 def is_over(config: Mapping[str, Any], key: str) -> bool:
@@ -318,9 +315,9 @@ def _step_of(config: Mapping[str, Any]) -> str:
     return f"{codec.sha256(str(steps.get('')).encode())[:8]}:"
 
 
-def thread_id(config: Mapping[str, Any]) -> str:
-    """Return the thread of a config. Raises ``InvalidCall`` if there is none."""
-    found = (config.get("configurable") or {}).get("thread_id")
+def thread_id(config: Mapping[str, Any], default: str | None = None) -> str:
+    """Return the thread of a config. Raises ``InvalidCall`` if there is none, and no default."""
+    found = (config.get("configurable") or {}).get("thread_id", default)
     if found is None:
         raise InvalidCall(
             "a guarded agent needs a thread: pass "
@@ -352,11 +349,33 @@ _SUPERSEDED = "The user wrote something new instead of deciding, so it was not r
 _SERDE = JsonPlusSerializer(pickle_fallback=False)
 
 
+_described: dict[str, tuple[BaseTool, FrameworkTool]] = {}
+
+
+def described(tool: BaseTool) -> FrameworkTool:
+    """Describe a tool. It declares nothing, so its calls need approval."""
+    known = _described.get(tool.name)
+    if known is None or known[0] is not tool:
+        own = SUB_AGENT_TERMS if _delegates(tool) else None
+        known = _described[tool.name] = tool, framework_tool(tool, own=own)
+    return known[1]
+
+
+def _delegates(tool: BaseTool) -> bool:
+    """Return whether a tool is one with which a framework itself runs a sub-agent: the ``task``
+    tool of deepagents, or a graph's ``as_tool``."""
+    function: Any = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    module = getattr(function, "__module__", "")
+    if module == "langchain_core.tools.convert":
+        return isinstance(inspect.getclosurevars(function).nonlocals.get("runnable"), Pregel)
+    return module == "deepagents.middleware.subagents"
+
+
 def framework_tool(
     tool: BaseTool, needs_approval: bool | Predicate | None = None, own: Terms | None = None
 ) -> FrameworkTool:
     """Describe a tool by what its model sees. Injected arguments are left out."""
-    schema: Any = tool.tool_call_schema
+    schema: Any = _TAKES_TEXT if _takes_text(tool) else tool.tool_call_schema
     normalize = None
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         normalize = partial(normalized, schema.model_validate)
@@ -372,6 +391,20 @@ def framework_tool(
     )
 
 
+#: What models see of a tool that takes one string and declares no arguments.
+_TEXT = "__arg1"
+_TAKES_TEXT = {"type": "object", "properties": {_TEXT: {"type": "string"}}, "required": [_TEXT]}
+
+
+def _takes_text(tool: BaseTool) -> bool:
+    return isinstance(tool, Tool) and tool.args_schema is None
+
+
+def text_argument(tool: BaseTool) -> str:
+    """Return the name of the argument that a tool's only input is, if it is text."""
+    return _TEXT if _takes_text(tool) else next(iter(tool.args), _TEXT)
+
+
 def text_beside(state: Any, call_id: str) -> str:
     """Return what the model wrote beside a call, unverified."""
     message = _reply_with(state, call_id)
@@ -385,7 +418,7 @@ def calls_beside(state: Any, call: Mapping[str, Any]) -> list[Any]:
     return [call] if message is None else list(message.tool_calls)
 
 
-def numbered_id(state: Any, call: Mapping[str, Any]) -> str:
+def numbered_id(state: Any, call: Mapping[str, Any], graph: Any = None) -> str:
     """Return a call's id, made unique in the thread.
 
     Some providers restart their ids at every reply, and summarizing removes earlier replies from
@@ -399,7 +432,8 @@ def numbered_id(state: Any, call: Mapping[str, Any]) -> str:
     *before, last = made or [[]]
     wanted = call["name"], call["args"]
     index = next((n for n, c in enumerate(last) if (c["name"], c["args"]) == wanted), 0)
-    if with_it and with_it[-1].id and not _node.get().starts_over:
+    starts_over = getattr(graph, "checkpointer", None) is False
+    if with_it and with_it[-1].id and not starts_over:
         reply = codec.sha256(with_it[-1].id.encode())[:8]
         return f"{call['id']}@{reply}" + (f"#{index + 1}" if index else "")
     number = sum(map(len, before)) + index + 1
@@ -414,6 +448,18 @@ def _reply_with(state: Any, call_id: str) -> AIMessage | None:
     return None
 
 
+def _node_after(config: Mapping[str, Any]) -> str | None:
+    """Return the one node that the running tool node may go to, besides the end: a refusal goes
+    there. None if there are several."""
+    node = _namespace(config).rpartition("|")[2].partition(":")[0]
+    builder = getattr(_graph(config), "builder", None)
+    if builder is None:
+        return None
+    branches = builder.branches.get(node, {}).values()
+    ends = {to for branch in branches for to in (branch.ends or {}).values()} - {END}
+    return ends.pop() if len(ends) == 1 else None
+
+
 # -- results
 
 
@@ -423,7 +469,7 @@ class ParentCommandResult(NamedTuple):
     cause: ParentCommand
 
 
-def dump_result(result: Result | ParentCommandResult) -> Json:
+def dump_result(result: Any) -> Json:
     """Return a result as JSON. Plain text stays plain text, because people read it too."""
     if isinstance(result, ParentCommandResult):
         return "handed over to another agent"
@@ -431,16 +477,18 @@ def dump_result(result: Result | ParentCommandResult) -> Json:
         plain = isinstance(result.content, str) and result.artifact is None
         if plain and result.status == "success" and not result.additional_kwargs:
             return result.content
+    elif not isinstance(result, Command | list):
+        return result  # what the tool returned to code that called it
     kind, data = _SERDE.dumps_typed(result)
     return {"langchain": kind, "data": base64.b64encode(data).decode(), "text": _text_of(result)}
 
 
-def load_result(stored: Json, tool_call: Mapping[str, Any]) -> Result:
+def load_result(stored: Json, tool_call: Mapping[str, Any]) -> Any:
     if isinstance(stored, dict) and "langchain" in stored:
         data = base64.b64decode(stored["data"])
         result: Result = _SERDE.loads_typed((stored["langchain"], data))
         return result
-    return tool_message(str(stored), tool_call)
+    return tool_message(str(stored), tool_call) if tool_call["id"] else stored
 
 
 def tool_message(text: str, tool_call: Mapping[str, Any], *, ok: bool = True) -> ToolMessage:

@@ -1,0 +1,329 @@
+"""The places through which LangChain and LangGraph pass every tool call and every model request.
+
+``install`` puts a check there, once per process. Code outside of guarded runs does not notice it.
+Inside a guarded run (``sayso.gate.guarded_runs``), however the code found the tool or the agent:
+
+- a tool node asks about its calls where it makes them, inside the wrappers of other middleware, and
+  interrupts its graph. It does so in every graph that is part of the guarded one, because LangGraph
+  restarts those after a pause;
+- any other tool that is about to run without having passed the gate goes through it in
+  ``BaseTool.run``. In a node or a task it interrupts the graph, too. In the body of another call it
+  pauses that call, if the call may start from its top again, and is denied otherwise;
+- a model whose provider would run tools itself, and a graph on another server, are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tools import BaseTool
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
+from langgraph.prebuilt.tool_node import ToolCallRequest, ToolNode
+from langgraph.pregel import Pregel
+from langgraph.pregel.remote import RemoteGraph
+
+from sayso.adapters.calls import StopSignal, raise_stop_causes
+from sayso.adapters.langchain.requests import check_request
+from sayso.adapters.langchain.tools import (
+    InterruptSignal,
+    ParentCommandResult,
+    ToolGate,
+    bubbling,
+    call_name,
+    described,
+    dump_result,
+    is_part_of_running_call,
+    load_result,
+    noting_errors,
+    result_for,
+    run_blocking,
+    text_argument,
+    thread_id,
+    with_graph,
+)
+from sayso.errors import InvalidCall, Refused
+from sayso.gate.failures import failure_of
+from sayso.gate.framework import FrameworkCall, FrameworkThread
+from sayso.gate.guarded_runs import Place, current_place, tool_call
+
+#: Why a graph on another server cannot be gated.
+REMOTE = "it runs on another server, so guard it there"
+
+
+@functools.cache
+def install() -> None:
+    """Check every tool call and model request of this process from now on."""
+    _patch(BaseTool, "run", _run_tool)
+    _patch(BaseTool, "arun", _arun_tool)
+    _patch(ToolNode, "_run_one", _run_one)
+    _patch(ToolNode, "_arun_one", _arun_one)
+    _patch(ToolNode, "_execute_tool_sync", _execute)
+    _patch(ToolNode, "_execute_tool_async", _aexecute)
+    for name in ("stream", "astream"):
+        _patch(Pregel, name, _stream_graph)
+        _patch(RemoteGraph, name, _stream_remote)
+    for name in ("generate", "agenerate", "stream", "astream", *_V3):
+        _patch(BaseChatModel, name, _ask_model)
+
+
+#: How later versions of LangChain stream events.
+_V3 = [n for n in ("_chat_model_stream_v3", "_achat_model_stream_v3") if hasattr(BaseChatModel, n)]
+
+
+def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, self, *args, **kwargs)
+
+    setattr(owner, name, patched)
+
+
+# -- tool nodes
+
+
+def _asks_here(place: Place, request: ToolCallRequest) -> bool:
+    """Return whether a tool node asks about its call and interrupts its graph."""
+    nested = place.may_pause and is_part_of_running_call(request.runtime.config, place.thread)
+    return place.call is None or nested
+
+
+def _execute(original: Any, node: Any, request: ToolCallRequest, *rest: Any) -> Any:
+    place = current_place()
+    if place is None or not _asks_here(place, request):
+        return original(node, request, *rest)
+    messages: list[Any] = []
+
+    def execute(changed: ToolCallRequest) -> Any:
+        messages.append(original(node, changed, *rest))
+        return messages[-1]
+
+    with _pause_as_signal(place):
+        try:
+            return ToolGate(place.gate, place.policy).wrap(request, execute)
+        except Exception as error:
+            return _message_about(error, messages)
+
+
+async def _aexecute(original: Any, node: Any, request: ToolCallRequest, *rest: Any) -> Any:
+    place = current_place()
+    if place is None or not _asks_here(place, request):
+        return await original(node, request, *rest)
+    messages: list[Any] = []
+
+    async def execute(changed: ToolCallRequest) -> Any:
+        messages.append(await original(node, changed, *rest))
+        return messages[-1]
+
+    with _pause_as_signal(place):
+        try:
+            return await ToolGate(place.gate, place.policy).awrap(request, execute)
+        except Exception as error:
+            return _message_about(error, messages)
+
+
+def _message_about(error: Exception, messages: list[Any]) -> Any:
+    """Return what the node made of an exception that says that nothing happened. Or raise it."""
+    if not messages or failure_of(error) != "not_executed":
+        raise error
+    return messages[-1]
+
+
+def _run_one(original: Any, node: Any, *args: Any) -> Any:
+    if current_place() is None:
+        return original(node, *args)
+    with raise_stop_causes():
+        return original(node, *args)
+
+
+async def _arun_one(original: Any, node: Any, call: Any, kind: Any, runtime: Any) -> Any:
+    if current_place() is None:
+        return await original(node, call, kind, runtime)
+
+    async def run() -> Any:
+        with raise_stop_causes():
+            return await original(node, call, kind, runtime)
+
+    config = runtime.config.get("configurable") or {}
+    return await _barrier.run((config.get("thread_id"), config.get("checkpoint_ns")), run())
+
+
+@contextmanager
+def _pause_as_signal(place: Place) -> Iterator[None]:
+    """Let a pause pass other middleware, even middleware that catches every exception.
+
+    The call around the graph pauses, too, even if its code catches the interrupt."""
+    try:
+        yield
+    except GraphBubbleUp as pause:
+        if place.call is not None and isinstance(pause, GraphInterrupt):
+            place.work.paused = InterruptSignal(place.thread, pause)
+        raise StopSignal(pause) from None
+
+
+class PauseBarrier:
+    """Let a call that pauses wait for the calls beside it.
+
+    LangGraph continues as soon as the first of them stops, and leaves the others running. The run's
+    lease would be released while one of its calls still runs, and a resume would have to wait for
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[Any, set[Any]] = {}
+
+    async def run(self, step: Any, work: Awaitable[Any]) -> Any:
+        """Run a call of a step. A pause is raised once no other call of the step is running."""
+        task = asyncio.current_task()
+        tasks = self._steps.setdefault(step, set())
+        tasks.add(task)
+        try:
+            return await work
+        except GraphBubbleUp:
+            await asyncio.sleep(0)  # let the others begin
+            tasks.discard(task)  # two that pause must not wait for each other
+            if tasks:
+                await asyncio.wait(set(tasks))
+            raise
+        finally:
+            tasks.discard(task)
+            if not tasks:
+                self._steps.pop(step, None)
+
+
+_barrier = PauseBarrier()
+
+
+# -- tools
+
+
+def _run_tool(original: Any, tool: Any, tool_input: Any, *args: Any, **options: Any) -> Any:
+    name = call_name(tool.name, options.get("tool_call_id"))
+    with tool_call(name) as place:
+        if place is None:
+            return original(tool, tool_input, *args, **options)
+
+    async def run(noting: BaseTool, changed: dict[str, Any]) -> Any:
+        with tool_call(name):
+            return original(noting, changed, *args, **options)
+
+    return run_blocking(lambda: ToolRun(tool, tool_input, options, run).gated(place))
+
+
+async def _arun_tool(original: Any, tool: Any, tool_input: Any, *args: Any, **options: Any) -> Any:
+    name = call_name(tool.name, options.get("tool_call_id"))
+    with tool_call(name) as place:
+        if place is None:
+            return await original(tool, tool_input, *args, **options)
+
+    async def run(noting: BaseTool, changed: dict[str, Any]) -> Any:
+        with tool_call(name):
+            return await original(noting, changed, *args, **options)
+
+    return await ToolRun(tool, tool_input, options, run).gated(place)
+
+
+class ToolRun:
+    """A tool that is about to run inside a guarded run without having passed the gate."""
+
+    def __init__(
+        self,
+        tool: BaseTool,
+        tool_input: Any,
+        options: dict[str, Any],
+        run: Callable[[BaseTool, dict[str, Any]], Awaitable[Any]],
+    ) -> None:
+        if isinstance(tool_input, str):
+            tool_input = {text_argument(tool): tool_input}
+        given = tool._filter_injected_args(tool_input)
+        self.tool = tool
+        self.made: dict[str, Any] = {
+            "name": tool.name,
+            "id": options.get("tool_call_id"),
+            "args": given,
+        }
+        self.config = options.get("config") or var_child_runnable_config.get() or {}
+        self._injected = {n: value for n, value in tool_input.items() if n not in given}
+        self._run = run
+
+    async def gated(self, place: Place) -> Any:
+        """Ask about the call, run it, and return what the tool would return."""
+        if place.call is None and self.made["id"] and self._in_a_task(place):
+            return await self._interrupting(place)
+        outcome = await FrameworkThread.inner(place, self._inner_call(place))
+        if isinstance(outcome.value, ParentCommandResult):
+            raise outcome.value.cause
+        if self.made["id"]:
+            return result_for(outcome, self.made, notice="")
+        if not outcome.ok:
+            raise Refused(outcome.text)
+        return outcome.value
+
+    def _in_a_task(self, place: Place) -> bool:
+        """Return whether a node or task of the graph makes the call, which LangGraph restarts."""
+        configurable = self.config.get("configurable") or {}
+        return bool(configurable.get("checkpoint_ns")) and thread_id(self.config) == place.thread
+
+    async def _interrupting(self, place: Place) -> Any:
+        runtime: Any = SimpleNamespace(config=self.config)
+        made: Any = {**self.made, "type": "tool_call"}
+        request = ToolCallRequest(tool_call=made, tool=self.tool, state=None, runtime=runtime)
+
+        async def execute(changed: ToolCallRequest) -> Any:
+            assert changed.tool is not None
+            return await self._run(changed.tool, {**self._injected, **changed.tool_call["args"]})
+
+        return await ToolGate(place.gate, place.policy).awrap(request, execute)
+
+    def _inner_call(self, place: Place) -> FrameworkCall:
+        raised: list[Exception] = []
+        noting = noting_errors(self.tool, raised)
+
+        async def run(args: dict[str, Any]) -> Any:
+            return await bubbling(place.thread, self._run(noting, {**self._injected, **args}))
+
+        return FrameworkCall(
+            id="",  # found by its tool and arguments
+            tool=described(self.tool),
+            args=self.made["args"],
+            run=run,
+            raised=raised,
+            dump=dump_result,
+            load=lambda stored: load_result(stored, self.made),
+            passed=call_name(self.tool.name, self.made["id"]),
+        )
+
+
+# -- graphs and models
+
+
+def _stream_graph(original: Any, graph: Any, input: Any, config: Any = None, **options: Any) -> Any:
+    if current_place() is not None:
+        config = with_graph(config, graph)
+    return original(graph, input, config, **options)
+
+
+def _stream_remote(original: Any, graph: Any, *args: Any, **options: Any) -> Any:
+    place = current_place()
+    name = graph.name or "remote"
+    if place is not None and name not in place.ungated:
+        raise InvalidCall(
+            f"the graph {name!r} was not run: {REMOTE}. Or allow it without approval: "
+            f"guard(..., ungated=[{name!r}])"
+        )
+    return original(graph, *args, **options)
+
+
+def _ask_model(original: Any, model: Any, *args: Any, **options: Any) -> Any:
+    place = current_place()
+    if place is not None:
+        check_request(model, options, place.ungated)
+    return original(model, *args, **options)
