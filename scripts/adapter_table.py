@@ -281,9 +281,9 @@ def cannot(file: str) -> set[str]:
     """Return the tests that a framework declares it cannot pass."""
     names: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / TESTS / file).read_text())):
-        targets = node.targets if isinstance(node, ast.Assign) else ()
-        named = any(isinstance(target, ast.Name) and target.id == "cannot" for target in targets)
-        if named and isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+        target = node.target if isinstance(node, ast.AnnAssign) else None
+        named = isinstance(target, ast.Name) and target.id == "cannot"
+        if named and isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
             names |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
     return names
 

@@ -69,8 +69,6 @@ def fake_lm(script: ModelScript) -> FakeLM:
 class DspyHarness(AdapterHarness):
     """DSPy saves no state of its own; the conversation is in our store."""
 
-    remembers = False  # a ReAct has no earlier turns
-
     escapes_known = frozenset({"*"})
 
     def agent(self) -> GuardedReAct:

@@ -50,7 +50,7 @@ FAULTS = {
     ),
     "superseded turn lost": Fault(
         ("before = await log.superseded()", "before: list[Message] = []"),
-        "test_new_input_supersedes_requests",
+        "test_superseded_call_has_a_result",
     ),
     "superseded call without result": Fault(
         (
@@ -58,7 +58,7 @@ FAULTS = {
         return messages""",
             "        return messages",
         ),
-        "test_new_input_supersedes_requests",
+        "test_superseded_call_has_a_result",
     ),
     "reply not stored": Fault((_STORE, "pass"), "test_approve"),
     "reply stored after its calls": Fault(

@@ -79,8 +79,6 @@ class AdapterHarness:
 
     #: Whether the tools are ``async`` or ``sync`` functions.
     colour: ClassVar[str] = "async"
-    #: Whether the model is shown the earlier turns of a conversation.
-    remembers: ClassVar[bool] = True
     #: Names of shapes in the attack test that are not refused yet; ``*`` for all of them.
     escapes_known: ClassVar[frozenset[str]] = frozenset()
 

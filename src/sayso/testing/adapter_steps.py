@@ -327,11 +327,6 @@ class Scenario:
             **options,
         )
 
-    @property
-    def remembers(self) -> bool:
-        """Whether the framework shows earlier turns to the model."""
-        return self.harness.remembers
-
     # -- people
 
     @property
