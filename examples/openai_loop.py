@@ -18,7 +18,12 @@ import sayso
 
 QUESTION = {"question": "Which sign-in?", "options": ["password", "passkey"]}
 LOGIN = {"provider": "passkey", "minutes": 600}
-SCRIPT: list[Any] = [("ask_user_question", QUESTION), ("add_login", LOGIN), "Passkeys it is."]
+CODES = {"provider": "mail codes", "minutes": 30}
+SCRIPT: list[Any] = [
+    [("ask_user_question", QUESTION)],
+    [("add_login", LOGIN), ("add_login", CODES)],  # two calls in one reply
+    "Passkeys it is.",
+]
 
 
 def tool(name: str, description: str, **arguments: Any) -> Any:
@@ -35,7 +40,7 @@ TOOLS = [
 ]
 
 
-def talk(client: OpenAI, gate: sayso.Gate, words: str) -> str:
+def talk(client: OpenAI, gate: sayso.Gate, run: Any, words: str) -> str:
     """The loop: ask the model, make its calls, tell it what came of them."""
 
     def ask_user_question(question: str, options: list[str]) -> Any:
@@ -58,32 +63,39 @@ def talk(client: OpenAI, gate: sayso.Gate, words: str) -> str:
         messages.append(said)
         if not said.get("tool_calls"):
             return str(said["content"])
-        for made in said["tool_calls"]:
-            try:
-                arguments = json.loads(made["function"]["arguments"])
-                result = functions[made["function"]["name"]](**arguments)
-            except sayso.Refused as no:  # a no is for the model to hear
-                result = str(no)
-            heard = {"role": "tool", "tool_call_id": made["id"], "content": json.dumps(result)}
-            messages.append(heard)
+        with run.one_pause() as each:  # ask about all calls of the reply, then pause
+            for made in said["tool_calls"]:
+                with each:
+                    result = call(functions, made["function"])
+                    answer = {"role": "tool", "tool_call_id": made["id"], "content": result}
+                    messages.append(answer)
+
+
+def call(functions: dict[str, Any], made: dict[str, str]) -> str:
+    try:
+        result = functions[made["name"]](**json.loads(made["arguments"]))
+    except sayso.Refused as refusal:  # the model should know
+        result = str(refusal)
+    return json.dumps(result)
 
 
 def main(client: OpenAI, store: str) -> None:
     gate, inbox = sayso.Gate(store, agent="helper", wait=0), sayso.Inbox(store)
     while True:  # each time round could be another process, on another day
         try:
-            with gate.run("sign-in"):
-                print("the answer:", talk(client, gate, "Help me set up sign-in for my app."))
+            with gate.run("sign-in") as run:
+                print("the answer:", talk(client, gate, run, "Help me set up sign-in for my app."))
             break
         except sayso.Paused as paused:
-            (request,) = paused.requests
-        if request.question is not None:
-            print("asked:", request.question.text)
-            decision: sayso.Decision = request.respond("passkey")
-        else:
-            print(f"waits: {request.tool} {dict(request.args)}")
-            decision = request.edit({"minutes": 60})
-        inbox.decide_sync(request.id, decision, by="ana")
+            requests = paused.requests
+        for request in requests:
+            if request.question is not None:
+                print("asked:", request.question.text)
+                decision: sayso.Decision = request.respond("passkey")
+            else:
+                print(f"waits: {request.tool} {dict(request.args)}")
+                decision = request.edit({"minutes": 60})
+            inbox.decide_sync(request.id, decision, by="ana")
     gate.close()
     inbox.close()
 
@@ -94,9 +106,12 @@ def scripted(request: httpx2.Request) -> httpx2.Response:
     step = SCRIPT[sum(message["role"] == "assistant" for message in sent)]
     message: dict[str, Any] = {"role": "assistant", "content": step}
     if not isinstance(step, str):
-        function = {"name": step[0], "arguments": json.dumps(step[1])}
-        call = {"id": f"call_{len(sent)}", "type": "function", "function": function}
-        message |= {"content": None, "tool_calls": [call]}
+        functions = [{"name": name, "arguments": json.dumps(args)} for name, args in step]
+        calls = [
+            {"id": f"call_{len(sent)}_{index}", "type": "function", "function": function}
+            for index, function in enumerate(functions)
+        ]
+        message |= {"content": None, "tool_calls": calls}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return httpx2.Response(200, json={"id": "1", "object": "chat.completion", "choices": [choice]})
 

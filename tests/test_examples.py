@@ -24,7 +24,7 @@ from sayso_process import PythonForks
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MOST_LINES = 60
 #: Examples that need more lines.
-MORE_LINES = {"dspy_pizza.py": 110, "openai_loop.py": 110, "five_frameworks.py": 180}
+MORE_LINES = {"dspy_pizza.py": 110, "openai_loop.py": 125, "five_frameworks.py": 180}
 MOST_SECONDS = 60
 
 #: What examples with frameworks import. DSPy is first: it looks through all modules that are
@@ -133,7 +133,9 @@ EXPECTED = {
     "openai_loop.py": [
         "asked: Which sign-in?",
         "waits: add_login {'provider': 'passkey', 'minutes': 600}",
+        "waits: add_login {'provider': 'mail codes', 'minutes': 30}",
         "  added: passkey, for 60 minutes",
+        "  added: mail codes, for 60 minutes",
         "the answer: Passkeys it is.",
     ],
     "pizza_agent.py": [

@@ -122,6 +122,21 @@ class Option:
         return self.label if self.value is None else self.value
 
 
+def _option(given: Any, index: int) -> Option:
+    """Return an option that was given as one, as its label, or as a mapping of its fields."""
+    if isinstance(given, Option):
+        return given
+    if not isinstance(given, Mapping):
+        return Option(given)
+    unknown = sorted(map(str, given.keys() - {"label", "value", "description"}))
+    if unknown or "label" not in given:
+        wrong = f"has the unknown field {unknown[0]!r}" if unknown else "has no label"
+        raise InvalidCall(
+            f"an option {wrong}: its fields are label, value and description", f"options[{index}]"
+        )
+    return Option(**given)
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question for a person: pick one, pick several, answer freely, or fill in a JSON Schema."""
@@ -133,11 +148,11 @@ class Question:
     schema: Mapping[str, Json] | None = None
 
     if TYPE_CHECKING:
-        # Options may also be strings, in any iterable.
+        # Options may also be strings or the fields of an Option, in any iterable.
         def __init__(
             self,
             text: str,
-            options: Iterable[Option | str] = (),
+            options: Iterable[Option | str | Mapping[str, Json]] = (),
             multiple: bool = False,
             free_text: bool | None = None,
             schema: Mapping[str, Json] | None = None,
@@ -149,7 +164,7 @@ class Question:
         if isinstance(self.options, str | Mapping) or not isinstance(self.options, Iterable):
             kind = type(self.options).__name__
             raise InvalidCall(f"options is a list of strings or Options, not {kind}", "options")
-        options = tuple(o if isinstance(o, Option) else Option(o) for o in self.options)
+        options = tuple(_option(item, index) for index, item in enumerate(self.options))
         object.__setattr__(self, "options", options)
         if self.free_text is None:
             object.__setattr__(self, "free_text", not options and self.schema is None)

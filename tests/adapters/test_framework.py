@@ -19,7 +19,13 @@ from sayso import (
     Rule,
     SaysoError,
 )
-from sayso.gate.framework import FrameworkAgent, FrameworkCall, FrameworkThread, FrameworkTool
+from sayso.gate.framework import (
+    FrameworkAgent,
+    FrameworkCall,
+    FrameworkThread,
+    FrameworkTool,
+    run_of,
+)
 from sayso.gate.run_result import decisions_from
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock
@@ -425,3 +431,23 @@ async def test_a_note_is_text_that_every_store_takes(world: World) -> None:
         [FrameworkCall(id="c1", tool=MAIL, args={"to": "bo"}, note="a\0 \ud800")]
     )
     assert (await world.inbox.pending()).items[0].note == "a\ufffd ?"
+
+
+# -- names of runs
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(("a", "b:c"), ("a:b", "c")), (("a%3Ab", "c"), ("a:b", "c"))],
+    ids=["colon", "escaped colon"],
+)
+async def test_agents_with_colons_have_own_runs(
+    world: World, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    runs = [FrameworkThread(world.gate_of(agent), thread).run for agent, thread in (one, other)]
+    assert runs[0] != runs[1]
+
+
+async def test_thread_named_like_second_run_is_another(world: World) -> None:
+    store = world.store
+    assert run_of(store, "poster", "t#2") != f"{run_of(store, 'poster', 't')}#2"

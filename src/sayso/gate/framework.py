@@ -524,19 +524,24 @@ def run_of(store: Store, agent: str, thread: str) -> str:
     runs = runs_of(store, agent, thread)
     if runs and not _is_cancelled(runs[-1]):
         return runs[-1].id
-    return f"{agent}:{thread}" + (f"#{len(runs) + 1}" if runs else "")
+    return _run_name(agent, thread, len(runs) + 1)
 
 
 def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
     """Return the runs of a thread in order; all but the last were cancelled."""
     found: list[Run] = []
-    name = base = f"{agent}:{thread}"
-    while (run := store.run(name)) is not None:
+    while (run := store.run(_run_name(agent, thread, len(found) + 1))) is not None:
         found.append(run)
         if not _is_cancelled(run):
             break
-        name = f"{base}#{len(found) + 1}"
     return found
+
+
+def _run_name(agent: str, thread: str, number: int) -> str:
+    """Return the id of a thread's run with this number, which no other thread's run can have."""
+    owner = agent.replace("%", "%25").replace(":", "%3A")
+    name = thread.replace("%", "%25").replace("#", "%23")
+    return f"{owner}:{name}" if number == 1 else f"{owner}:{name}#{number}"
 
 
 def _is_cancelled(run: Run) -> bool:
@@ -753,7 +758,8 @@ class FrameworkAgent:
             output = await self.part(input, place)
             return self._result("done", place.run, place.thread, output=output)
         # The run is named after both, and later runs of the thread have a number.
-        thread = checked_thread(thread, MAX_NAME - len(f"{self.name}:#9999"))
+        thread = checked_thread(thread, MAX_NAME - len(_run_name(self.name, "", 9999)))
+        checked_string(_run_name(self.name, thread, 9999), "thread", MAX_NAME)
         checked_string(requester, "requester", MAX_NAME)
         lease = self._lease()
         run = await self._take_thread(lease, thread, requester)

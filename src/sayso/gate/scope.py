@@ -24,8 +24,8 @@ import re
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_error
@@ -211,6 +211,26 @@ class RunScope:
                 here.close()
             _scopes.reset(token)
 
+    @contextmanager
+    def one_pause(self) -> Iterator[AbstractContextManager[None]]:
+        """Ask about several calls in one pause: ``with run.one_pause() as each:``.
+
+        Make each call inside ``with each:``. A call that waits for a decision leaves only that
+        block; at the end, one ``Paused`` is raised for all of them.
+        """
+        pauses: list[Paused] = []
+
+        class Each(AbstractContextManager[None]):
+            def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+                if not isinstance(error, Paused):
+                    return False
+                pauses.append(error)
+                return True
+
+        yield Each()
+        if pauses:
+            raise _joined(pauses)
+
     async def _exit(self, error: BaseException | None) -> None:
         if self._token is not None:
             _scopes.reset(self._token)
@@ -369,14 +389,17 @@ def open_scopes() -> tuple[RunScope, ...]:
     return _scopes.get()
 
 
+def _joined(pauses: Sequence[Paused]) -> Paused:
+    requests = {request.id: request for pause in pauses for request in pause.requests}
+    return Paused(pauses[0].run, tuple(requests.values()))
+
+
 def _ungrouped(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the errors of a task group, or one ``Paused`` if there are only pauses."""
     pauses, errors = group.split(Paused)
     if pauses is None or errors is not None:
         return errors or group
-    found = [one for one in _leaves(pauses) if isinstance(one, Paused)]
-    requests = {request.id: request for pause in found for request in pause.requests}
-    return Paused(found[0].run, tuple(requests.values()))
+    return _joined([one for one in _leaves(pauses) if isinstance(one, Paused)])
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -1,0 +1,24 @@
+"""A question takes its options as strings, as ``Option``, or as mappings of an option's fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sayso import InvalidCall, Option, Question
+
+
+def test_options_may_be_mappings() -> None:
+    options = [{"label": "Red"}, {"label": "Blue", "value": 2, "description": "the sea"}, "Green"]
+    question = Question("Which colour?", options)
+    assert question.options == (Option("Red"), Option("Blue", 2, "the sea"), Option("Green"))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [({"text": "Red"}, "unknown field 'text'"), ({}, "no label"), ({"label": 3}, "needs a label")],
+)
+def test_wrong_option_is_refused(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidCall, match=message):
+        Question("Which colour?", [option, "Green"])
