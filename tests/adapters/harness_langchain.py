@@ -80,14 +80,14 @@ class LangChainHarness(AdapterHarness):
         return create_agent(FakeChat(script=script), tools=structured, **options)
 
     async def run_clerk(self, clerk: Any, task: str) -> Any:
-        return await clerk.ainvoke({"messages": [("user", task)]})
-
-    def run_clerk_sync(self, clerk: Any, task: str) -> Any:
-        # With its own thread: LangGraph cannot use an async saver on two event loops.
-        config = {"configurable": {"thread_id": "clerk"}}
-        return asyncio.run(clerk.ainvoke({"messages": [("user", task)]}, config))
+        config: Any = None
+        if asyncio.get_running_loop() is not self.loop:
+            # LangGraph cannot use the async saver of the agent around it on another event loop.
+            config = {"configurable": {"thread_id": "clerk"}}
+        return await clerk.ainvoke({"messages": [("user", task)]}, config)
 
     async def open(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self.connection = await aiosqlite.connect(self.context.folder / "checkpoints.db")
 
     def saver(self) -> Any:
@@ -119,6 +119,7 @@ class SyncLangChainHarness(LangChainHarness):
     colour = "sync"
 
     async def open(self) -> None:
+        self.loop = asyncio.get_running_loop()
         path = self.context.folder / "checkpoints.db"
         self.file = sqlite3.connect(path, check_same_thread=False)
 

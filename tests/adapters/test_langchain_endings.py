@@ -11,10 +11,13 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langchain_core.tools import tool
 from langchain_world import CONFIG, MODES, Chat, World, answer, go, in_mode, says
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.types import interrupt
 
 import sayso
 from sayso.adapters.langchain import HumanInTheLoopMiddleware, guard
+from sayso.types import Request
 
 ONE = [("call_0", "send", {"to": "ana"})]
 
@@ -142,3 +145,58 @@ class TestReturnDirect:
         go(agent)
         said = answer(agent, says("reject") if mode == "batched" else {"type": "reject"})
         assert (said["messages"][-1].text, world.ran) == ("They said no.", [])
+
+
+class TestLostCheckpoints:
+    """A call was approved, and the checkpointer has no checkpoint of its thread any more."""
+
+    def lost(self, world: World) -> Any:
+        guard(world.agent(ONE, "Done."), world.gate).run_sync("go", thread="t")
+        world.decide()
+        return guard(world.agent(ONE, "Done."), world.gate)
+
+    def test_resume_names_the_checkpointer(self, world: World) -> None:
+        guarded = self.lost(world)
+        for _ in range(2):
+            with pytest.raises(sayso.SaysoError, match=r"InMemorySaver has no .* 't'"):
+                guarded.resume_sync("t")
+        assert world.ran == []
+
+    def test_people_see_the_run(self, world: World) -> None:
+        guarded = self.lost(world)
+        with pytest.raises(sayso.SaysoError, match="no checkpoint"):
+            guarded.resume_sync("t")
+        (request,) = world.pending()
+        assert "InMemorySaver" in request.args["text"]
+        world.decide(Request.reject)
+        result = guarded.resume_sync("t")
+        assert (result.status, world.ran) == ("cancelled", [])
+
+    def test_trying_again_in_vain_asks_again(self, world: World) -> None:
+        guarded = self.lost(world)
+        for _ in range(2):
+            with pytest.raises(sayso.SaysoError, match="no checkpoint"):
+                guarded.resume_sync("t")
+            assert len(world.pending()) == 1
+            world.decide()
+        assert world.ran == []
+
+    def test_restored_checkpoints_continue(self, world: World) -> None:
+        saver = InMemorySaver()
+        guard(world.agent(ONE, "Done.", saver=saver), world.gate).run_sync("go", thread="t")
+        world.decide()
+        with pytest.raises(sayso.SaysoError, match="no checkpoint"):
+            guard(world.agent(ONE, "Done."), world.gate).resume_sync("t")
+        result = guard(world.agent(ONE, "Done.", saver=saver), world.gate).resume_sync("t")
+        assert (result.output, len(world.ran)) == ("Done.", 1)
+        assert world.pending() == []
+
+    def test_question_of_a_node_is_not_cancelled(self, world: World) -> None:
+        builder: Any = StateGraph(MessagesState)
+        builder.add_node("ask", lambda state: {"messages": [str(interrupt("Which size?"))]})
+        builder.add_edge(START, "ask")
+        guard(builder.compile(checkpointer=InMemorySaver()), world.gate).run_sync("go", thread="t")
+        (request,) = world.pending()
+        empty = guard(builder.compile(checkpointer=InMemorySaver()), world.gate)
+        with pytest.raises(sayso.SaysoError, match="no checkpoint"):
+            empty.resume_sync("t", decisions=[request.respond("large")])

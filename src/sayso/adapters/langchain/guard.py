@@ -128,8 +128,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         self._async: bool | None = None
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
-        if run.asked:
-            state = await self._state(run.thread)
+        if run.asked and not _is_lost(state := await self._state(run.thread)):
             await InterruptQuestions(self.gate, run.thread).cancel_answered(state.interrupts)
         return decisions
 
@@ -151,7 +150,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         """Continue the graph. Nodes that interrupted get their answers."""
         log = await self.open_log(thread)
         state = await self._state(thread)
-        if await self._stays_at_breakpoint(state, thread, asks=False):
+        if await self._is_given_up(state, thread):
             run = log.run
             await self.cancel(run, reason="a person decided not to continue")
             raise Paused(run)
@@ -185,6 +184,22 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         """Return the output from the checkpoint, which has the graph's own types."""
         values = (await self._state(thread)).values
         return _output(values) if values else stored
+
+    async def _is_given_up(self, state: Any, thread: str) -> bool:
+        """Return whether people decided that the graph does not continue.
+
+        Raises ``SaysoError`` if it cannot, because its checkpoints are gone."""
+        if not _is_lost(state):
+            return await self._stays_at_breakpoint(state, thread, asks=False)
+        saver = type(self.graph.checkpointer).__name__
+        error = (
+            f"the checkpointer {saver} has no checkpoint of the thread {thread!r}, so the graph "
+            "cannot continue, and calls that were approved did not run: resume it with the "
+            "checkpointer that it began with, or restore its checkpoints"
+        )
+        if await InterruptQuestions(self.gate, thread).gave_up(error):
+            return True
+        raise SaysoError(error)
 
     async def _stays_at_breakpoint(self, state: Any, thread: str, *, asks: bool) -> bool:
         """Return whether the graph is at a breakpoint, and people decided not to continue."""
@@ -267,6 +282,11 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
                 loop.call_soon_threadsafe(emit, chunk)
 
         await run_user_function(stream)
+
+
+def _is_lost(state: Any) -> bool:
+    """Return whether a thread has no checkpoint."""
+    return state.created_at is None
 
 
 def _unanswered(values: Any) -> list[ToolMessage]:

@@ -240,25 +240,42 @@ class InterruptQuestions:
         interrupted and simply continues.
         """
         await self.thread.open()
-        key, last = await read(self.thread.store, self._next_key, stop)
+        base = f"breakpoint:{stop.checkpoint}"
+        key, last = await read(self.thread.store, self._next_key, base)
         if not (asks or last or stop.configured):
             return False
         text = f"The graph has stopped before {', '.join(stop.names)}. Continue?"
+        return await self._declined(text, {"next": list(stop.names)}, key if asks else last or key)
+
+    async def gave_up(self, error: str) -> bool:
+        """Show people a thread whose checkpoints are gone. Return whether they gave it up."""
+        await self.thread.open()
+        key, last = await read(self.thread.store, self._next_key, "checkpoints")
+        text = f"{error}\n\nTry again? A rejection cancels the run."
+        try:
+            if last and await self._declined(text, {}, last):
+                return True
+            await self._declined(text, {}, key)  # they tried again, and it was in vain
+        except Paused:
+            pass
+        return False
+
+    async def _declined(self, text: str, details: dict[str, Json], key: str) -> bool:
         with self.thread.scope().inside():
             try:
-                key = key if asks else last or key
-                return not await self.gate.confirm(
-                    text, {"next": list(stop.names)}, key=key, wait=0
-                )
+                return not await self.gate.confirm(text, details, key=key, wait=0)
             except Refused:
                 return True
 
-    def _next_key(self, stop: Breakpoint) -> tuple[str, str]:
-        """Return the key of the next question about a breakpoint, and that of the last one."""
-        key, last, count = f"breakpoint:{stop.checkpoint}", "", 1
+    def _next_key(self, base: str) -> tuple[str, str]:
+        """Return the key of the next question of a kind, and that of the last one."""
+        key = base
+        last = ""
+        count = 1
         while self._row("confirm", key) is not None:
-            last, count = key, count + 1
-            key = f"breakpoint:{stop.checkpoint}#{count}"
+            last = key
+            count += 1
+            key = f"{base}#{count}"
         return key, last
 
     async def cancel_answered(self, interrupts: Iterable[Interrupt]) -> None:
