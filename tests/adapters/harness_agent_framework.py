@@ -15,8 +15,6 @@ from sayso.testing.adapter_harness import ModelScript
 
 
 class AgentFrameworkHarness(AdapterHarness):
-    escapes_known = frozenset({"*"})
-
     def agent(self) -> Any:
         context = self.context
         return guard(self.build_clerk(context.tools, context.script), context.gate)

@@ -66,11 +66,9 @@ class Coverage:
         return len(self._found)
 
     def check(self) -> None:
-        """Raise ``InvalidCall`` with a list of what the gate cannot reach and the user has not
-        named, and for a name in ``ungated`` that the gate does reach."""
-        missed = [item for item in self if not item.gated and item.name not in self.ungated]
-        if missed:
-            raise InvalidCall(_refusal(missed), "ungated")
+        """Raise ``InvalidCall`` as ``check_missed`` does, and for a name in ``ungated`` that the
+        gate does reach."""
+        self.check_missed()
         missed_names = {item.name for item in self if not item.gated}
         for item in self:
             if item.gated and item.name in self.ungated and item.name not in missed_names:
@@ -79,6 +77,13 @@ class Coverage:
                     f"run without approval, use Rule({item.name!r}, verdict='allow') in the policy",
                     "ungated",
                 )
+
+    def check_missed(self) -> None:
+        """Raise ``InvalidCall`` with a list of what the gate cannot reach and the user has not
+        named."""
+        missed = [item for item in self if not item.gated and item.name not in self.ungated]
+        if missed:
+            raise InvalidCall(_refusal(missed), "ungated")
 
     def lines(self) -> list[tuple[str, str, str, str, str]]:
         """Return the cells of the table: where, what, name, gate and note."""

@@ -5,9 +5,11 @@
     result = await guarded.resume("t-1")              # in any process, after the decision
 
 It uses the framework's middleware: function middleware asks before each function runs, and chat
-middleware stores each reply before its calls are made, and returns it again on a resume.
+middleware stores each reply before its calls are made, and returns it again on a resume. Functions
+that other code inside a run calls are asked about where the framework runs them.
 
-Read ``guard.py`` first, then ``reach.py``, ``middleware.py``, ``messages.py`` and ``workflow.py``.
+Read ``guard.py`` first, then ``middleware.py``, ``inner_calls.py``, ``requests.py``,
+``messages.py`` and ``workflow.py``.
 """
 
 from sayso.adapters import require
@@ -15,6 +17,7 @@ from sayso.adapters import require
 require("agent-framework", "agent_framework", "agent-framework is not installed")
 
 from sayso.adapters.agent_framework.guard import Guarded, guard
+from sayso.adapters.agent_framework.inner_calls import install
 from sayso.adapters.agent_framework.messages import edited, rejected, responded
 from sayso.adapters.agent_framework.middleware import Gated
 from sayso.adapters.agent_framework.workflow import GuardedWorkflow, WorkflowResult
@@ -31,3 +34,5 @@ __all__ = [
     "responded",
     "resume",
 ]
+
+install()

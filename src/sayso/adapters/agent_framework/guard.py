@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from agent_framework import (
     AgentResponse,
+    AgentSession,
     Content,
     FunctionTool,
     HistoryProvider,
@@ -29,10 +30,11 @@ from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
     Gated,
     LogReplies,
+    SubAgentRun,
     check_layers,
     framework_tool,
 )
-from sayso.adapters.agent_framework.reach import AgentWalk
+from sayso.adapters.agent_framework.requests import list_agent
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import hosted_call, settle
@@ -146,10 +148,7 @@ class Guarded(LoggedAgent[MessageLog]):
             _check_history(agent)
         self._agent = agent
         self.options = options
-        self._walk = AgentWalk(gate, policy, coverage)
-        self._walk.list_agent(
-            agent, getattr(agent, "name", None) or gate.agent, options.get("tools")
-        )
+        list_agent(coverage, agent, getattr(agent, "name", None) or gate.agent, options)
         coverage.check()
         #: The functions that were added to a thread's agent while it ran in this process.
         self._added: dict[str, list[Any]] = {}
@@ -212,11 +211,17 @@ class Guarded(LoggedAgent[MessageLog]):
         return place_in_call(self.gate)
 
     async def part(self, input: Any, place: CallPlace) -> Any:
-        is_ours = isinstance(self._agent, RawAgent)  # a custom agent asks at the gate itself
-        agent = self._walk.value(self._agent, self.name) if is_ours else self._agent
-        given = {**self.options, "function_invocation_kwargs": self._arguments(input.arguments)}
-        with _our_errors():
-            response = await self._walk.run_in_call(place, agent.run, input.messages, given)
+        calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
+        sub_agent = SubAgentRun(calls, place.key, Gated(self.gate, self.policy))
+        options = {
+            **self.options,
+            "session": self.options.get("session") or AgentSession(),
+            "function_invocation_kwargs": self._arguments(input.arguments),
+        }
+        if isinstance(self._agent, RawAgent):  # a custom agent asks at the gate itself
+            own = self.options.get("middleware") or ()
+            options["middleware"] = [*own, *sub_agent.middleware]
+        response = await sub_agent.run(lambda: self._agent.run(input.messages, **options))
         _check_known(response.user_input_requests, hosted=False)
         return _output(response)
 
@@ -246,7 +251,7 @@ class Guarded(LoggedAgent[MessageLog]):
 
     async def _run_chat_agent(self, log: MessageLog) -> tuple[AgentResponse[Any], list[Message]]:
         """Run an agent with a model, from its last stored reply."""
-        gated = Gated(self.gate, self.policy, walk=self._walk)
+        gated = Gated(self.gate, self.policy)
         replies = LogReplies(log, self._added.get(log.thread, []), gated)
         options = {
             **self.options,

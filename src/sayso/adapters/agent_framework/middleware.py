@@ -2,8 +2,8 @@
 
 ``Gated`` (function middleware) wraps every function: each call has a row, and what runs is what the
 row says. ``LogReplies`` (chat middleware) stores each reply before its calls are made, and returns
-it again when a run is resumed. Agents that are tools (``agent.as_tool()``) get the same two, under
-the key of the call that they run in.
+it again when a run is resumed. Agents inside a call (``SubAgentRun``) get the same two, under the
+key of that call.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ from __future__ import annotations
 import contextvars
 import copy
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import agent_framework
 from agent_framework import (
     AgentMiddlewareLayer,
     AgentSession,
-    BaseAgent,
     ChatContext,
     ChatMiddleware,
     ChatMiddlewareLayer,
     ChatResponse,
-    ChatResponseUpdate,
     Content,
     FunctionInvocationContext,
     FunctionInvocationLayer,
@@ -35,14 +32,12 @@ from agent_framework import (
     Message,
     MiddlewareFailure,
     RawAgent,
-    ResponseStream,
     UserInputRequiredException,
 )
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.agent_framework.messages import (
-    ApprovalAgent,
     MessageLog,
     answers_to,
     approval_request,
@@ -67,20 +62,12 @@ from sayso.rows import Call, CallStatus
 from sayso.sync import call_in_new_thread, context_value, read, run_sync, write
 from sayso.types import Json, Terms, Verdict
 
+R = TypeVar("R")
+
 #: The call that an outer ``Gated`` has asked about already.
 _asked: contextvars.ContextVar[FunctionInvocationContext | None] = contextvars.ContextVar(
     "sayso_agent_framework_asked", default=None
 )
-
-
-class GuardsTools(Protocol):
-    """Guards the agents that functions run (``reach.AgentWalk``)."""
-
-    def tool(self, tool: FunctionTool) -> FunctionTool:
-        """Return a function like this one that runs guarded copies."""
-
-    def check_offered(self, options: Mapping[str, Any] | None) -> None:
-        """Raise ``InvalidCall`` if a request would offer what the gate cannot reach."""
 
 
 class Gated(FunctionMiddleware):
@@ -96,28 +83,15 @@ class Gated(FunctionMiddleware):
     Put it last in the middleware list, so that people see what the function would get.
     """
 
-    def __init__(
-        self,
-        gate: Gate,
-        policy: Policy | None = None,
-        *,
-        by: str = "user",
-        walk: GuardsTools | None = None,
-    ) -> None:
+    def __init__(self, gate: Gate, policy: Policy | None = None, *, by: str = "user") -> None:
         self.gate = gate
         self.policy = policy
         self.by = by
-        self.walk = walk
         #: Whether a call waits for a decision, whatever other middleware makes of it.
         self.waits = False
 
     def prepare(self, options: Mapping[str, Any] | None, *, bodiless: bool = True) -> None:
-        """Let the framework call functions that it would stop at, because the gate asks about them.
-
-        Raises ``InvalidCall`` if a request would offer what the gate cannot reach.
-        """
-        if self.walk is not None:
-            self.walk.check_offered(options)
+        """Let the framework call functions that it would stop at: the gate asks about them."""
         tools: Any = options.get("tools") if options else None
         for index, tool in enumerate(tools if isinstance(tools, list) else ()):
             if not isinstance(tool, FunctionTool):
@@ -138,27 +112,27 @@ class Gated(FunctionMiddleware):
     async def _process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
-        if context.session is None:
+        sub_agent = current_sub_agent(self.gate)
+        if context.session is None and sub_agent is None:
             raise MiddlewareFailure(
                 f"{context.function.name} was not run: the gate needs to know the conversation. "
                 "Run the agent with session=agent.create_session()"
             )
-        sub_agent = current_sub_agent(self.gate)
-        thread, prefix = self._thread_and_prefix(context.session.session_id, sub_agent)
+        thread, prefix = self._thread_and_prefix(context.session, sub_agent)
         call = _Call(self, thread, prefix, context, call_next)
         try:
             context.result = await call.outcome_for_framework()
-            if sub_agent is not None:
-                sub_agent.waits |= call.waits
             if call.waits:
                 self.waits = True
+                if sub_agent is not None:
+                    sub_agent.waits = True
                 # Raised, so that no other middleware takes it for the function's result.
                 raise UserInputRequiredException([context.result], "this call needs approval")
         except CallFailed:
             raise  # the framework tells the model
         except SaysoError as error:
             if sub_agent is not None:
-                sub_agent.error = sub_agent.error or error
+                sub_agent.note_error(error)
             # An ordinary error would become a result for the model. This one ends the run.
             raise MiddlewareFailure(str(error)) from error
 
@@ -168,28 +142,28 @@ class Gated(FunctionMiddleware):
         """Record refusals that were given to the framework, which will not make these calls."""
         if session is None:
             return
-        sub_agent = current_sub_agent(self.gate)
-        thread, prefix = self._thread_and_prefix(session.session_id, sub_agent)
+        thread, prefix = self._thread_and_prefix(session, current_sub_agent(self.gate))
         for response in responses:
             call = response.function_call
             key = f"{prefix}{call.id if call is not None and call.id else response.id}"
             call_in_new_thread(partial(run_sync, record_refusal(thread, key, self.by)))
 
     def _thread_and_prefix(
-        self, session: str, sub_agent: SubAgentRun | None
+        self, session: AgentSession | None, sub_agent: SubAgentRun | None
     ) -> tuple[FrameworkThread, str]:
         """Return the thread of a call, and the prefix of its key.
 
-        The prefix separates the calls of several sessions, and of agents that are tools.
+        The prefix separates the calls of several sessions, and of agents inside a call.
         """
         if sub_agent is not None:
             thread = FrameworkThread(self.gate, sub_agent.calls.thread, policy=self.policy)
             return thread, f"{sub_agent.key}/"
+        assert session is not None
         store_id, scopes = self.gate.backend.store_id, open_scopes()
         driven = [s.thread for s in scopes if s.hold and s.driver.backend.store_id == store_id]
-        name = driven[-1] if driven else session
+        name = driven[-1] if driven else session.session_id
         thread = FrameworkThread(self.gate, name, policy=self.policy)
-        return thread, "" if name == session else f"{session}/"
+        return thread, "" if name == session.session_id else f"{session.session_id}/"
 
 
 @dataclass
@@ -202,20 +176,15 @@ class _Call:
     waits: bool = False
     #: Raised by the function itself to ask for input.
     _wants: UserInputRequiredException | None = None
-    #: An error at the gate inside an agent that is a tool.
-    _error: SaysoError | None = None
 
     def __post_init__(self) -> None:
         self.tool: FunctionTool = self.context.function
-        walk = self.gated.walk
-        #: The same function, with guarded copies of the agents that it runs.
-        self._copy = self.tool if walk is None else walk.tool(self.tool)
+        self.call_id = str(self.context.metadata["call_id"])
 
     @property
     def occurrence(self) -> str:
         """The id of the call. Providers repeat theirs, so the framework numbers occurrences."""
-        metadata = self.context.metadata
-        return str(metadata.get("function_call_occurrence_id") or metadata["call_id"])
+        return str(self.context.metadata.get("function_call_occurrence_id") or self.call_id)
 
     @property
     def id(self) -> str:
@@ -225,22 +194,20 @@ class _Call:
     async def outcome_for_framework(self) -> Any:
         """Return what the framework gets: a result, text for the model, or an approval request."""
         await self._check_edit()
-        agent = agent_of(self.tool)
-        if agent is not None and self.gated.walk is None:
-            guard_sub_agent(agent)
         call = FrameworkCall(
             id=self.id,
-            tool=self._framework_tool(own=None if agent is None else SUB_AGENT_TERMS),
+            tool=framework_tool(self.tool),
             args=to_jsonable_python(self.context.arguments, by_alias=True),
-            run=self._run if agent is None else self._run_agent,
+            run=self._run,
             dump=dump_result,
             load=load_result,
+            passed=(self.tool.name, self.call_id),
         )
         try:
             outcome = await self.thread.outcome(call)
+        except GateFailure as failure:
+            raise failure.error from None
         except Paused:
-            if self._error is not None:
-                raise self._error from None
             if self.thread.driven and "approval_response" in self.context.metadata:
                 raise SaysoError(
                     f"{self.tool.name} was approved by middleware of the agent (such as "
@@ -249,18 +216,11 @@ class _Call:
                 ) from None
             self.waits = True
             return await self._pause()
-        return _framework_result(outcome)
-
-    def _framework_tool(self, *, own: Terms | None = None) -> FrameworkTool:
-        tool, model = framework_tool(self.tool, own=own), self.tool.input_model
-        if model is None:
-            return tool
-        validate = model.model_validate_json
-        return replace(tool, normalize=lambda args: normalized(validate, codec.dumps(args)))
+        return framework_result(outcome)
 
     async def _check_edit(self) -> None:
         """Ask people again, not the model, if the function does not accept an edit."""
-        row, tool = await self.thread.find(self.id), self._framework_tool()
+        row, tool = await self.thread.find(self.id), framework_tool(self.tool)
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
         try:
@@ -270,27 +230,12 @@ class _Call:
             reason = f"the function does not accept the edit: {error}"
             await ask_again(self.thread, row, reason)
 
-    async def _run_agent(self, args: dict[str, Json]) -> Any:
-        gated = Gated(self.gated.gate, self.gated.policy, walk=self.gated.walk)
-        sub_agent = SubAgentRun(self.thread, self.id, gated)
-        try:
-            with sub_agent.active():
-                return await self._invoke(args)
-        except SaysoError:
-            if sub_agent.error is None:
-                raise
-            # The call is not over: outcome_for_framework raises the error.
-            self._error = sub_agent.error
-            raise Paused(self.thread.run) from None
-
     async def _run(self, args: dict[str, Json]) -> Any:
-        with context_value(_sub_agent, None):  # an agent that its body runs is another one
-            return await self._invoke(args)
-
-    async def _invoke(self, args: dict[str, Json]) -> Any:
         try:
-            if "approval_response" in self.context.metadata or self._copy is not self.tool:
-                return await self._copy.invoke(arguments=args, context=self._fresh_context(args))
+            if "approval_response" in self.context.metadata:
+                return await self.tool.invoke(
+                    arguments=args, context=self._fresh_context(args), tool_call_id=self.call_id
+                )
             self.context.arguments = args
             pin_arguments(self.context)  # inner middleware must not change what was approved
             await self.next()
@@ -326,9 +271,8 @@ class _Call:
         if row.status is CallStatus.READY:  # its body asked something
             asked = await self.thread.waiting([self.id])
             request = asked[0].id if asked else request
-        call_id = str(self.context.metadata["call_id"])
         made = Content.from_function_call(
-            call_id=call_id, name=row.tool, arguments=row.args, id=self.occurrence
+            call_id=self.call_id, name=row.tool, arguments=row.args, id=self.occurrence
         )
         about = {"request": request, "digest": row.digest, "thread": row.thread}
         return approval_request(made, about)
@@ -339,7 +283,8 @@ class _Call:
         return row
 
 
-def _framework_result(outcome: Outcome) -> Any:
+def framework_result(outcome: Outcome) -> Any:
+    """Return a result or the text for the model. Raises ``CallFailed`` if the function failed."""
     row = outcome.call
     given_up = row is not None and row.decision is not None and row.decision.type == "reject"
     refused = given_up or outcome.refused
@@ -355,93 +300,110 @@ def _framework_result(outcome: Outcome) -> Any:
     return outcome.text
 
 
-# -- agents that are tools
+# -- agents inside a call
+
+
+class GateFailure(Paused):
+    """Carries an error at the gate through the call around it, which is not over."""
+
+    def __init__(self, run: str, error: SaysoError) -> None:
+        super().__init__(run)
+        self.error = error
 
 
 @dataclass
 class SubAgentRun:
-    """The run of an agent inside one call of it.
+    """The run of an agent, or of a client with functions, inside one call of another agent.
 
-    The agent's own calls go through the same gate, under the key of that call, and its model's
-    replies are stored too. When the call is made again after a pause, the agent restarts from
-    the beginning, and what it said and did comes from the store.
+    Its calls go through the same gate, under the key of that call, and its model's replies are
+    stored too. When the call is made again after a pause, the agent restarts from the beginning,
+    and what it said and did comes from the store.
     """
 
     calls: FrameworkThread
-    #: The key of that call, and the prefix of the keys of the agent's own calls.
+    #: The prefix of the keys of the agent's own calls.
     key: str
-    #: Wraps the agent's functions.
     gated: Gated
     #: Whether something in it waits for a decision.
     waits: bool = False
-    #: An error at the gate, which must end the whole run.
-    error: SaysoError | None = None
-    replies: int = 0
-    #: The calls of the last reply.
-    last_calls: list[Content] = field(default_factory=list)
+    _error: SaysoError | None = None
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Run the agent in this context.
+    def __post_init__(self) -> None:
+        #: What the agent's client has to call.
+        self.middleware = [_StoreReplies(self), self.gated]
 
-        At its end, raises the error, or ``Paused`` if something waits.
-        """
+    def note_error(self, error: SaysoError) -> None:
+        """Note an error at the gate, which must end the whole run."""
+        self._error = self._error or error
+
+    async def run(self, step: Callable[[], Awaitable[R]]) -> R:
+        """Run the agent. Raises ``Paused`` if something in it waits, or failed at the gate."""
         try:
-            with context_value(_sub_agent, self):
-                yield
+            with context_value(sub_agent_here, self), self.calls.scope(f"{self.key}/").inside():
+                response = await step()
         except Exception:
             # The framework turns a pause inside the agent into an error.
-            if not self.waits and self.error is None:
-                raise
-        if self.error is not None:
-            raise self.error
+            self._raise_pause()
+            raise
+        self._raise_pause()
+        return response
+
+    def _raise_pause(self) -> None:
+        if self._error is not None:
+            raise GateFailure(self.calls.run, self._error) from None
         if self.waits:
-            raise Paused(self.calls.run)
+            raise Paused(self.calls.run) from None
 
 
-_sub_agent: contextvars.ContextVar[SubAgentRun | None] = contextvars.ContextVar(
-    "sayso_agent_framework_below", default=None
+#: The agent inside a call that this code runs.
+sub_agent_here: contextvars.ContextVar[SubAgentRun | None] = contextvars.ContextVar(
+    "sayso_agent_framework_sub_agent", default=None
 )
 
 
 def current_sub_agent(gate: Gate) -> SubAgentRun | None:
-    """Return the agent's call that we are in, if a gate on the same store made it."""
-    current = _sub_agent.get()
+    """Return the agent that this code runs inside a call, if the call is in the gate's store."""
+    current = sub_agent_here.get()
     same = current is not None and current.calls.store.incarnation == gate.store.incarnation
     return current if same else None
 
 
-def agent_of(tool: FunctionTool) -> BaseAgent | None:
-    """Return the agent behind a tool that was made with ``as_tool()``."""
-    function = inspect.unwrap(tool.func) if tool.func is not None else None
-    if getattr(function, "__qualname__", "") != "BaseAgent.as_tool.<locals>._agent_wrapper":
-        return None
-    assert function is not None
-    found = inspect.getclosurevars(function).nonlocals.get("self")
-    return found if isinstance(found, BaseAgent) else None
+class _StoreReplies(ChatMiddleware):
+    """Store each reply of the agent's model before its calls are made, and return it later."""
 
+    def __init__(self, sub_agent: SubAgentRun) -> None:
+        self._sub_agent = sub_agent
+        self._replies = 0
+        #: The calls of the last reply.
+        self._last_calls: list[Content] = []
 
-def check_not_guarded(agent: BaseAgent) -> None:
-    """Raise ``SaysoError`` for an agent whose requests would get lost in a call of it."""
-    if isinstance(agent, ApprovalAgent):
-        raise SaysoError(
-            f"agent {agent.name!r} is guarded already, and its requests would get lost in the "
-            "call: use as_tool() of the agent itself, which the outer gate guards as well"
-        )
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        self._sub_agent.gated.prepare(context.options)
+        try:
+            await self._reply(context, call_next)
+        except SaysoError as error:
+            self._sub_agent.note_error(error)
+            raise
 
+    async def _reply(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        calls, key = self._sub_agent.calls, self._sub_agent.key
+        if self._sub_agent.waits:  # other middleware took the request for a result
+            raise Paused(calls.run)
+        results = answers_to(self._last_calls, context.messages)
+        answered = [f"{key}/{c.id or ''}" for message in results for c in message.contents]
+        await cancel_skipped(calls, answered)
 
-def guard_sub_agent(agent: BaseAgent) -> None:
-    """Put the gate into an agent that is a tool; outside a call of it, the gate does nothing.
+        async def step() -> Json:
+            await call_next()
+            reply = context.result
+            assert isinstance(reply, ChatResponse)
+            name_calls(reply.messages)
+            return codec.dumps(reply.to_dict())
 
-    Only for ``Gated`` alone: what ``guard`` returns calls copies.
-    """
-    check_not_guarded(agent)
-    if not isinstance(agent, RawAgent):
-        return  # a custom agent asks at the gate itself
-    check_layers(agent)
-    middleware = list(agent.middleware or ())
-    if not any(isinstance(item, SubAgentGate) for item in middleware):
-        agent.middleware = [*middleware, SubAgentReplies(), SubAgentGate()]
+        self._replies += 1
+        stored = await calls.once(f"{key}/reply/{self._replies}", step)
+        context.result = ChatResponse.from_dict(codec.loads(stored))
+        self._last_calls = calls_of(context.result.messages)
 
 
 def check_layers(agent: RawAgent[Any]) -> None:
@@ -454,67 +416,6 @@ def check_layers(agent: RawAgent[Any]) -> None:
             "agent_framework.Agent with a client that has FunctionInvocationLayer and "
             "ChatMiddlewareLayer"
         )
-
-
-class SubAgentGate(FunctionMiddleware):
-    """Around the agent's functions, apply the gate of the code that calls the agent."""
-
-    async def process(self, context: Any, call_next: Callable[[], Awaitable[None]]) -> None:
-        sub_agent = _sub_agent.get()
-        if sub_agent is None:
-            await call_next()
-        else:
-            await sub_agent.gated.process(context, call_next)
-
-
-class SubAgentReplies(ChatMiddleware):
-    """Store each reply of the agent's model before its calls are made, and return it later."""
-
-    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        sub_agent = _sub_agent.get()
-        if sub_agent is None:
-            await call_next()
-            return
-        sub_agent.gated.prepare(context.options)
-        try:
-            await self._reply(sub_agent, context, call_next)
-        except SaysoError as error:
-            sub_agent.error = sub_agent.error or error
-            raise
-
-    async def _reply(
-        self, sub_agent: SubAgentRun, context: ChatContext, call_next: Callable[[], Awaitable[None]]
-    ) -> None:
-        if sub_agent.waits:  # other middleware took the request for a result
-            raise Paused(sub_agent.calls.run)
-        results = answers_to(sub_agent.last_calls, context.messages)
-        answered = [
-            f"{sub_agent.key}/{c.id or ''}" for message in results for c in message.contents
-        ]
-        await cancel_skipped(sub_agent.calls, answered)
-
-        async def step() -> Json:
-            await call_next()
-            reply = context.result
-            if isinstance(reply, ResponseStream):
-                reply = await reply.get_final_response()
-            assert isinstance(reply, ChatResponse)
-            name_calls(reply.messages)
-            return codec.dumps(reply.to_dict())
-
-        sub_agent.replies += 1
-        stored = await sub_agent.calls.once(f"{sub_agent.key}/reply/{sub_agent.replies}", step)
-        reply: ChatResponse[Any] = ChatResponse.from_dict(codec.loads(stored))
-        sub_agent.last_calls = calls_of(reply.messages)
-        context.result = _streamed(reply) if context.stream else reply
-
-
-def _streamed(reply: ChatResponse[Any]) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
-    async def updates() -> AsyncIterator[ChatResponseUpdate]:
-        for update in reply.to_updates():
-            yield update
-
-    return ResponseStream(updates(), finalizer=lambda _: reply)
 
 
 # -- replies
@@ -602,20 +503,32 @@ def _name(tool: Any) -> str:
 NEEDS_APPROVAL, BODILESS = "_sayso_needs_approval", "_sayso_bodiless"
 #: The possible decisions about a function without a body.
 NO_BODY = ("respond", "reject")
+#: The function that ``as_tool()`` makes.
+_AS_TOOL = "BaseAgent.as_tool.<locals>._agent_wrapper"
 
 
-def framework_tool(tool: FunctionTool, *, own: Terms | None = None) -> FrameworkTool:
+def framework_tool(tool: FunctionTool) -> FrameworkTool:
     """Describe a function to the gate, under the terms that it states itself."""
     bodiless = tool.declaration_only or getattr(tool, BODILESS, False)
     always = tool.approval_mode == "always_require" or getattr(tool, NEEDS_APPROVAL, False)
-    return FrameworkTool(
+    described = FrameworkTool(
         name=tool.name,
         description=tool.description or "",
         parameters=tool.parameters(),
         needs_approval=bodiless or always,
-        own=own or Terms(),
+        own=SUB_AGENT_TERMS if _runs_agent(tool) else Terms(),
         decisions=NO_BODY if bodiless else None,
     )
+    if tool.input_model is None:
+        return described
+    validate = tool.input_model.model_validate_json
+    return replace(described, normalize=lambda args: normalized(validate, codec.dumps(args)))
+
+
+def _runs_agent(tool: FunctionTool) -> bool:
+    """Return whether a tool was made with ``as_tool()``."""
+    function = None if tool.func is None else inspect.unwrap(tool.func)
+    return getattr(function, "__qualname__", "") == _AS_TOOL
 
 
 def pin_arguments(context: FunctionInvocationContext) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import types
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,16 +24,12 @@ from agent_framework import (
     AgentExecutor,
     AgentResponse,
     AgentResponseUpdate,
-    AgentSession,
     ChatContext,
     ChatMiddleware,
     CheckpointStorage,
     Content,
-    Executor,
     FileCheckpointStorage,
-    InProcRunnerContext,
     Message,
-    RawAgent,
     Workflow,
     WorkflowEvent,
     WorkflowExecutor,
@@ -44,20 +40,20 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
+from sayso.adapters.agent_framework.inner_calls import members
 from sayso.adapters.agent_framework.messages import MessageLog
-from sayso.adapters.agent_framework.middleware import CHANNEL, Gated, check_layers
-from sayso.adapters.agent_framework.reach import AgentWalk
+from sayso.adapters.agent_framework.middleware import CHANNEL, Gated
+from sayso.adapters.agent_framework.requests import list_workflow
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import hosted_call
 from sayso.adapters.conversation import OutputTypes, type_name
 from sayso.errors import InvalidCall, Paused, Refused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.gate import policy_in_force
 from sayso.gate.run_result import ResultStatus, RunResult
 from sayso.policy import Policy
 from sayso.rows import CallStatus
-from sayso.sync import read
+from sayso.sync import context_value, read
 from sayso.types import Json, Question
 
 Checkpoints = str | Path | Callable[[str], CheckpointStorage]
@@ -112,21 +108,24 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
         super().__init__(gate, policy, Coverage(ungated))
         self._workflow = workflow
         self._checkpoints = checkpoints
-        self._walk = AgentWalk(gate, policy, super().coverage())
         if isinstance(workflow, Workflow):
             self.build()
 
     def coverage(self) -> Coverage:
-        found = super().coverage()
-        if not len(found):
+        coverage = super().coverage()
+        if not len(coverage):
             self.build()
-        return found
+        return coverage
 
     async def begin(self, input: Any, thread: str) -> Outputs:
-        return await _WorkflowDrive(self, await self.open_log(thread)).begin(input)
+        drive = _WorkflowDrive(self, await self.open_log(thread))
+        with drive.gating():
+            return await drive.begin(input)
 
     async def go_on(self, thread: str) -> Outputs:
-        return await _WorkflowDrive(self, await self.open_log(thread)).go_on()
+        drive = _WorkflowDrive(self, await self.open_log(thread))
+        with drive.gating():
+            return await drive.go_on()
 
     def dump_output(self, output: Outputs) -> Json:
         return as_json(output.shown)
@@ -143,66 +142,20 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
         return super()._result(status, run, thread, **more)
 
     def build(self) -> Workflow:
-        """Return a copy of the workflow whose agents ask at the gate. Raises ``InvalidCall`` for
-        what the gate cannot reach in it and ``ungated`` does not name.
+        """Return a workflow with its own progress, so that threads can run at the same time.
 
-        The workflow itself and its agents are not changed. Each copy has its own progress, so that
-        threads can run at the same time. Only the user's own executors are shared by all copies.
+        Raises ``InvalidCall`` for what the gate cannot reach in it and ``ungated`` does not name.
         """
-        given = self._workflow if isinstance(self._workflow, Workflow) else self._workflow()
-        copied = self._copied(given)
-        self._walk.coverage.check()
-        return copied
-
-    def _copied(self, workflow: Workflow) -> Workflow:
-        executors = {
-            id: self._executor(executor, f"{workflow.name}/{id}")
-            for id, executor in workflow.executors.items()
-        }
-        designated = workflow._output_designation
-        explicit = designated.outputs is not None
-        return Workflow(
-            workflow.edge_groups,
-            executors,
-            executors[workflow.start_executor_id],
-            InProcRunnerContext(),
-            workflow.name,
-            description=workflow.description,
-            max_iterations=workflow.max_iterations,
-            output_from=sorted(designated.outputs or ()) if explicit else None,
-            intermediate_output_from=sorted(designated.intermediates) if explicit else None,
-        )
-
-    def _executor(self, executor: Executor, where: str) -> Any:
-        if isinstance(executor, WorkflowExecutor):
-            nested = _copied_executor(executor)
-            nested.workflow = self._copied(executor.workflow)
-            return nested
-        if isinstance(executor, AgentExecutor):
-            self._walk.list_agent(executor.agent, where)
-            copied = _copied_executor(executor)
-            copied._agent = self._agent(executor.agent)
-            copied._session = AgentSession.from_dict(executor._session.to_dict())
-            return copied
-        for handler in (*executor._handlers.values(), *executor._response_handlers.values()):
-            self._walk.list_code(handler, executor.id, where)
-        return executor
-
-    def _agent(self, agent: Any) -> Any:
-        """If there are rules, apply them to the functions of an agent in the workflow."""
-        if not isinstance(agent, RawAgent):
-            return agent
-        gated = Gated(self.gate, self.policy, walk=self._walk)
-        middleware = [*(agent.middleware or ()), _MakeCallable(gated)]
-        if not _is_gated(agent, self.gate):
-            rules = policy_in_force(self.gate, self.policy)
-            if not rules.rules and rules.default is None:
-                return agent
-            check_layers(agent)
-            middleware.append(gated)
-        copied = copy.copy(agent)
-        copied.middleware = middleware
-        return copied
+        coverage = super().coverage()
+        built = self._workflow
+        if not isinstance(built, Workflow):
+            built = built()
+        else:
+            shared = {id(item): item for item in _shared(built)}
+            built = copy.deepcopy(built, shared)
+        list_workflow(coverage, built, built.name)
+        coverage.check()
+        return built
 
     def storage(self, log: MessageLog) -> CheckpointStorage:
         """Return the storage for the checkpoints of one turn of a thread."""
@@ -212,20 +165,13 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
         return FileCheckpointStorage(Path(self._checkpoints) / name)
 
 
-def _copied_executor(executor: Any) -> Any:
-    """Return a copy of an executor of the framework, whose handlers are its own."""
-
-    def own(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: own(item) for name, item in value.items()}
-        if isinstance(value, types.MethodType) and value.__self__ is executor:
-            return types.MethodType(value.__func__, copied)
-        return list(value) if isinstance(value, list) else value
-
-    copied = copy.copy(executor)
-    vars(copied).update({name: own(value) for name, value in vars(executor).items()})
-    copied._execution_lock = copied._execution_lock_loop = None
-    return copied
+def _shared(workflow: Workflow) -> Iterator[Any]:
+    """Yield what all copies of a workflow share: agents, and the user's own executors."""
+    for executor in workflow.executors.values():
+        if isinstance(executor, WorkflowExecutor):
+            yield from _shared(executor.workflow)
+        else:
+            yield executor.agent if isinstance(executor, AgentExecutor) else executor
 
 
 class _MakeCallable(ChatMiddleware):
@@ -251,6 +197,12 @@ class _WorkflowDrive:
     @cached_property
     def storage(self) -> CheckpointStorage:
         return self.guarded.storage(self.log)
+
+    def gating(self) -> AbstractContextManager[None]:
+        """Put the gate in front of the functions of the workflow's agents, inside ``with``."""
+        gated = Gated(self.gate, self.guarded.policy)
+        middleware = [_MakeCallable(gated), gated]
+        return context_value(members, {id(item): middleware for item in _shared(self.workflow)})
 
     async def begin(self, input: Any) -> Outputs:
         stored = self.types.dump(input)
@@ -312,14 +264,14 @@ class _WorkflowDrive:
         data = event.data
         try:
             if isinstance(data, Content) and data.type == "function_approval_request":
-                return await self._approval(id, data, event.source_executor_id)
+                return await self._approval(id, data)
             return await self._question(id, event)
         except Paused:
             return None
         except Refused:
             return _NO_ANSWER
 
-    async def _approval(self, id: str, request: Content, executor: str) -> Content | None:
+    async def _approval(self, id: str, request: Content) -> Content | None:
         about = request.additional_properties.get("sayso")
         if about is not None:  # the gate has asked already
             row = await read(self.gate.store, self.gate.store.call, about["request"])
@@ -327,11 +279,6 @@ class _WorkflowDrive:
             return None if waits else request.to_function_approval_response(True)
         made = request.function_call
         assert made is not None
-        found = self.workflow.executors.get(executor)
-        agent = found.agent if isinstance(found, AgentExecutor) else None
-        if not made.hosted and _is_gated(agent, self.gate):
-            # ``always_require``: the framework asks first, but the gate can do more.
-            return request.to_function_approval_response(True)
         args = dict(made.parse_arguments() or {})
         call = hosted_call(f"{self.log.turn}/{id}", made.name or "", args)
         outcome = await self.log.calls.outcome(call)
@@ -343,12 +290,6 @@ class _WorkflowDrive:
         with self.log.calls.scope(f"{self.log.turn}/").inside():
             answer = await self.gate.ask(question, key=id, wait=0)
         return wanted.validate_python(answer)
-
-
-def _is_gated(agent: Any, gate: Gate) -> bool:
-    """Return whether the calls of an agent in the workflow go through a gate on this store."""
-    gates = [item for item in getattr(agent, "middleware", None) or () if isinstance(item, Gated)]
-    return any(item.gate.store.incarnation == gate.store.incarnation for item in gates)
 
 
 def _check_stored(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:

@@ -1,0 +1,222 @@
+"""The gate where the framework runs functions, for calls that no middleware of ours sees.
+
+A function may run other agents, clients and tools, wherever it finds them. ``install`` changes five
+methods of the framework, once per process:
+
+- ``FunctionTool.invoke`` and ``__call__``: a function that runs inside a guarded run, and that has
+  not passed the gate, goes through it there.
+- ``FunctionInvocationLayer.get_response``: an agent or client that runs inside a call gets the
+  middleware of a sub-agent, so that its calls are asked about together, and its replies are kept.
+- ``AgentMiddlewareLayer.run``: the agents of a guarded workflow get its middleware.
+- ``BaseChatClient.get_response``: a request may not let the provider run what nobody has named.
+
+Outside of guarded runs they do what they always did.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from agent_framework import (
+    AgentMiddlewareLayer,
+    BaseChatClient,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    FunctionTool,
+    ResponseStream,
+)
+from pydantic_core import to_jsonable_python
+
+from sayso.adapters.agent_framework.middleware import (
+    Gated,
+    SubAgentRun,
+    dump_result,
+    framework_result,
+    framework_tool,
+    load_result,
+    sub_agent_here,
+)
+from sayso.adapters.agent_framework.requests import check_request
+from sayso.errors import InvalidCall
+from sayso.gate.framework import FrameworkCall, FrameworkThread, place_in_call
+from sayso.gate.guarded_runs import Place, current_place, tool_call
+from sayso.sync import call_in_new_thread, context_value, on_loop, run_sync
+from sayso.types import Json
+
+#: The function that ``invoke`` is about to call.
+_invoked: contextvars.ContextVar[FunctionTool | None] = contextvars.ContextVar(
+    "sayso_agent_framework_invoked", default=None
+)
+_NO_MEMBERS: Mapping[int, list[Any]] = MappingProxyType({})
+#: The middleware of the agents of the workflow that runs here, by the id of the agent.
+members: contextvars.ContextVar[Mapping[int, list[Any]]] = contextvars.ContextVar(
+    "sayso_agent_framework_members", default=_NO_MEMBERS
+)
+
+
+@functools.cache
+def install() -> None:
+    """Put the gate where the framework runs functions, in this process."""
+    _patch(FunctionTool, "invoke", _invoke)
+    _patch(FunctionTool, "__call__", _call)
+    _patch(FunctionInvocationLayer, "get_response", _run_client)
+    _patch(AgentMiddlewareLayer, "run", _run_agent)
+    _patch(BaseChatClient, "get_response", _request)
+
+
+def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, self, *args, **kwargs)
+
+    setattr(owner, name, patched)
+
+
+# -- functions
+
+
+async def _invoke(
+    invoke: Any, tool: FunctionTool, *, tool_call_id: str | None = None, **given: Any
+) -> Any:
+    name = (tool.name, tool_call_id)
+    with tool_call(name) as place:
+        if place is None:
+            return await _invoke_original(invoke, tool, tool_call_id=tool_call_id, **given)
+
+    async def run(args: dict[str, Json]) -> Any:
+        arguments = {"arguments": args, "tool_call_id": tool_call_id}
+        with tool_call(name):
+            return await _invoke_original(invoke, tool, **{**more, **arguments})
+
+    own = ("arguments", "context", "skip_parsing")
+    direct = {key: value for key, value in given.items() if key not in own}
+    more = {key: value for key, value in given.items() if key in own}
+    context = given.get("context")
+    arguments = given.get("arguments")
+    if arguments is None:
+        arguments = direct or (None if context is None else context.arguments)
+    result = await _complete(place, tool, arguments, run, name)
+    is_text = isinstance(result, str) and not given.get("skip_parsing")
+    return [Content.from_text(result)] if is_text else result
+
+
+async def _invoke_original(invoke: Any, tool: FunctionTool, **given: Any) -> Any:
+    # An agent that its body runs is another one.
+    with context_value(_invoked, tool), context_value(sub_agent_here, None):
+        return await invoke(tool, **given)
+
+
+def _call(call: Any, tool: FunctionTool, *args: Any, **kwargs: Any) -> Any:
+    if _invoked.get() is tool:
+        # In its body, the function is no longer about to run. A tool may be made of another one.
+        _invoked.set(tool.func if isinstance(tool.func, FunctionTool) else None)
+        return call(tool, *args, **kwargs)
+    place = current_place()
+    if place is None or tool.func is None:
+        return call(tool, *args, **kwargs)
+
+    async def run(args: dict[str, Json]) -> Any:
+        return await tool.invoke(arguments=args, tool_call_id="", skip_parsing=True)
+
+    named = inspect.signature(tool.func).bind(*args, **kwargs).arguments
+    done = _complete(place, tool, named, run, (tool.name, ""))
+    if inspect.iscoroutinefunction(tool.func):
+        return done
+    return call_in_new_thread(lambda: run_sync(done)) if on_loop() else run_sync(done)
+
+
+async def _complete(
+    place: Place,
+    tool: FunctionTool,
+    arguments: Any,
+    run: Callable[[dict[str, Json]], Awaitable[Any]],
+    name: tuple[str, str | None],
+) -> Any:
+    """Complete a call that has not passed the gate."""
+    call = FrameworkCall(
+        id="",
+        tool=framework_tool(tool),
+        args=to_jsonable_python({} if arguments is None else arguments, by_alias=True),
+        run=run,
+        dump=dump_result,
+        load=load_result,
+        passed=name,
+    )
+    return framework_result(await FrameworkThread.inner(place, call))
+
+
+# -- agents and clients
+
+
+def _run_client(get_response: Any, client: Any, *args: Any, **given: Any) -> Any:
+    sub_agent = _sub_agent()
+    if sub_agent is None:
+        return get_response(client, *args, **given)
+    stream = given.pop("stream", False)
+    given["middleware"] = [*_listed(given.get("middleware")), *sub_agent.middleware]
+    running = sub_agent.run(lambda: get_response(client, *args, **given))
+    return _streamed(running) if stream else running
+
+
+def _sub_agent() -> SubAgentRun | None:
+    """Return a new run for an agent or client that starts here; None if the call around it cannot
+    be paused, or there is none, or the agent has its middleware already."""
+    place = None if sub_agent_here.get() is not None else _known_place()
+    call = None if place is None or not place.may_pause else place_in_call(place.gate)
+    if place is None or call is None:
+        return None
+    calls = FrameworkThread(place.gate, place.thread, policy=place.policy)
+    return SubAgentRun(calls, call.key, Gated(place.gate, place.policy))
+
+
+def _known_place() -> Place | None:
+    """Return the place of this code, where nothing is refused yet: only functions are."""
+    try:
+        return current_place()
+    except InvalidCall:
+        return None
+
+
+def _streamed(
+    running: Awaitable[ChatResponse[Any]],
+) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
+    """Return a response as a stream of its messages."""
+    responses: list[ChatResponse[Any]] = []
+
+    async def updates() -> AsyncIterator[ChatResponseUpdate]:
+        responses.append(await running)
+        for update in responses[0].to_updates():
+            yield update
+
+    return ResponseStream(updates(), finalizer=lambda _: responses[0])
+
+
+def _run_agent(run: Any, agent: Any, *args: Any, **given: Any) -> Any:
+    place = _known_place()
+    if place is not None and place.call is None:
+        middleware = members.get().get(id(agent), ())
+        given["middleware"] = [*_listed(given.get("middleware")), *middleware]
+    return run(agent, *args, **given)
+
+
+def _listed(middleware: Any) -> list[Any]:
+    if middleware is None:
+        return []
+    return list(middleware) if isinstance(middleware, list | tuple) else [middleware]
+
+
+def _request(get_response: Any, client: Any, *args: Any, **given: Any) -> Any:
+    place = _known_place()
+    if place is not None:
+        options, arguments = given.get("options"), given.get("client_kwargs")
+        check_request(client, options, arguments, place.gate.agent, place.ungated)
+    return get_response(client, *args, **given)
