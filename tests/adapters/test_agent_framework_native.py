@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from agent_framework import (
+    AgentExecutor,
     AgentSession,
     ChatResponse,
     Content,
     Message,
     MiddlewareFailure,
     SupportsAgentRun,
+    WorkflowBuilder,
     tool,
 )
 from agent_framework_world import Client, World, call
@@ -150,10 +152,65 @@ async def test_a_stream_ends_with_the_request(world: World) -> None:
     session = AgentSession()
     stream = waiting(world).run("go", session=session, stream=True)
     updates = [update async for update in stream]
-    (request,) = [c for update in updates for c in update.contents]
+    made, request = [c for update in updates for c in update.contents]
+    assert (made.type, made.call_id) == ("function_call", "c1")
     assert request.type == "function_approval_request"
     final = await stream.get_final_response()
     assert [content.id for content in final.user_input_requests] == [request.id]
+
+
+async def test_stream_has_calls_and_results(world: World) -> None:
+    """The same contents as those of the bare framework, in the same order."""
+    turns = [call("pay", to="ana", amount=5)], "Done."
+
+    async def contents(agent: Any, given: Any, session: AgentSession) -> list[Any]:
+        stream = agent.run(given, session=session, stream=True)
+        updates = [update async for update in stream]
+        final = [c for m in (await stream.get_final_response()).messages for c in m.contents]
+        streamed = [c for update in updates for c in update.contents]
+        assert [c.to_dict() for c in final] == [c.to_dict() for c in streamed]
+        return [
+            (update.role, c.type, c.text or c.result) for update in updates for c in update.contents
+        ]
+
+    bare = world.agent(*turns, tools=[pay_of(world)])
+    expected = await contents(bare, "go", AgentSession())
+    assert [kind for _, kind, _ in expected] == ["function_call", "function_result", "text"]
+    allow = Policy([Rule("*", verdict="allow")])
+    assert await contents(waiting(world, policy=allow), "go", AgentSession()) == expected
+    session = AgentSession()
+    first = await contents(waiting(world), "go", session)
+    assert [kind for _, kind, _ in first] == ["function_call", "function_approval_request"]
+    request = await world.waits()
+    yes = Content.from_function_approval_response(True, request.id, call("pay"))
+    assert await contents(waiting(world), user(yes), session) == expected[1:]
+
+
+async def test_agent_has_its_own_name(world: World) -> None:
+    agent = world.agent("Done.", name="Clerk", description="Pays people.")
+    shown = guard(agent, world.gate).as_agent()
+    assert (shown.name, shown.description) == ("Clerk", "Pays people.")
+    assert waiting(world).name == "teller"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_agent_runs_in_agent_executor(world: World, stream: bool) -> None:
+    """A plain workflow of the framework, with its own requests and answers."""
+    start = AgentExecutor(waiting(world), id="pays")
+    workflow = WorkflowBuilder(start_executor=start, output_from=[start]).build()
+
+    async def run(*given: Any, **options: Any) -> Any:
+        if not stream:
+            return await workflow.run(*given, **options)
+        return await workflow.run(*given, stream=True, **options).get_final_response()
+
+    (event,) = (await run("Pay Ana")).get_request_info_events()
+    assert event.data.function_call.name == "pay"
+    assert world.ran == []
+    answers = {event.request_id: event.data.to_function_approval_response(True)}
+    result = await run(responses=answers)
+    assert world.ran == [("ana", 5)]
+    assert "Done." in "".join(output.text for output in result.get_outputs())
 
 
 # -- the middleware alone, in the framework's own flow

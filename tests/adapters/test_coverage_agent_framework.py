@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +14,38 @@ from agent_framework import (
     AgentResponse,
     AgentSession,
     BaseAgent,
+    ChatResponse,
+    ContextProvider,
     Executor,
     MCPStdioTool,
     Message,
+    RawAgent,
     WorkflowBuilder,
     WorkflowContext,
     WorkflowExecutor,
+    chat_middleware,
     executor,
     handler,
+    tool,
 )
-from agent_framework_world import World, call
+from agent_framework_world import Client, World, call
 
 import sayso
 from sayso.adapters.agent_framework import Gated, guard
 
-RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
+RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow", effect="idempotent")])
+#: A function around another agent has effects of its own: it must not be paused in the middle.
+ONCE = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path, RULES)
+
+
+@pytest.fixture
+def once_world(tmp_path: Path) -> World:
+    return World(tmp_path, ONCE)
 
 
 def paying(world: World) -> Any:
@@ -52,6 +62,14 @@ def clerk(world: World, **options: Any) -> Agent[Any]:
     return world.agent([call("pay", to="ana")], "ana has it", **given)
 
 
+PAYS: Any = [call("pay", to="ana")], "ana has it"
+
+
+def state(one: Any) -> dict[str, Any]:
+    """Return the attributes of an object of the framework, without what it caches."""
+    return {name: value for name, value in vars(one).items() if "_cached_" not in name}
+
+
 def boss(world: World, tool: Any, **args: str) -> Agent[Any]:
     name = getattr(tool, "name", None) or tool.__name__
     return world.agent([call(name, "o1", **(args or {"task": "x"}))], "Done.", tools=[tool])
@@ -65,6 +83,20 @@ async def settled(world: World, guarded: Any) -> None:
     assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
     result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
     assert (result.status, world.ran) == ("done", ["bob"])
+
+
+async def denied(world: World, guarded: Any) -> None:
+    """The payment of the inner agent is refused before it runs, and its model reads why."""
+    assert (await guarded.run("go", thread="t")).status == "done"
+    assert world.ran == []
+    assert (await world.inbox.pending()).items == ()
+    told = [result for shown in world.shown for result in results_in(shown)]
+    assert any("guard(agent, gate)" in text and "gate.once(" in text for text in told)
+
+
+def results_in(messages: Any) -> list[str]:
+    contents = [content for message in messages for content in message.contents]
+    return [str(content.result) for content in contents if content.type == "function_result"]
 
 
 GLOBAL: Any = None
@@ -123,18 +155,51 @@ class TestSubAgents:
         await agent.run("go", session=AgentSession())
         assert world.ran == ["ana"]
 
-    async def test_under_a_global_name_it_is_refused(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_under_a_global_name(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
-        with pytest.raises(sayso.InvalidCall) as refused:
-            guard(boss(world, ask_global), world.gate)
-        assert "- agent 'clerk' of teller: ask_global finds it as" in str(refused.value)
-        guarded = guard(boss(world, ask_global), world.gate, ungated=["clerk"])
-        assert (await guarded.run("go", thread="t")).output == "Done."
+        await settled(world, guard(boss(world, ask_global), world.gate))
+
+    async def test_without_middleware(self, world: World) -> None:
+        raw: Any = RawAgent(world.client(*PAYS), name="clerk", tools=[paying(world)])
+        await settled(world, guard(boss(world, raw.as_tool(), task="pay"), world.gate))
+
+    async def test_two_at_once_ask_in_one_pause(self, world: World) -> None:
+        inner = clerk(world)
+
+        async def delegate(task: str) -> str:
+            """Ask another agent twice."""
+            told = await asyncio.gather(inner.run("one"), inner.run("two"))
+            return str([response.text for response in told])
+
+        guarded = guard(boss(world, delegate), world.gate)
+        result = await guarded.run("go", thread="t")
+        while result.status == "paused":
+            decisions = [request.approve() for request in result.interruptions]
+            result = await guarded.resume("t", decisions=decisions)
+        assert (result.status, world.ran) == ("done", ["ana", "ana"])
+
+    async def test_two_calls_of_one_reply_ask_together(self, world: World) -> None:
+        pays = [call("pay", "p1", to="ana"), call("pay", "p2", to="bob")]
+
+        async def delegate(task: str) -> str:
+            """Ask a client with functions."""
+            client = world.client(pays, "paid")
+            options: Any = {"tools": [paying(world)]}
+            return str((await client.get_response([Message("user", [task])], options=options)).text)
+
+        guarded = guard(boss(world, delegate), world.gate)
+        result = await guarded.run("go", thread="t")
+        assert [request.args["to"] for request in result.interruptions] == ["ana", "bob"]
+        decisions = [request.approve() for request in result.interruptions]
+        assert (await guarded.resume("t", decisions=decisions)).status == "done"
+        assert world.ran == ["ana", "bob"]
+        # Each model was asked for each of its replies once.
+        assert len(world.shown) == 4
+
+    async def test_unguarded_agents_are_not_touched(self, world: World) -> None:
+        guard(boss(world, clerk(world).as_tool(), task="x"), world.gate)
+        assert (await clerk(world).run("pay")).text == "ana has it"
         assert world.ran == ["ana"]
-        (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
-        assert json.loads(noted.body or "")["names"] == ["clerk"]
 
     async def test_unless_its_run_is_guarded(
         self, world: World, monkeypatch: pytest.MonkeyPatch
@@ -149,14 +214,19 @@ class TestSubAgents:
         monkeypatch.setattr(f"{__name__}.GLOBAL", Guarded())
         await settled(world, guard(boss(world, ask_global), world.gate))
 
-    def test_that_has_the_gate_itself(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_that_has_the_gate_itself(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world, middleware=[Gated(world.gate)]))
-        guard(boss(world, ask_global), world.gate)
+        await settled(world, guard(boss(world, ask_global), world.gate))
+
+    async def test_that_is_guarded_itself(self, world: World) -> None:
+        inner = guard(clerk(world), world.gate).as_agent()
+        await settled(world, guard(boss(world, inner.as_tool(), task="x"), world.gate))
 
 
 def hire(world: World) -> Any:
-    client = world.client([call("pay", to="ana")], "ana has it")
-    return Agent(client, tools=[paying(world)])
+    return Agent(world.client(*PAYS), tools=[paying(world)])
 
 
 class Office:
@@ -168,102 +238,198 @@ class Office:
         return str((await self.hire().run(task)).text)
 
     def hire(self) -> Any:
-        return Agent(self.world.client("Done."), tools=[paying(self.world)])
+        return Agent(self.world.client(*PAYS), tools=[paying(self.world)])
 
 
-class TestBuiltWhileAToolRuns:
-    """The framework has no hook for an agent that code builds and runs, so the code is read."""
+def by_its_class(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Build an agent, and ask it."""
+        inner = Agent(world.client(*PAYS), tools=[paying(world)])
+        return str((await inner.run(task)).text)
 
-    def refused(self, world: World, tool: Any, name: str = "Agent") -> None:
-        holder = tool.__name__
-        with pytest.raises(sayso.InvalidCall) as refused:
-            guard(boss(world, tool), world.gate)
-        said = str(refused.value)
-        assert f"- agent '{name} in {holder}' of teller: {holder} builds it while it runs" in said
-        assert re.search(r"middleware=\[Gated\(gate\)\]", said)
+    return delegate
 
-    def test_by_its_class(self, world: World) -> None:
+
+def in_a_module(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Build an agent, and ask it."""
+        inner = agent_framework.Agent(world.client(*PAYS), tools=[paying(world)])
+        return str((await inner.run(task)).text)
+
+    return delegate
+
+
+def imported_in_the_tool(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Build an agent, and ask it."""
+        from agent_framework import Agent as Clerk
+
+        return str((await Clerk(world.client(*PAYS), tools=[paying(world)]).run(task)).text)
+
+    return delegate
+
+
+def in_another_function(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Build an agent, and ask it."""
+        return str((await hire(world).run(task)).text)
+
+    return delegate
+
+
+def in_a_method(world: World) -> Any:
+    return Office(world).ask
+
+
+def guarded_there(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Build a guarded agent, and ask it."""
+        return str((await guard(clerk(world), world.gate).run(task)).output)
+
+    return delegate
+
+
+def by_a_client(world: World) -> Any:
+    client = world.client(*PAYS)
+
+    async def delegate(task: str) -> str:
+        """Build an agent, and ask it."""
+        return str((await client.as_agent(tools=[paying(world)]).run(task)).text)
+
+    return delegate
+
+
+def client_alone(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Ask a client with functions."""
+        options: Any = {"tools": [paying(world)]}
+        messages = [Message("user", [task])]
+        return str((await world.client(*PAYS).get_response(messages, options=options)).text)
+
+    return delegate
+
+
+def streaming_client(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Ask a client with functions."""
+        options: Any = {"tools": [paying(world)]}
+        messages = [Message("user", [task])]
+        stream = world.client(*PAYS).get_response(messages, options=options, stream=True)
+        return str((await stream.get_final_response()).text)
+
+    return delegate
+
+
+def workflow_in_a_tool(world: World) -> Any:
+    async def delegate(task: str) -> str:
+        """Run a workflow."""
+        start = AgentExecutor(clerk(world), id="pays")
+        workflow = WorkflowBuilder(start_executor=start, name="office").build()
+        return str((await workflow.run(task)).get_outputs()[0].text)
+
+    return delegate
+
+
+def tool_of_a_tool(world: World) -> Any:
+    pay = tool(paying(world))
+
+    async def delegate(task: str) -> str:
+        """Invoke another function."""
+        return str((await pay.invoke(arguments={"to": "ana"}))[0].text)
+
+    return delegate
+
+
+def tool_called_directly(world: World) -> Any:
+    pay = tool(paying(world))
+
+    async def delegate(task: str) -> str:
+        """Call another function."""
+        return str(pay(to="ana"))
+
+    return delegate
+
+
+def wrapped_tool_called_directly(world: World) -> Any:
+    pay = tool(tool(paying(world)), name="pay")
+
+    def delegate(task: str) -> str:
+        """Call another function, in the OS thread of this one."""
+        return str(pay("ana"))
+
+    return delegate
+
+
+def in_a_context_provider(world: World) -> Any:
+    class Pays(ContextProvider):
+        async def before_run(self, *, context: Any, **given: Any) -> None:
+            await hire(world).run("pay")
+
+    inner = world.agent("paid", name="inner", context_providers=[Pays("pays")])
+    return inner.as_tool(name="delegate")
+
+
+SHAPES = [
+    by_its_class,
+    in_a_module,
+    imported_in_the_tool,
+    in_another_function,
+    in_a_method,
+    guarded_there,
+    by_a_client,
+    client_alone,
+    streaming_client,
+    workflow_in_a_tool,
+    tool_of_a_tool,
+    tool_called_directly,
+    wrapped_tool_called_directly,
+]
+
+
+class TestFoundWhileAToolRuns:
+    @pytest.mark.parametrize("shape", [*SHAPES, in_a_context_provider])
+    async def test_idempotent_function_asks(self, world: World, shape: Any) -> None:
+        await settled(world, guard(boss(world, shape(world)), world.gate))
+
+    @pytest.mark.parametrize("shape", [one for one in SHAPES if one is not guarded_there])
+    async def test_once_function_is_not_paused(self, once_world: World, shape: Any) -> None:
+        guarded = guard(boss(once_world, shape(once_world)), once_world.gate)
+        if "directly" not in shape.__name__ and shape is not tool_of_a_tool:
+            await denied(once_world, guarded)
+            return
+        assert (await guarded.run("go", thread="t")).status == "done"
+        assert once_world.ran == []
+        assert "guard(agent, gate)" in once_world.results["o1"]
+
+    @pytest.mark.parametrize("shape", [one for one in SHAPES if one is not guarded_there])
+    async def test_middleware_alone_asks(self, world: World, shape: Any) -> None:
+        tool = shape(world)
+        name = getattr(tool, "name", None) or tool.__name__
+        turns: Any = [call(name, "o1", task="x")], "Done."
+        agent = world.agent(*turns, tools=[tool], middleware=[Gated(world.gate)])
+        response = await agent.run("go", session=AgentSession())
+        (request,) = response.user_input_requests
+        assert request.additional_properties["sayso"]["request"] == (await world.waits()).id
+        assert world.ran == []
+
+    async def test_allowed_call_is_recorded(self, once_world: World) -> None:
+        allow = sayso.Policy([sayso.Rule("*", verdict="allow")])
+        guarded = guard(boss(once_world, by_its_class(once_world)), once_world.gate, allow)
+        assert (await guarded.run("go", thread="t")).status == "done"
+        assert once_world.ran == ["ana"]
+        calls = once_world.store.calls_of("teller:t")
+        assert {one.tool for one in calls if one.status == "done"} == {"delegate", "pay"}
+
+    async def test_hosted_tool_is_refused(self, world: World) -> None:
         async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            inner = Agent(world.client("Done."), tools=[paying(world)])
+            """Build an agent with a tool that the provider runs."""
+            inner = Agent(world.client("found"), tools=[{"type": "web_search"}])
             return str((await inner.run(task)).text)
 
-        self.refused(world, delegate)
-
-    def test_in_a_module(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            inner = agent_framework.Agent(world.client("Done."), tools=[paying(world)])
-            return str((await inner.run(task)).text)
-
-        self.refused(world, delegate)
-
-    def test_imported_in_the_tool(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            from agent_framework import Agent as Clerk
-
-            return str((await Clerk(world.client("Done."), tools=[paying(world)]).run(task)).text)
-
-        self.refused(world, delegate)
-
-    def test_in_another_function(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            return str((await hire(world).run(task)).text)
-
-        self.refused(world, delegate)
-
-    def test_in_a_method(self, world: World) -> None:
-        self.refused(world, Office(world).ask)
-
-    def test_in_an_object(self, world: World) -> None:
-        office = Office(world)
-
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            return await office.ask(task)
-
-        self.refused(world, delegate)
-
-    async def test_guarded_where_it_is_built(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build a guarded agent, and ask it."""
-            return str((await guard(clerk(world), world.gate).run(task)).output)
-
-        await settled(world, guard(boss(world, delegate), world.gate))
-
-    async def test_named_and_then_that_is_recorded(self, world: World) -> None:
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            return str((await hire(world).run(task)).text)
-
-        self.refused(world, delegate)
-        guarded = guard(boss(world, delegate), world.gate, ungated=["Agent in delegate"])
-        assert (await guarded.run("go", thread="t")).output == "Done."
-        assert world.ran == ["ana"]
-        (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
-        assert json.loads(noted.body or "")["names"] == ["Agent in delegate"]
-
-    def test_by_a_client(self, world: World) -> None:
-        client = world.client("Done.")
-
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            return str((await client.as_agent(tools=[paying(world)]).run(task)).text)
-
-        self.refused(world, delegate, "as_agent")
-
-    def test_by_a_custom_agent(self, world: World) -> None:
-        class Hires(BaseAgent):
-            async def run(self, messages: Any = None, **options: Any) -> Any:  # type: ignore[override]
-                return await hire(world).run(messages)
-
-        agent: Any = Hires(name="hires")
-        with pytest.raises(
-            sayso.InvalidCall, match="agent 'Agent in Hires' of hires: Hires builds"
-        ):
-            guard(agent, world.gate)
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
+            await guard(boss(world, delegate), world.gate).run("go", thread="t")
+        guarded = guard(boss(world, delegate), world.gate, ungated=["web_search"])
+        assert (await guarded.run("go", thread="t-2")).status == "done"
 
 
 class Custom(BaseAgent):
@@ -278,10 +444,9 @@ class Custom(BaseAgent):
 
 
 class TestCustomAgents:
-    def test_what_it_holds_is_refused(self, world: World) -> None:
+    async def test_agent_that_it_holds_cannot_ask(self, world: World) -> None:
         agent: Any = Custom(clerk(world))
-        with pytest.raises(sayso.InvalidCall, match="agent 'clerk' of custom: Custom finds it as"):
-            guard(agent, world.gate)
+        await denied(world, guard(agent, world.gate))
 
     def test_what_has_no_tools_may_be_held(self, world: World) -> None:
         agent: Any = Custom(world.agent("thought about it"))
@@ -311,6 +476,39 @@ class TestHosted:
     def test_what_the_options_bring(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
             guard(world.agent("Done."), world.gate, tools=[{"type": "web_search"}])
+
+    @pytest.mark.parametrize("name", ["extra_body", "mcp_servers", "prompt", "web_search_options"])
+    def test_options_that_are_not_listed(self, world: World, name: str) -> None:
+        refused = f"request option '{name}' of teller: it is unknown what the provider runs"
+        agent = world.agent("Done.", default_options={name: {"any": "thing"}})
+        with pytest.raises(sayso.InvalidCall, match=refused):
+            guard(agent, world.gate)
+        guard(agent, world.gate, ungated=[name])
+        with pytest.raises(sayso.InvalidCall, match=refused):
+            guard(world.agent("Done."), world.gate, options={name: {"any": "thing"}})
+        with pytest.raises(sayso.InvalidCall, match=refused):
+            guard(world.agent("Done."), world.gate, client_kwargs={name: {"any": "thing"}})
+
+    def test_options_that_are_listed(self, world: World) -> None:
+        class RawAnthropicClient(Client):
+            """Has the name of a client that the adapter knows."""
+
+        client = RawAnthropicClient(lambda messages: ChatResponse(messages=[]))
+        options: Any = {"temperature": 0.1, "thinking": {"type": "enabled"}}
+        guard(Agent(client, default_options=options), world.gate)
+        with pytest.raises(sayso.InvalidCall, match="request option 'thinking'"):
+            guard(world.agent("Done.", default_options=options), world.gate)
+
+    async def test_option_that_middleware_adds(self, world: World) -> None:
+        @chat_middleware
+        async def adds(context: Any, call_next: Any) -> None:
+            context.options = {**(context.options or {}), "extra_body": {"tools": ["search"]}}
+            await call_next()
+
+        guarded = guard(world.agent("Done.", middleware=[adds]), world.gate)
+        with pytest.raises(sayso.InvalidCall, match="request option 'extra_body' of teller"):
+            await guarded.run("go", thread="t")
+        assert world.shown == []
 
     async def test_what_an_agent_gets_later(self, world: World) -> None:
         agent = world.agent("Done.")
@@ -365,10 +563,10 @@ class TestWorkflows:
         below = WorkflowExecutor(inner, id="below")
         workflow = WorkflowBuilder(start_executor=start, name="office").add_edge(start, below)
         built = workflow.build()
-        before = [dict(vars(one)) for one in (agent, start, below, inner, built)]
+        before = [state(one) for one in (agent, start, below, inner, built)]
         guarded = guard(built, world.gate, checkpoints=tmp_path / "c")
         assert (await guarded.run("go", thread="t")).status == "paused"
-        assert [dict(vars(one)) for one in (agent, start, below, inner, built)] == before
+        assert [state(one) for one in (agent, start, below, inner, built)] == before
         assert start._session.state == {}
         assert start._cache == []
         assert agent.middleware is None
@@ -413,28 +611,13 @@ class TestWorkflows:
         return {**kinds, "built": lambda: builds}[kind]()
 
     @pytest.mark.parametrize("kind", ["held", "closure", "global", "built"])
-    async def test_agents_in_executors_of_the_users_own_are_refused(
+    async def test_agents_in_own_executors_cannot_ask(
         self, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
         start = self.executor(world, kind)
         workflow = WorkflowBuilder(start_executor=start, name="office").build()
-        name = "Agent in pays" if kind == "built" else "clerk"
-        with pytest.raises(sayso.InvalidCall, match=f"agent '{name}' of office/pays: pays "):
-            guard(workflow, world.gate, checkpoints=tmp_path / "c")
-        options: Any = {"checkpoints": tmp_path / "c", "ungated": [name]}
-        assert (await guard(workflow, world.gate, **options).run("go", thread="t")).status == "done"
-
-    def test_a_workflow_in_a_tool_is_refused(self, world: World) -> None:
-        workflow = self.workflow(clerk(world))
-
-        async def delegate(task: str) -> str:
-            """Run a workflow."""
-            return str((await workflow.run(task)).get_outputs()[0])
-
-        with pytest.raises(sayso.InvalidCall, match="workflow 'office' of teller: delegate finds"):
-            guard(boss(world, delegate), world.gate)
-        guard(boss(world, delegate), world.gate, ungated=["office"])
+        await denied(world, guard(workflow, world.gate, checkpoints=tmp_path / "c"))
 
     def test_the_table(self, world: World, tmp_path: Path) -> None:
         def workflow() -> Any:
@@ -454,8 +637,6 @@ def test_the_table(world: World) -> None:
     assert {(one.where, one.kind, one.name, one.gated) for one in coverage} == {
         ("teller", "agent", "teller", True),
         ("teller", "tool", "clerk", True),
-        ("clerk", "agent", "clerk", True),
-        ("clerk", "tool", "pay", True),
         ("teller", "MCP server", "files", True),
     }
 

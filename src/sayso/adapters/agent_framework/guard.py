@@ -25,7 +25,12 @@ from agent_framework import (
     normalize_messages,
 )
 
-from sayso.adapters.agent_framework.messages import ApprovalAgent, MessageLog, Result
+from sayso.adapters.agent_framework.messages import (
+    ApprovalAgent,
+    MessageLog,
+    Result,
+    stream_messages,
+)
 from sayso.adapters.agent_framework.middleware import (
     CHANNEL,
     Gated,
@@ -36,7 +41,7 @@ from sayso.adapters.agent_framework.middleware import (
 )
 from sayso.adapters.agent_framework.requests import list_agent
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
-from sayso.adapters.agents import LoggedAgent
+from sayso.adapters.agents import Stream, StreamingAgent
 from sayso.adapters.calls import hosted_call, settle
 from sayso.adapters.conversation import OutputTypes
 from sayso.errors import InvalidCall, Paused, SaysoError
@@ -125,7 +130,7 @@ class RunInput:
     arguments: dict[str, Json]
 
 
-class Guarded(LoggedAgent[MessageLog]):
+class Guarded(StreamingAgent[MessageLog, Stream]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
@@ -169,9 +174,25 @@ class Guarded(LoggedAgent[MessageLog]):
         run_input = RunInput(normalize_messages(input), dict(arguments or {}))
         return await super().run(run_input, thread=thread, requester=requester)
 
+    def stream(
+        self,
+        input: Any,
+        *,
+        thread: str | None = None,
+        requester: str = "",
+        arguments: Mapping[str, Json] | None = None,
+    ) -> Stream:
+        """Run the agent, and stream an ``AgentResponseUpdate`` for each message, also for those
+        with function calls and their results."""
+        return self._stream(
+            lambda: self.run(input, thread=thread, requester=requester, arguments=arguments)
+        )
+
     def as_agent(self, *, by: str = "user") -> ApprovalAgent:
         """Return an agent of the framework that asks ``by`` with ``function_approval_request``."""
-        return ApprovalAgent(self, by=by)
+        name = getattr(self._agent, "name", None) or self.name
+        description = getattr(self._agent, "description", None)
+        return ApprovalAgent(self, by=by, name=name, description=description)
 
     async def begin(self, input: Any, thread: str) -> Any:
         log = await self.open_log(thread)
@@ -287,6 +308,7 @@ class Guarded(LoggedAgent[MessageLog]):
             except Paused:
                 await log.save_session()
                 raise
+        stream_messages(response.messages)
         return response, list(response.messages)
 
 

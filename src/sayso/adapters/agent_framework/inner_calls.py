@@ -124,14 +124,28 @@ def _call(call: Any, tool: FunctionTool, *args: Any, **kwargs: Any) -> Any:
     if place is None or tool.func is None:
         return call(tool, *args, **kwargs)
 
-    async def run(args: dict[str, Json]) -> Any:
-        return await tool.invoke(arguments=args, tool_call_id="", skip_parsing=True)
+    name = (tool.name, None)
 
-    named = inspect.signature(tool.func).bind(*args, **kwargs).arguments
-    done = _complete(place, tool, named, run, (tool.name, ""))
-    if inspect.iscoroutinefunction(tool.func):
+    async def run(args: dict[str, Json]) -> Any:
+        with tool_call(name), context_value(_invoked, tool), context_value(sub_agent_here, None):
+            value = tool(**_validated(tool, args))
+            return await value if inspect.isawaitable(value) else value
+
+    function: Any = tool.func
+    while isinstance(function, FunctionTool):
+        function = function.func
+    named = inspect.signature(function).bind(*args, **kwargs).arguments
+    done = _complete(place, tool, named, run, name)
+    if inspect.iscoroutinefunction(function):
         return done
     return call_in_new_thread(lambda: run_sync(done)) if on_loop() else run_sync(done)
+
+
+def _validated(tool: FunctionTool, args: dict[str, Json]) -> dict[str, Any]:
+    if tool.input_model is None:
+        return args
+    model = tool.input_model.model_validate(args)
+    return {name: getattr(model, name) for name in model.model_fields_set}
 
 
 async def _complete(

@@ -32,10 +32,12 @@ from agent_framework import (
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
+from sayso.adapters.agents import Stream, listener
 from sayso.adapters.calls import cancel_skipped
 from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.errors import InvalidDecision
 from sayso.gate import Gate
+from sayso.gate.framework import place_in_call
 from sayso.gate.run_result import RunResult, decision_from
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -219,6 +221,18 @@ def without_approvals(messages: Sequence[Message]) -> list[Message]:
     return kept
 
 
+def stream_messages(messages: Sequence[Message]) -> None:
+    """Pass messages to the listener of the current run, if there is one."""
+    listen = listener()
+    if listen is None:
+        return
+    for message in without_approvals(messages):
+        author = message.author_name
+        listen(
+            AgentResponseUpdate(contents=message.contents, role=message.role, author_name=author)
+        )
+
+
 def _dump(messages: Sequence[Message]) -> list[Json]:
     return [message.to_dict() for message in messages]
 
@@ -299,7 +313,7 @@ class RunnableAgent(Protocol):
     """What is needed here of a guarded agent."""
 
     @property
-    def name(self) -> str: ...
+    def gate(self) -> Gate: ...
 
     @property
     def inbox(self) -> Inbox: ...
@@ -309,25 +323,25 @@ class RunnableAgent(Protocol):
 
     def with_options(self, options: Mapping[str, Any]) -> RunnableAgent: ...
 
-    async def run(
-        self,
-        input: Any,
-        *,
-        thread: str | None = None,
-        requester: str = "",
-        arguments: Mapping[str, Json] | None = None,
-    ) -> RunResult: ...
+    def stream(
+        self, input: Any, *, thread: str | None = None, arguments: Mapping[str, Json] | None = None
+    ) -> Stream: ...
 
-    async def resume(
+    def stream_resume(
         self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
-    ) -> RunResult: ...
+    ) -> Stream: ...
 
 
 class ApprovalAgent(BaseAgent):
-    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``."""
+    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``.
 
-    def __init__(self, guarded: RunnableAgent, *, by: str) -> None:
-        super().__init__(name=guarded.name)
+    Inside a call of another guarded agent it is part of that call, and pauses it.
+    """
+
+    def __init__(
+        self, guarded: RunnableAgent, *, by: str, name: str, description: str | None
+    ) -> None:
+        super().__init__(name=name, description=description)
         self.guarded = guarded
         self.by = by
 
@@ -340,31 +354,63 @@ class ApprovalAgent(BaseAgent):
         function_invocation_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Awaitable[AgentResponse[Any]] | ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
-        given = normalize_messages(messages)
-        guarded = self.guarded.with_options(kwargs) if kwargs else self.guarded
-        running = self._run(guarded, given, session, dict(function_invocation_kwargs or {}))
-        return response_stream(running) if stream else running
-
-    async def _run(
-        self,
-        guarded: RunnableAgent,
-        given: list[Message],
-        session: AgentSession | None,
-        arguments: dict[str, Any],
-    ) -> AgentResponse[Any]:
+        options = {name: value for name, value in kwargs.items() if value}
+        guarded = self.guarded.with_options(options) if options else self.guarded
         thread = None if session is None else session.session_id
-        contents = [content for message in given for content in message.contents]
+        arguments = dict(function_invocation_kwargs or {})
+        running = _Response(self, guarded, normalize_messages(messages), thread, arguments)
+        updates = ResponseStream(running.updates(), finalizer=lambda _: running.response)
+        return updates if stream else updates.get_final_response()
+
+
+@dataclass
+class _Response:
+    """One response of an ``ApprovalAgent``: what the agent says, and then what it asks."""
+
+    approver: ApprovalAgent
+    guarded: RunnableAgent
+    given: list[Message]
+    thread: str | None
+    arguments: dict[str, Any]
+    #: Set when all updates were made.
+    response: Any = None
+
+    async def updates(self) -> AsyncIterator[AgentResponseUpdate]:
+        stream = await self._stream()
+        messages: list[Message] = []
+        async for update in stream:
+            messages.append(Message(update.role, update.contents, author_name=update.author_name))
+            yield update
+        result = stream.result
+        assert isinstance(result, Result)  # what a guarded agent of this framework returns
+        contents: list[Any] = result.user_input_requests
+        if result.status != "paused" and not messages:
+            contents = [Content.from_text(result.text or result.error)]
+        if contents:
+            messages.append(Message("assistant", contents))
+            yield AgentResponseUpdate(contents=contents, role="assistant")
+        done = result.status == "done"
+        self.response = AgentResponse(
+            messages=messages,
+            response_id=result.run,
+            value=result.value if done else None,
+            response_format=self.guarded.response_format if done else None,
+        )
+
+    async def _stream(self) -> Stream:
+        contents = [content for message in self.given for content in message.contents]
         answers = [c for c in contents if c.type in ("function_approval_response", _RESULT)]
         if not answers:
-            result = await guarded.run(given, thread=thread, arguments=arguments)
-        elif thread is None:
+            inside = place_in_call(self.guarded.gate) is not None
+            thread = None if inside else self.thread
+            return self.guarded.stream(self.given, thread=thread, arguments=self.arguments)
+        if self.thread is None:
             raise InvalidDecision("an answer needs the session in which the agent asked")
-        else:
-            decisions = [await self._decision(answer, thread) for answer in answers]
-            text = " ".join(content.text for content in contents if content.text)
-            decisions = _with_reason(decisions, text) if text.strip() else decisions
-            result = await guarded.resume(thread, decisions=decisions, by=self.by)
-        return _response(result, guarded.response_format)
+        decisions = [await self._decision(answer, self.thread) for answer in answers]
+        text = " ".join(content.text for content in contents if content.text)
+        decisions = _with_reason(decisions, text) if text.strip() else decisions
+        by = self.approver.by
+        return self.guarded.stream_resume(self.thread, decisions=decisions, by=by)
 
     async def _decision(self, answer: Content, thread: str) -> Decision:
         name = answer.call_id if answer.type == _RESULT else answer.id
@@ -372,20 +418,6 @@ class ApprovalAgent(BaseAgent):
         if request.thread != thread:
             raise InvalidDecision(f"{request.id} was not asked in this session")
         return decision_of(answer, request)
-
-
-def response_stream(
-    running: Awaitable[AgentResponse[Any]],
-) -> ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
-    """Return a response as a stream, with one update for each message."""
-    responses: list[AgentResponse[Any]] = []
-
-    async def updates() -> AsyncIterator[AgentResponseUpdate]:
-        responses.append(await running)
-        for message in responses[0].messages:
-            yield AgentResponseUpdate(contents=message.contents, role=message.role)
-
-    return ResponseStream(updates(), finalizer=lambda _: responses[0])
 
 
 _RESULT = "function_result"
@@ -445,20 +477,6 @@ def approval_request(made: Content, about: dict[str, Json]) -> Content:
     """Return the framework's request to approve a call, with the call's id."""
     return Content.from_function_approval_request(
         id=made.id or "", function_call=made, additional_properties={_ABOUT: about}
-    )
-
-
-def _response(result: RunResult, format: Any) -> AgentResponse[Any]:
-    assert isinstance(result, Result)  # what a guarded agent of this framework returns
-    done = result.status == "done"
-    contents: list[Any] = [result.text if done else result.error]
-    if result.status == "paused":
-        contents = [*result.user_input_requests]
-    return AgentResponse(
-        messages=[Message("assistant", contents)],
-        response_id=result.run,
-        value=result.value if done else None,
-        response_format=format if done else None,
     )
 
 

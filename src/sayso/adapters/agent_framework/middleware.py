@@ -43,6 +43,7 @@ from sayso.adapters.agent_framework.messages import (
     approval_request,
     calls_of,
     name_calls,
+    stream_messages,
 )
 from sayso.adapters.calls import ask_again, cancel_skipped, normalized
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
@@ -453,10 +454,12 @@ class LogReplies(ChatMiddleware):
             raise Paused(self.log.calls.run)
         results = answers_to(self._last_calls, context.messages)
         await self.log.cancel_answered([c for message in results for c in message.contents])
+        stream_messages(results)
         await call_next()
         reply = context.result
         assert isinstance(reply, ChatResponse)
         self._last_calls = name_calls(reply.messages)
+        stream_messages(reply.messages)
         self.unsaved += results
         contents = [content for message in reply.messages for content in message.contents]
         hosted = any(content.type == "function_approval_request" for content in contents)
