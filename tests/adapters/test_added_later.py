@@ -455,7 +455,8 @@ async def ask_framework(task: str) -> str:
 class TestAgentFramework:
     @pytest.fixture
     def world(self, tmp_path: Path) -> Iterator[af.World]:
-        world = af.World(tmp_path, RULES)
+        delegates = sayso.Rule(["ask_framework", "delegate"], verdict="allow", effect="idempotent")
+        world = af.World(tmp_path, sayso.Policy([delegates, *RULES.rules]))
         yield world
         world.close()
 
@@ -475,9 +476,8 @@ class TestAgentFramework:
         guarded = on_af.guard(world.agent(turn, "Done.", tools=[ask_framework]), world.gate)
         assert (await guarded.run("go", thread="first")).output == "Done."
         later(self.clerk(world))
-        with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
-            await guarded.run("go", thread="t")
-        assert world.ran == []
+        (request,) = (await guarded.run("go", thread="t")).interruptions
+        assert (request.tool, world.ran) == ("pay", [])
 
     @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
     async def test_an_agent_in_a_closure_after_the_first_run(
@@ -510,9 +510,8 @@ class TestAgentFramework:
 
         turns = [af.call("hire", "h1")], [af.call("ask_framework", "o1", task="pay ana")], "Done."
         guarded = on_af.guard(world.agent(*turns, tools=[hire, ask_framework]), world.gate)
-        with pytest.raises(sayso.InvalidCall, match="the global name 'LATER'"):
-            await guarded.run("go", thread="t")
-        assert world.ran == []
+        (request,) = (await guarded.run("go", thread="t")).interruptions
+        assert (request.tool, world.ran) == ("pay", [])
 
 
 # -- DSPy
