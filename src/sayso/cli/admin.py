@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -24,6 +25,8 @@ from sayso.gate.gate import read_policy
 from sayso.inbox import Inbox, create_token, revoke_token
 from sayso.inbox.inbox import MAX_PAGE, only_match
 from sayso.policy import Explanation, Policy, Rule, explain
+from sayso.rows import Call
+from sayso.stores.base import Store
 from sayso.types import (
     HIGH_RISKS,
     SECOND,
@@ -432,6 +435,60 @@ def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_
     with reading(store) as box:
         for line in written(box.store):
             sys.stdout.write(line.rstrip("\n") + "\n")
+
+
+_COLUMNS = "{:<28}  {:<13}  {:<10}  {:<7}  {}"
+_DECIDED_BY = {
+    "person": "a person",
+    "grant": "a grant",
+    "rule": "a rule",
+    "preset": "a preset",
+    "": "waits",
+}
+
+
+def coverage(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name in the store.")],
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Show which tools an agent has called in its recorded runs, and what decided each call."""
+    with reading(store) as box:
+        counts = Counter(map(_gated, _calls_of(box.store, agent)))
+    if not counts:
+        raise NotFound(f"no recorded run of {agent!r} has called a tool: see `sayso history`")
+    values: list[dict[str, Any]] = []
+    lines = [Line(_COLUMNS.format("tool", "called", "decided by", "verdict", "calls"), "bold")]
+    for (tool, inside, source, denied), number in sorted(counts.items()):
+        values.append(
+            {
+                "tool": tool,
+                "inside": inside,
+                "decided_by": source,
+                "denied": denied,
+                "calls": number,
+            }
+        )
+        where = "inside a call" if inside else "by the agent"
+        verdict = "denied" if denied else "allowed" if source else ""
+        lines.append(Line(_COLUMNS.format(name(tool), where, _DECIDED_BY[source], verdict, number)))
+    output.emit(values, lines, json=json, plain=plain)
+
+
+def _calls_of(store: Store, agent: str) -> Iterator[Call]:
+    after: str | None = None
+    while runs := store.runs(agent=agent, after=after, limit=MAX_PAGE):
+        for _, run in runs:
+            yield from (call for call in store.calls_of(run.id) if call.kind == "approval")
+        after = runs[-1][0]
+
+
+def _gated(call: Call) -> tuple[str, bool, str, bool]:
+    """Return the tool, whether another call contains it, what decided, and whether it denied."""
+    denied = call.decision is not None and call.decision.type in ("deny", "reject")
+    source = "" if call.decision is None else call.source
+    return call.tool, "/" in call.key, source, denied
 
 
 policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

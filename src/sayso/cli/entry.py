@@ -39,6 +39,7 @@ COMMANDS = {
     "token": ("admin", "tokens"),
     "policy": ("admin", "policy"),
     "audit": ("admin", "audit"),
+    "coverage": ("admin", "coverage"),
     "hook": ("hook", "hook"),
     "recover": ("admin", "recover"),
     "prune": ("admin", "prune"),
