@@ -115,6 +115,10 @@ class Call(NamedTuple):
     status: CallStatus = CallStatus.READY
     asked: bool = False
     original: str | None = None
+    #: The arguments as the model or a person's edit wrote them, if a framework's validators make
+    #: others of them (``args``, which people see and rules judge). The framework validates these
+    #: again when the call runs.
+    written: str | None = None
     expires_at: Micros | None = None
     votes: tuple[Vote, ...] = ()
     decision: Decided | None = None
@@ -187,9 +191,15 @@ class Call(NamedTuple):
     def size(self) -> int:
         """About how much text it holds."""
         shown = len(self.args) + len(self.preview)
-        return shown + len(self.original or "") + len(self.result or "")
+        kept = len(self.original or "") + len(self.written or "")
+        return shown + kept + len(self.result or "")
 
-    def written(self, seq: int, mac: str = "") -> Call:
+    @property
+    def args_to_run(self) -> str:
+        """The arguments that are passed on when it runs, and that a person edits."""
+        return self.args if self.written is None else self.written
+
+    def with_mac(self, seq: int, mac: str = "") -> Call:
         """Return the row with its last two fields, which only the end of a transaction knows."""
         return tuple.__new__(Call, (*self[:-2], seq, mac))
 
@@ -234,7 +244,7 @@ class Run(NamedTuple):
         """About how much text it holds."""
         return len(self.snapshot or "") + len(self.output or "")
 
-    def written(self, seq: int, mac: str = "") -> Run:
+    def with_mac(self, seq: int, mac: str = "") -> Run:
         """Return the row with its last two fields, which only the end of a transaction knows."""
         return tuple.__new__(Run, (*self[:-2], seq, mac))
 

@@ -258,8 +258,13 @@ class Edit(Decision):
         """Return the edit that turns the arguments that were shown into exactly these."""
         return cls(dict(args), unset=[name for name in shown if name not in args])
 
-    def applied_to(self, shown: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the complete arguments. Raise ``InvalidDecision`` if they cannot be made."""
+    def applied_to(
+        self, shown: Mapping[str, Json], validated: Mapping[str, Json] = NO_ARGS
+    ) -> dict[str, Json]:
+        """Return the complete arguments. Raise ``InvalidDecision`` if they cannot be made.
+
+        A name that only ``validated`` has, such as that of a default, may be in ``unset`` too.
+        """
         if not isinstance(self.args, Mapping):
             raise InvalidDecision("pass the changed arguments of an edit as an object", "args")
         if not isinstance(self.unset, tuple):
@@ -269,7 +274,7 @@ class Edit(Decision):
                 raise InvalidDecision(
                     f"{name!r:.80} is in args and in unset: change it or remove it", "unset"
                 )
-            if name not in shown:
+            if name not in shown and name not in validated:
                 has = ", ".join(shown) or "none"
                 raise InvalidDecision(
                     f"the call has no argument {name!r:.80} to remove; it has {has}", "unset"
@@ -690,7 +695,11 @@ class Request:
     expires_at: datetime | None
     decision: DecisionMade | None
     execution: Execution
+    #: The arguments before an edit.
     original: Mapping[str, Json] | None = None
+    #: What the model or an edit wrote, if a framework's validators make ``args`` of it. An edit
+    #: changes these.
+    written: Mapping[str, Json] | None = None
     #: What else the rule requires of the person who decides.
     requester_decides: bool = True
     assurance: str = "code"
@@ -706,6 +715,11 @@ class Request:
     #: Earlier rejections of an equal call that still count, newest first.
     refusals: tuple[EarlierRejection, ...] = ()
 
+    @property
+    def editable(self) -> Mapping[str, Json]:
+        """The arguments that an edit changes: those that were written, before any validator."""
+        return self.args if self.written is None else self.written
+
     def approve(self) -> Approve:
         """Return the approval of exactly what this object shows."""
         return Approve(request=self.id, seen_digest=self.digest)
@@ -715,7 +729,7 @@ class Request:
         """Return an approval with the arguments in ``args`` changed, and those in ``unset``
         removed. All others stay the same."""
         edit = Edit(args, unset, request=self.id, seen_digest=self.digest)
-        edit.applied_to(self.args)
+        edit.applied_to(self.editable, self.args)
         return edit
 
     @suggests_names

@@ -132,6 +132,7 @@ def request_of(
         decision=None if in_doubt else decision_made(call),
         execution=_execution(call, attempt_running),
         original=None if call.original is None else codec.loads(call.original),
+        written=None if call.written is None else _as_declared(codec.loads(call.written), schema),
         requester_decides=terms.requester_decides,
         assurance=terms.assurance,
         effect=terms.effect,
@@ -147,6 +148,22 @@ def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dic
     """Put the arguments in the order of the tool's parameters; stored JSON is sorted."""
     declared = [name for name in (schema or {}).get("properties", ()) if name in args]
     return {name: args[name] for name in (*declared, *args)}
+
+
+def converted_arguments(request: Request) -> dict[str, Json]:
+    """Return the written arguments of which a framework's validators made others.
+
+    Defaults that were added are not among them: people see those in ``args``.
+    """
+    written = request.written or {}
+    args = request.args
+    return {n: value for n, value in written.items() if n not in args or args[n] != value}
+
+
+def framework_arguments(request: Request) -> dict[str, Json]:
+    """Return the arguments that a framework's own prompts show and send back after an edit: with
+    every default, or as the model wrote them if validators convert them."""
+    return dict(request.editable if converted_arguments(request) else request.args)
 
 
 def decision_made(call: Call) -> DecisionMade | None:
@@ -208,6 +225,7 @@ def request_json(request: Request) -> dict[str, Json]:
         "decision": None if request.decision is None else decision_json(request.decision),
         "execution": execution,
         "original": None if request.original is None else dict(request.original),
+        "written": None if request.written is None else dict(request.written),
         "evidence": None
         if evidence is None
         else {"answer": evidence.answer, "text": evidence.text, "at": evidence.at.isoformat()},
@@ -287,6 +305,7 @@ def request_from(body: Mapping[str, Any]) -> Request:
         decision=None if decision is None else _decision_from(decision),
         execution=Execution(**body.get("execution", {"status": "none", "attempts": 0})),
         original=body.get("original"),
+        written=body.get("written"),
         requester_decides=body.get("requester_decides", True),
         assurance=body.get("assurance", "code"),
         effect=body.get("effect", "once"),

@@ -40,7 +40,7 @@ class LoggedAgent(FrameworkAgent, Generic[L]):
     inbox: Inbox
 
     def __init__(self, gate: Gate, policy: Policy | None, coverage: Coverage | None) -> None:
-        super().__init__(gate, Inbox(gate.store), coverage)
+        super().__init__(gate, Inbox(gate.store, validate=self.validate_edit), coverage)
         self.policy = policy
 
     @property

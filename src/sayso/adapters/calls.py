@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.engine.commands import Reask
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import outcomes
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
+from sayso.gate.outcomes import in_text
 from sayso.gate.plan import cancel_call
 from sayso.rows import Call, CallStatus
 from sayso.sync import write
@@ -28,12 +31,36 @@ def invalid_arguments(error: ValidationError) -> InvalidCall:
     return InvalidCall(f"{path or 'value'}: {first['msg']}", path)
 
 
-def normalized(validate: Callable[[Any], BaseModel], args: Any) -> dict[str, Json]:
-    """Return the complete arguments, as a tool's model reads them. Raises ``InvalidCall``."""
+def normalized(model: type[BaseModel], args: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a tool's model makes of arguments as JSON, with defaults."""
+    return as_shown(model, validated_values(model, args))
+
+
+def validated_values(model: type[BaseModel], args: Mapping[str, Json]) -> dict[str, Any]:
+    """Return the values that a tool's model makes of arguments. Raises ``InvalidCall``."""
     try:
-        return validate(args).model_dump(mode="json", by_alias=True)
+        return dict(model.model_validate(args))
     except ValidationError as error:
         raise invalid_arguments(error) from None
+
+
+def as_shown(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the values that a tool's function gets as JSON, under the names in its schema."""
+    fields = model.model_fields
+    shown = {_public_name(n, fields.get(n)): _ordered(value) for n, value in values.items()}
+    return cast(dict[str, Json], to_jsonable_python(shown, by_alias=True, fallback=in_text))
+
+
+def _public_name(name: str, field: FieldInfo | None) -> str:
+    alias = None if field is None else field.validation_alias
+    if isinstance(alias, AliasChoices):
+        alias = next((choice for choice in alias.choices if isinstance(choice, str)), None)
+    return alias if isinstance(alias, str) else name
+
+
+def _ordered(value: Any) -> Any:
+    """Sort a set, whose order differs between processes."""
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
 def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:

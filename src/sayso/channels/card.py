@@ -18,6 +18,7 @@ from sayso.redaction import redact_declared, title_of
 from sayso.rows import Event
 from sayso.stores.base import Store
 from sayso.types import HIGH_RISKS, Grant, Json, Request, moment
+from sayso.views import converted_arguments
 
 _TITLES = {"approval": "APPROVE?", "question": "QUESTION", "in_doubt": "IN DOUBT"}
 _ANSWERS = {
@@ -87,7 +88,7 @@ def length(later: datetime, earlier: datetime) -> str:
 def _warnings(request: Request) -> Iterator[Line]:
     shown = [request.args, request.note, request.description, request.preview, request.tool]
     shown += [request.title, "" if request.evidence is None else request.evidence.text]
-    shown += [request.agent, request.run, request.original]
+    shown += [request.agent, request.run, request.original, request.written]
     if request.question is not None:
         shown += [request.question.text]
         shown += [[o.label, o.description, o.answer] for o in request.question.options]
@@ -145,6 +146,10 @@ def _arguments(request: Request) -> Iterator[Line]:
     yield Line("What was started" if ran else "What will run", "bold")
     args = redact_declared(request.args, request.schema, was=request.original)
     yield from numbered(args) if args else [_fact("", "(no arguments)")]
+    converted = converted_arguments(request)
+    if converted:
+        yield from _heading("What the model wrote, before the tool's validators")
+        yield from numbered(redact_declared(converted, request.schema))
     if request.original is not None:
         yield from _heading("Changed by a reviewer")
         yield from diff(redact_declared(request.original, request.schema), args)

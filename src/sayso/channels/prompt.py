@@ -348,8 +348,8 @@ def _edit(prompt: Prompt) -> PromptResult | None:
         return None
     from sayso import schema  # imports pydantic, which most prompts do not need
 
-    rules = None if request.schema is None else schema.closed(request.schema, request.args)
-    content = as_json(dict(request.args))
+    rules = schema.edit_rules(request.schema or {}, request.args, request.written)
+    content = as_json(dict(request.editable))
     while True:
         try:
             content = _in_editor(content)
@@ -370,7 +370,7 @@ def _edit(prompt: Prompt) -> PromptResult | None:
         else:
             key, unseen = _show_changes(prompt, args)
         if key == "a" and prompt.confirmed(unseen=unseen):
-            edit = Edit.replacing(request.args, args)
+            edit = Edit.replacing(request.editable, args)
             return prompt.decide(request.edit(edit.args, unset=edit.unset))
         if key != "e":
             return None
@@ -378,12 +378,12 @@ def _edit(prompt: Prompt) -> PromptResult | None:
 
 def _show_changes(prompt: Prompt, args: dict[str, Json]) -> tuple[str, str]:
     """Show what an edit changes. Return the key that was typed, and what was not shown."""
-    if codec.canonical(args) == codec.canonical(dict(prompt.request.args)):
+    if codec.canonical(args) == codec.canonical(dict(prompt.request.editable)):
         prompt.say("You changed nothing. To approve it as it is, type a.")
         return "b", ""
     schema = prompt.request.schema
-    before = redact_declared(prompt.request.args, schema)
-    after = redact_declared(args, schema, was=prompt.request.args)
+    before = redact_declared(prompt.request.editable, schema)
+    after = redact_declared(args, schema, was=prompt.request.editable)
     whole = prompt.show([Line("Your changes", "bold"), *diff(before, after)])
     key = prompt.choose("[a]pprove with these changes, [e]dit again, [b]ack >", ("a", "e", "b"))
     return key, "" if whole else "you did not see all of your changes"

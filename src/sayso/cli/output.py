@@ -46,7 +46,7 @@ def shown_json(request: Request) -> dict[str, Any]:
     """Return a request for JSON output, with the arguments that its tool declares secret masked."""
     body = request_json(request)
     for place in (body, body["decision"] or {}):
-        for field in {"args", "original"} & set(place):
+        for field in {"args", "original", "written"} & set(place):
             if place[field] is not None:
                 place[field] = redact_declared(place[field], request.schema)
     return body

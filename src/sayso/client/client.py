@@ -379,6 +379,7 @@ def row_of(request: Request) -> Call:
         requester=request.requester,
         status=CallStatus(status),
         original=None if request.original is None else codec.dumps(request.original),
+        written=None if request.written is None else codec.dumps(request.written),
         decision=None if request.decision is None else _decided(request.decision),
         attempt=request.execution.attempts,
         result=_stored(request, status),

@@ -36,6 +36,7 @@ def envelope(call: Call) -> dict[str, object]:
         "tool": call.tool,
         "tool_digest": call.tool_digest,
         "args": call.args_hash,
+        "written": _hashed(call.written or ""),
         "title": _hashed(call.title),
         "note": _hashed(call.note),
         "preview": _hashed(call.preview),

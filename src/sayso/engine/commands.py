@@ -114,6 +114,8 @@ class NewCall:
     args_hash: str
     nonce: str
     terms: Terms
+    #: See ``Call.written``.
+    written: str | None = None
     binds: str = ""
     title: str = ""
     note: str = ""
@@ -234,6 +236,8 @@ class Decide(CallCommand):
     #: them, and their terms under the policy.
     args: str | None = None
     args_hash: str = ""
+    #: See ``Call.written``.
+    written: str | None = None
     title: str = ""
     terms: Terms | None = None
     #: A grant to store together with an approval.
@@ -418,9 +422,11 @@ class Reask(CallCommand):
     title: str | None = None
     preview: str | None = None
     effect_key: str | None = None
-    #: The complete arguments and their hash, if an edit left out what the tool fills in.
+    #: The complete arguments, their hash, and what was written (``Call.written``), if the tool
+    #: reads them differently.
     args: str | None = None
     args_hash: str = ""
+    written: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,7 @@ def _repeat_or_conflict(work: UnitOfWork, call: Call, command: Decide) -> Call:
     if won is not None and won.same_as(_unsigned(work, command, won.digest)):
         # An edit made a new digest, and its repetition still names the one before.
         seen = command.type == "edit" or command.seen_digest in (None, won.digest)
-        if seen and command.args in (None, call.args):
+        if seen and command.args in (None, call.args, call.args_to_run):
             return call
     if won is None:
         raise AlreadyDecided(f"request {call.id} is {call.status}: there is nothing to decide")
@@ -268,6 +268,7 @@ def _revise(
         decided.by,
         args=command.args,
         args_hash=command.args_hash,
+        written=command.written,
         original=call.args if call.original is None else call.original,
         terms=terms,
         title=command.title,

@@ -264,7 +264,7 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
     now = {name: getattr(command, name) for name in names}
     call = call._replace(**{name: value for name, value in now.items() if value is not None})
     if command.args is not None:
-        call = call._replace(args_hash=command.args_hash)
+        call = call._replace(args_hash=command.args_hash, written=command.written)
     if call.status is CallStatus.READY:
         call = ask_again(work, call, command.reason)
     else:

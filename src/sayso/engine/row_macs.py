@@ -83,6 +83,7 @@ def _call(call: Call) -> Values:
         call.args,
         call.args_hash,
         "" if call.original is None else f"{call.original}.",
+        "" if call.written is None else f"{call.written}.",
         call.nonce,
         call.digest,
         terms_text(call.terms),
@@ -176,7 +177,7 @@ def _principal(principal: Principal) -> Values:
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 3, b"request/3\0", _call, struct.Struct("<39q"), True),
+    Call: Fields("request", 4, b"request/4\0", _call, struct.Struct("<40q"), True),
     Run: Fields("run", 2, b"run/2\0", _run, struct.Struct("<23q"), True),
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),

@@ -252,9 +252,9 @@ class UnitOfWork:
         if self.system is not None and self.system.seq:
             self.system = self._authentic(self.system)
         if self.run is not None and self.run_touched:
-            self.run = self.run.written(seq, row_mac(self.run, mac, seq))
+            self.run = self.run.with_mac(seq, row_mac(self.run, mac, seq))
         for call_id, call in self.touched_calls.items():
-            call = call.written(seq, row_mac(call, mac, seq))
+            call = call.with_mac(seq, row_mac(call, mac, seq))
             self.touched_calls[call_id] = self.calls[call_id] = call
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))

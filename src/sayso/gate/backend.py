@@ -222,6 +222,7 @@ def _unwritten(new: NewCall, entry: RunEntry, agent: str, now: Micros) -> Call:
         tool_digest=new.tool_digest,
         args=new.args,
         args_hash=new.args_hash,
+        written=new.written,
         nonce=new.nonce,
         terms=new.terms,
         created=now,

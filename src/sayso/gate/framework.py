@@ -11,9 +11,10 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 from sayso import codec
@@ -27,6 +28,7 @@ from sayso.errors import (
     InDoubt,
     InvalidCall,
     InvalidPolicy,
+    NotExecuted,
     NotFound,
     Paused,
     Refused,
@@ -41,7 +43,7 @@ from sayso.gate.guarded_runs import Place
 from sayso.gate.lease import RunLease, runs_here, supersede, working
 from sayso.gate.options import MAX_NAME, allow_only, checked_string, checked_thread
 from sayso.gate.outcomes import in_text
-from sayso.gate.plan import Plan, cancel_call, new_call, once_plan
+from sayso.gate.plan import UNSTABLE, Plan, cancel_call, new_call, once_plan
 from sayso.gate.run_result import (
     DecisionInbox,
     ResultStatus,
@@ -60,6 +62,7 @@ from sayso.stores.nested_runs import expire
 from sayso.stores.row_checks import request_in
 from sayso.sync import (
     call_in_new_thread,
+    context_value,
     on_loop,
     read,
     run_sync,
@@ -86,7 +89,9 @@ class FrameworkTool:
     #: nothing (None) asks.
     needs_approval: bool | Predicate | None = None
     own: Terms = field(default_factory=Terms)
-    #: Validates and completes arguments in the framework's own way, instead of by the schema alone.
+    #: Returns what the framework's own validation makes of the arguments that the model wrote, as
+    #: JSON, instead of checking them by the schema. The tool runs with what the model wrote, which
+    #: the framework validates again: ``run`` of the call reports that with ``check_validated``.
     normalize: Callable[[dict[str, Json]], Mapping[str, Json]] | None = None
     #: The only decisions that its calls can take. Without ``approve``, people are always asked.
     decisions: tuple[str, ...] | None = None
@@ -129,31 +134,32 @@ class FrameworkTool:
         return Tool.of(self.name, codec.dumps(schema), self.description, self.version)
 
     def intake(self, args: Mapping[str, Json]) -> str:
-        """Return the arguments to store, show and run, with defaults; or raise ``InvalidCall``."""
-        text = self._completed(codec.loads(codec.canonical(dict(args))))
-        if self.normalize is not None and self._completed(codec.loads(text)) != text:
-            raise InvalidCall(
-                f"the arguments of {self.name} change when they are validated again: make its "
-                "validators return what they accept"
-            )
-        return text
-
-    def _completed(self, args: dict[str, Json]) -> str:
+        """Return the validated arguments that are shown and judged, with defaults; or raise
+        ``InvalidCall``."""
         from sayso import schema  # brings jsonschema
 
-        given = self.framework_args(args)
+        given = self.framework_args(codec.loads(codec.canonical(dict(args))))
         if self.normalize is not None:
-            complete = self.normalize(given)
-        else:
-            properties = self.parameters.get("properties", {})
-            complete = {n: p["default"] for n, p in properties.items() if "default" in p} | given
-        nulls = dict.fromkeys(self._null_defaults)
-        text = codec.canonical({**nulls, **complete}).decode()
+            return self.validated_text(self.normalize(given))
+        properties = self.parameters.get("properties", {})
+        defaults = {n: p["default"] for n, p in properties.items() if "default" in p}
+        text = self.validated_text(defaults | given)
         wrong = schema.errors(self.schema, codec.loads(text))
         if wrong:
             path, message = wrong[0]
             raise InvalidCall(f"{path}: {message}" if path else message, path)
         return text
+
+    def validated_text(self, validated: Mapping[str, Json]) -> str:
+        """Return validated arguments in the form in which they are stored."""
+        return codec.canonical({**dict.fromkeys(self._null_defaults), **validated}).decode()
+
+    def written(self, args: Mapping[str, Json]) -> str:
+        """Return the arguments to run: what the model wrote, if the framework validates it, and
+        otherwise the same as ``intake``."""
+        if self.normalize is None:
+            return self.intake(args)
+        return codec.canonical(dict(args)).decode()
 
 
 def _or_none(rules: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +193,8 @@ class FrameworkCall:
     id: str
     tool: FrameworkTool
     args: Mapping[str, Json]
-    #: Runs the tool in the framework's way, with exactly the arguments passed.
+    #: Runs the tool in the framework's way, with exactly the arguments passed, which are those that
+    #: the model wrote if the tool has ``normalize``.
     run: Callable[[dict[str, Json]], Awaitable[Any]] = _no_effect
     #: Converts a result to JSON, and back.
     dump: Callable[[Any], Json] = lambda value: value
@@ -220,6 +227,62 @@ class Outcome:
         """Whether a person gave the result instead of the tool."""
         decision = None if self.call is None else self.call.decision
         return self.ok and decision is not None and decision.type == "respond"
+
+
+class _ChangedArguments(NotExecuted):
+    """The framework made other arguments of what the model wrote than were approved."""
+
+
+class _ArgumentsCheck:
+    """Compares the arguments of a run, as the framework validated them, with those of the row.
+
+    If people were shown the call, they are the same or the call is refused. If not, the rules
+    judge those of the run.
+    """
+
+    def __init__(
+        self,
+        row: Call,
+        tool: FrameworkTool,
+        judge: Callable[[dict[str, Json]], Coroutine[Any, Any, Terms]],
+    ) -> None:
+        self._row = row
+        self._tool = tool
+        self._judge = judge
+        self.error: _ChangedArguments | None = None
+
+    def __call__(self, validated: Mapping[str, Json]) -> None:
+        try:
+            text = self._tool.validated_text(validated)
+            same = text == self._row.args or (not self._row.asked and self._allowed(text))
+        except InvalidCall:
+            same = False
+        if not same:
+            self.error = _ChangedArguments(
+                f"{UNSTABLE}: make the validators of {self._tool.name} return the same value each "
+                "time. Nothing was run"
+            )
+            raise self.error
+
+    def _allowed(self, text: str) -> bool:
+        judged = self._judge(codec.loads(text))
+        terms = call_in_new_thread(lambda: run_sync(judged)) if on_loop() else run_sync(judged)
+        return terms.verdict is Verdict.ALLOW
+
+
+_check: ContextVar[_ArgumentsCheck | None] = ContextVar("sayso_arguments_check", default=None)
+
+
+def check_validated(validated: Mapping[str, Json]) -> None:
+    """Compare the arguments that the framework has just validated with those that were approved.
+
+    An adapter calls it in ``run`` of a call, between the framework's validation and the tool's
+    function, in the form that ``normalize`` returns. Raises ``NotExecuted`` if the tool must not
+    run.
+    """
+    check = _check.get()
+    if check is not None:
+        check(validated)
 
 
 class FrameworkThread:
@@ -308,11 +371,10 @@ class FrameworkThread:
 
     async def _planned(self, call: FrameworkCall) -> NewCall | None:
         try:
-            args = call.tool.intake(call.args)
+            plan = self._plan(call, call.tool.intake(call.args), call.tool.written(call.args))
         except InvalidCall:
             return None
-        plan = self._plan(call, args)
-        terms = await plan.terms(codec.loads(args))
+        terms = await plan.terms(codec.loads(plan.args))
         return None if terms.verdict is Verdict.ALLOW else new_call(plan, terms)
 
     async def _terms(self, tool: FrameworkTool, args: dict[str, Json]) -> Terms:
@@ -329,23 +391,25 @@ class FrameworkThread:
         if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
         try:
-            wrote = call.tool.intake(call.args)
+            wrote = call.tool.written(call.args)
+            args = call.tool.intake(call.args) if row is None else row.args
         except InvalidCall as error:
             if row is None:
                 return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
-            wrote = ""
+            wrote, args = "", row.args
         if row is not None:
             other = await self._mismatch(row, call, wrote)
             if other:
                 return Outcome(ok=False, value=None, text=other, call=row)
-        plan = self._plan(call, wrote if row is None else row.args)
+        plan = self._plan(call, args, wrote)
         scope = self.scope(f"{call.id}/")
         value: Any = None
         refused = False
         try:
             value = await self.gate.driver.result(scope, plan)
-        except (Refused, InDoubt, CallFailed) as no:  # the text comes from the row
-            refused = isinstance(no, Refused) and not isinstance(no, DuplicateEffect)
+        except (Refused, InDoubt, CallFailed, _ChangedArguments) as no:
+            refused = isinstance(no, Refused | _ChangedArguments)  # the text comes from the row
+            refused = refused and not isinstance(no, DuplicateEffect)
             if await self.find(call.id) is None:
                 raise  # the run was cancelled before the call had a row
         ended = await self.find(call.id)
@@ -395,25 +459,37 @@ class FrameworkThread:
             await self._cancel(row, f"the framework makes it a call of {call.tool.name}")
             return _REUSED
         if row.status not in OPEN:
-            first = codec.loads(row.args if row.original is None else row.original)
+            first = codec.loads(row.args_to_run if row.original is None else row.original)
+            if row.original is not None and row.written is not None:  # of which it is validated
+                wrote = call.tool.intake(call.args)
             # Compare only what the model wrote: a newer tool may add arguments.
             now = codec.loads(wrote) if wrote else {}
             written = {name: now.get(name, value) for name, value in call.args.items()}
             return "" if written.items() <= first.items() else _REUSED
         if row.tool_digest != call.tool.stored.digest:
             try:
-                call.tool.intake(codec.loads(row.args))
+                call.tool.intake(codec.loads(row.args_to_run))
             except InvalidCall:
                 await self._cancel(row, "the tool changed, and takes other arguments")
         return ""
 
-    def _plan(self, call: FrameworkCall, args: str) -> Plan:
+    def _plan(self, call: FrameworkCall, args: str, written: str) -> Plan:
         from pydantic_core import to_json
 
         async def run(row: Call) -> Any:
+            check = _ArgumentsCheck(row, call.tool, partial(self._terms, call.tool))
+            args = call.tool.framework_args(codec.loads(row.args_to_run))
+            approved = as_approved_call(row, self.gate.backend.store_id)
             body = guarded_runs.call_body(self.gate, self.policy, self.thread, row, call.passed)
-            with as_this_call(row), as_approved_call(row, self.gate.backend.store_id), body:
-                value = await call.run(call.tool.framework_args(codec.loads(row.args)))
+            try:
+                with as_this_call(row), approved, body, context_value(_check, check):
+                    value = await call.run(args)
+            except Exception:
+                if check.error is not None:  # the framework may have made another error of it
+                    raise check.error from None
+                raise
+            if check.error is not None:  # or a result
+                raise check.error
             for error in call.raised:
                 failure = failure_of(error)
                 if failure == "not_executed" or leaves_doubt(row, failure):
@@ -430,12 +506,14 @@ class FrameworkThread:
             key=call.id,
             kind="approval",
             args=args,
+            written=None if written == args else written,
             agent=self.gate.agent,
             terms=lambda values: self._terms(call.tool, values),
             tool=call.tool.stored,
             tool_name=call.tool.name,
             note=in_text(call.note),
             normalize_args=lambda text: call.tool.intake(codec.loads(text)),
+            keeps_written=call.tool.normalize is not None,
             run=run,
             dump=dump,
             load=lambda text: call.load(codec.loads(text)),
@@ -577,13 +655,13 @@ def _dump_anything(call: FrameworkCall, value: Any) -> str:
 def outcome_of(row: Call, value: Any, wrote: str) -> Outcome:
     """Return the outcome of a closed row, for a model that wrote these arguments."""
     if not outcomes.has_result(row):
-        return Outcome(ok=False, value=None, text=outcomes.why_not(row), call=row)
+        return Outcome(ok=False, value=None, text=outcomes.why_not(row, wrote), call=row)
     stored = codec.loads(row.result or "null")
     if row.decision is not None and row.decision.type == "respond":
         return Outcome(ok=True, value=stored, text=outcomes.as_text(stored), call=row)
-    notice = outcomes.what_ran(row) if row.original is not None else ""
-    if not notice and wrote != row.args:
-        notice = f"What ran is the call that was approved, with {row.args}."
+    notice = outcomes.what_ran(row, wrote) if row.original is not None else ""
+    if not notice and wrote != row.args_to_run:
+        notice = f"What ran is the call that was approved, with {row.args_to_run}."
     text = outcomes.as_text(stored)
     if notice:
         text = f"{notice} Its result: {text}"
@@ -719,6 +797,16 @@ class FrameworkAgent:
     def known_tools(self) -> Iterable[FrameworkTool]:
         """Return the framework's tools that are known before a run, to show to people."""
         return ()
+
+    def validate_edit(self, call: Call, args: dict[str, Json]) -> str | None:
+        """Return what the validators of a call's tool make of edited arguments.
+
+        Returns None if the tool has none, or is not known before a run. Raises ``InvalidCall``.
+        """
+        for tool in self.known_tools() if call.agent in self.names else ():
+            if tool.normalize is not None and tool.stored.digest == call.tool_digest:
+                return tool.intake(args)
+        return None
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
         """Convert what was passed to ``resume`` to a form that ``decisions_from`` reads, for a

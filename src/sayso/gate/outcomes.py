@@ -39,18 +39,20 @@ def has_result(call: Call) -> bool:
     return call.status in (CallStatus.DONE, CallStatus.RESPONDED) and call.result is not None
 
 
-def what_ran(call: Call) -> str:
-    """Say what ran instead of the arguments that the model wrote."""
+def what_ran(call: Call, wrote: str = "") -> str:
+    """Say what ran instead of the arguments that the model wrote.
+
+    Pass ``wrote`` if a framework's validators made others of it, which the row holds instead."""
     return (
         "A person changed the arguments before approving this call. "
-        f"It ran with {call.args} instead of {call.original}."
+        f"It ran with {call.args_to_run} instead of {wrote or call.original}."
     )
 
 
-def why_not(call: Call) -> str:
+def why_not(call: Call, wrote: str = "") -> str:
     """Say why a call has no result, with the reason that was given."""
     if call.status is CallStatus.FAILED:
-        return _failed(call)
+        return _failed(call, wrote)
     if call.status is CallStatus.RELEASED:
         return NOT_RUN[call.status]
     if call.status is CallStatus.DONE:
@@ -75,7 +77,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else codec.dumps(value)
 
 
-def _failed(call: Call) -> str:
+def _failed(call: Call, wrote: str) -> str:
     decision = call.decision
     if decision is not None and decision.type == "reject":
         why = f" What they said: {decision.message}" if decision.message else ""
@@ -86,7 +88,7 @@ def _failed(call: Call) -> str:
     if first_request(call):
         return f"This call was not run: {(call.result or '').partition(': ')[2]}."
     failed = f"The call failed: {call.result}"
-    return failed if call.original is None else f"{what_ran(call)} {failed}"
+    return failed if call.original is None else f"{what_ran(call, wrote)} {failed}"
 
 
 def _rejected(call: Call) -> str:

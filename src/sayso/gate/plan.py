@@ -46,6 +46,8 @@ class Plan:
     #: The agent that would run the call.
     agent: str
     terms: Callable[[dict[str, Any]], Awaitable[Terms]]
+    #: What was written, if the tool makes ``args`` of it (``Call.written``).
+    written: str | None = None
     tool: Tool | None = None
     tool_name: str = ""
     #: If the tool has no row of its own.
@@ -60,8 +62,10 @@ class Plan:
     note: str = ""
     #: Makes the preview, as JSON text, from the arguments and the revision of the request.
     preview: Callable[[str, int], Awaitable[str]] | None = None
-    #: Returns the arguments as the tool reads them, with defaults; or raises ``InvalidCall``.
+    #: Returns what the tool makes of written arguments, with defaults; or raises ``InvalidCall``.
     normalize_args: Callable[[str], str] | None = None
+    #: Whether ``run`` gets what was written, which its framework validates again.
+    keeps_written: bool = False
     #: Runs the effect with the stored arguments. None if the approval itself is all there is.
     run: Callable[[Call], Awaitable[Any]] | None = None
     #: Converts a result to JSON text, and back.
@@ -103,6 +107,7 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         tool_digest=plan.tool_digest if plan.tool is None else plan.tool.digest,
         args=plan.args,
         args_hash=codec.sha256(plan.args.encode()),
+        written=plan.written,
         nonce=secrets.token_hex(16),
         terms=terms,
         binds=binds,
@@ -159,6 +164,8 @@ def once_plan(
 # Nothing is cached. A process that waited in memory gets the same check as one that comes back a
 # week later.
 
+#: Why a call is not run whose tool makes other arguments of the same text each time.
+UNSTABLE = "this tool's arguments change on each validation"
 _BY_PERSON = frozenset({"approve", "edit"})
 #: No person signs what a policy or a grant allows: the row's MAC covers it, and the re-check
 #: evaluates both again.
@@ -239,19 +246,16 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
     binds = plan.binds()
     if binds != call.binds:
         reason, changes["binds"] = "the facts of binds= changed since the approval", binds
-    args = call.args
     edited = call.original is not None
     if plan.normalize_args is not None and (changed or edited):
-        try:
-            args = plan.normalize_args(call.args)
-        except InvalidCall as error:
-            why = f"the tool {call.tool} changed, and takes other arguments"
-            why = why if changed else "the tool does not take the edited arguments"
-            return cancel_call(call, f"{why}: {error}")
-        if args != call.args:
+        read_again = _read_again(plan, call, changed)
+        if isinstance(read_again, Cancel):
+            return read_again
+        if read_again:
             whose = "edited arguments" if edited else "arguments"
             reason = f"the tool adds to the {whose}, or reads them differently"
-            changes |= {"args": args, "args_hash": codec.sha256(args.encode())}
+            changes |= read_again
+    args = changes.get("args", call.args)
     now = await plan.terms(codec.loads(args))
     if now.verdict is Verdict.DENY:
         what = "the edited arguments" if edited else "it now"
@@ -265,6 +269,24 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
         reason, changes["terms"] = changed_terms[0] or reason, changed_terms[1]
     whole = {"thread": call.thread, "run": call.run, "call": call.id, "reason": reason, **changes}
     return Reask(**whole) if reason else None
+
+
+def _read_again(plan: Plan, call: Call, changed: bool) -> dict[str, Any] | Cancel:
+    """Return the fields of a call that change because its tool reads the arguments differently,
+    or the command that cancels it."""
+    assert plan.normalize_args is not None
+    try:
+        args = plan.normalize_args(call.args_to_run)
+        if args == call.args:
+            return {}
+        if plan.normalize_args(call.args_to_run) != args:
+            return cancel_call(call, UNSTABLE)  # or people would be asked again each time
+    except InvalidCall as error:
+        why = f"the tool {call.tool} changed, and takes other arguments"
+        why = why if changed else "the tool does not take the edited arguments"
+        return cancel_call(call, f"{why}: {error}")
+    written = call.args_to_run if plan.keeps_written and call.args_to_run != args else None
+    return {"args": args, "args_hash": codec.sha256(args.encode()), "written": written}
 
 
 def _changed_terms(call: Call, now: Terms, args: str) -> tuple[str, Terms] | None:

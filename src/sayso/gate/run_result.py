@@ -397,7 +397,7 @@ def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
     from sayso import schema  # brings jsonschema
 
     if "edited_action" in given:
-        edit = Edit.replacing(request.args, _complete_args(given["edited_action"], request, at))
+        edit = Edit.replacing(request.editable, _complete_args(given["edited_action"], request, at))
     elif "args" in given or "unset" in given:
         edit = Edit(given.get("args", {}), given.get("unset", ()))
     else:
@@ -407,10 +407,11 @@ def _edit(given: Mapping[Any, Any], request: Request, at: str) -> Decision:
             at,
         )
     try:
-        args = edit.applied_to(request.args)
+        args = edit.applied_to(request.editable, request.args)
     except InvalidDecision as error:
         raise InvalidDecision(f"{at}.{error.path}: {error}", f"{at}.{error.path}") from None
-    wrong = schema.errors(schema.closed(request.schema or {}, request.args), args)
+    rules = schema.edit_rules(request.schema or {}, request.args, request.written)
+    wrong = schema.errors(rules, args)
     if wrong:
         path, message = wrong[0]
         raise InvalidDecision(f"{at}.args.{path}: {message}", f"{at}.args.{path}")
@@ -429,6 +430,8 @@ def _complete_args(action: object, request: Request, at: str) -> dict[str, Json]
             "and say what to do instead",
             f"{at}.edited_action.name",
         )
+    if request.written is not None:  # its framework adds the defaults
+        return dict(args)
     properties = (request.schema or {}).get("properties", {})
     defaults = {name: p["default"] for name, p in properties.items() if "default" in p}
     return {**defaults, **args}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 import secrets
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.engine.grants import GIVEN_UNDER, covers, facts_of
@@ -90,25 +90,54 @@ def checked_flag(value: object, name: str) -> bool:
     return value
 
 
-def checked_edit(call: Call, tool: Tool | None, edit: Edit) -> str:
-    """Return the complete edited arguments as canonical JSON, valid under the tool's schema."""
+#: Returns what a tool's validators make of edited arguments as canonical JSON, or None if they are
+#: not known here. Raises ``InvalidCall``.
+Validate = Callable[[Call, dict[str, Json]], str | None]
+
+
+class EditedArguments(NamedTuple):
+    """What an edit makes of the arguments, as canonical JSON."""
+
+    args: str
+    #: What the person wrote, if validators make ``args`` of it (``Call.written``).
+    written: str | None = None
+
+
+def checked_edit(
+    call: Call, tool: Tool | None, edit: Edit, validate: Validate | None
+) -> EditedArguments:
+    """Return the complete edited arguments, valid under the tool's schema.
+
+    ``validate`` is called if the tool's validators change what is written. If they are not known
+    here, the agent validates the edit before the start, and asks again if that changes it.
+    """
     if tool is None:
         raise InvalidDecision("only a tool call can be edited: reject it and say why", "type")
-    from sayso.schema import closed, with_defaults
+    from sayso.schema import edit_rules, with_defaults
 
-    shown = call.args
-    if call.decision is not None and call.decision.type == "edit" and call.original is not None:
-        shown = call.original  # the edit that made these arguments may be repeated
-    rules = closed(codec.loads(tool.schema)["parameters"], codec.loads(call.args))
-    text = _checked(rules, edit.applied_to(codec.loads(shown)), "args")
+    shown = call.args_to_run
+    if call.decision is not None and call.decision.type == "edit" and call.written is None:
+        shown = call.original or shown  # the edit that made these arguments may be repeated
+    args = codec.loads(call.args)
+    written = None if call.written is None else codec.loads(call.written)
+    rules = edit_rules(codec.loads(tool.schema)["parameters"], args, written)
+    text = _checked(rules, edit.applied_to(codec.loads(shown), args), "args")
     masked = find_placeholder(codec.loads(text), "args")
-    if masked is not None and find_placeholder(codec.loads(call.args), "args") is None:
+    if masked is not None and find_placeholder(codec.loads(call.args_to_run), "args") is None:
         raise InvalidDecision(
             f"{masked}: this is the mask shown in place of a secret: give the secret's value",
             masked,
         )
-    # Validated as given, then completed: reviewers and policy see defaults as they will run.
-    return _checked(rules, with_defaults(rules, codec.loads(text)), "args")
+    try:
+        validated = None if validate is None else validate(call, codec.loads(text))
+    except InvalidCall as error:
+        raise InvalidDecision(f"args: {error}", _at("args", error.path)) from None
+    if validated is None:
+        # Validated as given, then completed: reviewers and policy see defaults as they will run.
+        validated = _checked(rules, with_defaults(rules, codec.loads(text)), "args")
+        if written is None:
+            return EditedArguments(validated)
+    return EditedArguments(validated, None if text == validated else text)
 
 
 def checked_value(call: Call, tool: Tool | None, value: Json) -> str:
@@ -153,18 +182,19 @@ def _checked(rules: Mapping[str, Any], value: Json, name: str) -> str:
     """Return ``value`` as canonical JSON if it is valid under the schema ``rules``."""
     from sayso import schema  # imports pydantic, which reading the inbox does not need
 
-    def at(path: str) -> str:
-        return f"{name}.{path}" if path and not path.startswith("[") else f"{name}{path}"
-
     try:
         text = codec.canonical(value).decode()
         wrong = schema.errors(rules, codec.loads(text))
     except InvalidCall as error:
-        raise InvalidDecision(f"{name}: {error}", at(error.path)) from None
+        raise InvalidDecision(f"{name}: {error}", _at(name, error.path)) from None
     if wrong:
         path, message = wrong[0]
-        raise InvalidDecision(f"{at(path)}: {message}", at(path))
+        raise InvalidDecision(f"{_at(name, path)}: {message}", _at(name, path))
     return text
+
+
+def _at(name: str, path: str) -> str:
+    return f"{name}.{path}" if path and not path.startswith("[") else f"{name}{path}"
 
 
 def check_cancelled(call: Call) -> None:

@@ -20,6 +20,7 @@ from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
 from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
 from sayso.inbox.decisions import (
+    Validate,
     check_alike,
     check_cancelled,
     check_is_decision,
@@ -272,9 +273,16 @@ class Inbox:
     Every async method has a ``_sync`` twin with the same arguments.
     """
 
-    def __init__(self, store: str | Path | Store, *, judge: Judge | None = None) -> None:
+    def __init__(
+        self,
+        store: str | Path | Store,
+        *,
+        judge: Judge | None = None,
+        validate: Validate | None = None,
+    ) -> None:
         self.store = open_store(store)
         self._judge = judge
+        self._validate = validate
         self._reader = RequestReader(self.store)
 
     def __repr__(self) -> str:
@@ -464,7 +472,7 @@ class Inbox:
             )
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)
-        message = value = args = terms = None
+        message = value = args = written = terms = None
         title, stop = "", False
         if isinstance(decision, Reject):
             message = checked_text(decision.message, "message")
@@ -474,7 +482,7 @@ class Inbox:
         elif isinstance(decision, Edit):
             if call.status is CallStatus.ASKED:
                 check_seen(call, decision.type, seen, call.digest)
-            args = checked_edit(call, tool, decision)
+            args, written = checked_edit(call, tool, decision, self._validate)
             if tool is not None:
                 title = render_title(
                     tool.title, codec.loads(args), codec.loads(tool.schema)["parameters"]
@@ -494,6 +502,7 @@ class Inbox:
             value=value,
             args=args,
             args_hash="" if args is None else codec.sha256(args.encode()),
+            written=written,
             title=title,
             terms=terms,
             grant=None if grant is None else new_grant(call, grant, reviewer, self.store.now()),

@@ -11,6 +11,7 @@ from sayso.schema.strict import with_defaults
 from sayso.schema.validation import (
     check_schema,
     closed,
+    edit_rules,
     errors,
     matches,
     remote_schema,
@@ -25,6 +26,7 @@ __all__ = [
     "Signature",
     "check_schema",
     "closed",
+    "edit_rules",
     "errors",
     "matches",
     "remote_schema",

@@ -179,6 +179,28 @@ def closed(schema: Mapping[str, Any], given: Iterable[str] = ()) -> dict[str, An
     return {**schema, "properties": {**more, **known}, "additionalProperties": False}
 
 
+def edit_rules(
+    schema: Mapping[str, Any], args: Mapping[str, Any], written: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the schema that an edit of a call must satisfy.
+
+    ``written`` is what the model wrote, if a framework's validators made ``args`` of it. Where the
+    schema does not allow what the model wrote, it does not say what those validators accept.
+    """
+    if written is None:
+        return closed(schema, args)
+    rules = closed(schema, written)
+    known = rules.get("properties", {})
+    shared = {"$defs": rules["$defs"]} if "$defs" in rules else {}
+    converted: dict[str, Any] = {
+        name: {}
+        for name, value in written.items()
+        if isinstance(known.get(name), Mapping) and errors({**known[name], **shared}, value)
+    }
+    required = [name for name in rules.get("required", ()) if name in written]
+    return {**rules, "properties": {**known, **converted}, "required": required}
+
+
 def matches(schema: Mapping[str, Any], value: Any) -> bool:
     return not errors(schema, value, limit=1)
 

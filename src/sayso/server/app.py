@@ -26,7 +26,7 @@ from sayso.server import openapi, responses
 from sayso.server.feed import Feed
 from sayso.server.middleware import SecurityMiddleware, normalize_origins
 from sayso.server.monitoring import HealthCheck, Metrics
-from sayso.server.remote_agents import policy_judge
+from sayso.server.remote_agents import edit_validator, policy_judge
 from sayso.server.request_views import RequestListCache
 from sayso.server.routes import chat, events, inbox, remote_agents, runs, stats, system
 from sayso.server.service import HookSessions, Limits, Service
@@ -72,10 +72,12 @@ def create_app(
     metrics = Metrics()
     gate = Gate(opened, policy=policy, agent="remote", wait=0)
     judge = policy_judge(named.values(), gate)
+    validate = edit_validator(named.values())
     service = Service(
         store=opened,
-        inbox=Inbox(opened, judge=judge),
+        inbox=Inbox(opened, judge=judge, validate=validate),
         judge=judge,
+        validate=validate,
         request_lists=RequestListCache(opened),
         gate=gate,
         agents=named,

@@ -24,11 +24,13 @@ from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound, StoreError
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
+from sayso.gate.framework import FrameworkAgent
 from sayso.gate.gate import add_footprint, run_judging
 from sayso.gate.options import MAX_NAME, checked_string, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, find_use, is_still_approved, new_call
 from sayso.gate.scope import RunScope
+from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
 from sayso.inbox.people import no_request
 from sayso.policy import ask_despite_preset, tighten, tighten_by_agent
@@ -500,6 +502,17 @@ def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
         return run_sync(judge_remote(gate, call, args))
 
     return judge
+
+
+def edit_validator(agents: Iterable[Resumable]) -> Validate:
+    """Return a function that validates edits with the tools of the frameworks' agents here."""
+    ours = {agent.name: agent for agent in agents if isinstance(agent, FrameworkAgent)}
+
+    def validate(call: Call, args: dict[str, Json]) -> str | None:
+        agent = ours.get(call.agent)
+        return None if agent is None else agent.validate_edit(call, args)
+
+    return validate
 
 
 async def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Terms:

@@ -24,7 +24,7 @@ from sayso.views import request_json
 
 _MAX_SUMMARY = 160
 #: The fields that the tool's schema applies to when they are redacted.
-_SCHEMA_FIELDS = ("args", "original", "preview", "title", "description", "note")
+_SCHEMA_FIELDS = ("args", "original", "written", "preview", "title", "description", "note")
 
 
 # -- one request
@@ -104,9 +104,8 @@ def _redact_fields(body: dict[str, Json], schema: Mapping[str, Any] | None) -> b
 
 
 def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
-    examined = text.examined(
-        [body["args"], body["title"], body["description"], body["note"], body["question"]]
-    )
+    names = ("args", "written", "title", "description", "note", "question")
+    examined = text.examined([body[name] for name in names])
     args = body["args"]
     if request.kind == "approval" and request.tool is None:
         args = dict(sorted(args.items(), key=lambda item: item[0] != "text"))  # before its details
@@ -114,6 +113,7 @@ def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
         "args": inert(args),
         "lines": text.lines(args),
         "original": None if body["original"] is None else inert(body["original"]),
+        "written": None if body["written"] is None else inert(body["written"]),
         "title": title_of(request),
         "description": inert(body["description"]),
         "note": inert(body["note"]),

@@ -592,6 +592,7 @@ class ShownView(View):
     args: dict[str, Any]
     lines: list[str] = Field(description="the arguments as lines of text")
     original: dict[str, Any] | None
+    written: dict[str, Any] | None
     title: str
     description: str
     note: str
@@ -626,6 +627,10 @@ class RequestView(View):
     note: str = Field(description="the agent's own words, unverified")
     preview: Any
     original: dict[str, Any] | None = Field(description="the arguments before an edit")
+    written: dict[str, Any] | None = Field(
+        description="what the model or an edit wrote, if validators make `args` of it; an edit "
+        "changes these"
+    )
     digest: str | None = Field(description="null if something is masked: reveal it first")
     revision: int
     allowed: list[DecisionType]
@@ -897,6 +902,10 @@ class CheckView(View):
     errors: list[FieldError]
     shown: Lines
     diff: list[Change]
+    validated: dict[str, Any] | None = Field(
+        description="what the tool's validators make of the edit; null if they are not known here, "
+        "or change nothing"
+    )
     verdict: VerdictName | None = None
     risk: RiskView | None = None
     quorum: int | None = None

@@ -15,6 +15,7 @@ from sayso.agent.agent import Resumable
 from sayso.errors import NotFound, TooMany
 from sayso.gate import Gate
 from sayso.inbox import Inbox
+from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
 from sayso.server.feed import Feed
 from sayso.server.monitoring import HealthCheck, Metrics
@@ -150,6 +151,7 @@ class Service:
     inbox: Inbox
     #: Applies the right policy to edited arguments.
     judge: Judge
+    validate: Validate
     #: Renders lists of requests.
     request_lists: RequestListCache
     #: The gate of agents on other machines.

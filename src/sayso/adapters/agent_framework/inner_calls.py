@@ -45,7 +45,7 @@ from sayso.adapters.agent_framework.middleware import (
 )
 from sayso.adapters.agent_framework.requests import check_request
 from sayso.errors import InvalidCall
-from sayso.gate.framework import FrameworkCall, FrameworkThread, place_in_call
+from sayso.gate.framework import FrameworkCall, FrameworkThread, check_validated, place_in_call
 from sayso.gate.guarded_runs import Place, current_place, tool_call
 from sayso.sync import call_in_new_thread, context_value, on_loop, run_sync
 from sayso.types import Json
@@ -156,11 +156,18 @@ async def _complete(
     name: tuple[str, str | None],
 ) -> Any:
     """Complete a call that has not passed the gate."""
+    described = framework_tool(tool)
+
+    async def checked_run(args: dict[str, Json]) -> Any:
+        if described.normalize is not None:
+            check_validated(described.normalize(args))
+        return await run(args)
+
     call = FrameworkCall(
         id="",
-        tool=framework_tool(tool),
+        tool=described,
         args=to_jsonable_python({} if arguments is None else arguments, by_alias=True),
-        run=run,
+        run=checked_run,
         dump=dump_result,
         load=load_result,
         passed=name,

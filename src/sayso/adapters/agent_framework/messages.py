@@ -42,7 +42,7 @@ from sayso.gate.run_result import RunResult, decision_from
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.types import NO_ARGS, Decision, Json, Reject, Request, Reviewer
-from sayso.views import question_json
+from sayso.views import framework_arguments, question_json
 
 _APPROVALS = ("function_approval_request", "function_approval_response")
 
@@ -468,7 +468,10 @@ def request_content(request: Request) -> Content:
         call.additional_properties = {_ABOUT: about}
         return call
     made = Content.from_function_call(
-        call_id=request.id, name=request.tool or "", arguments=dict(request.args), id=request.id
+        call_id=request.id,
+        name=request.tool or "",
+        arguments=framework_arguments(request),
+        id=request.id,
     )
     return approval_request(made, about)
 

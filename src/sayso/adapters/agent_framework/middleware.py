@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import agent_framework
 from agent_framework import (
@@ -34,6 +36,7 @@ from agent_framework import (
     RawAgent,
     UserInputRequiredException,
 )
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
@@ -45,7 +48,7 @@ from sayso.adapters.agent_framework.messages import (
     name_calls,
     stream_messages,
 )
-from sayso.adapters.calls import ask_again, cancel_skipped, normalized
+from sayso.adapters.calls import as_shown, ask_again, cancel_skipped
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import (
@@ -54,6 +57,7 @@ from sayso.gate.framework import (
     FrameworkThread,
     FrameworkTool,
     Outcome,
+    check_validated,
 )
 from sayso.gate.plan import cancel_call
 from sayso.gate.scope import open_scopes
@@ -85,6 +89,7 @@ class Gated(FunctionMiddleware):
     """
 
     def __init__(self, gate: Gate, policy: Policy | None = None, *, by: str = "user") -> None:
+        _remember_written_arguments()
         self.gate = gate
         self.policy = policy
         self.by = by
@@ -181,6 +186,12 @@ class _Call:
     def __post_init__(self) -> None:
         self.tool: FunctionTool = self.context.function
         self.call_id = str(self.context.metadata["call_id"])
+        prepared = _prepared.get()
+        current = prepared is not None and prepared.values is self.context.arguments
+        self._prepared = prepared if current else None
+        arguments = self.context.arguments if prepared is None or not current else prepared.written
+        #: The arguments as the model wrote them.
+        self._written: dict[str, Json] = to_jsonable_python(arguments, by_alias=True)
 
     @property
     def occurrence(self) -> str:
@@ -197,8 +208,8 @@ class _Call:
         await self._check_edit()
         call = FrameworkCall(
             id=self.id,
-            tool=framework_tool(self.tool),
-            args=to_jsonable_python(self.context.arguments, by_alias=True),
+            tool=self._framework_tool(),
+            args=self._written,
             run=self._run,
             dump=dump_result,
             load=load_result,
@@ -219,31 +230,50 @@ class _Call:
             return await self._pause()
         return framework_result(outcome)
 
+    def _framework_tool(self) -> FrameworkTool:
+        tool = framework_tool(self.tool)
+        return tool if tool.normalize is None else replace(tool, normalize=self._normalize)
+
+    def _normalize(self, args: dict[str, Json]) -> dict[str, Json]:
+        if self._prepared is not None and args == self._written:
+            return _shown(self.tool, self._prepared.values)
+        return normalized_arguments(self.tool, args)
+
     async def _check_edit(self) -> None:
         """Ask people again, not the model, if the function does not accept an edit."""
-        row, tool = await self.thread.find(self.id), framework_tool(self.tool)
+        row, tool = await self.thread.find(self.id), self._framework_tool()
         if row is None or row.original is None or row.status is not CallStatus.READY:
             return
         try:
             if tool.normalize is not None:
-                tool.normalize(tool.framework_args(codec.loads(row.args)))
+                tool.normalize(tool.framework_args(codec.loads(row.args_to_run)))
         except InvalidCall as error:
             reason = f"the function does not accept the edit: {error}"
             await ask_again(self.thread, row, reason)
 
     async def _run(self, args: dict[str, Json]) -> Any:
+        if _model_of(self.tool) is not None:
+            check_validated(self._normalize(args))
         try:
             if "approval_response" in self.context.metadata:
                 return await self.tool.invoke(
                     arguments=args, context=self._fresh_context(args), tool_call_id=self.call_id
                 )
-            self.context.arguments = args
-            pin_arguments(self.context)  # inner middleware must not change what was approved
+            self._pass(args)
             await self.next()
         except UserInputRequiredException as wants:
             self._wants = wants
             raise Paused(self.thread.run) from None
         return self.context.result
+
+    def _pass(self, args: dict[str, Json]) -> None:
+        """Give the function its arguments, which inner middleware must not change."""
+        if self._prepared is not None and args == self._written:
+            with suppress(MiddlewareFailure):  # values of some types cannot be pinned
+                pin_arguments(self.context)
+                return
+        self.context.arguments = args  # which the framework validates
+        pin_arguments(self.context)
 
     def _fresh_context(self, args: dict[str, Json]) -> FunctionInvocationContext:
         """Return a new context for the call.
@@ -273,7 +303,7 @@ class _Call:
             asked = await self.thread.waiting([self.id])
             request = asked[0].id if asked else request
         made = Content.from_function_call(
-            call_id=self.call_id, name=row.tool, arguments=row.args, id=self.occurrence
+            call_id=self.call_id, name=row.tool, arguments=row.args_to_run, id=self.occurrence
         )
         about = {"request": request, "digest": row.digest, "thread": row.thread}
         return approval_request(made, about)
@@ -522,16 +552,62 @@ def framework_tool(tool: FunctionTool) -> FrameworkTool:
         own=SUB_AGENT_TERMS if _runs_agent(tool) else Terms(),
         decisions=NO_BODY if bodiless else None,
     )
-    if tool.input_model is None:
+    if _model_of(tool) is None:
         return described
-    validate = tool.input_model.model_validate_json
-    return replace(described, normalize=lambda args: normalized(validate, codec.dumps(args)))
+    return replace(described, normalize=partial(normalized_arguments, tool))
+
+
+def _model_of(tool: FunctionTool) -> type[BaseModel] | None:
+    """Return the model with which the framework validates the arguments of a function."""
+    return None if tool._schema_supplied else tool.input_model
+
+
+def normalized_arguments(tool: FunctionTool, args: dict[str, Json]) -> dict[str, Json]:
+    """Return what the framework makes of arguments. Raises ``InvalidCall``."""
+    try:
+        return _shown(tool, tool._prepare_arguments(args))
+    except TypeError as error:
+        raise InvalidCall(str(error)) from None
+
+
+def _shown(tool: FunctionTool, values: Mapping[str, Any]) -> dict[str, Json]:
+    model = _model_of(tool)
+    assert model is not None
+    fields = model.model_fields.items()
+    defaults = {name: field.get_default() for name, field in fields if not field.is_required()}
+    return as_shown(model, {**defaults, **values})
 
 
 def _runs_agent(tool: FunctionTool) -> bool:
     """Return whether a tool was made with ``as_tool()``."""
     function = None if tool.func is None else inspect.unwrap(tool.func)
     return getattr(function, "__qualname__", "") == _AS_TOOL
+
+
+class _PreparedArguments(NamedTuple):
+    """What the framework made of the arguments that a model wrote, before any middleware."""
+
+    written: Any
+    values: dict[str, Any]
+
+
+_prepared: contextvars.ContextVar[_PreparedArguments | None] = contextvars.ContextVar(
+    "sayso_agent_framework_prepared", default=None
+)
+
+
+@functools.cache
+def _remember_written_arguments() -> None:
+    """Keep what the model wrote: middleware gets only what the framework made of it."""
+    prepare = FunctionTool._prepare_arguments
+
+    @functools.wraps(prepare)
+    def prepare_arguments(self: FunctionTool, arguments: Any) -> dict[str, Any]:
+        values = prepare(self, arguments)
+        _prepared.set(_PreparedArguments(arguments, values))
+        return values
+
+    FunctionTool._prepare_arguments = prepare_arguments  # type: ignore[method-assign]
 
 
 def pin_arguments(context: FunctionInvocationContext) -> None:

@@ -40,6 +40,7 @@ from sayso.gate.framework import (
     FrameworkTool,
     Outcome,
     check_gate,
+    check_validated,
     kept,
     place_in_call,
 )
@@ -244,15 +245,16 @@ def framework_tool(tool: dspy.Tool) -> FrameworkTool:
 
 def _normalize(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
     """Return the arguments as DSPy reads them, with the defaults of nested models too."""
-    known: Mapping[str, Any] = tool.args or {}
-    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
-    complete = {**defaults, **args}
-    given = {name: value for name, value in complete.items() if name in args or value is not None}
     try:
-        read = tool._validate_and_parse_args(**given)
+        return _as_shown(tool, tool._validate_and_parse_args(**args))
     except ValueError as error:
         raise InvalidCall(str(error)) from None
-    return {**complete, **to_jsonable_python(read, by_alias=True, fallback=str)}
+
+
+def _as_shown(tool: dspy.Tool, values: dict[str, Any]) -> dict[str, Json]:
+    known: Mapping[str, Any] = tool.args or {}
+    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
+    return {**defaults, **to_jsonable_python(values, by_alias=True, fallback=str)}
 
 
 def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
@@ -358,10 +360,11 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
 
     async def run(args: dict[str, Json]) -> Any:
         with raise_stop_causes(), context_value(_tool, str(tool.name)):
+            values = tool._validate_and_parse_args(**args)
+            check_validated(_as_shown(tool, values))
             if inspect.iscoroutinefunction(tool.func):
-                return await tool.acall(**args)
-            read = tool._validate_and_parse_args(**args)
-            value = await run_user_function(lambda: tool.func(**read))
+                return await tool.func(**values)
+            value = await run_user_function(lambda: tool.func(**values))
             return await value if inspect.isawaitable(value) else value
 
     return run

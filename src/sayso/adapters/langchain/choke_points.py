@@ -41,7 +41,7 @@ from sayso.adapters.langchain.tools import (
     dump_result,
     is_part_of_running_call,
     load_result,
-    noting_errors,
+    observed,
     result_for,
     run_blocking,
     text_argument,
@@ -285,7 +285,7 @@ class ToolRun:
 
     def _inner_call(self, place: Place) -> FrameworkCall:
         raised: list[Exception] = []
-        noting = noting_errors(self.tool, raised)
+        noting = observed(self.tool, self.made["args"], raised)
 
         async def run(args: dict[str, Any]) -> Any:
             return await bubbling(place.thread, self._run(noting, {**self._injected, **args}))

@@ -36,6 +36,7 @@ from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
 from sayso.sync import read, write
 from sayso.types import Decision, Json, Option, Question, Request
+from sayso.views import framework_arguments
 
 #: Returns the value of the interrupt, from the requests and what was wrong with the last answer.
 Show: TypeAlias = Callable[[Sequence[Request], str], Any]
@@ -111,7 +112,7 @@ def interrupt_value(call_id: str, requests: Sequence[Request], error: str) -> di
         "request_id": request.id,
         "digest": request.digest,
         "name": request.tool,
-        "args": dict(request.args),
+        "args": framework_arguments(request),
         "description": request.description,
         "allowed_decisions": list(request.allowed),
     }
@@ -178,7 +179,7 @@ def _agent_inbox_decisions(value: Any, requests: Sequence[Request]) -> list[dict
         return None
     if not all(reply.get("type") in tuple(_INBOX) for reply in listed):
         return None
-    shown = [*(dict(request.args) for request in requests), *[None] * len(listed)]
+    shown = [*map(framework_arguments, requests), *[None] * len(listed)]
     return [
         _agent_inbox_decision(_INBOX[reply["type"]], reply["args"], was)
         for reply, was in zip(listed, shown, strict=False)

@@ -47,6 +47,7 @@ from sayso.policy import Policy
 from sayso.rows import LIVE
 from sayso.sync import read, to_thread, write
 from sayso.types import Request, Terms
+from sayso.views import framework_arguments
 
 
 def _theirs_in_this_package() -> type[Any]:
@@ -259,7 +260,8 @@ def _turn_interrupt_value(requests: Sequence[Request], error: str) -> dict[str, 
     """Return the interrupt of a turn in LangChain's form, with the requests' ids and digests."""
     value: dict[str, Any] = {
         "action_requests": [
-            {"name": r.tool, "args": dict(r.args), "description": r.description} for r in requests
+            {"name": r.tool, "args": framework_arguments(r), "description": r.description}
+            for r in requests
         ],
         "review_configs": [
             {"action_name": r.tool, "allowed_decisions": list(r.allowed)} for r in requests

@@ -26,10 +26,10 @@ from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.graph import END
 from langgraph.pregel import Pregel
 from langgraph.types import Command
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from sayso import codec
-from sayso.adapters.calls import normalized
+from sayso.adapters.calls import as_shown, validated_values
 from sayso.adapters.langchain.interrupts import (
     InterruptAnswers,
     interrupt_value,
@@ -43,6 +43,7 @@ from sayso.gate.framework import (
     FrameworkThread,
     FrameworkTool,
     Outcome,
+    check_validated,
 )
 from sayso.gate.guarded_runs import current_place
 from sayso.gate.options import MAX_WORDS
@@ -187,7 +188,7 @@ class ToolGate:
         made, tool = request.tool_call, request.tool
         assert tool is not None
         raised: list[Exception] = []
-        seen = request.override(tool=noting_errors(tool, raised))
+        seen = request.override(tool=observed(tool, made["args"], raised))
         step = _step_of(request.runtime.config)
 
         async def effect(args: dict[str, Json]) -> Any:
@@ -219,17 +220,20 @@ async def bubbling(run: str, work: Awaitable[Any]) -> Any:
         raise InterruptSignal(run, cause) from cause
 
 
-def noting_errors(tool: BaseTool, raised: list[Exception]) -> BaseTool:
-    """Return a copy of a tool that notes what its function raises.
+def observed(tool: BaseTool, written: Mapping[str, Json], raised: list[Exception]) -> BaseTool:
+    """Return a copy of a tool that reports its validated arguments, and notes what its function
+    raises.
 
     ``handle_tool_error`` of the tool and ``handle_tool_errors`` of its node turn exceptions into
     results, which do not say whether the effect happened.
     """
     copied = tool.model_copy()
     sync, asynchronous = copied._run, copied._arun
+    arguments = _Arguments(tool)
 
     @functools.wraps(sync)
     def run(*args: Any, **kwargs: Any) -> Any:
+        arguments.check(args, kwargs, written)
         try:
             return sync(*args, **kwargs)
         except Exception as error:
@@ -238,6 +242,7 @@ def noting_errors(tool: BaseTool, raised: list[Exception]) -> BaseTool:
 
     @functools.wraps(asynchronous)
     async def arun(*args: Any, **kwargs: Any) -> Any:
+        arguments.check(args, kwargs, written)
         try:
             return await asynchronous(*args, **kwargs)
         except Exception as error:
@@ -376,10 +381,9 @@ def framework_tool(
 ) -> FrameworkTool:
     """Describe a tool by what its model sees. Injected arguments are left out."""
     schema: Any = _TAKES_TEXT if _takes_text(tool) else tool.tool_call_schema
-    normalize = None
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        normalize = partial(normalized, schema.model_validate)
         schema = schema.model_json_schema()
+    arguments = _Arguments(tool)
     return FrameworkTool(
         name=tool.name,
         description=tool.description,
@@ -387,7 +391,7 @@ def framework_tool(
         version=str((tool.metadata or {}).get("version", "")),
         needs_approval=needs_approval,
         own=own or Terms(),
-        normalize=normalize,
+        normalize=arguments.normalize if arguments.validates else None,
     )
 
 
@@ -403,6 +407,42 @@ def _takes_text(tool: BaseTool) -> bool:
 def text_argument(tool: BaseTool) -> str:
     """Return the name of the argument that a tool's only input is, if it is text."""
     return _TEXT if _takes_text(tool) else next(iter(tool.args), _TEXT)
+
+
+class _Arguments:
+    """How LangChain validates the arguments of a tool: with ``args_schema``.
+
+    ``tool_call_schema``, which the model sees, lacks some of its validators, and the arguments that
+    are injected when the tool runs.
+    """
+
+    def __init__(self, tool: BaseTool) -> None:
+        model: Any = tool.args_schema
+        self.validates = isinstance(model, type) and issubclass(model, BaseModel)
+        if self.validates:
+            visible: Any = tool.tool_call_schema
+            self._injected = frozenset(model.model_fields) - frozenset(visible.model_fields)
+            self._model = _without(model, self._injected) if self._injected else model
+
+    def normalize(self, args: Mapping[str, Json]) -> dict[str, Json]:
+        return self.shown(validated_values(self._model, args), args)
+
+    def shown(self, values: Mapping[str, Any], written: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the values that the model chose, of those that the function gets."""
+        names = {*self._model.model_fields, *written} - self._injected
+        return as_shown(self._model, {n: v for n, v in values.items() if n in names})
+
+    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], written: Any) -> None:
+        if self.validates:
+            positional = dict(zip(self._model.model_fields, args, strict=False))
+            check_validated(self.shown({**positional, **kwargs}, written))
+
+
+@functools.lru_cache(maxsize=1024)
+def _without(model: type[BaseModel], names: frozenset[str]) -> type[BaseModel]:
+    """Return a model with the same validators that does not need these fields."""
+    optional: dict[str, Any] = {name: (Any, None) for name in names}
+    return create_model(model.__name__, __base__=model, **optional)
 
 
 def text_beside(state: Any, call_id: str) -> str:

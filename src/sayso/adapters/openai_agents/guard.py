@@ -65,6 +65,7 @@ from sayso.policy import Policy
 from sayso.rows import Call
 from sayso.sync import read
 from sayso.types import Request, Reviewer
+from sayso.views import framework_arguments
 
 
 class NamedString(str):
@@ -103,8 +104,9 @@ class Interruption(Request):
 
     @property
     def arguments(self) -> str:
-        """The arguments as JSON, with every default: exactly what an approval would run."""
-        return json.dumps(dict(self.args), ensure_ascii=False)
+        """The arguments as JSON with every default, or as the model wrote them if validators
+        convert them; ``args`` are the validated ones."""
+        return json.dumps(framework_arguments(self), ensure_ascii=False)
 
 
 class State(RunState):

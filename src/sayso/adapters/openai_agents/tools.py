@@ -45,6 +45,7 @@ from sayso.gate.framework import (
     FrameworkCall,
     FrameworkTool,
     Outcome,
+    check_validated,
     pending_calls,
 )
 from sayso.gate.plan import cancel_call
@@ -92,7 +93,7 @@ class GuardedTool:
         #: Set if the tool is an agent: it has no effect itself, and its calls have rows.
         self.inner: Agent[Any] | None = tool._agent_instance if tool._is_agent_tool else None
         self.run = run
-        self._model = _arguments(tool)
+        self.model = _arguments(tool)
 
     # -- described to the gate
 
@@ -110,14 +111,14 @@ class GuardedTool:
         return replace(self.descriptions[True], needs_approval=lambda _: True)
 
     def _describe(self, needed: bool) -> FrameworkTool:
-        tool, model = self.tool, self._model
+        tool, model = self.tool, self.model
         return FrameworkTool(
             name=tool.qualified_name,
             description=tool.description,
             parameters=_with_defaults(tool.params_json_schema, model),
             needs_approval=needed,
             own=Terms() if self.inner is None else SUB_AGENT_TERMS,
-            normalize=None if model is None else partial(normalized, model.model_validate),
+            normalize=None if model is None else partial(normalized, model),
         )
 
     def unconditional_call(
@@ -218,8 +219,10 @@ class _Call:
             if waiting is not None:  # the SDK makes the call, so it was approved on a ``RunState``
                 await _decide(active, waiting, yes=True)
         row = await active.calls.find(self.key)
-        edited = row is not None and row.original is not None
-        described = await self._described(codec.loads(row.args) if row and edited else self.args)
+        args = self.args
+        if row is not None and row.original is not None:  # a person edited it
+            args = codec.loads(row.args_to_run)
+        described = await self._described(args)
         call = replace(
             active.new_call(self.key, described, self.args),
             run=self._run if self.made.inner is None else self._run_agent,
@@ -235,11 +238,16 @@ class _Call:
             if text is None:  # its ``failure_error_function`` is None: the error ends the run
                 raise
             row = await active.calls.find(self.key)
-            notice = "" if row is None or row.original is None else outcomes.what_ran(row)
+            notice = ""
+            if row is not None and row.original is not None:
+                notice = outcomes.what_ran(row, codec.canonical(self.args).decode())
             return Outcome(ok=False, value=None, text=f"{notice} {text}".strip(), call=row)
 
     async def _run(self, args: dict[str, Json]) -> Any:
         active, text = self.active, json.dumps(args)
+        if self.made.model is not None:
+            # The SDK validates inside of the tool, where nothing can be compared.
+            check_validated(normalized(self.made.model, args))
         try:
             with active.in_call(self.key):  # an agent that the tool runs has its own path
                 value = await self.made.run(with_arguments(self.context, text), text)
@@ -338,7 +346,7 @@ def _on_stored(guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
         key = f"{active.path}{data.context.tool_call_id}"
         row = await active.calls.find(key)
         if row is not None and row.original is not None:
-            data = replace(data, context=with_arguments(data.context, row.args))
+            data = replace(data, context=with_arguments(data.context, row.args_to_run))
         return await guardrail.run(data)
 
     return ToolInputGuardrail(judged, guardrail.get_name())

@@ -29,7 +29,7 @@ from pydantic_ai.exceptions import (
     SkipToolExecution,
     ToolFailed,
 )
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, ToolReturn
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, ToolReturn
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import (
     AbstractToolset,
@@ -57,6 +57,7 @@ from sayso.gate.framework import (
     FrameworkThread,
     FrameworkTool,
     Outcome,
+    check_validated,
     kept,
     place_in_call,
     place_of_unguarded,
@@ -398,18 +399,23 @@ class _Call(Generic[D]):
     tool: ToolsetTool[D]
     #: Set if the tool itself asked to be deferred.
     wants: ApprovalRequired | CallDeferred | None = None
+    #: What the model wrote, and what the framework has made of it for this call.
+    given: tuple[dict[str, Json], dict[str, Any]] | None = None
 
     @property
     def external(self) -> bool:
         """Whether the result comes from elsewhere, so that nothing runs here."""
         return self.toolset.deferred.get(self.name) == "external"
 
-    async def outcome(self, args: dict[str, Any]) -> Outcome:
+    async def outcome(self, values: dict[str, Any]) -> Outcome:
+        """Complete the call, for which the framework has validated what the model wrote."""
         await self._check_edit()
+        written = written_arguments(self.ctx)
+        self.given = self._shown(values) if written is None else written, values
         call = FrameworkCall(
             id=self.id,
             tool=self._framework_tool(),
-            args=self._shown(args),
+            args=self.given[0],
             run=self._run,
             dump=dump_result,
             load=load_result,
@@ -427,7 +433,7 @@ class _Call(Generic[D]):
 
     def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
         """Return the arguments as the tool reads them, with every default."""
-        return self._shown(self._validated(codec.dumps(args)))
+        return self._shown(self._validated(args))
 
     def _shown(self, values: Any) -> dict[str, Json]:
         shown: dict[str, Json] = to_jsonable_python(values, by_alias=True)
@@ -438,8 +444,10 @@ class _Call(Generic[D]):
         defaults = {n: p["default"] for n, p in known.items() if "default" in p}
         return {**defaults, **shown}
 
-    def _validated(self, text: str) -> dict[str, Any]:
-        context = self.ctx.validation_context
+    def _validated(self, args: dict[str, Json]) -> dict[str, Any]:
+        if self.given is not None and self.given[0] == args:
+            return self.given[1]
+        text, context = codec.dumps(args), self.ctx.validation_context
         try:
             values: dict[str, Any] = self.tool.args_validator.validate_json(text, context=context)
         except ValidationError as error:
@@ -453,7 +461,7 @@ class _Call(Generic[D]):
             return
         try:
             values = self._validated(
-                codec.dumps(self._framework_tool().framework_args(codec.loads(row.args)))
+                self._framework_tool().framework_args(codec.loads(row.args_to_run))
             )
             checks = self.tool.args_validator_func
             checked = checks(self.ctx, **values) if checks is not None else None
@@ -467,7 +475,8 @@ class _Call(Generic[D]):
         assert place is not None
         row = place.call
         assert row is not None
-        values = self._validated(codec.dumps(args))
+        values = self._validated(args)
+        check_validated(self._shown(values))
         try:
             return await self.toolset.wrapped.call_tool(
                 self.name, values, _with_decision(self.ctx, row), self.tool
@@ -524,6 +533,16 @@ def thread_of(ctx: RunContext[Any]) -> str:
     name = ctx.conversation_id or ctx.run_id
     assert name is not None
     return name
+
+
+def written_arguments(ctx: RunContext[Any]) -> dict[str, Json] | None:
+    """Return the arguments of the current call as the model wrote them, or None if its message is
+    not known here."""
+    for message in reversed(ctx.messages):
+        for part in message.parts if isinstance(message, ModelResponse) else ():
+            if isinstance(part, ToolCallPart) and part.tool_call_id == ctx.tool_call_id:
+                return codec.parse_arguments(part.args_as_json_str())
+    return None
 
 
 def _with_decision(ctx: RunContext[D], row: Call) -> RunContext[D]:

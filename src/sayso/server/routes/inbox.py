@@ -346,23 +346,32 @@ def _check_edit(
 ) -> dict[str, Json]:
     call = service.store.call(request.id)
     assert call is not None
-    args = Edit(edit.args, edit.unset).applied_to(request.args)
+    written = Edit(edit.args, edit.unset).applied_to(request.editable, request.args)
+    args: dict[str, Json] = written
+    validated: str | None = None
     problems: list[dict[str, Json]] = []
     if request.tool is None or request.schema is None:
         problems.append({"field": "args", "message": "only a tool call can be edited"})
     else:
         try:
-            canonical = codec.loads(codec.canonical(dict(args)))
-            found = schema.errors(schema.closed(request.schema, request.args), canonical)
+            canonical = codec.loads(codec.canonical(written))
+            rules = schema.edit_rules(request.schema, request.args, request.written)
+            found = schema.errors(rules, canonical)
             problems += [{"field": path, "message": message} for path, message in found]
+            validated = None if problems else service.validate(call, canonical)
         except InvalidCall as error:
             problems.append({"field": error.path, "message": str(error)})
+    if validated is not None:
+        args = codec.loads(validated)
     before, after = redact_args(request, request.args, by), redact_args(request, args, by)
+    if validated is None:
+        before = redact_args(request, request.editable, by)
     body: dict[str, Json] = {
         "ok": not problems,
         "errors": problems,
         "shown": {"before": text.lines(before), "after": text.lines(after)},
         "diff": _diff(before, after),
+        "validated": None if validated is None else inert(after),
     }
     if not problems:
         terms = tighten(call.terms, service.judge(call, args))

@@ -91,6 +91,7 @@ CREATE TABLE call (
     status TEXT NOT NULL,
     asked BIGINT NOT NULL,
     original TEXT,
+    written TEXT,
     expires_at BIGINT,
     votes TEXT NOT NULL,
     decision TEXT,

@@ -96,8 +96,8 @@ SEAL = ", ".join(field.name for field in fields(Seal))
 # they change, or every change would touch every index.
 CALL_CHANGES = (
     "tool_digest, args, args_hash, rev, digest, terms, binds, title, preview, status, asked, "
-    "original, votes, decision, valid_until, grant_id, attempt, token, result, effect_key, doubt, "
-    "refusals, seq, mac"
+    "original, written, votes, decision, valid_until, grant_id, attempt, token, result, "
+    "effect_key, doubt, refusals, seq, mac"
 )
 #: The columns that lists and counts are made from, after those of the row itself.
 LISTED = "list_status, search_key, request_group, decided_by, decided_at"

@@ -89,6 +89,7 @@ CREATE TABLE call (
     status TEXT NOT NULL,
     asked INTEGER NOT NULL,
     original TEXT,
+    written TEXT,
     expires_at INTEGER,
     votes TEXT NOT NULL,
     decision TEXT,
