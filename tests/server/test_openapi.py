@@ -277,7 +277,19 @@ def test_operations_have_names_and_choices_are_enums() -> None:
 
 
 #: Values whose shape is not ours: an agent, a tool or the one who asks decides it.
-FREE = {"args", "schema", "original", "parts", "scope", "value", "result", "output", "preview"}
+FREE = {
+    "args",
+    "schema",
+    "original",
+    "written",
+    "validated",
+    "parts",
+    "scope",
+    "value",
+    "result",
+    "output",
+    "preview",
+}
 FREE |= {"body"}
 
 
