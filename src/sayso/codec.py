@@ -15,8 +15,8 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import Any, NoReturn, cast
 
 from sayso.errors import InvalidCall
@@ -155,17 +155,33 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
 _PLAIN = json.JSONDecoder()
-_encoder = partial(
-    json.JSONEncoder,
-    ensure_ascii=False,
-    allow_nan=False,
-    check_circular=False,  # ``_check`` does
-    separators=(",", ":"),
-)
-_compact = _encoder().encode
+
+
+def _encoder(*, sort_keys: bool = False) -> Callable[[object], str]:
+    """Return a function that writes JSON without spaces.
+
+    ``JSONEncoder.encode`` makes its C encoder again for each value, which takes longer than most
+    values do. A cycle is not found here: ``_check`` refuses it.
+    """
+    encoder = json.JSONEncoder(
+        ensure_ascii=False,
+        allow_nan=False,
+        check_circular=False,
+        separators=(",", ":"),
+        sort_keys=sort_keys,
+    )
+    if c_make_encoder is None:
+        return encoder.encode
+    parts = c_make_encoder(
+        None, encoder.default, encode_basestring, None, ":", ",", sort_keys, False, False
+    )
+    return lambda value: "".join(parts(value, 0))
+
+
+_compact = _encoder()
 #: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times
 #: faster than a general encoder, which has to sort keys by UTF-16 and write floats as JavaScript.
-_sorted = _encoder(sort_keys=True).encode
+_sorted = _encoder(sort_keys=True)
 
 
 def _check(value: object) -> bool:
