@@ -10,7 +10,7 @@ export async function load(version, origin) {
   const [ai, react] = await versions[version]();
 
   class Tab {
-    constructor(lab, { id = 'chat', user = 'ana', recipe = false, messages = [] } = {}) {
+    constructor(lab, { id = 'chat', user = 'ana', recipe = false, messages = [], auto } = {}) {
       this.lab = `${origin}/${lab}`;
       this.user = user;
       this.posts = [];
@@ -27,9 +27,12 @@ export async function load(version, origin) {
         messages,
         transport: new ai.DefaultChatTransport({ api, headers, fetch: fetchAndCount }),
         onError: error => this.errors.push(error.message),
+        // The two that the client comes with, unless a scenario wants one of them.
         sendAutomaticallyWhen: options =>
-          ai.lastAssistantMessageIsCompleteWithApprovalResponses(options) ||
-          (!recipe && ai.lastAssistantMessageIsCompleteWithToolCalls(options)),
+          (auto !== 'tool-calls' && ai.lastAssistantMessageIsCompleteWithApprovalResponses(options)) ||
+          (auto !== 'approvals' &&
+            (auto || !recipe) &&
+            ai.lastAssistantMessageIsCompleteWithToolCalls(options)),
       });
     }
 
@@ -147,9 +150,15 @@ export function essence(messages) {
   return messages.map(({ id, role, parts }) => ({
     ...(role === 'assistant' ? { id } : {}),
     role,
-    parts: parts.filter(part => !part.type.startsWith('data-')).map(part => {
+    parts: withoutEmptyStep(parts.filter(part => !part.type.startsWith('data-'))).map(part => {
       const { state, ...rest } = kept(part);
       return part.type === 'text' ? rest : { ...rest, ...(state ? { state } : {}) };
     }),
   }));
 }
+
+// A run that ended with calls has a step without words after them.
+const withoutEmptyStep = parts => {
+  const silent = parts.at(-1)?.type === 'text' && parts.at(-1).text === '';
+  return silent ? parts.slice(0, -2) : parts;
+};

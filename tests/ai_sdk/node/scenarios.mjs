@@ -1,6 +1,7 @@
 // What people do in a chat, each in a lab of its own: an agent, a store and a log of effects.
 import assert from 'node:assert/strict';
 
+const MODES = ['approvals', 'tool-calls', 'both'];
 const OSLO = ['getWeatherInformation', { city: 'Oslo' }];
 
 export default Tab => ({
@@ -314,6 +315,91 @@ export default Tab => ({
     await tab.until(() => tab.states[0] === 'approval-requested');
     assert.equal(tab.chat.messages.length, 2);
     await tab.ran(OSLO);
+  },
+
+  // The client posts by itself when the last step looks complete, and must not do so for ever.
+  async automatic_after_a_stopped_question() {
+    for (const auto of MODES) {
+      const tab = new Tab(`demo-auto-stop-${auto}`, { auto });
+      await tab.say('ask me a question');
+      const [part] = tab.tools;
+      const tool = part.type.slice('tool-'.length);
+      const body = { stop: [part.toolCallId] };
+      const answer = { tool, toolCallId: part.toolCallId, state: 'output-error', errorText: 'no' };
+      await tab.chat.addToolOutput({ ...answer, options: { body } });
+      if (auto === 'approvals') await tab.chat.sendMessage(undefined, { body });
+      await tab.until(() => tab.posts.length === 2 && tab.states[0] === 'output-error');
+      await tab.converged();
+    }
+  },
+
+  async automatic_after_a_stopped_call() {
+    for (const auto of MODES) {
+      const tab = new Tab(`demo-auto-deny-${auto}`, { auto });
+      await tab.say('weather in Oslo');
+      const [part] = tab.tools;
+      const options = { body: { stop: [part.approval.id] } };
+      const answer = { id: part.approval.id, approved: false, options };
+      await tab.chat.addToolApprovalResponse(answer);
+      if (auto === 'tool-calls') await tab.chat.sendMessage(undefined, options);
+      await tab.until(() => tab.posts.length === 2 && tab.states[0] === 'output-denied');
+      await tab.ran();
+      await tab.converged();
+    }
+  },
+
+  async automatic_after_a_question_was_called_off() {
+    for (const auto of MODES) {
+      const tab = new Tab(`demo-auto-off-${auto}`, { auto });
+      await tab.say('ask me a question');
+      await tab.elsewhere({ type: 'cancel', run: true });
+      await tab.output(tab.tools[0], 'oauth');
+      if (auto === 'approvals') await tab.chat.sendMessage();
+      await tab.until(() => tab.posts.length === 2 && tab.states[0] === 'output-error');
+      await tab.converged();
+    }
+  },
+
+  async automatic_with_an_unknown_call() {
+    for (const auto of MODES) {
+      const part = { type: 'tool-rm', toolCallId: 'x', state: 'input-available', input: {} };
+      const messages = [
+        { id: 'u', role: 'user', parts: [{ type: 'text', text: 'hello' }] },
+        { id: 'a', role: 'assistant', parts: [{ type: 'step-start' }, part] },
+      ];
+      const tab = new Tab(`demo-auto-unknown-${auto}`, { auto, messages });
+      await tab.output(tab.tools[0], 'done');
+      if (auto === 'approvals') await tab.chat.sendMessage();
+      await tab.until(() => tab.posts.length === 1 && tab.states[0] === 'output-error');
+      await tab.ran();
+    }
+  },
+
+  async automatic_recipe() {
+    for (const auto of MODES) {
+      const tab = new Tab(`demo-auto-recipe-${auto}`, { auto, recipe: true });
+      await tab.say('do two things in Oslo');
+      await tab.output(tab.tools[0], 'Yes, confirmed.');
+      await tab.output(tab.tools[1], 'No, denied.');
+      if (auto === 'approvals') await tab.chat.sendMessage();
+      await tab.final();
+      assert.equal(tab.posts.length, 2);
+      await tab.ran(OSLO);
+      await tab.converged();
+    }
+  },
+
+  async automatic_recipe_after_the_run_was_called_off() {
+    for (const auto of MODES) {
+      const tab = new Tab(`demo-auto-recipe-off-${auto}`, { auto, recipe: true });
+      await tab.say('weather in Oslo');
+      await tab.elsewhere({ type: 'cancel', run: true });
+      await tab.output(tab.tools[0], 'Yes, confirmed.');
+      if (auto === 'approvals') await tab.chat.sendMessage();
+      await tab.until(() => tab.posts.length === 2 && tab.states[0] === 'output-error');
+      await tab.ran();
+      await tab.converged();
+    }
   },
 
   async somebody_elses_chat() {

@@ -4,7 +4,9 @@
 The client sets the rules: a part is changed by its call's id, and its input only within the step
 that was begun last. So the outcome of a call is sent before the next step begins, which is also the
 order in which it happens. A card that was answered must change, or the client posts the answer
-again and again. Sending something twice does no harm.
+again and again. For the same reason, a run that ends with calls gets an empty step after them: in
+the step that was begun last, the client takes finished calls for answers that it has to post.
+Sending something twice does no harm.
 """
 
 from __future__ import annotations
@@ -110,6 +112,8 @@ class StreamWriter:
         self._steps = held.steps
         self._tools = held.tools
         self._unknown = held.last
+        #: Whether there are calls in the client's last step, as long as no other is begun.
+        self._holds_calls = bool(held.last)
         self._cards: dict[str, Json] = {}
         #: The rows of each call of the last step as they were last sent.
         self._rows: dict[str, list[Call]] = {}
@@ -147,7 +151,14 @@ class StreamWriter:
         yield from self._end_text()
         for name in sorted(self._unknown):
             yield {"type": "tool-output-error", "toolCallId": name, "errorText": _UNKNOWN}
+        ends_with_calls = bool(self._rows) if self._stepping else self._holds_calls
         if self._stepping:
+            yield {"type": "finish-step"}
+        if ends_with_calls and chunk.get("finishReason") not in (None, "tool-calls"):
+            yield {"type": "start-step"}
+            # The client notices a step with its first part.
+            yield {"type": "text-start", "id": "end"}
+            yield {"type": "text-end", "id": "end"}
             yield {"type": "finish-step"}
         yield chunk if self._guest is None else redact(chunk).value
 
