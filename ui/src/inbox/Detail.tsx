@@ -40,8 +40,8 @@ let settled = false;
 /** Keep revealed values while the revision is the same; take everything else from `fresh`. */
 function keepRevealed(fresh: RequestDetail, revealed: RequestDetail | null): RequestDetail {
   if (!revealed || revealed.revision !== fresh.revision || !fresh.masked) return fresh;
-  const { args, original, preview, question, risk, digest, masked, shown, decision, execution } = revealed;
-  const kept = { ...fresh, args, original, preview, question, risk, digest, masked, shown };
+  const { args, original, written, preview, question, risk, digest, masked, shown, decision, execution } = revealed;
+  const kept = { ...fresh, args, original, written, preview, question, risk, digest, masked, shown };
   const moved = fresh.status !== revealed.status || fresh.execution.status !== execution.status;
   return moved ? kept : { ...kept, decision, execution };
 }

@@ -93,6 +93,7 @@ export interface Shown {
   hidden: number;
   question: Question | null;
   original: Json | null;
+  written: Json | null;
   summary: string;
   preview?: Json;
   evidence?: Evidence | null;
@@ -131,6 +132,8 @@ export interface Request {
   /** `attempt_running`: for a call in doubt, whether its attempt still runs. */
   execution: { status: string; attempts: number; result: Json; attempt_running?: boolean | null };
   original: JsonObject | null;
+  /** What the model or an edit wrote, if validators make `args` of it. An edit changes these. */
+  written: JsonObject | null;
   /** Earlier rejections of an equal call, newest first. */
   refusals: EarlierRejection[];
   masked: boolean;
@@ -292,6 +295,8 @@ export interface Check {
   errors: { field: string; message: string }[];
   shown: { before: string[]; after: string[] };
   diff: DiffLine[];
+  /** What the tool's validators make of the edit; null if they are not known to the server. */
+  validated: JsonObject | null;
   verdict: string;
   risk: Request["risk"];
   quorum: number;

@@ -9,7 +9,7 @@ import { useMe } from "../session";
 import type { Check, DecisionType, GrantPreview, Json, Kind, Request } from "../types";
 import { ApproveButton } from "./ApproveButton";
 import { setDraft, type Draft } from "./draft";
-import { editOf } from "./edit";
+import { editable, editOf } from "./edit";
 import { GrantDialog } from "./GrantDialog";
 import { confirmationFor, blockedReason, type DecisionContext } from "./approvalGuard";
 import { RejectPanel, RespondPanel } from "./Panels";
@@ -354,7 +354,7 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
       )}
       <div className="decide-buttons">
         <Button onClick={props.onCancel}>Cancel edit</Button>
-        <Button tone="ghost" onClick={() => setDraft(request.id, { args: request.args })}>
+        <Button tone="ghost" onClick={() => setDraft(request.id, { args: editable(request) })}>
           Start over
         </Button>
         <div className="decide-main">
@@ -364,7 +364,7 @@ function EditBar(props: ActionBarProps & { warming: boolean; onCancel: () => voi
             confirmation={confirmationFor(request, check?.risk?.level)}
             blockedReason={deciding.busy ? "Sending…" : (blocked ?? "")}
             warming={false}
-            onConfirm={() => void deciding.send({ type: "edit", ...editOf(request.args, draft.args ?? request.args) })}
+            onConfirm={() => void deciding.send({ type: "edit", ...editOf(editable(request), draft.args ?? editable(request)) })}
           />
         </div>
       </div>

@@ -8,9 +8,10 @@ import { Tabs } from "../components/Tabs";
 import type { Check, Json, JsonObject, Request } from "../types";
 import { DiffView } from "./DiffView";
 import { setDraft } from "./draft";
-import { editOf } from "./edit";
+import { converted, editable, editOf } from "./edit";
 import { fieldPath, formSchema, problemsOf, readJson, type Problem } from "./schema";
 import { HiddenCharacters } from "./HiddenCharacters";
+import { ValueView } from "./ValueView";
 
 const SchemaForm = lazy(() => import("./SchemaForm"));
 
@@ -31,7 +32,7 @@ export function useCheck(request: Request, args: JsonObject | undefined): Checke
     const stop = new AbortController();
     const timer = setTimeout(() => {
       api
-        .check(request.id, editOf(request.args, args), stop.signal)
+        .check(request.id, editOf(editable(request), args), stop.signal)
         .then((check) => setState({ key, check }))
         .catch((error: unknown) => {
           if (!stop.signal.aborted && error instanceof ApiError) setState({ key, error });
@@ -60,7 +61,7 @@ export function EditForm({ request, args, checked, onInvalid }: Props): ReactEle
   useEffect(() => onInvalid(json?.error !== undefined), [json?.error]);
   const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
   const remove = (name: string) => set(Object.fromEntries(Object.entries(args).filter(([key]) => key !== name)));
-  const known = useMemo(() => formSchema(request.schema, request.args), [request.schema, request.args]);
+  const known = useMemo(() => formSchema(request.schema, editable(request), converted(request)), [request.schema, request.args, request.written]);
   const formProblems = useMemo(() => problemsOf(known, args), [known, args]);
   const serverProblems: Problem[] = (checked.check?.errors ?? []).map((each) => ({ ...each, field: fieldPath(each.field) }));
   // The server decides, but the messages of this form are easier to read, so they are shown first.
@@ -139,6 +140,16 @@ function CheckView({
               </li>
             ))}
           </ul>
+        </Notice>
+      )}
+      {check?.validated && converted(request).length > 0 && (
+        <Notice tone="info" title="What the tool's validators make of it">
+          <ValueView value={check.validated} />
+        </Notice>
+      )}
+      {check?.ok && !check.validated && request.written !== null && (
+        <Notice tone="info" title="The agent validates your edit before it runs">
+          <p>If that changes the arguments, you are asked again and see both.</p>
         </Notice>
       )}
       {check?.verdict === "deny" && <Notice tone="bad" title="The policy denies the edited call" />}

@@ -12,6 +12,7 @@ import { answerOf, NO_ANSWER, type Answer } from "./answer";
 import { ArgsView } from "./ArgsView";
 import { AgentNote, EarlierRejections, Preview, Warnings } from "./RequestNotices";
 import { setDraft, useDraft } from "./draft";
+import { editable } from "./edit";
 import { EditForm, useCheck } from "./EditForm";
 import { LongValue } from "./LongValue";
 import { DecisionLine, Outcome } from "./Outcome";
@@ -77,7 +78,7 @@ export function RequestBody(props: Props): ReactElement {
             <h2>{editing ? "Edit what will run" : heading(request)}</h2>
             <Description key={request.id} text={request.shown.description} />
             {editing ? (
-              <EditForm request={request} args={draft.args ?? request.args} checked={{ check, error }} onInvalid={setInvalid} />
+              <EditForm request={request} args={draft.args ?? editable(request)} checked={{ check, error }} onInvalid={setInvalid} />
             ) : (
               <ArgsView key={`${request.id} ${request.revision}`} request={request} seen={seen} />
             )}
@@ -99,7 +100,7 @@ export function RequestBody(props: Props): ReactElement {
             check={check}
             editInvalid={invalid}
             shortcuts={props.shortcuts}
-            onEdit={() => setDraft(request.id, { mode: "edit", args: draft.args ?? request.args })}
+            onEdit={() => setDraft(request.id, { mode: "edit", args: draft.args ?? editable(request) })}
           />
         </div>
       )}

@@ -14,6 +14,7 @@ import type { EarlierRejection, Json, Request, RequestDetail, RequestEvent } fro
 import { visible } from "../visible";
 import { LARGE_BYTES } from "./values";
 import { ValueView } from "./ValueView";
+import { converted } from "./edit";
 
 /** That people rejected an equal call before: who, when and why, as far as the reader may know. */
 export function EarlierRejections({ rejections }: { rejections: EarlierRejection[] }): ReactElement | null {
@@ -67,7 +68,7 @@ export function Warnings({
   const large = request.size > LARGE_BYTES;
   const again = askedAgain(request.events);
   const none = !request.masked && !large && request.original === null && request.shown.warnings.length === 0;
-  if (none && again === null) return null;
+  if (none && again === null && converted(request).length === 0) return null;
   return (
     <div className="warnings" role="group" aria-label="Warnings" data-testid="warnings">
       {request.shown.warnings.map((warning) => (
@@ -99,6 +100,14 @@ export function Warnings({
           tone="warn"
           title={`Large payload: ${thousands(Math.round(request.size / 1_024))} KB of arguments`}
         />
+      )}
+      {converted(request).length > 0 && (
+        <Notice tone="info" title="The tool's validators changed these arguments">
+          <details open>
+            <summary>What was written</summary>
+            <ValueView value={request.shown.written} />
+          </details>
+        </Notice>
       )}
       {request.original !== null && (
         <Notice tone="info" title="The arguments were edited">

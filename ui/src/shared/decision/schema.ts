@@ -20,9 +20,17 @@ export function inferSchema(value: Json, depth = 0): Schema {
   return { type: typeof value };
 }
 
-/** The schema of the form: the tool's own if it has properties, else one derived from the arguments. */
-export function formSchema(schema: Schema | null, args: JsonObject): Schema {
-  return schema?.properties ? schema : inferSchema(args);
+/**
+ * The schema of the form: the tool's own if it has properties, else one derived from the arguments. The tool's does not
+ * describe `converted` arguments, of which its validators make others.
+ */
+export function formSchema(schema: Schema | null, args: JsonObject, converted: string[] = []): Schema {
+  const inferred = inferSchema(args);
+  if (!schema?.properties) return inferred;
+  if (converted.length === 0) return schema;
+  const written = converted.map((name) => [name, inferred.properties?.[name] ?? {}]);
+  const required = (schema.required ?? []).filter((name) => name in args);
+  return { ...schema, properties: { ...schema.properties, ...Object.fromEntries(written) }, required };
 }
 
 /**
