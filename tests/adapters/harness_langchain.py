@@ -54,13 +54,14 @@ class LangChainHarness(AdapterHarness):
     """With the async SQLite saver."""
 
     # Contexts that the port does not follow, or that it refuses to unguarded agents too.
-    escapes_known = frozenset(
+    # The clerk uses the saver of the outer graph, whose lock belongs to another event loop.
+    escapes_known = frozenset({"pool_callback", "task_in_earlier_context", "loop_of_other_thread"})
+    disturbs_known = frozenset(
         {
             "empty_context",
             "loop_callback_in_empty_context",
+            "loop_of_other_thread",
             "low_level_thread",
-            "pool_callback",
-            "task_in_earlier_context",
             "task_in_empty_context",
         }
     )

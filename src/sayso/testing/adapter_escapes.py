@@ -4,8 +4,8 @@ A guarded agent has one tool, ``delegate``, which the policy allows. Its body ru
 plain agent of the same framework, whose tool ``pay`` asks. Each shape of such code is defined here
 once for all frameworks, as a place where the tool finds the clerk (``PLACES``) and a way in which
 it runs it (``WAYS``). ``pay`` must not run without a decision: ``guard`` refuses the agent, the
-call is refused, or a person is asked. At the same time the same code runs in an agent that was
-never guarded, and must not be disturbed.
+call is refused, or a person is asked. The same code in an agent that was never guarded is not
+disturbed, at the same time and afterwards.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -722,39 +722,62 @@ class Side:
             await self.harness.run_clerk(agent, "go")
 
 
-async def attack(kind: type[AdapterHarness], place: Place, way: Way, folder: Path) -> None:
-    """Delegate in a guarded and an unguarded agent at the same time."""
-    store = SqliteStore(folder / "sayso.db")
-    gate = Gate(store, policy=POLICY, agent="teller", wait=0)
-    inbox = Inbox(store)
-    meeting = Meeting()
-    guarded = Side("guarded", kind, gate, folder, meeting)
-    unguarded = Side("unguarded", kind, gate, folder, meeting)
-    sides = guarded, unguarded
-    try:
-        with way() as guarded_way, way() as unguarded_way:
-            for side, side_way in zip(sides, (guarded_way, unguarded_way), strict=True):
+@contextmanager
+def _gate_in(folder: Path) -> Iterator[Gate]:
+    gate = Gate(SqliteStore(folder / "sayso.db"), policy=POLICY, agent="teller", wait=0)
+    yield gate
+    gate.close()
+
+
+@asynccontextmanager
+async def _sides(
+    kind: type[AdapterHarness], shape: str, gate: Gate, folder: Path, meeting: Meeting
+) -> AsyncIterator[tuple[Side, Side]]:
+    """Yield a side to guard and one that is never guarded, with code of the same shape."""
+    place, way = shapes(kind)[shape]
+    sides = tuple(Side(name, kind, gate, folder, meeting) for name in ("guarded", "unguarded"))
+    with ExitStack() as ways:
+        try:
+            for side in sides:
                 await side.harness.open()
-                side.use(place, side_way)
+                side.use(place, ways.enter_context(way()))
+            yield sides[0], sides[1]
+        finally:
+            for side in sides:
+                await side.harness.close()
+
+
+async def attack(kind: type[AdapterHarness], shape: str, folder: Path) -> None:
+    """Delegate in a guarded agent. Afterwards the same code runs as ever without a gate."""
+    meeting = Meeting()
+    meeting.arrive("unguarded")
+    with _gate_in(folder) as gate:
+        async with _sides(kind, shape, gate, folder, meeting) as (guarded, unguarded):
+            agent, status = await _run_guarded(guarded)
+            assert guarded.paid == [], "pay ran, and no person was asked"
+            if status == "paused":
+                await _settle(agent, Inbox(gate.store), guarded)
+            meeting.arrive("guarded")  # if its tool was not reached
+            await unguarded.run_unguarded()
+            assert sorted(unguarded.paid) == _payees(shape)
+
+
+async def run_side_by_side(kind: type[AdapterHarness], shape: str, folder: Path) -> None:
+    """Delegate in a guarded agent and in one that was never guarded, at the same time."""
+    meeting = Meeting()
+    with _gate_in(folder) as gate:
+        async with _sides(kind, shape, gate, folder, meeting) as (guarded, unguarded):
             beside = asyncio.ensure_future(unguarded.run_unguarded())
             try:
-                agent, status = await _run_guarded(guarded)
+                await _run_guarded(guarded)
             finally:
-                meeting.arrive(guarded.name)  # if the tool was not reached
+                meeting.arrive("guarded")  # if its tool was not reached
                 await beside
-            assert guarded.paid == [], "pay ran, and no person was asked"
-            payees = ["ana", "bob"] if way is pool_with_two_clerks else ["ana"]
-            assert sorted(unguarded.paid) == payees
-            if status == "paused":
-                await _settle(agent, inbox, guarded)
-            # Outside of a guarded run, the clerk is what it was.
-            guarded.paid.clear()
-            await unguarded.harness.run_clerk(guarded.hire(), "pay")
-            assert guarded.paid == ["ana"]
-    finally:
-        for side in sides:
-            await side.harness.close()
-        gate.close()
+            assert sorted(unguarded.paid) == _payees(shape)
+
+
+def _payees(shape: str) -> list[str]:
+    return ["ana", "bob"] if shape == pool_with_two_clerks.__name__ else ["ana"]
 
 
 async def _run_guarded(side: Side) -> tuple[Any, str]:
@@ -799,19 +822,24 @@ class EscapeTests:
     harness: ClassVar[type[AdapterHarness]]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize the test by the shapes of the harness, and mark those that escape."""
-        if "shape" not in metafunc.fixturenames:
-            return
-        known = self.harness.escapes_known
-        escapes = pytest.mark.xfail(strict=False, reason="this shape is not refused yet")
-        metafunc.parametrize(
-            "shape",
-            [
-                pytest.param(name, marks=[escapes] if {name, "*"} & known else [])
-                for name in shapes(self.harness)
-            ],
-        )
+        """Parametrize the tests by the shapes of the harness, and mark those that fail."""
+        kind = self.harness
+        if "shape" in metafunc.fixturenames:
+            _parametrize(metafunc, "shape", shapes(kind), kind.escapes_known)
+        if "way" in metafunc.fixturenames:
+            ways = [name for name, (place, _) in shapes(kind).items() if place is module_attribute]
+            _parametrize(metafunc, "way", ways, kind.disturbs_known)
 
     def test_delegated_call_needs_a_decision(self, shape: str, tmp_path: Path) -> None:
-        place, way = shapes(self.harness)[shape]
-        asyncio.run(attack(self.harness, place, way, tmp_path))
+        asyncio.run(attack(self.harness, shape, tmp_path))
+
+    def test_unguarded_agent_is_not_disturbed(self, way: str, tmp_path: Path) -> None:
+        asyncio.run(run_side_by_side(self.harness, way, tmp_path))
+
+
+def _parametrize(
+    metafunc: pytest.Metafunc, argument: str, names: Iterable[str], known: frozenset[str]
+) -> None:
+    fails = pytest.mark.xfail(strict=False, reason="the adapter does not hold here yet")
+    marked = [pytest.param(name, marks=[fails] if {name, "*"} & known else []) for name in names]
+    metafunc.parametrize(argument, marked)

@@ -79,8 +79,10 @@ class AdapterHarness:
 
     #: Whether the tools are ``async`` or ``sync`` functions.
     colour: ClassVar[str] = "async"
-    #: Names of shapes in the attack test that are not refused yet; ``*`` for all of them.
+    #: Shapes of delegation in which a call still escapes; ``*`` for all of them.
     escapes_known: ClassVar[frozenset[str]] = frozenset()
+    #: Ways of delegation in which an agent that was never guarded is disturbed.
+    disturbs_known: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, context: HarnessContext) -> None:
         self.context = context
