@@ -35,6 +35,7 @@ STORIES = {
     "dspy": ["tests/adapters/test_story_dspy.py"],
     "langchain": [
         "tests/adapters/test_story_langchain.py",
+        "tests/adapters/test_langchain_choke_points.py",
         "tests/adapters/test_langchain_graphs.py",
         "tests/adapters/test_langchain_safety.py",
     ],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 # First: for each optional package that it does not find, DSPy looks through all modules that are
 # loaded, once per frame of the stack. After the other frameworks that takes seconds.
-import dspy  # noqa: F401
-import pytest
+with suppress(ImportError):  # where only one framework is installed
+    import dspy  # noqa: F401
 
 
 @pytest.fixture

@@ -151,8 +151,9 @@ class ToolGate:
         call = self._framework_call(request, run, thread)
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
         show = partial(interrupt_value, str(made["id"]))
-        while True:
+        if await thread.find(call.id) is not None:  # otherwise it is new
             await answers.settle([call.id], show, read_single_answer)
+        while True:
             try:
                 outcome = await thread.outcome(call)
                 if isinstance(outcome.value, ParentCommandResult):
@@ -163,8 +164,8 @@ class ToolGate:
             except Conflict:
                 await check_no_other_agent(thread, config, ())
                 raise
-            except Paused:
-                continue  # asked just now, or in doubt: interrupt on the next pass
+            except Paused:  # asked just now, or in doubt
+                await answers.settle([call.id], show, read_single_answer)
 
     def _result(self, request: ToolCallRequest, outcome: Outcome) -> Result:
         """Return the result of a call.
