@@ -1,9 +1,12 @@
-"""Everything that a DSPy agent can reach is behind the gate, or guard() refuses it."""
+"""Everything that a DSPy agent runs is behind the gate, or refused."""
 
 from __future__ import annotations
 
+import copy
 import json
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,17 +17,10 @@ from harness_dspy import dspy
 import sayso
 from sayso.adapters.dspy import guard
 
-GLOBAL: Any = None
-
 
 def pay(to: str) -> str:
     """Pay somebody."""
     return f"paid {to}"
-
-
-def ask_global(task: str) -> str:
-    """Ask the agent of this module."""
-    return str(GLOBAL(question=task).answer)
 
 
 @pytest.fixture
@@ -39,34 +35,6 @@ def react(*tools: Any) -> Any:
 def test_the_table(gate: sayso.Gate) -> None:
     coverage = guard(react(pay), gate).coverage()
     assert [(one.kind, one.name, one.gated) for one in coverage] == [("tool", "pay", True)]
-
-
-def test_an_agent_in_a_closure(gate: sayso.Gate) -> None:
-    inner = react(pay)
-
-    def delegate(task: str) -> str:
-        """Ask another agent."""
-        return str(inner(question=task).answer)
-
-    with pytest.raises(sayso.InvalidCall, match="agent 'ReAct in delegate' of teller"):
-        guard(react(delegate), gate)
-    guard(react(delegate), gate, ungated=["ReAct in delegate"])
-
-
-def test_an_agent_under_a_global_name(gate: sayso.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.GLOBAL", react(pay))
-    with pytest.raises(sayso.InvalidCall, match="ask_global finds it as the global name 'GLOBAL'"):
-        guard(react(ask_global), gate)
-
-
-def test_a_guarded_agent(gate: sayso.Gate) -> None:
-    inner = guard(react(pay), gate)
-
-    async def delegate(task: str) -> str:
-        """Ask another agent."""
-        return str((await inner.run(task)).output)
-
-    guard(react(delegate), gate)
 
 
 def test_what_the_provider_runs(gate: sayso.Gate) -> None:
@@ -99,7 +67,38 @@ def test_the_agent_passed_in_is_not_changed(gate: sayso.Gate) -> None:
     assert agent.tools["pay"].func is pay
 
 
-# -- agents that are built while a tool runs
+ARGUMENTS: Any = [
+    ("extra_body", {"tools": [{"type": "web_search"}]}),
+    ("mcp_servers", [{"url": "https://x"}]),
+    ("web_search_options", {"search_context_size": "low"}),
+    ("invented_later", True),
+]
+
+
+class TestModelArguments:
+    """An argument of the model that may bring tools of the provider is refused."""
+
+    @pytest.mark.parametrize(("name", "value"), ARGUMENTS)
+    def test_unlisted_argument_is_refused(self, gate: sayso.Gate, name: str, value: Any) -> None:
+        model = dspy.LM("openai/gpt-5", **{name: value})
+        with pytest.raises(sayso.InvalidCall, match=f"model argument '{name}' of teller"):
+            guard(react(pay), gate, lm=model)
+        coverage = guard(react(pay), gate, lm=model, ungated=[name]).coverage()
+        assert ("model argument", name, False) in {(c.kind, c.name, c.gated) for c in coverage}
+
+    def test_plain_arguments_are_accepted(self, gate: sayso.Gate) -> None:
+        function = {"type": "function", "function": {"name": "pay"}}
+        model = dspy.LM("openai/gpt-5", temperature=1.0, max_tokens=16000, tools=[function])
+        assert guard(react(pay), gate, lm=model)
+
+    async def test_late_argument_is_refused(self, gate: sayso.Gate) -> None:
+        agent = react(pay)
+        agent.react.config["extra_body"] = {"tools": []}
+        with pytest.raises(sayso.SaysoError, match=r"ungated=\['extra_body'\]"):
+            await guard(agent, gate, lm=DummyLM(END)).run("go", thread="t")
+
+
+# -- modules that code in a tool runs
 
 
 def step(name: str, **args: Any) -> dict[str, str]:
@@ -107,82 +106,250 @@ def step(name: str, **args: Any) -> dict[str, str]:
 
 
 END = [step("finish"), {"reasoning": "It is over.", "answer": "Done."}]
-RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
+PAY = sayso.Rule("pay")
+RULES = sayso.Policy([PAY, sayso.Rule("*", verdict="allow", effect="idempotent")])
+ONCE = sayso.Policy([PAY, sayso.Rule("*", verdict="allow", effect="once")])
+
+
+class Office:
+    """Pays people, and hires agents that do."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.model = DummyLM([step("pay", to="ana"), *END])
+
+    @property
+    def tool(self) -> dspy.Tool:
+        def pay(to: str) -> str:
+            """Pay somebody."""
+            self.ran.append(to)
+            return f"paid {to}"
+
+        return dspy.Tool(pay)
+
+    def clerk(self) -> Any:
+        agent = dspy.ReAct("question -> answer", tools=[self.tool])
+        agent.set_lm(self.model)
+        return agent
 
 
 class Program(dspy.Module):  # type: ignore[misc]
     """A module of the user's own, whose model chooses a payment."""
 
-    def __init__(self, tool: Any) -> None:
+    def __init__(self, office: Office) -> None:
         super().__init__()
         self.choose = dspy.Predict("question -> answer")
-        self.tool = dspy.Tool(tool)
+        self.choose.lm = DummyLM([{"answer": "ana"}])
+        self.tool = office.tool
 
     def forward(self, question: str) -> Any:
-        self.tool(to=self.choose(question=question).answer)
-        return dspy.Prediction(answer="paid")
+        return dspy.Prediction(answer=self.tool(to=self.choose(question=question).answer))
 
 
-class TestBuiltWhileAToolRuns:
-    """DSPy passes its callbacks on to everything that a run starts; ours stops what is ungated."""
+class Holder(dspy.Module):  # type: ignore[misc]
+    """A module of the user's own that holds an agent."""
 
-    ran: list[str]
+    def __init__(self, office: Office) -> None:
+        super().__init__()
+        self.agent = office.clerk()
 
-    @pytest.fixture(autouse=True)
-    def _payments(self) -> None:
-        self.ran = []
+    def forward(self, question: str) -> Any:
+        return self.agent(question=question)
 
-    def paying(self, to: str) -> str:
-        self.ran.append(to)
-        return f"paid {to}"
 
-    def inner(self, *, tools: bool = True) -> Any:
-        def pay(to: str) -> str:
-            """Pay somebody."""
-            return self.paying(to)
+def awaited(office: Office) -> Any:
+    async def delegate(task: str) -> str:
+        """Await an agent."""
+        return str((await office.clerk().acall(question=task)).answer)
 
-        return dspy.ReAct("question -> answer", tools=[pay] if tools else [])
+    return delegate
 
-    def guarded(self, gate: sayso.Gate, tool: Any, **options: Any) -> Any:
-        script = DummyLM([step(tool.__name__, task="pay ana"), *END])
-        return guard(react(tool), gate, RULES, lm=script, **options)
 
-    def delegate(self, *, sync: bool = False) -> Any:
-        def blocking(task: str) -> str:
-            """Build an agent, and ask it."""
-            with dspy.context(lm=DummyLM([step("pay", to="ana"), *END])):
-                return str(self.inner()(question=task).answer)
+def called(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call an agent."""
+        return str(office.clerk()(question=task).answer)
 
-        async def delegate(task: str) -> str:
-            """Build an agent, and ask it."""
-            with dspy.context(lm=DummyLM([step("pay", to="ana"), *END])):
-                return str((await self.inner().acall(question=task)).answer)
+    return delegate
 
-        return blocking if sync else delegate
 
-    @pytest.mark.parametrize("sync", [False, True])
-    async def test_its_tools_are_stopped(self, gate: sayso.Gate, sync: bool) -> None:
-        guarded = self.guarded(gate, self.delegate(sync=sync))
-        with pytest.raises(sayso.SaysoError, match="pay was not run: it bypassed the gate"):
-            await guarded.run("go", thread="t")
-        assert self.ran == []
+def called_on_loop(office: Office) -> Any:
+    async def delegate(task: str) -> str:
+        """Call an agent, and block the event loop."""
+        return str(office.clerk()(question=task).answer)
 
-    async def test_unless_they_are_named(self, gate: sayso.Gate) -> None:
-        for thread, name in (("a", "pay"), ("b", "ReAct in delegate")):
-            guarded = self.guarded(gate, self.delegate(), ungated=[name])
-            assert (await guarded.run("go", thread=thread)).output == "Done."
-        assert self.ran == ["ana", "ana"]
+    return delegate
 
-    async def test_a_module_of_the_users_own(self, gate: sayso.Gate) -> None:
-        def delegate(task: str) -> str:
-            """Let a model choose a payment."""
-            with dspy.context(lm=DummyLM([{"answer": "ana"}])):
-                return str(Program(self.paying)(question=task).answer)
 
-        with pytest.raises(sayso.SaysoError, match="paying was not run: it bypassed the gate"):
-            await self.guarded(gate, delegate).run("go", thread="t")
-        assert self.ran == []
+def forward(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Run the loop of an agent."""
+        return str(office.clerk().forward(question=task).answer)
 
+    return delegate
+
+
+def copied(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call a copy of an agent."""
+        return str(copy.copy(office.clerk())(question=task).answer)
+
+    return delegate
+
+
+def in_module(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call a module that holds an agent."""
+        return str(Holder(office)(question=task).answer)
+
+    return delegate
+
+
+def own_module(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Let a model choose a payment."""
+        return str(Program(office)(question=task).answer)
+
+    return delegate
+
+
+def tool_called(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call a tool."""
+        return str(office.tool(to="ana"))
+
+    return delegate
+
+
+def tool_awaited(office: Office) -> Any:
+    async def delegate(task: str) -> str:
+        """Await a tool."""
+        return str(await office.tool.acall(to="ana"))
+
+    return delegate
+
+
+def tool_call_executed(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Execute a call that a model might have made."""
+        made = dspy.ToolCalls.from_dict_list([{"name": "pay", "args": {"to": "ana"}}])
+        return str(made.tool_calls[0].execute([office.tool]))
+
+    return delegate
+
+
+def in_pool(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call an agent on another OS thread."""
+        with ThreadPoolExecutor(1) as pool:
+            return str(pool.submit(office.clerk(), question=task).result().answer)
+
+    return delegate
+
+
+def in_thread(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call an agent on another OS thread, and ignore what it raises."""
+        asking = threading.Thread(target=lambda: office.clerk()(question=task))
+        asking.start()
+        asking.join()
+        return "asked"
+
+    return delegate
+
+
+def in_parallel(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call an agent with DSPy's own OS threads."""
+        pairs = [(office.clerk(), {"question": task})]
+        return str(dspy.Parallel(num_threads=1, disable_progress_bar=True)(pairs))
+
+    return delegate
+
+
+def asyncified(office: Office) -> Any:
+    async def delegate(task: str) -> str:
+        """Await an agent that runs in a worker thread."""
+        return str((await dspy.asyncify(office.clerk())(question=task)).answer)
+
+    return delegate
+
+
+def swallowed(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Call an agent, and ignore what it raises."""
+        try:
+            return str(office.clerk()(question=task).answer)
+        except BaseException:
+            return "ignored"
+
+    return delegate
+
+
+SHAPES = [
+    awaited,
+    called,
+    called_on_loop,
+    forward,
+    copied,
+    in_module,
+    own_module,
+    tool_called,
+    tool_awaited,
+    tool_call_executed,
+    in_pool,
+    in_thread,
+    in_parallel,
+    asyncified,
+    swallowed,
+]
+
+
+def boss(gate: sayso.Gate, tool: Any, policy: sayso.Policy = RULES, **options: Any) -> Any:
+    script = DummyLM([step("delegate", task="pay ana"), *END])
+    return guard(react(tool), gate, policy, lm=script, **options)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+class TestUnguardedModules:
+    """Code in a tool runs a module or a tool that nobody guarded."""
+
+    async def test_idempotent_call_is_paused(self, gate: sayso.Gate, shape: Any) -> None:
+        office = Office()
+        guarded = boss(gate, shape(office))
+        result = await guarded.run("go", thread="t")
+        assert (result.status, office.ran) == ("paused", [])
+        (request,) = result.interruptions
+        assert (request.tool, dict(request.args)) == ("pay", {"to": "ana"})
+        result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
+        assert (result.output, office.ran) == ("Done.", ["bob"])
+        assert len(office.model.history) in (0, 3)  # at most once for each reply
+
+    async def test_once_call_is_not_paused(self, gate: sayso.Gate, shape: Any) -> None:
+        office = Office()
+        result = await boss(gate, shape(office), ONCE).run("go", thread="t")
+        assert (result.status, office.ran) == ("done", [])
+        rows = [row for row in gate.store.calls_of("teller:t") if row.tool == "pay"]
+        assert "gate.once(" in str(rows[0].decision)
+
+    async def test_allowed_call_is_recorded(self, gate: sayso.Gate, shape: Any) -> None:
+        office = Office()
+        allow = sayso.Policy([sayso.Rule("*", verdict="allow", effect="once")])
+        assert (await boss(gate, shape(office), allow).run("go", thread="t")).output == "Done."
+        assert office.ran == ["ana"]
+        rows = gate.store.calls_of("teller:t")
+        assert {row.tool for row in rows if row.status == "done"} == {"delegate", "pay"}
+
+    async def test_unguarded_agent_is_not_touched(self, gate: sayso.Gate, shape: Any) -> None:
+        guard(react(pay), gate)
+        office = Office()
+        agent = react(shape(office))
+        agent.set_lm(DummyLM([step("delegate", task="pay ana"), *END]))
+        assert (await agent.acall(question="go")).answer == "Done."
+        assert office.ran == ["ana"]
+
+
+class TestCodeOfModels:
     @pytest.mark.parametrize("kind", ["ProgramOfThought", "CodeAct", "RLM"])
     async def test_code_that_a_model_writes(self, gate: sayso.Gate, kind: str) -> None:
         def delegate(task: str) -> str:
@@ -192,40 +359,68 @@ class TestBuiltWhileAToolRuns:
                 program = getattr(dspy, kind)("question -> answer", **tools)
             return str(program(question=task).answer)
 
-        with pytest.raises(sayso.SaysoError, match=f"{kind} was not run: it bypassed the gate"):
-            await self.guarded(gate, delegate).run("go", thread="t")
+        with pytest.raises(sayso.SaysoError, match=f"{kind} was not run: .* a model writes"):
+            await boss(gate, delegate).run("go", thread="t")
 
-    async def test_code_that_a_module_of_the_users_own_runs(self, gate: sayso.Gate) -> None:
-        class Coder(dspy.Module):  # type: ignore[misc]
-            def forward(self, question: str) -> Any:
+    @pytest.mark.parametrize("on_thread", [False, True])
+    async def test_interpreter_is_not_run(self, gate: sayso.Gate, on_thread: bool) -> None:
+        def code() -> Any:
+            with warnings.catch_warnings(action="ignore"):
                 return LocalInterpreter()("print(1)")
 
         def delegate(task: str) -> str:
-            """Let a model write code."""
-            with warnings.catch_warnings(action="ignore"):
-                return str(Coder()(question=task))
+            """Run code."""
+            with ThreadPoolExecutor(1) as pool:
+                return str(pool.submit(code).result() if on_thread else code())
 
-        with pytest.raises(sayso.SaysoError, match="LocalInterpreter was not run: it bypassed"):
-            await self.guarded(gate, delegate).run("go", thread="t")
+        with pytest.raises(sayso.SaysoError, match="LocalInterpreter was not run"):
+            await boss(gate, delegate).run("go", thread="t")
 
-    async def test_what_the_tool_itself_calls_belongs_to_its_call(self, gate: sayso.Gate) -> None:
-        def delegate(task: str) -> str:
-            """Pay through a tool, and ask a model and an agent without tools."""
-            said = dspy.Tool(self.paying)(to="ana")
-            with dspy.context(lm=DummyLM([{"answer": "yes"}, *END])):
-                dspy.Predict("question -> answer")(question=task)
-                self.inner(tools=False)(question=task)
-            return str(said)
 
-        assert (await self.guarded(gate, delegate).run("go", thread="t")).output == "Done."
-        assert self.ran == ["ana"]
+async def test_live_object_reaches_allowed_tool(gate: sayso.Gate) -> None:
+    """A tool that code calls gets the objects that it was given, unless a person changed them."""
+    received: list[Any] = []
+    live = object()
 
-    async def test_guarded_where_it_is_built(self, gate: sayso.Gate) -> None:
-        async def delegate(task: str) -> str:
-            """Build a guarded agent, and ask it."""
-            inner = guard(self.inner(), gate, RULES, lm=DummyLM([step("pay", to="ana"), *END]))
-            return str((await inner.run(task)).output)
+    def use(thing: Any) -> str:
+        """Use something."""
+        received.append(thing)
+        return "used"
 
-        guarded = self.guarded(gate, delegate)
-        (request,) = (await guarded.run("go", thread="t")).interruptions
-        assert (request.tool, self.ran) == ("pay", [])
+    def delegate(task: str) -> str:
+        """Use something live."""
+        return str(dspy.Tool(use)(thing=live))
+
+    assert (await boss(gate, delegate).run("go", thread="t")).output == "Done."
+    assert received == [live]
+
+
+async def test_tool_from_mcp_is_gated(gate: sayso.Gate) -> None:
+    """DSPy itself defines the function of such a tool."""
+    called: list[str] = []
+
+    async def function(**kwargs: Any) -> str:
+        called.append("pay")
+        return "paid"
+
+    function.__module__ = "dspy.utils.mcp"
+
+    async def delegate(task: str) -> str:
+        """Call a tool of a server."""
+        return str(await dspy.Tool(function, name="pay", args={}, desc="Pay.").acall())
+
+    assert (await boss(gate, delegate).run("go", thread="t")).status == "paused"
+    assert called == []
+
+
+async def test_guarded_where_it_is_built(gate: sayso.Gate) -> None:
+    office = Office()
+
+    async def delegate(task: str) -> str:
+        """Build a guarded agent, and ask it."""
+        inner = guard(office.clerk(), gate, RULES)
+        return str((await inner.run(task)).output)
+
+    guarded = boss(gate, delegate, ONCE)
+    (request,) = (await guarded.run("go", thread="t")).interruptions
+    assert (request.tool, office.ran) == ("pay", [])

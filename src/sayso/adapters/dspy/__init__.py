@@ -7,7 +7,8 @@ the policy says so. ``human_in_the_loop(requester)`` is a tool that asks a perso
 
 It hooks into the predictors and tools of a copy of the agent. The loop is DSPy's own.
 
-Read ``guard.py`` for the durable agent, and ``asking.py`` for the tool that asks.
+Read ``guard.py`` for the durable agent, ``choke_points.py`` for what code in its tools may do, and
+``asking.py`` for the tool that asks.
 """
 
 from sayso.adapters import require

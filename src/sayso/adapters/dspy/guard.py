@@ -4,16 +4,16 @@ The loop is DSPy's own, and DSPy keeps its trajectory in a local variable. So ev
 the loop from the beginning, in a copy of the agent whose predictors return stored replies and whose
 tools return stored results: the model is not called again, and no tool runs again.
 
-Code can build an agent while a tool runs. DSPy passes the callbacks of its context on to everything
-that is started there, and ``Tripwire`` is a callback that stops what bypassed the gate.
+Code in a tool can run any other agent. ``choke_points`` gates its tools; if the call around it can
+start from the top again, the replies of its model are stored too, as those of a guarded agent.
 """
 
 from __future__ import annotations
 
 import contextvars
 import copy
+import functools
 import inspect
-import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,16 +21,15 @@ from typing import Any
 
 import dspy
 from dspy.adapters.types.tool import ToolCalls
-from dspy.utils.callback import BaseCallback
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from sayso import codec
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import StopSignal, raise_stop_causes, settle
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as, shown
-from sayso.adapters.dspy.asking import AskingTool
-from sayso.adapters.reach import Walk
-from sayso.errors import InvalidCall, SaysoError
+from sayso.adapters.dspy.choke_points import install, list_model
+from sayso.adapters.dspy.tools import GatedFunction, as_shown, framework_tool
+from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
@@ -43,9 +42,17 @@ from sayso.gate.framework import (
     check_validated,
     kept,
     place_in_call,
+    place_of_unguarded,
 )
+from sayso.gate.guarded_runs import Place, current_place, note_pause, tool_call
 from sayso.policy import Policy
-from sayso.sync import context_value, run_user_function
+from sayso.sync import (
+    call_in_new_thread,
+    context_value,
+    on_loop,
+    run_on_own_loop,
+    run_user_function,
+)
 from sayso.types import Json
 
 
@@ -62,47 +69,18 @@ def guard(
     The rules of ``policy`` come before those of the gate. A call that none of them matches needs
     approval. Runs use ``lm`` wherever they happen, or else the model that DSPy is configured with
     there. ``agent`` itself is not changed. Raises ``TypeError`` for other kinds of modules, and
-    ``InvalidCall`` with a list of what the gate cannot reach, such as agents that tools run, unless
-    ``ungated`` names it.
+    ``InvalidCall`` with a list of what the model's provider would run, unless ``ungated`` names it.
     """
     check_gate(gate, policy)
-    copied, coverage = guarded_copy(agent), Coverage(ungated)
-    _list(agent, gate.agent, copied.react.guarded, lm, coverage)
+    install()
+    install_loops()
+    copied = guarded_copy(agent)
+    coverage = Coverage(ungated)
+    for name in copied.react.guarded:
+        coverage.gated(gate.agent, "tool", name)
+    list_model(coverage, lm, gate.agent)
     coverage.check()
     return GuardedReAct(copied, gate, policy, lm, coverage)
-
-
-class _ModuleWalk(Walk):
-    """Finds the agents that the functions of tools run."""
-
-    targets = (dspy.ReAct, dspy.ReActV2)
-
-
-def _list(
-    agent: Any, where: str, tools: Mapping[str, FrameworkTool], lm: Any, coverage: Coverage
-) -> None:
-    walk = _ModuleWalk()
-    for name in tools:
-        coverage.gated(where, "tool", name)
-        for held in walk.held(agent.tools[name].func, "agent"):
-            why = (
-                f"{name} finds it as {held.found_as}, and its tools would bypass the gate: guard "
-                "it too, and await guarded.run(...) in the tool"
-            )
-            coverage.missed(where, "agent", f"{type(held.target).__name__} in {name}", why)
-    for name in _hosted(getattr(lm, "kwargs", None)):
-        coverage.hosted(where, "hosted tool", name)
-
-
-def _hosted(options: Mapping[str, Any] | None) -> list[str]:
-    """Return the names of the tools in a model's options that its provider runs."""
-    tools: Iterable[Any] = (options or {}).get("tools") or ()
-    specs = [spec for spec in tools if isinstance(spec, Mapping)]
-    return [
-        str(spec.get("name") or spec.get("type"))
-        for spec in specs
-        if spec.get("type") != "function"
-    ]
 
 
 class TurnLog(ReplayLog):
@@ -171,10 +149,7 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         return tools.values()
 
     async def _run_turn(self, turn: Turn, inputs: Mapping[str, Json]) -> Any:
-        given = [c for c in dspy.settings.callbacks or () if not isinstance(c, Tripwire)]
-        settings = {"callbacks": [*given, Tripwire(self.coverage().ungated)]}
-        if self._lm is not None:
-            settings["lm"] = self._lm
+        settings = {} if self._lm is None else {"lm": self._lm}
         with raise_stop_causes(), context_value(_current, turn), dspy.context(**settings):
             prediction = await self.agent.acall(**inputs)
         outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
@@ -227,54 +202,19 @@ def guarded_copy(agent: Any) -> Any:
     return copied
 
 
-def framework_tool(tool: dspy.Tool) -> FrameworkTool:
-    args: Mapping[str, Any] = tool.args or {}
-    return FrameworkTool(
-        name=str(tool.name),
-        description=tool.desc or "",
-        parameters={
-            "type": "object",
-            "properties": dict(args),
-            "required": [name for name, rules in args.items() if "default" not in rules],
-            "additionalProperties": bool(tool.has_kwargs),
-        },
-        needs_approval=False if isinstance(tool, AskingTool) else None,
-        normalize=lambda args: _normalize(tool, args),
-    )
-
-
-def _normalize(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
-    """Return the arguments as DSPy reads them, with the defaults of nested models too."""
-    try:
-        return _as_shown(tool, tool._validate_and_parse_args(**args))
-    except ValueError as error:
-        raise InvalidCall(str(error)) from None
-
-
-def _as_shown(tool: dspy.Tool, values: dict[str, Any]) -> dict[str, Json]:
-    known: Mapping[str, Any] = tool.args or {}
-    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
-    return {**defaults, **to_jsonable_python(values, by_alias=True, fallback=str)}
-
-
 def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
     """Return a tool with the same description whose result is the outcome of the guarded call."""
 
-    async def guarded(**kwargs: Any) -> Any:
+    async def outcome_of(name: str) -> Any:
         try:
-            outcome = await current_turn().outcome(str(tool.name))
+            outcome = await current_turn().outcome(name)
         except SaysoError as error:
             raise StopSignal(error) from error
         return outcome.value if outcome.ok and not outcome.notice else outcome.text
 
     copied = tool.model_copy()
-    copied.func = guarded
-    _gated.add(guarded)
+    copied.func = GatedFunction(str(tool.name), outcome_of)
     return copied
-
-
-#: The functions of guarded tools.
-_gated: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class LoggedPredictor:
@@ -337,9 +277,14 @@ class ReactPredictor(LoggedPredictor):
         for index, (name, args) in enumerate(self._calls_of(prediction)):
             call_id = f"{turn.call_prefix(self._name)} call {index}"
             if name in self.guarded:
-                run = _runner(self._tools[name])
-                tool = self.guarded[name]
-                calls.append(FrameworkCall(id=call_id, tool=tool, args=args, run=run))
+                call = FrameworkCall(
+                    id=call_id,
+                    tool=self.guarded[name],
+                    args=args,
+                    run=_runner(self._tools[name]),
+                    passed=id(self._tools[name]),
+                )
+                calls.append(call)
             elif name != self._final_tool:
                 await turn.thread.gone(call_id, name)
         turn.expect(calls)
@@ -359,9 +304,9 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
     """Return a function that runs a tool as DSPy would; sync tools run in a worker thread."""
 
     async def run(args: dict[str, Json]) -> Any:
-        with raise_stop_causes(), context_value(_tool, str(tool.name)):
+        with tool_call(id(tool)):
             values = tool._validate_and_parse_args(**args)
-            check_validated(_as_shown(tool, values))
+            check_validated(as_shown(tool, values))
             if inspect.iscoroutinefunction(tool.func):
                 return await tool.func(**values)
             value = await run_user_function(lambda: tool.func(**values))
@@ -370,82 +315,44 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
     return run
 
 
-#: The tool whose function is running.
-_tool: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_dspy_tool", default="")
+# -- agents that code in a tool runs
 
 
-class Tripwire(BaseCallback):  # type: ignore[misc]  # DSPy ships no types
-    """Stop a tool that starts inside a guarded run and bypassed the gate.
-
-    What the function of a tool calls directly belongs to its call. But in a module in between, a
-    model chooses the tool, and a code interpreter runs what a model wrote.
-    """
-
-    def __init__(self, ungated: tuple[str, ...]) -> None:
-        super().__init__()
-        self._ungated = ungated
-
-    def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a tool that a module chose, or that ``guard`` did not see."""
-        modules, name = _modules_inside(), str(instance.name)
-        if (instance.func.__module__ or "").startswith("dspy."):
-            return  # `finish` and `submit` only end the loop
-        if modules:
-            self._stop(name, modules)
-        elif not _tool.get() and instance.func not in _gated:
-            raise StopSignal(
-                InvalidCall(
-                    f"{name} was added to the agent after guard(...), and would bypass the gate: "
-                    "add all tools before you call guard(...)",
-                    "tools",
-                )
-            )
-
-    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a model whose provider runs tools: ``guard`` may not know it."""
-        given = inputs.get("kwargs") or inputs
-        for name in (*_hosted(getattr(instance, "kwargs", None)), *_hosted(given)):
-            if name not in self._ungated and not _tool.get():
-                raise StopSignal(
-                    SaysoError(
-                        f"the model was not called: its provider would run {name} without asking "
-                        "first. Use another model, or allow it without approval: "
-                        f"guard(..., ungated=[{name!r}])"
-                    )
-                )
-
-    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Raise ``StopSignal`` for a module whose model writes code, before it runs any."""
-        if isinstance(instance, dspy.ProgramOfThought | dspy.CodeAct | dspy.RLM):
-            self._stop(type(instance).__name__, [instance])
-
-    def on_interpreter_execute_start(
-        self, call_id: str, instance: Any, inputs: dict[str, Any]
-    ) -> None:
-        """Raise ``StopSignal`` for code that another module lets a model write."""
-        self._stop(type(instance).__name__, _modules_inside())
-
-    def _stop(self, name: str, modules: Sequence[Any]) -> None:
-        names = [name, *(f"{type(module).__name__} in {_tool.get()}" for module in modules)]
-        if not {*names} & {*self._ungated}:
-            raise StopSignal(
-                SaysoError(
-                    f"{name} was not run: it bypassed the gate, called by code that guard(...) "
-                    "could not see. Guard an agent that is built while another one runs, and await "
-                    "guard(agent, gate).run(...) there; or allow it without approval: "
-                    f"guard(..., ungated=[{names[-1]!r}])"
-                )
-            )
+@functools.cache
+def install_loops() -> None:
+    """Store the replies of agents that code inside a call runs, from now on in this process."""
+    for kind in (dspy.ReAct, dspy.ReActV2):
+        kind.forward = _stored(kind.forward, kind.aforward, sync=True)
+        kind.aforward = _stored(kind.aforward, kind.aforward, sync=False)
 
 
-def _modules_inside() -> list[Any]:
-    """Return the modules that were started inside the function of a guarded agent's tool."""
-    found: list[Any] = []
-    for module in reversed(dspy.settings.caller_modules or []):
-        if isinstance(getattr(module, "react", None), LoggedPredictor):
-            break
-        found.append(module)
-    return found
+def _stored(original: Any, loop: Any, *, sync: bool) -> Any:
+    @functools.wraps(original)
+    def forward(agent: Any, **inputs: Any) -> Any:
+        place = None if isinstance(agent.react, LoggedPredictor) else current_place()
+        if place is None or not place.may_pause:
+            return original(agent, **inputs)
+        run = functools.partial(_run_inside, place, agent, loop, inputs)
+        if not sync:
+            return run()
+        if on_loop():
+            return call_in_new_thread(lambda: run_on_own_loop(run))
+        return run_on_own_loop(run)
+
+    return forward
+
+
+async def _run_inside(place: Place, agent: Any, loop: Any, inputs: Mapping[str, Any]) -> Any:
+    """Run an agent that has no gate inside a call, whose code may start from the top again."""
+    thread = await FrameworkThread(place.gate, place.thread, policy=place.policy).open()
+    content = to_json([type(agent).__name__, dict(inputs)], fallback=lambda v: type(v).__name__)
+    turn = Turn(thread, 1, prefix=f"{place_of_unguarded(place, content).key}/")
+    try:
+        with raise_stop_causes(), context_value(_current, turn):
+            return await loop(guarded_copy(agent), **inputs)
+    except Paused as pause:
+        note_pause(pause)  # the code may run the agent on another OS thread
+        raise
 
 
 # -- one turn
