@@ -121,12 +121,13 @@ def _provider_tools(tools: Any) -> Iterator[str]:
             spec = spec.model_dump(exclude_none=True)
         if not isinstance(spec, Mapping):
             continue  # a function, a class or a tool of LangChain
-        spec = {n: v for n, v in spec.items() if n.lower().replace("_", "") != _GOOGLE_FUNCTIONS}
+        spec = {n: value for n, value in spec.items() if value is not None}
         kind = spec.get("type")
-        ours = kind in (None, "function", "custom") and ("function" in spec or "name" in spec)
-        if spec and not ours:
-            name = spec.get("server_label") or spec.get("name") or kind or next(iter(spec))
-            yield str(name)
+        if kind in (None, "function", "custom") and ("function" in spec or "name" in spec):
+            continue
+        name = spec.get("server_label") or spec.get("name") or kind
+        yield from [str(name)] if name else spec.keys() - _GOOGLE_FUNCTIONS
 
 
-_GOOGLE_FUNCTIONS = "functiondeclarations"
+#: Google's list of tools has one entry for all functions, and one for each of its own tools.
+_GOOGLE_FUNCTIONS = {"function_declarations", "functionDeclarations"}
