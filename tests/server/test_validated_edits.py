@@ -15,6 +15,7 @@ from served import Serve
 
 import sayso
 from sayso.adapters.langchain import GuardedAgent, guard
+from sayso.channels.card import card
 from sayso.stores.memory import MemoryStore
 
 
@@ -77,3 +78,10 @@ def test_unknown_validators_ask_again(agent: GuardedAgent) -> None:
     inbox.approve_sync(again, by="ana")
     agent.resume_sync("t")
     assert RAN == [["c", "d"]]
+
+
+def test_terminal_card_shows_both_forms(agent: GuardedAgent) -> None:
+    (request,) = agent.run_sync("go", thread="t").interruptions
+    words = "\n".join(line.text for line in card(request, request.created_at))
+    assert "What the model wrote, before the tool's validators" in words
+    assert "a,b" in words
