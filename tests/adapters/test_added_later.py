@@ -244,17 +244,23 @@ class TestOpenAI:
         assert (await guarded.run("go", thread="t")).output == "Done."
         assert world.ran == []
 
-    @pytest.mark.parametrize("what", ["tools", "handoffs", "wrapped", "hosted"])
+    async def test_tool_of_guarded_agent_asks(self, world: OpenAI) -> None:
+        boss = self.boss([oa_call("pay", "p1", to="ana")], [oa_say("Done.")])
+        guarded = on_openai.guard(boss, world.gate(), RULES)
+        guarded.agent.tools.append(self.paying(world))
+        (request,) = (await guarded.run("go", thread="t")).interruptions
+        assert (request.tool, world.ran) == ("pay", [])
+
+    @pytest.mark.parametrize("what", ["handoffs", "wrapped", "hosted"])
     async def test_appended_to_the_guarded_agent(self, world: OpenAI, what: str) -> None:
         boss = self.boss([oa_call("pay", "p1", to="ana")], [oa_say("Done.")])
         guarded = on_openai.guard(boss, world.gate(), RULES)
         added: dict[str, Any] = {
-            "tools": self.paying(world),
             "handoffs": self.clerk(world),
             "wrapped": handoff(self.clerk(world)),
             "hosted": WebSearchTool(),
         }
-        held = guarded.agent.tools if what in ("tools", "hosted") else guarded.agent.handoffs
+        held = guarded.agent.tools if what == "hosted" else guarded.agent.handoffs
         held.append(added[what])
         with pytest.raises(sayso.InvalidCall, match=r"after guard\(|web_search"):
             await guarded.run("go", thread="t")
@@ -269,9 +275,8 @@ class TestOpenAI:
 
         turns = [oa_call("learn", "l1")], [oa_call("pay", "p1", to="ana")], [oa_say("Done.")]
         guarded = on_openai.guard(self.boss(*turns, tools=[learn]), world.gate(), RULES)
-        with pytest.raises(sayso.InvalidCall, match=r"pay was added to its agent after guard"):
-            await guarded.run("go", thread="t")
-        assert world.ran == []
+        (request,) = (await guarded.run("go", thread="t")).interruptions
+        assert (request.tool, world.ran) == ("pay", [])
 
     async def test_a_tool_that_is_enabled_later(self, world: OpenAI) -> None:
         enabled: list[bool] = []
@@ -307,7 +312,8 @@ class TestOpenAI:
 
         turn = [oa_call("ask", "a1", task="pay ana")]
         boss = self.boss(turn, [oa_say("Done.")], turn, [oa_say("Done.")], tools=[ask])
-        guarded = on_openai.guard(boss, world.gate(), RULES)
+        ask_rule = sayso.Rule("ask", verdict="allow", effect="idempotent")
+        guarded = on_openai.guard(boss, world.gate(), sayso.Policy([ask_rule, *RULES.rules]))
         assert (await guarded.run("go", thread="first")).status == "done"
         later(self.clerk(world))
         (request,) = (await guarded.run("go", thread="t")).interruptions

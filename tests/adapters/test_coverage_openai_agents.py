@@ -24,7 +24,7 @@ from agents import (
 )
 from agents.mcp import MCPServerStdio
 from agents.testing import ScriptedModel
-from openai_agents_world import World, call, pay_of, say
+from openai_agents_world import World, call, outputs, pay_of, say
 
 import sayso
 from sayso.adapters.openai_agents import guard
@@ -33,7 +33,8 @@ from sayso.adapters.openai_agents import guard
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path)
-    world.policy = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow")])
+    others = sayso.Rule("*", verdict="allow", effect="idempotent")
+    world.policy = sayso.Policy([sayso.Rule("pay"), others])
     yield world
     world.close()
 
@@ -124,11 +125,12 @@ class TestAgentsInTools:
         agent = boss(function_tool(delegate))
         world.build = lambda: agent
         result = await world.run()
-        assert {str(r.args["to"]) for r in result.interruptions} == {"ana", "bob"}
-        for request in result.interruptions:
-            await world.inbox.approve(request, by="ana")
+        for _ in range(2):  # the first pause ends the body, so the second agent may ask later
+            for request in result.interruptions:
+                await world.inbox.approve(request, by="ana")
             result = await world.resume()
         assert (result.output, sorted(world.ran)) == ("Done.", ["ana", "bob"])
+        assert [len(one.model.calls) for one in (first, second)] == [2, 2]
 
 
 class TestHandoffs:
@@ -177,11 +179,20 @@ class TestGuardrails:
         guarded = guard(agent, world.gate())
         assert (await guarded.run("go", thread="t-1")).output == "Done."
 
-    async def test_one_with_tools_may_not(self, world: World) -> None:
-        guarded = guard(self.agent(clerk(world, "Judge")), world.gate())
-        with pytest.raises(sayso.InvalidCall, match="'Judge' was started by a guardrail"):
-            await guarded.run("go", thread="t-1")
-        assert world.ran == []
+    async def test_its_calls_cannot_ask_there(self, world: World) -> None:
+        """A guardrail runs between the calls of the agent, where nothing can pause."""
+        judge = clerk(world, "Judge")
+        guarded = guard(self.agent(judge), world.gate(), world.policy)
+        assert (await guarded.run("go", thread="t-1")).output == "Done."
+        assert (world.ran, await world.pending()) == ([], ())
+        assert "guard(agent, gate)" in outputs(judge.model)["p1"]
+
+    async def test_allowed_call_is_recorded_there(self, world: World) -> None:
+        policy = sayso.Policy([sayso.Rule("pay", verdict="allow")])
+        guarded = guard(self.agent(clerk(world, "Judge")), world.gate(), policy)
+        assert (await guarded.run("go", thread="t-1")).output == "Done."
+        (recorded,) = world.inbox.store.calls_of("teller:t-1")
+        assert (world.ran, recorded.tool, recorded.status) == (["ana"], "pay", "done")
 
     async def test_unless_it_is_named(self, world: World) -> None:
         guarded = guard(self.agent(clerk(world, "Judge")), world.gate(), ungated=["Judge"])

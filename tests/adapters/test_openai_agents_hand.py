@@ -268,22 +268,23 @@ class TestByHand:
                 await Runner.run(agent, state)
         assert (world.ran, len(await world.pending())) == ([], 1)
 
-    @pytest.mark.parametrize("handoff", [False, True])
-    async def test_what_comes_late_does_not_run_with_a_model_of_the_run(
-        self, world: World, handoff: bool
-    ) -> None:
-        calls = [[call("transfer_to_clerk", "h1")]] if handoff else []
-        config = RunConfig(model=ScriptedModel([*calls, [call("pay", to="ana")], [say("done")]]))
+    async def test_late_handoff_is_refused_with_other_model(self, world: World) -> None:
+        calls = [[call("transfer_to_clerk", "h1")], [call("pay", to="ana")], [say("done")]]
         guarded = world.guarded()
-        late = function_tool(asking_pay_of(world).__wrapped__)
-        if handoff:
-            guarded.agent.handoffs.append(Agent("Clerk", tools=[late]))
-        else:
-            guarded.agent.tools.append(late)
+        guarded.agent.handoffs.append(Agent("Clerk", tools=[asking_pay_of(world)]))
         async with guarded.thread("t-1") as agent:
             with pytest.raises(sayso.InvalidCall, match="bypass the gate"):
-                await Runner.run(agent, "go", run_config=config)
+                await Runner.run(agent, "go", run_config=RunConfig(model=ScriptedModel(calls)))
         assert world.ran == []
+
+    async def test_late_tool_asks_with_other_model(self, world: World) -> None:
+        config = RunConfig(model=ScriptedModel([[call("pay", to="ana")], [say("done")]]))
+        guarded = world.guarded()
+        guarded.agent.tools.append(asking_pay_of(world))
+        async with guarded.thread("t-1") as agent:
+            result = await Runner.run(agent, "go", run_config=config)
+        assert (len(result.interruptions), world.ran) == (1, [])
+        assert (await world.the_request()).tool == "pay"
 
     async def test_without_a_thread_nothing_runs(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")]])

@@ -38,13 +38,16 @@ class TestRefused:
             guard(agent, world.gate())
         assert agent.tools[0] is plain
 
-    async def test_a_tool_that_came_later(self, world: World) -> None:
-        world.one(ScriptedModel([[call("pay", to="ana")]]))
+    async def test_tool_added_later_asks(self, world: World) -> None:
+        world.policy = sayso.Policy([sayso.Rule("pay")])
+        world.one(ScriptedModel([[call("pay", to="ana")], [say("Done.")]]))
         guarded = world.guarded()
         guarded.agent.tools.append(pay_of(world))
-        with pytest.raises(sayso.InvalidCall, match="after guard"):
-            await guarded.run("go", thread="t-1")
+        assert (await guarded.run("go", thread="t-1")).status == "paused"
         assert world.ran == []
+        await world.approve()
+        assert (await guarded.resume("t-1")).output == "Done."
+        assert world.ran == ["ana"]
 
     @pytest.mark.parametrize(("tool", "words"), PAST_THE_GATE)
     async def test_a_tool_of_another_kind_that_came_later(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
+import agents
 import pytest
 from agents import function_tool
 from agents.testing import ScriptedModel
 from openai_agents_world import World, call, outputs, say
 
 import sayso
-from sayso.adapters.openai_agents import Runner
+from sayso.adapters.openai_agents import Runner, guard
 from sayso.policy import Rule
 
 
@@ -135,3 +137,69 @@ async def test_what_the_runner_does_not_take(world: World) -> None:
         await Runner.run(guarded, "go", max_turns=3)
     with pytest.raises(TypeError, match=r"what guard\(agent, gate\) returns, not Agent"):
         await Runner.run(guarded.agent, "go")  # type: ignore[arg-type]
+
+
+class TestOwnResult:
+    """The SDK's own result is on what a guarded agent returns."""
+
+    async def test_attributes_of_finished_run(self, world: World) -> None:
+        paying(world, [call("pay", to="ana")])
+        agent = world.build()
+        guarded = guard(agent, world.gate())
+        result: Any = await guarded.run("go", thread="t-1")
+        assert isinstance(result.raw, agents.RunResult)
+        (item,) = result.raw.interruptions
+        assert isinstance(item, agents.ToolApprovalItem)
+        assert item in result.new_items
+        (interruption,) = result.interruptions
+        assert interruption.item is item
+        assert interruption.raw_item.arguments == '{"to":"ana"}'
+        result = await guarded.resume("t-1", decisions=[interruption.approve()], by="ana")
+        assert [item.type for item in result.new_items] == [
+            "tool_call_item",
+            "tool_approval_item",
+            "tool_call_output_item",
+            "message_output_item",
+        ]
+        assert result.to_input_list() == result.raw.to_input_list()
+        assert len(result.to_input_list()) == 4
+        assert len(result.raw_responses) == 2
+        assert result.last_agent is agent
+        assert result.context_wrapper.usage is result.raw.context_wrapper.usage
+
+    async def test_attributes_of_stream(self, world: World) -> None:
+        paying(world)
+        stream: Any = Runner.run_streamed(world.guarded(), "go")
+        async for _ in stream.stream_events():
+            pass
+        assert isinstance(stream.raw, agents.RunResultStreaming)
+        assert (stream.final_output, len(stream.new_items)) == ("done", 1)
+
+    async def test_other_process_has_no_raw_result(self, world: World) -> None:
+        paying(world)
+        await world.run()
+        result: Any = await world.resume()
+        assert (result.output, result.raw) == ("done", None)
+        with pytest.raises(AttributeError, match="in the process that ran the agent"):
+            _ = result.new_items
+        assert copy.copy(result) == result
+
+
+@pytest.mark.parametrize("way", ["run", "stream"])
+async def test_empty_call_ids_are_accepted(world: World, way: str) -> None:
+    paying(
+        world, [call("pay", "", to="ana"), call("pay", "", to="bob")], [call("pay", "", to="eve")]
+    )
+    guarded = world.guarded()
+    if way == "run":
+        result = await guarded.run("go", thread="t-1")
+    else:
+        stream = guarded.stream("go", thread="t-1")
+        async for _ in stream:
+            pass
+        result = stream.result
+    assert len(result.interruptions) == 2
+    while result.interruptions:
+        await world.approve()
+        result = await guarded.resume("t-1")
+    assert (result.output, sorted(world.ran)) == ("done", [("ana", 5), ("bob", 5), ("eve", 5)])

@@ -224,7 +224,8 @@ async def test_an_agent_of_one_framework_in_a_tool_of_another(world: World) -> N
 
 @pytest.mark.parametrize("kind", ["runner", "streamed", "guarded"])
 async def test_openai_agents(kind: str) -> None:
-    gate = Gate("memory://", agent="boss", wait=0)
+    rules = Policy([Rule("delegate", verdict="allow", effect="idempotent")])
+    gate = Gate("memory://", policy=rules, agent="boss", wait=0)
     ran: list[Any] = []
 
     @function_tool(needs_approval=True)

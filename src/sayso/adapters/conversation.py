@@ -18,10 +18,10 @@ changed, added, moved or removed by anything that does not hold the row key, ``l
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -36,7 +36,7 @@ from sayso.gate import Gate
 from sayso.gate.framework import FrameworkThread
 from sayso.policy import Policy
 from sayso.rows import Call, Message
-from sayso.sync import to_thread, write
+from sayso.sync import to_thread
 from sayso.types import Json
 
 Body = dict[str, Any]
@@ -70,8 +70,9 @@ class ConversationLog:
         #: live, only its end is missing.
         self.answer: dict[str, Json] | None = None
         self._last = 0
-        # Agents that run side by side as tools share a log, and each write counts the messages.
-        self._writing = asyncio.Lock()
+        # Agents that run side by side in calls share a log, on any OS thread, and each write counts
+        # the messages.
+        self._writing = threading.Lock()
 
     @cached_property
     def run(self) -> str:
@@ -104,7 +105,10 @@ class ConversationLog:
 
         Raises ``Conflict`` if another process has added messages since ``load``.
         """
-        async with self._writing:
+        await to_thread(self._append, bodies, snapshot)
+
+    def _append(self, bodies: Sequence[Body], snapshot: str | None) -> None:
+        with self._writing:
             command = Propose(
                 thread=self.thread,
                 run=self.run,
@@ -114,7 +118,7 @@ class ConversationLog:
                 hold=True,
                 after=self._last,
             )
-            await write(self.store, command)
+            self.store.transact(command)
             self._last += len(bodies)
 
     async def say(self, content: str, *, snapshot: str | None = None, **data: Any) -> None:

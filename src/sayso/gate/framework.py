@@ -752,6 +752,8 @@ class FrameworkAgent:
         self.gate = gate
         self.inbox = inbox
         self._coverage = coverage
+        #: The framework's own results of runs in this process, by the id of the run.
+        self._raw: dict[str, Any] = {}
 
     # -- the adapter's part
 
@@ -777,6 +779,14 @@ class FrameworkAgent:
     def interruption(self, call: Call, request: Request) -> Request:
         """Return a pending request with the names that the framework's users know."""
         return request
+
+    def keep_raw(self, run: str, result: Any) -> None:
+        """Keep the framework's own result of a run, for ``RunResult.raw``."""
+        self._raw[run] = result
+
+    def raw(self, run: str) -> Any:
+        """Return the framework's own result of a run, until the run's result is returned."""
+        return self._raw.get(run)
 
     def place(self) -> CallPlace | None:
         """Return the place inside another agent's call: ``place_in_call(self.gate)`` in an adapter
@@ -1055,4 +1065,5 @@ class FrameworkAgent:
             incarnation=self.gate.store.incarnation,
             interruptions=more.get("interruptions", ()),
         )
-        return self.result_type(status=status, run=run, thread=thread, state=state, **more)
+        raw = self._raw.pop(run, None)
+        return self.result_type(status=status, run=run, thread=thread, state=state, raw=raw, **more)

@@ -197,6 +197,8 @@ class RunResult:
     #: Token counts over the whole run.
     usage: Mapping[str, int] = field(default_factory=dict)
     state: RunState = field(repr=False)
+    #: The framework's own result, in the process that ran the agent; None elsewhere.
+    raw: Any = field(default=None, repr=False, compare=False)
 
 
 # --- JSON inside an exported state ---

@@ -40,8 +40,14 @@ from sayso import codec
 from sayso.adapters.agents import Stream as EventStream
 from sayso.adapters.agents import StreamingAgent, listener
 from sayso.adapters.conversation import OutputTypes
+from sayso.adapters.openai_agents.copies import (
+    GuardedAgents,
+    check_guarded,
+    install,
+    list_settings,
+)
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
-from sayso.adapters.openai_agents.reach import GuardedAgents, check_guarded
+from sayso.adapters.openai_agents.model import LoggedModel
 from sayso.adapters.openai_agents.tools import (
     ALWAYS,
     CHANNEL,
@@ -59,6 +65,7 @@ from sayso.gate.framework import (
     check_gate,
     place_in_call,
 )
+from sayso.gate.guarded_runs import guarded_run
 from sayso.gate.options import check_known
 from sayso.gate.run_result import RunResult, RunState
 from sayso.policy import Policy
@@ -101,6 +108,14 @@ class Interruption(Request):
         return None if self.tool is None else str(self.tool)
 
     name = tool_name
+
+    #: The SDK's own item, in the process that ran the agent.
+    item: ToolApprovalItem | None = None
+
+    @property
+    def raw_item(self) -> Any:
+        """The call as the model made it, in the process that ran the agent; None elsewhere."""
+        return None if self.item is None else self.item.raw_item
 
     @property
     def arguments(self) -> str:
@@ -149,7 +164,11 @@ class State(RunState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(RunResult):
-    """What a guarded agent returns, with the attributes of the SDK's result."""
+    """What a guarded agent returns, with the attributes of the SDK's result.
+
+    ``raw`` is that result. What only it has, such as ``new_items``, ``raw_responses`` and
+    ``to_input_list()``, is known in the process that ran the agent.
+    """
 
     interruptions: tuple[Interruption, ...] = ()
 
@@ -171,6 +190,22 @@ class Result(RunResult):
         """Return the state, to stage decisions on."""
         return self.state
 
+    @property
+    def last_agent(self) -> Agent[Any]:
+        """The agent that ran last, as you have built it."""
+        last: Any = self.__getattr__("last_agent")
+        return last.model.original if isinstance(last.model, LoggedModel) else last
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "raw" or name.startswith("_"):
+            raise AttributeError(name)
+        if self.raw is None:
+            raise AttributeError(
+                f"{name} is part of the SDK's own result, which is known only in the process that "
+                "ran the agent: use output, interruptions and state"
+            )
+        return getattr(self.raw, name)
+
 
 # -- running and resuming
 
@@ -178,27 +213,18 @@ class Result(RunResult):
 class Stream(EventStream):
     """The SDK's events, with ``async for event in stream``; then ``stream.result`` is the result.
 
-    ``stream_events()``, ``interruptions``, ``final_output`` and ``to_state()`` work as in the SDK's
-    own stream.
+    The attributes of the SDK's own stream work too: ``stream_events()``, and after the last event
+    those of the result, such as ``interruptions``, ``final_output`` and ``new_items``.
     """
 
     def stream_events(self) -> AsyncIterator[Any]:
         """Return the events."""
         return self.__aiter__()
 
-    @property
-    def interruptions(self) -> tuple[Request, ...]:
-        """The pending requests, once the stream has ended."""
-        return self.result.interruptions
-
-    @property
-    def final_output(self) -> Any:
-        """The output, once the stream has ended."""
-        return self.result.output
-
-    def to_state(self) -> RunState:
-        """Return the state, once the stream has ended."""
-        return self.result.state
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.result, name)
 
 
 class Options(TypedDict, total=False):
@@ -251,12 +277,15 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         **options: Unpack[Options],
     ) -> None:
         check_known(options, Options)
-        self._copies = GuardedAgents(Coverage(ungated))
-        super().__init__(gate, policy, self._copies.coverage)
-        self.agent = self._copies.checked_copy(agent)
-        self._agents = self._copies.agents
+        install()
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()
+        coverage = Coverage(ungated)
+        list_settings(self._config.model_settings, gate.agent, coverage)
+        self._copies = GuardedAgents(coverage)
+        super().__init__(gate, policy, coverage)
+        self.agent = self._copies.checked_copy(agent)
+        self._agents = self._copies.agents
         self._options: dict[str, Any] = {
             **options,
             # The model is each agent's own LoggedModel. If a tool is gone, it gets an error.
@@ -305,7 +334,10 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         values["agent"] = NamedString(request.agent)
         if request.tool is not None:
             values["tool"] = NamedString(request.tool, request.description)
-        return Interruption(**values, call_id=call.key)
+        raw = self.raw(call.run)
+        items = {} if raw is None else {item.call_id: item for item in raw.interruptions}
+        item = items.get(call.key.rpartition("/")[2])
+        return Interruption(**values, call_id=call.key, item=item)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
         return [tool for agent in self._agents for tool in framework_tools(agent)]
@@ -327,6 +359,7 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         start = log.conversation() if state is None else state
         while True:
             result = await self._run_sdk(start, resumed=start is state)
+            self.keep_raw(active.calls.run, result)
             if active.stopped:
                 raise Paused(active.calls.run)
             if not result.interruptions:
@@ -342,13 +375,12 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         options = self._options if resumed else {**self._options, "context": self._context}
         emit = listener()
         try:
-            with self._copies.active():
-                if emit is None:
-                    return await SdkRunner.run(self.agent, start, **options)
-                streamed = SdkRunner.run_streamed(self.agent, start, **options)
-                async for event in streamed.stream_events():
-                    emit(event)
-                return streamed
+            if emit is None:
+                return await SdkRunner.run(self.agent, start, **options)
+            streamed = SdkRunner.run_streamed(self.agent, start, **options)
+            async for event in streamed.stream_events():
+                emit(event)
+            return streamed
         except UserError as error:
             if isinstance(error.__cause__, SaysoError):
                 raise error.__cause__ from None
@@ -368,7 +400,9 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         """
         calls = FrameworkThread(self.gate, name, requester=requester, policy=self.policy)
         await calls.open()
-        with ActiveRun(calls, None, self._config, by).open(), self._copies.active():
+        active = ActiveRun(calls, None, self._config, by)
+        ungated = self.coverage().ungated
+        with active.open(), guarded_run(self.gate, self.policy, name, ungated):
             yield self.agent
         await self.gate.backend.finish(calls.scope(), "done")
 

@@ -7,15 +7,14 @@ resumes it replays the stored replies, and calls the model only for those that a
 
 from __future__ import annotations
 
-import contextvars
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents import Agent, ModelResponse, RunConfig, RunContextWrapper, ToolApprovalItem
+from agents import ModelResponse, RunConfig, RunContextWrapper, ToolApprovalItem
 from agents.usage import deserialize_usage, serialize_usage
 from openai.types.responses import ResponseOutputItem
 from pydantic import BaseModel, TypeAdapter
@@ -24,8 +23,9 @@ from pydantic_core import to_jsonable_python
 from sayso.adapters.calls import closing_text
 from sayso.adapters.conversation import Body, ReplayLog, shown
 from sayso.errors import InvalidCall, SaysoError
-from sayso.gate import Gate, outcomes
+from sayso.gate import Gate, os_threads, outcomes
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
+from sayso.gate.guarded_runs import current_place
 from sayso.policy import Policy
 from sayso.rows import CallStatus
 from sayso.sync import context_value, to_thread
@@ -33,11 +33,15 @@ from sayso.types import Json, Reviewer
 
 _WAITS = (CallStatus.ASKED, CallStatus.IN_DOUBT)
 
-_active: contextvars.ContextVar[ActiveRun | None] = contextvars.ContextVar(
-    "sayso_openai_drive", default=None
+_active: ContextVar[ActiveRun | None] = os_threads.follow(
+    ContextVar("sayso_openai_drive", default=None), None
 )
-#: The keys of the calls around this one, through agents that are tools; "" in the outermost run.
-_path: contextvars.ContextVar[str] = contextvars.ContextVar("sayso_openai_path", default="")
+#: The keys of the calls around this one, through agents in calls; "" in the outermost run.
+_path: ContextVar[str] = os_threads.follow(ContextVar("sayso_openai_path", default=""), "")
+#: The agent that the SDK is about to run as a tool, and its guarded copy.
+_delegated: ContextVar[tuple[Any, Any]] = os_threads.follow(
+    ContextVar("sayso_openai_delegated", default=(None, None)), (None, None)
+)
 
 
 @dataclass
@@ -47,20 +51,18 @@ class ActiveRun:
     calls: FrameworkThread
     #: None if the SDK is driven by hand: then its ``RunState`` is all that is stored.
     log: ItemLog | None = None
-    run_config: RunConfig = field(default_factory=RunConfig)
+    config: RunConfig = field(default_factory=RunConfig)
     #: Who decides if the SDK is driven by hand.
     by: str | Reviewer = "user"
     #: A call paused in its body or timed out. The SDK cannot express that, so the model must not
     #: see this turn.
     stopped: bool = False
-    #: The paths of agents that tools run in their bodies and that wait for a decision.
-    waits_in: set[str] = field(default_factory=set)
-    #: How many times each agent was started in the body of a call, by its path.
-    started: Counter[str] = field(default_factory=Counter)
     #: The keys of the calls that the policy has judged.
     judged: set[str] = field(default_factory=set)
     #: The first error at the gate inside an agent that is a tool.
     error: SaysoError | None = None
+    #: The configurations of agents that are tools and have their own, by path.
+    configs: dict[str, RunConfig] = field(default_factory=dict)
     #: What the model wrote beside its calls, by path.
     notes: dict[str, str] = field(default_factory=dict)
     #: The SDK's context of the run in progress, by path. It holds the decisions on its state, and
@@ -79,14 +81,24 @@ class ActiveRun:
         """The path of calls to the agent that is running, through agents that are tools."""
         return _path.get()
 
+    @property
+    def run_config(self) -> RunConfig:
+        """The configuration of the agent that is running."""
+        return self.configs.get(self.path, self.config)
+
     @contextmanager
     def open(self) -> Iterator[ActiveRun]:
         with context_value(_active, self), context_value(_path, ""):
             yield self
 
-    def in_call(self, key: str) -> AbstractContextManager[None]:
-        """Enter the run of an agent that is a tool, under the key of its call."""
-        return context_value(_path, f"{key}/")
+    @contextmanager
+    def in_call(self, key: str, delegated: tuple[Any, Any] = (None, None)) -> Iterator[None]:
+        """Enter the run of an agent in a call, under this key.
+
+        ``delegated`` is the agent that the SDK runs there, and its guarded copy.
+        """
+        with context_value(_path, f"{key}/"), context_value(_delegated, delegated):
+            yield
 
     @contextmanager
     def remember_errors(self) -> Iterator[None]:
@@ -107,15 +119,9 @@ class ActiveRun:
             self.error = error if self.path else None
             raise error
 
-    def new_path(self, agent: str) -> str:
-        """Return the path of an agent that a tool starts in its body: each run has its own."""
-        base = f"{self.path}{agent}"
-        self.started[base] += 1
-        return base if self.started[base] == 1 else f"{base}#{self.started[base]}"
-
-    def key(self, agent: Agent[object], id: str) -> str:
+    def key(self, agent: str, id: str) -> str:
         """Return the key of a call within the thread, and remember it."""
-        key = self._keys[agent.name, id] = _path.get() + id
+        key = self._keys[agent, id] = _path.get() + id
         return key
 
     def new_call(self, key: str, tool: FrameworkTool, args: Mapping[str, Json]) -> FrameworkCall:
@@ -151,8 +157,15 @@ def current_run() -> ActiveRun | None:
     return _active.get()
 
 
+def delegated_agent() -> tuple[Any, Any]:
+    """Return the agent that the SDK is about to run as a tool, and its guarded copy."""
+    return _delegated.get()
+
+
 def require_run(name: str) -> ActiveRun:
-    """Return the run that is being driven here. Raises ``InvalidCall`` if there is none."""
+    """Return the run that is being driven here. Raises ``InvalidCall`` if there is none, or if it
+    has ended."""
+    current_place()
     active = _active.get()
     if active is None:
         raise InvalidCall(

@@ -11,7 +11,7 @@ import copy
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
 
@@ -31,6 +31,7 @@ from agents import (
 )
 from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
 from agents.function_schema import function_schema
+from agents.tool import _FailureHandlingFunctionToolInvoker as Invoker
 from agents.tool import maybe_invoke_function_tool_failure_error_function as text_of_failure
 from agents.tool_context import ToolContext
 from pydantic import BaseModel, Field
@@ -43,11 +44,13 @@ from sayso.gate import outcomes
 from sayso.gate.framework import (
     SUB_AGENT_TERMS,
     FrameworkCall,
+    FrameworkThread,
     FrameworkTool,
     Outcome,
     check_validated,
     pending_calls,
 )
+from sayso.gate.guarded_runs import Place, note_pause
 from sayso.gate.plan import cancel_call
 from sayso.inbox import Inbox
 from sayso.rows import Call, CallStatus
@@ -56,14 +59,14 @@ from sayso.sync import read, to_thread, write
 from sayso.types import Json, Option, Question, Terms
 
 Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
+#: How the SDK's own tools invoke themselves, without the check of ``sayso.gate.guarded_runs``.
+_invoke_unchecked: Any = Invoker.__call__
 
 
 def guard_tool(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
     """Return a copy of an agent's tool that asks at the gate."""
-    copied, raising = copy.copy(tool), copy.copy(tool)
-    if not tool._is_agent_tool:  # the SDK would turn each error into text
-        raising._failure_error_function, raising._use_default_failure_error_function = None, False
-    made = GuardedTool(copied, agent, raising.on_invoke_tool)
+    copied = copy.copy(tool)
+    made = GuardedTool(tool, agent, copied)
     copied.needs_approval = made.asks
     copied.on_invoke_tool = made.invoke
     if tool.tool_input_guardrails is not None:
@@ -83,24 +86,56 @@ def framework_tools(agent: Agent[Any]) -> list[FrameworkTool]:
     return [made.framework_tool for made in found if made is not None]
 
 
-class GuardedTool:
-    """One tool of one agent: how it is described, asked about and run."""
+async def gated_call(
+    place: Place, tool: FunctionTool, context: ToolContext[Any], arguments: str
+) -> Any:
+    """Return the result of a call that code inside a guarded run makes past the gate."""
+    try:
+        args = codec.parse_arguments(arguments or "")
+    except InvalidCall as error:
+        return f"The call cannot be read: {error}"
+    made = GuardedTool(tool)
+    described = await made.described(context, args, context.tool_call_id)
+    call = FrameworkCall(id=context.tool_call_id, tool=described, args=args)
+    return await made.result(context, call, partial(FrameworkThread.inner, place))
 
-    def __init__(self, tool: FunctionTool, agent: Agent[Any], run: Invoke) -> None:
+
+class GuardedTool:
+    """One tool: how it is described, asked about and run."""
+
+    def __init__(
+        self,
+        tool: FunctionTool,
+        agent: Agent[Any] | None = None,
+        copied: FunctionTool | None = None,
+    ) -> None:
         self.tool = tool
-        self.agent = agent
+        self.agent_name = "" if agent is None else agent.name
+        #: The guarded copy.
+        self.copied = copied
         self.needs_approval = tool.needs_approval
         #: Set if the tool is an agent: it has no effect itself, and its calls have rows.
         self.inner: Agent[Any] | None = tool._agent_instance if tool._is_agent_tool else None
-        self.run = run
-        self.model = _arguments(tool)
 
     # -- described to the gate
 
     @cached_property
     def descriptions(self) -> dict[bool, FrameworkTool]:
         """The tool, without and with the need for approval."""
-        return {needed: self._describe(needed) for needed in (False, True)}
+        model = self._model
+        asking = FrameworkTool(
+            name=self.tool.qualified_name,
+            description=self.tool.description,
+            parameters=_with_defaults(self.tool.params_json_schema, model),
+            needs_approval=True,
+            own=Terms() if self.inner is None else SUB_AGENT_TERMS,
+            normalize=None if model is None else partial(normalized, model),
+        )
+        return {True: asking, False: replace(asking, needs_approval=False)}
+
+    @cached_property
+    def _model(self) -> type[BaseModel] | None:
+        return _arguments(self.tool)
 
     @property
     def framework_tool(self) -> FrameworkTool:
@@ -110,16 +145,18 @@ class GuardedTool:
             return self.descriptions[needed]
         return replace(self.descriptions[True], needs_approval=lambda _: True)
 
-    def _describe(self, needed: bool) -> FrameworkTool:
-        tool, model = self.tool, self.model
-        return FrameworkTool(
-            name=tool.qualified_name,
-            description=tool.description,
-            parameters=_with_defaults(tool.params_json_schema, model),
-            needs_approval=needed,
-            own=Terms() if self.inner is None else SUB_AGENT_TERMS,
-            normalize=None if model is None else partial(normalized, model),
-        )
+    async def described(self, context: Any, args: Mapping[str, Json], id: str) -> FrameworkTool:
+        """Return the tool with what its ``needs_approval`` says about the complete arguments."""
+        needed = self.needs_approval
+        if not isinstance(needed, bool):
+            try:
+                complete = codec.loads(self.descriptions[True].intake(args))
+                needs: Any = needed(context, complete, id)
+                needs = await needs if inspect.isawaitable(needs) else needs
+            except Exception:
+                needs = True  # a predicate that fails asks
+            needed = needs is not False  # and so does one that does not return a boolean
+        return self.descriptions[needed]
 
     def unconditional_call(
         self, active: ActiveRun, key: str, arguments: str
@@ -138,25 +175,32 @@ class GuardedTool:
     async def asks(self, context: RunContextWrapper[Any], args: dict[str, Any], id: str) -> bool:
         """Ask about a call, and return whether it waits; the SDK calls it as ``needs_approval``."""
         active = require_run(self.tool.name)
-        call = _Call(self, active, context, id, args)
+        key = active.key(self.agent_name, id)
         with active.remember_errors():
-            await call.ensure_asked()
-            waits = await read(active.calls.store, active.waits, call.key)
+            await self._ensure_asked(active, key, context, args, id)
+            waits = await read(active.calls.store, active.waits, key)
         if waits:
-            active.waits_in.add(active.path)
+            note_pause(Paused(active.calls.run))
         return waits
 
+    async def _ensure_asked(
+        self, active: ActiveRun, key: str, context: Any, args: dict[str, Json], id: str
+    ) -> None:
+        if key not in active.judged and await active.calls.find(key) is None:
+            active.note_new_call(key)
+            described = await self.described(context, args, id)
+            await active.calls.ask([active.new_call(key, described, args)])
+
     async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
-        """Return the outcome of a call; the SDK calls it as ``on_invoke_tool``."""
+        """Return the result of a call; the SDK calls it as ``on_invoke_tool``."""
         active = require_run(self.tool.name)
         try:
             args = codec.parse_arguments(arguments or "")
         except InvalidCall as error:
             return f"The call cannot be read: {error}"
-        call = _Call(self, active, context, context.tool_call_id, args)
         try:
             with active.remember_errors():
-                outcome = await call.outcome()
+                return await self._outcome(active, context, args)
         except Paused:
             active.raise_error()
             if self.inner is None or active.stopped:
@@ -169,107 +213,91 @@ class GuardedTool:
             # before the model continues.
             active.stopped = True
             raise
+
+    async def _outcome(
+        self, active: ActiveRun, context: ToolContext[Any], args: dict[str, Json]
+    ) -> Any:
+        id = context.tool_call_id
+        key = active.key(self.agent_name, id)
+        if active.manual:
+            # After "always approve" the SDK does not call asks().
+            await self._ensure_asked(active, key, context, args, id)
+            waiting = await active.calls.find(key)
+            if waiting is not None:  # the SDK makes the call, so it was approved on a ``RunState``
+                await _decide(active, waiting, yes=True)
+        row = await active.calls.find(key)
+        judged = args
+        notice = ""
+        if row is not None and row.original is not None:  # a person edited it
+            judged = codec.loads(row.args_to_run)
+            notice = outcomes.what_ran(row, codec.canonical(args).decode())
+        described = await self.described(context, judged, id)
+        call = active.new_call(key, described, args)
+        return await self.result(context, call, active.calls.outcome, notice)
+
+    # -- run by the gate
+
+    async def result(
+        self,
+        context: ToolContext[Any],
+        call: FrameworkCall,
+        complete: Callable[[FrameworkCall], Awaitable[Outcome]],
+        notice: str = "",
+    ) -> Any:
+        """Complete a call, and return its result for the SDK.
+
+        ``notice`` says that other arguments run than the model wrote.
+        """
+        raised: list[Exception] = []
+
+        async def run(args: dict[str, Json]) -> Any:
+            if self._model is not None:
+                # The SDK validates inside of the tool, where nothing can be compared.
+                check_validated(normalized(self._model, args))
+            try:
+                return await self._run(context, call.id, json.dumps(args))
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        dump = dump_result if self.tool.output_json_schema is None else call.dump
+        try:
+            outcome = await complete(replace(call, run=run, dump=dump))
+        except Exception as error:
+            # The error is recorded. The tool decides what the model reads about it.
+            if error not in raised:
+                raise
+            text = await text_of_failure(function_tool=self.tool, context=context, error=error)
+            if text is None:  # its ``failure_error_function`` is None: the error ends the run
+                raise
+            return f"{notice} {text}".strip()
         if not outcome.ok or outcome.by_person:
             return outcome.text
         return with_notice(outcome) if outcome.notice else outcome.value
 
-
-@dataclass
-class _Call:
-    """One call at the gate. The SDK has a ``ToolContext`` only once it invokes the tool."""
-
-    made: GuardedTool
-    active: ActiveRun
-    context: Any
-    #: The SDK's id of the call.
-    id: str
-    args: dict[str, Json]
-    #: What the tool itself has raised.
-    _raised: list[Exception] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.key = self.active.key(self.made.agent, self.id)
-
-    async def ensure_asked(self) -> None:
-        active, key = self.active, self.key
-        if key not in active.judged and await active.calls.find(key) is None:
-            active.note_new_call(key)
-            described = await self._described(self.args)
-            await active.calls.ask([active.new_call(key, described, self.args)])
-
-    async def _described(self, args: Mapping[str, Json]) -> FrameworkTool:
-        """Return the tool with what its ``needs_approval`` says about the complete arguments."""
-        needed = self.made.needs_approval
-        if not isinstance(needed, bool):
-            try:
-                complete = codec.loads(self.made.descriptions[True].intake(args))
-                needs: Any = needed(self.context, complete, self.id)
-                needs = await needs if inspect.isawaitable(needs) else needs
-            except Exception:
-                needs = True  # a predicate that fails asks
-            needed = needs is not False  # and so does one that does not return a boolean
-        return self.made.descriptions[needed]
-
-    async def outcome(self) -> Outcome:
-        active, tool = self.active, self.made.tool
-        if active.manual:
-            # After "always approve" the SDK does not call asks().
-            await self.ensure_asked()
-            waiting = await active.calls.find(self.key)
-            if waiting is not None:  # the SDK makes the call, so it was approved on a ``RunState``
-                await _decide(active, waiting, yes=True)
-        row = await active.calls.find(self.key)
-        args = self.args
-        if row is not None and row.original is not None:  # a person edited it
-            args = codec.loads(row.args_to_run)
-        described = await self._described(args)
-        call = replace(
-            active.new_call(self.key, described, self.args),
-            run=self._run if self.made.inner is None else self._run_agent,
-            dump=dump_result if tool.output_json_schema is None else lambda value: value,
-        )
-        try:
-            return await active.calls.outcome(call)
-        except Exception as error:
-            # The error is recorded. The tool decides what the model reads about it.
-            if error not in self._raised:
-                raise
-            text = await text_of_failure(function_tool=tool, context=self.context, error=error)
-            if text is None:  # its ``failure_error_function`` is None: the error ends the run
-                raise
-            row = await active.calls.find(self.key)
-            notice = ""
-            if row is not None and row.original is not None:
-                notice = outcomes.what_ran(row, codec.canonical(self.args).decode())
-            return Outcome(ok=False, value=None, text=f"{notice} {text}".strip(), call=row)
-
-    async def _run(self, args: dict[str, Json]) -> Any:
-        active, text = self.active, json.dumps(args)
-        if self.made.model is not None:
-            # The SDK validates inside of the tool, where nothing can be compared.
-            check_validated(normalized(self.made.model, args))
-        try:
-            with active.in_call(self.key):  # an agent that the tool runs has its own path
-                value = await self.made.run(with_arguments(self.context, text), text)
-        except Exception as error:
-            if error is active.error:
-                active.error = None  # the model reads it, like any error of a tool
-            self._raised.append(error)
-            raise
-        waits = any(path.startswith(f"{self.key}/") for path in active.waits_in)
-        if waits and not active.manual:
+    async def _run(self, context: ToolContext[Any], key: str, arguments: str) -> Any:
+        active = current_run()
+        if self.inner is None or self.copied is None or active is None:
+            return await self._function(with_arguments(context, arguments), arguments)
+        with active.in_call(key, (self.inner, self.copied._agent_instance)):
+            value = await self._function(context, arguments)
+        # Whether the agent has stopped for approval, as the SDK finds out.
+        scope = get_agent_tool_state_scope(context)
+        tool_call: Any = context.tool_call
+        result = peek_agent_tool_run_result(tool_call, scope_id=scope)
+        if active.error is not None or getattr(result, "interruptions", None):
             raise Paused(active.calls.run)
         return value
 
-    async def _run_agent(self, args: dict[str, Json]) -> Any:
-        with self.active.in_call(self.key):
-            value = await self.made.run(self.context, json.dumps(args))
-        # Whether the agent has stopped for approval, as the SDK finds out.
-        scope = get_agent_tool_state_scope(self.context)
-        result = peek_agent_tool_run_result(self.context.tool_call, scope_id=scope)
-        if self.active.error is not None or getattr(result, "interruptions", None):
-            raise Paused(self.active.calls.run)
-        return value
+    @cached_property
+    def _function(self) -> Invoke:
+        """The function of the tool. It raises errors, which the SDK would turn into text."""
+        raising = copy.copy(self.tool)
+        if not self.tool._is_agent_tool:
+            raising._failure_error_function = None
+            raising._use_default_failure_error_function = False
+        function = raising.on_invoke_tool
+        return partial(_invoke_unchecked, function) if isinstance(function, Invoker) else function
 
 
 def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
