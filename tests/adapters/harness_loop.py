@@ -39,7 +39,15 @@ def adapter(fault: str) -> Mapping[str, Any]:
 
 
 class LoopHarness(AdapterHarness):
-    escapes_known = frozenset({"*"})
+    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
+    disturbs_known = frozenset(
+        {
+            "empty_context",
+            "loop_callback_in_empty_context",
+            "low_level_thread",
+            "task_in_empty_context",
+        }
+    )
 
     fault: ClassVar[str] = ""
 
