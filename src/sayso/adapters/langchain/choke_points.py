@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -57,9 +58,17 @@ from sayso.gate.guarded_runs import Place, current_place, tool_call
 REMOTE = "it runs on another server, so guard it there"
 
 
-@functools.cache
+_installing = threading.Lock()
+
+
 def install() -> None:
     """Check every tool call and model request of this process from now on."""
+    with _installing:
+        _install()
+
+
+@functools.cache
+def _install() -> None:
     _patch(BaseTool, "run", _run_tool)
     _patch(BaseTool, "arun", _arun_tool)
     _patch(ToolNode, "_run_one", _run_one)
