@@ -18,7 +18,7 @@ from sayso.types import Request
 pytest.importorskip("claude_agent_sdk", reason='needs pip install "sayso[claude-agent]" (365 MB)')
 
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, create_sdk_mcp_server, tool
-from claude_agent_world import Block, FakeAnthropic, options, say, use
+from claude_agent_world import Block, FakeAnthropic, in_process, options, say, use
 
 from sayso.adapters.claude_agent import Guarded, guard
 
@@ -351,3 +351,23 @@ class TestRefused:
     def test_something_else(self, world: World) -> None:
         with pytest.raises(TypeError, match=r"takes ClaudeAgentOptions\(\.\.\.\), not dict"):
             guard({}, world.gate)  # type: ignore[arg-type]
+
+
+async def test_guarded_claude_runs_inside_tool(world: World) -> None:
+    world.touching("inside")
+    inner = world.guarded(sayso.Policy([Rule("Bash", verdict="allow")]))
+
+    async def delegate(task: str) -> str:
+        """Ask another Claude."""
+        return str((await inner.run(task, thread="inner")).output)
+
+    fake = FakeAnthropic(lambda replies, told: [calls, [say("Over.")]][min(replies, 1)])
+    calls = [use("mcp__sayso__delegate", "toolu_outer", task="go")]
+    policy = sayso.Policy([Rule("delegate", verdict="allow")])
+    tools = [in_process(delegate)]
+    try:
+        outer = guard(options(world.folder, fake), world.gate, policy, tools=tools)
+        assert (await outer.run("go", thread="t")).output == "Over."
+    finally:
+        fake.close()
+    assert (world.folder / "inside").exists()

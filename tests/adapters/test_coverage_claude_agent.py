@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import copy
+import functools
+import importlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +22,7 @@ from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions, ClaudeSDKClien
 from claude_agent_world import in_process
 
 from sayso.adapters.claude_agent import guard
+from sayso.adapters.claude_agent.guard import Turn
 
 GLOBAL: Any = None
 
@@ -28,27 +35,6 @@ def gate() -> sayso.Gate:
 async def pay(to: str) -> str:
     """Pay somebody."""
     return f"paid {to}"
-
-
-async def ask_global(task: str) -> str:
-    """Ask the client of this module."""
-    await GLOBAL.query(task)
-    return "asked"
-
-
-async def ask_another(task: str) -> str:
-    """Start another Claude."""
-    return await _another(task)
-
-
-async def _another(task: str) -> str:
-    return str([message async for message in claude_agent_sdk.query(prompt=task)])
-
-
-async def ask_by_module(task: str) -> str:
-    """Start another Claude."""
-    async with claude_agent_sdk.ClaudeSDKClient() as client:
-        return str(await client.get_server_info())
 
 
 def test_the_table(gate: sayso.Gate) -> None:
@@ -69,46 +55,199 @@ def test_the_table(gate: sayso.Gate) -> None:
     assert "the gate runs it" in str(coverage)
 
 
-def test_a_client_in_a_closure(gate: sayso.Gate) -> None:
-    client = ClaudeSDKClient()
+class Office:
+    """Builds its Claude where it is needed."""
+
+    @functools.cached_property
+    def client(self) -> ClaudeSDKClient:
+        return ClaudeSDKClient()
+
+    @functools.lru_cache  # noqa: B019
+    def hire(self) -> ClaudeSDKClient:
+        return ClaudeSDKClient()
+
+    @classmethod
+    async def ask(cls, task: str) -> None:
+        await cls().client.connect(task)
+
+
+async def by_query() -> None:
+    async for _ in claude_agent_sdk.query(prompt="pay"):
+        pass
+
+
+async def by_imported_query() -> None:
+    from claude_agent_sdk import query as ask
+
+    await anext(aiter(ask(prompt="pay")))
+
+
+async def by_query_with_transport() -> None:
+    transport: Any = object()
+    await anext(aiter(claude_agent_sdk.query(prompt="pay", transport=transport)))
+
+
+async def by_client() -> None:
+    async with ClaudeSDKClient() as client:
+        await client.query("pay")
+
+
+async def by_client_that_is_connected() -> None:
+    await GLOBAL.query("pay")
+
+
+async def by_own_subclass() -> None:
+    class Own(ClaudeSDKClient):
+        pass
+
+    await Own().connect()
+
+
+async def by_copied_client() -> None:
+    await copy.copy(ClaudeSDKClient()).connect()
+
+
+async def by_unbound_method() -> None:
+    await ClaudeSDKClient.connect(ClaudeSDKClient())
+
+
+async def by_helper_class() -> None:
+    await Office.ask("pay")
+
+
+async def by_cached_factory() -> None:
+    await Office().hire().connect()
+
+
+async def by_name() -> None:
+    await getattr(importlib.import_module("claude_agent_sdk"), "ClaudeSDK" + "Client")().connect()
+
+
+async def in_task() -> None:
+    await asyncio.create_task(by_client())
+
+
+async def in_task_group() -> None:
+    await asyncio.gather(by_client(), by_query())
+
+
+async def in_os_thread() -> None:
+    await asyncio.to_thread(asyncio.run, by_client())
+
+
+async def in_pool() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, by_query()).result()
+
+
+async def in_new_os_thread() -> None:
+    errors: list[BaseException] = []
+
+    def job() -> None:
+        try:
+            asyncio.run(by_client())
+        except sayso.InvalidCall as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+    raise errors[0]
+
+
+async def in_executor_of_loop() -> None:
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, asyncio.run, by_helper_class())
+
+
+async def in_empty_context() -> None:
+    await asyncio.get_running_loop().create_task(by_client(), context=contextvars.Context())
+
+
+SHAPES = [
+    by_query,
+    by_imported_query,
+    by_query_with_transport,
+    by_client,
+    by_client_that_is_connected,
+    by_own_subclass,
+    by_copied_client,
+    by_unbound_method,
+    by_helper_class,
+    by_cached_factory,
+    by_name,
+    in_task,
+    in_task_group,
+    in_os_thread,
+    in_pool,
+    in_new_os_thread,
+    in_executor_of_loop,
+    in_empty_context,
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("effect", ["once", "idempotent"])
+async def test_another_claude_is_refused(
+    gate: sayso.Gate, monkeypatch: pytest.MonkeyPatch, shape: Any, effect: str
+) -> None:
+    """However a tool finds it: in the body of a call that the gate runs."""
+    monkeypatch.setattr(f"{__name__}.GLOBAL", ClaudeSDKClient())
+    monkeypatch.setenv("PATH", "")  # nothing starts, if it is not refused
+    refused: list[BaseException] = []
 
     async def delegate(task: str) -> str:
         """Ask another Claude."""
-        await client.query(task)
+        try:
+            await shape()
+        except sayso.InvalidCall as error:
+            refused.append(error)
         return "asked"
 
-    with pytest.raises(sayso.InvalidCall, match="client 'client in delegate' of coder"):
-        guard(ClaudeAgentOptions(), gate, tools=[in_process(delegate)])
-    named = guard(
-        ClaudeAgentOptions(), gate, tools=[in_process(delegate)], ungated=["client in delegate"]
-    )
-    assert named.coverage().ungated == ("client in delegate",)
+    policy = sayso.Policy([sayso.Rule("delegate", verdict="allow", effect=effect)])
+    given = ClaudeAgentOptions(cli_path="/nowhere/claude")
+    guarded = guard(given, gate, policy, tools=[in_process(delegate)])
+    await run_call(guarded, "delegate", {"task": "pay"})
+    assert len(refused) == 1
+    said = str(refused[0])
+    unknown = shape is in_empty_context
+    assert ("unknown whether" if unknown else "guard(options, gate)") in said
 
 
-def test_a_client_under_a_global_name(gate: sayso.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.GLOBAL", ClaudeSDKClient())
-    with pytest.raises(sayso.InvalidCall, match="ask_global finds it as the global name 'GLOBAL'"):
-        guard(ClaudeAgentOptions(), gate, tools=[in_process(ask_global)])
+async def run_call(guarded: Any, name: str, args: dict[str, Any]) -> None:
+    """Make a call of an in-process tool in a guarded run, without Claude Code."""
+
+    async def begin(input: Any, thread: str) -> Any:
+        turn = Turn(guarded, await guarded.open_log(thread))
+        assert await turn._run_own_tool("toolu_1", name, args) is not None
+        return "Done."
+
+    guarded.begin = begin
+    assert (await guarded.run("go", thread="t")).status == "done"
 
 
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [(ask_another, "query in ask_another"), (ask_by_module, "ClaudeSDKClient in ask_by_module")],
-)
-def test_built_while_the_tool_runs(gate: sayso.Gate, function: Any, name: str) -> None:
-    with pytest.raises(sayso.InvalidCall, match=f"client '{name}' of coder"):
-        guard(ClaudeAgentOptions(), gate, tools=[in_process(function)])
-    guard(ClaudeAgentOptions(), gate, tools=[in_process(function)], ungated=[name])
-
-
-def test_a_guarded_one(gate: sayso.Gate) -> None:
-    inner = guard(ClaudeAgentOptions(), gate)
+async def test_another_claude_may_be_ungated(gate: sayso.Gate) -> None:
+    raised: list[BaseException] = []
 
     async def delegate(task: str) -> str:
         """Ask another Claude."""
-        return str((await inner.run(task, thread="inner")).output)
+        try:
+            await ClaudeSDKClient(ClaudeAgentOptions(cli_path="/nowhere/claude")).connect()
+        except claude_agent_sdk.CLINotFoundError as error:
+            raised.append(error)
+        return "asked"
 
-    guard(ClaudeAgentOptions(), gate, tools=[in_process(delegate)])
+    policy = sayso.Policy([sayso.Rule("*", verdict="allow")])
+    tools = [in_process(delegate)]
+    named = guard(ClaudeAgentOptions(), gate, policy, tools=tools, ungated=["ClaudeSDKClient"])
+    await run_call(named, "delegate", {"task": "pay"})
+    assert len(raised) == 1
+
+
+async def test_unguarded_claude_is_not_touched(gate: sayso.Gate) -> None:
+    guard(ClaudeAgentOptions(), gate)
+    with pytest.raises(claude_agent_sdk.CLINotFoundError):
+        await ClaudeSDKClient(ClaudeAgentOptions(cli_path="/nowhere/claude")).connect()
 
 
 def test_a_name_that_is_gated_is_not_ungated(gate: sayso.Gate) -> None:

@@ -22,6 +22,8 @@ from sayso.adapters import require
 require("claude-agent", "claude_agent_sdk", "this adapter needs the Claude Agent SDK")
 
 from sayso.adapters.agents import resume
-from sayso.adapters.claude_agent.guard import Guarded, guard
+from sayso.adapters.claude_agent.guard import Guarded, guard, install
 
 __all__ = ["Guarded", "guard", "resume"]
+
+install()

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import os
 import uuid
 import warnings
+import weakref
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +44,7 @@ from claude_agent_sdk import (
     project_key_for_directory,
 )
 from claude_agent_sdk._cli_version import __cli_version__
+from claude_agent_sdk._internal.client import InternalClient
 from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
@@ -49,12 +52,12 @@ from sayso import codec
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import outcome_with_errors
 from sayso.adapters.claude_agent.messages import Block, MessageLog, dump_block, result_block
-from sayso.adapters.reach import Walk
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import MOST_WAITING, FrameworkCall, FrameworkTool, Outcome, check_gate
 from sayso.gate.gate import policy_terms
+from sayso.gate.guarded_runs import current_place
 from sayso.policy import Policy
 from sayso.policy.policy import DEFAULT, NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
@@ -95,9 +98,10 @@ def guard(
     ``Policy(..., default="allow")``, in-process tools run then, and for all others Claude Code's
     own permissions decide: what they would ask about is asked at the gate.
 
-    Raises ``InvalidCall`` for options that decide without the gate, and with a list of what the
-    gate cannot reach, unless ``ungated`` names it: clients of the SDK that a tool runs, and tools
-    that Claude's API runs (``web_search``), which end the run where they are used.
+    Raises ``InvalidCall`` for options that decide without the gate. What the gate cannot reach ends
+    the run where it is used, unless ``ungated`` names it: tools that Claude's API runs
+    (``web_search``), and another Claude that a tool starts or asks (``query``,
+    ``ClaudeSDKClient``).
     """
     check_gate(gate, policy)
     _check_options(options)
@@ -157,27 +161,15 @@ def _copied(options: ClaudeAgentOptions) -> ClaudeAgentOptions:
     return copied
 
 
-class _ClientWalk(Walk):
-    """Finds the clients of the SDK that a tool's function holds or builds."""
-
-    targets = (ClaudeSDKClient,)
-    builders = ("query",)
-
-    def _is_framework(self, value: Any) -> bool:
-        # A client's own method ``query`` builds nothing.
-        return value is not ClaudeSDKClient.query and super()._is_framework(value)
-
-
 def _list(
     options: ClaudeAgentOptions, tools: Sequence[SdkMcpTool[Any]], own: str, found: Coverage
 ) -> None:
     """Add what Claude can reach to the table.
 
-    The hook sees every call, so only what the code of our tools starts can bypass the gate.
+    The hook sees every call. What the code of our tools starts is refused where it starts.
     """
     for tool in tools:
         found.gated(own, "tool", tool.name, "the gate runs it")
-        _list_clients(tool, own, found)
     note = "Claude Code runs it, once the gate has allowed the call"
     named = options.tools if isinstance(options.tools, list) else None
     for name in ["Claude Code's own tools"] if named is None else named:
@@ -194,20 +186,51 @@ def _list(
         found.gated(own, "agent", name, "a call that needs a decision is denied: it cannot wait")
 
 
-def _list_clients(tool: SdkMcpTool[Any], own: str, found: Coverage) -> None:
-    walk = _ClientWalk()
-    for held in walk.held(tool.handler, "client"):
-        why = (
-            f"{tool.name} finds it as {held.found_as}, and its tools would bypass the gate: call "
-            "run(...) of guard(options, gate) there, with its own thread"
-        )
-        found.missed(own, "client", f"{held.name} in {tool.name}", why)
-    for name in walk.built_by(tool.handler):
-        why = (
-            f"{tool.name} starts another Claude with it, whose tools would bypass the gate: call "
-            "run(...) of guard(options, gate) there, with its own thread"
-        )
-        found.missed(own, "client", f"{name} in {tool.name}", why)
+# -- Claude inside a guarded run
+
+
+#: The clients that run a guarded Claude.
+_guarded_clients: weakref.WeakSet[ClaudeSDKClient] = weakref.WeakSet()
+
+
+@functools.cache
+def install() -> None:
+    """Refuse to start or ask another Claude inside a guarded run, from now on in this process.
+
+    Code of a tool may find or build one anywhere, and nothing would ask before that Claude uses its
+    tools. Every way to one leads through these three methods.
+    """
+    for owner, name in (
+        (ClaudeSDKClient, "connect"),
+        (ClaudeSDKClient, "query"),
+        (InternalClient, "process_query"),
+    ):
+        _patch(owner, name)
+
+
+def _patch(owner: type, name: str) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if self not in _guarded_clients:
+            _refuse_client("query" if owner is InternalClient else "ClaudeSDKClient")
+        return original(self, *args, **kwargs)
+
+    setattr(owner, name, patched)
+
+
+def _refuse_client(name: str) -> None:
+    place = current_place()
+    if place is None or name in place.ungated:
+        return
+    raise InvalidCall(
+        f"a tool of a guarded agent starts or asks another Claude ({name}), which would use its "
+        "tools without the gate: call run(...) of guard(options, gate) there, with its own thread, "
+        "and put the effects before it into gate.once(...). To let it use its tools without "
+        f"approval: guard(..., ungated=[{name!r}])",
+        "ungated",
+    )
 
 
 class Guarded(LoggedAgent[MessageLog]):
@@ -289,6 +312,7 @@ class Turn:
     async def run(self, prompt: Any) -> Any:
         """Run Claude Code until it ends. Return the output, or raise ``Paused``."""
         client = ClaudeSDKClient(await self._options(prompt))
+        _guarded_clients.add(client)
         try:
             with warnings.catch_warnings():
                 # Some calls do not reach can_use_tool, which it warns about. All reach the hook.
