@@ -83,7 +83,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::test_in_a_closure",
             f"refused|{_DS}::test_an_agent_in_a_closure",
             f"{_PY}::test_an_agent_in_a_closure",
-            f"refused|{_CL}::test_a_client_in_a_closure",
+            f"refused|{_CL}::test_another_claude_is_refused",
         ),
     ),
     (
@@ -105,7 +105,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::test_under_a_global_name",
             f"{_DS}::test_an_agent_under_a_global_name",
             f"{_PY}::TestUnguardedAgents",
-            f"{_CL}::test_a_client_under_a_global_name",
+            f"{_CL}::test_another_claude_is_refused",
         ),
     ),
     (
@@ -116,7 +116,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_AF}::TestFoundWhileAToolRuns",
             f"{_DS}::TestBuiltWhileAToolRuns",
             f"{_PY}::TestUnguardedAgents",
-            f"refused|{_CL}::test_built_while_the_tool_runs",
+            f"refused|{_CL}::test_another_claude_is_refused",
         ),
     ),
     (
@@ -146,7 +146,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             f"{_LC}::test_allowed_call_inside_is_recorded",
             f"{_OA}::test_what_the_gate_cannot_reach",
-            f"{_AF}::test_allowed_call_is_recorded",
+            f"{_AF}::test_ungated_names_are_recorded",
             f"{_DS}::test_what_the_provider_runs",
             f"{_PY}::test_allowed_call_is_recorded",
             f"{_OWN}::test_what_the_provider_runs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -467,6 +468,13 @@ class TestHosted:
         with pytest.raises(sayso.InvalidCall, match=f"'{name}' of teller"):
             guard(agent, world.gate)
         guard(agent, world.gate, ungated=[name])
+
+    async def test_ungated_names_are_recorded(self, world: World) -> None:
+        agent = world.agent("Done.", tools=[{"type": "web_search"}])
+        guarded = guard(agent, world.gate, ungated=["web_search"])
+        assert (await guarded.run("go", thread="t")).status == "done"
+        (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
+        assert json.loads(noted.body or "")["names"] == ["web_search"]
 
     def test_what_the_provider_asks_about(self, world: World) -> None:
         tool = {"type": "mcp", "server_label": "git", "require_approval": "always"}
