@@ -1,10 +1,9 @@
-"""What a framework's agent can reach, and whether the gate is in front of it.
+"""What a framework's agent declares, and whether the gate is in front of it.
 
-An adapter's ``guard`` walks everything that its agent can reach and adds it to a ``Coverage``: what
-it has gated, and what it cannot gate because the code or the provider behind it never comes back to
-the gate. ``check`` then refuses the agent with a list of the latter, unless the user has named each
-of them in ``ungated``. So an overlooked tool is an error where the agent is built, and never a call
-that runs without approval.
+An adapter's ``guard`` adds what its agent declares to a ``Coverage``: what it gates, and what it
+cannot gate because the provider behind it never comes back to the gate. ``check`` then refuses the
+agent with a list of the latter, unless the user has named each of them in ``ungated``. So an
+overlooked tool is an error where the agent is built, and never a call that runs without approval.
 """
 
 from __future__ import annotations
