@@ -69,14 +69,13 @@ def fake_lm(script: ModelScript) -> FakeLM:
 class DspyHarness(AdapterHarness):
     """DSPy saves no state of its own; the conversation is in our store."""
 
-    escapes_known = frozenset(
+    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
+    disturbs_known = frozenset(
         {
-            "low_level_thread",
-            "pool_callback",
-            "task_in_empty_context",
-            "task_in_earlier_context",
             "empty_context",
             "loop_callback_in_empty_context",
+            "low_level_thread",
+            "task_in_empty_context",
         }
     )
 

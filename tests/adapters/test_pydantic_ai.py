@@ -13,7 +13,13 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import BinaryContent, ToolReturn
-from pydantic_ai.tools import DeferredToolResults, Tool, ToolApproved, ToolDenied
+from pydantic_ai.tools import (
+    DeferredToolRequests,
+    DeferredToolResults,
+    Tool,
+    ToolApproved,
+    ToolDenied,
+)
 from pydantic_ai_world import World, call
 from store_world import pay_of
 from waiting import until_async
@@ -337,3 +343,29 @@ def test_without_the_framework() -> None:
     code = "import sys; sys.modules['pydantic_ai'] = None; import sayso.adapters.pydantic_ai"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 'pip install "sayso[pydantic-ai]"' in done.stderr
+
+
+async def test_raw_is_the_frameworks_own_result(world: World) -> None:
+    def pay(to: str) -> str:
+        """Pay a person."""
+        return f"paid {to}"
+
+    turns = [call("pay", to="ana")], "Done."
+    bare = await world.agent(*turns, tools=[pay]).run("go")
+    guarded = guard(world.agent(*turns, tools=[pay]), world.gate, POLICY)
+    paused = await guarded.run("go", thread="t")
+    assert isinstance(paused.raw.output, DeferredToolRequests)
+    result = await guarded.resume("t", decisions=[paused.interruptions[0].approve()])
+    assert type(result.raw) is type(bare)
+    assert result.raw.output == result.output
+    kinds = [[type(part) for part in message.parts] for message in bare.all_messages()]
+    made = [[type(part) for part in message.parts] for message in result.raw.all_messages()]
+    assert made == kinds
+    assert result.raw.new_messages()[-1] == result.raw.all_messages()[-1]
+    usage = result.raw.usage
+    assert usage.requests == 1  # since the resume
+
+    allow = Policy([Rule("pay", verdict="allow")])
+    allowed = guard(world.agent(*turns, tools=[pay]), world.gate, allow)
+    direct = (await allowed.run("go", thread="t-2")).raw
+    assert len(direct.new_messages()) == len(bare.new_messages())

@@ -29,7 +29,7 @@ from sayso.adapters.calls import StopSignal, raise_stop_causes, settle
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as, shown
 from sayso.adapters.dspy.choke_points import install, list_model
 from sayso.adapters.dspy.tools import GatedFunction, as_shown, framework_tool
-from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.errors import Cancelled, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
@@ -45,6 +45,7 @@ from sayso.gate.framework import (
     place_of_unguarded,
 )
 from sayso.gate.guarded_runs import Place, current_place, note_pause, tool_call
+from sayso.gate.run_result import RunResult
 from sayso.policy import Policy
 from sayso.sync import (
     call_in_new_thread,
@@ -95,10 +96,12 @@ class TurnLog(ReplayLog):
         self.inputs = body.get("inputs", self.inputs)
 
 
-class GuardedReAct(LoggedAgent[TurnLog]):
+class GuardedReAct(LoggedAgent[TurnLog], dspy.Module):  # type: ignore[misc]  # no types
     """A durable agent; ``guard`` returns one.
 
-    Its input is text for the first input field, or a mapping.
+    The input of ``run`` is text for the first input field, or a mapping. As a module of DSPy, it is
+    called with its input fields, and with the thread if it continues one; it returns a
+    ``Prediction`` and raises ``Paused`` if a request needs a decision first.
     """
 
     channel = "dspy"
@@ -110,6 +113,19 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         super().__init__(gate, policy, coverage)
         self.agent = agent
         self._lm = lm
+
+    def forward(self, *, thread: str | None = None, **inputs: Any) -> dspy.Prediction:
+        return self._prediction(self.run_sync(inputs, thread=thread))
+
+    async def aforward(self, *, thread: str | None = None, **inputs: Any) -> dspy.Prediction:
+        return self._prediction(await self.run(inputs, thread=thread))
+
+    def _prediction(self, result: RunResult) -> dspy.Prediction:
+        if result.status == "paused":
+            raise Paused(result.run, result.interruptions)
+        if result.status != "done":
+            raise Cancelled(f"run {result.run} is {result.status}: {result.error}")
+        return result.raw
 
     async def begin(self, input: Any, thread: str) -> Any:
         """Start a new turn of the thread with these inputs."""
@@ -152,6 +168,7 @@ class GuardedReAct(LoggedAgent[TurnLog]):
         settings = {} if self._lm is None else {"lm": self._lm}
         with raise_stop_causes(), context_value(_current, turn), dspy.context(**settings):
             prediction = await self.agent.acall(**inputs)
+        self.keep_raw(turn.thread.run, prediction)
         outputs = {name: prediction.get(name) for name in self.agent.signature.output_fields}
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 

@@ -144,6 +144,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
                 "event_stream_handler": self._handler(),
             },
         )
+        self.keep_raw(log.calls.run, result)
         if isinstance(result.output, DeferredToolRequests):
             raise Paused(log.calls.run)
         output = result.output
