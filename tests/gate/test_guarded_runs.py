@@ -136,6 +136,30 @@ async def in_empty_task(job: Callable[[], Any]) -> Any:
     return await asyncio.get_running_loop().create_task(task(), context=contextvars.Context())
 
 
+EARLIER = contextvars.copy_context()
+
+
+async def in_earlier_task(job: Callable[[], Any]) -> Any:
+    async def task() -> Any:
+        return job()
+
+    return await asyncio.create_task(task(), context=EARLIER.copy())
+
+
+def in_callback(job: Callable[[], Any]) -> Any:
+    done = threading.Event()
+    future = POOL.submit(threading.Event().wait, 0.01)
+
+    def callback(_: Any) -> None:
+        try:
+            job()
+        finally:
+            done.set()
+
+    future.add_done_callback(callback)
+    done.wait(5)
+
+
 WAYS = {
     "here": lambda job: job(),
     "thread": in_thread,
@@ -148,6 +172,7 @@ WAYS = {
     "multiprocessing's map": lambda job: THREAD_POOL.map(lambda _: job(), [1]),
     "thread of a thread": in_thread_of_thread,
     "new loop": lambda job: asyncio.run(asyncio.to_thread(job)),
+    "callback of a future": in_callback,
     "empty context": lambda job: contextvars.Context().run(job),
     "pool from empty context": lambda job: contextvars.Context().run(lambda: in_new_pool(job)),
     "older pool from empty context": lambda job: contextvars.Context().run(
@@ -158,8 +183,9 @@ ASYNC_WAYS = {
     "executor of the loop": in_loops_executor,
     "anyio": in_anyio_thread,
     "empty task": in_empty_task,
+    "earlier task": in_earlier_task,
 }
-EMPTY = [way for way in (*WAYS, *ASYNC_WAYS) if "empty" in way]
+EMPTY = [way for way in WAYS if "empty" in way]
 
 
 def body_of(world: World, way: str) -> Callable[[], Any]:
@@ -210,6 +236,23 @@ async def test_once_call_is_not_paused(way: str) -> None:
         assert "gate.once(" in texts[0]
     assert world.paid == []
     assert (await world.inbox.pending()).items == ()
+
+
+async def test_earlier_context_is_no_way_out() -> None:
+    """A context from before the run is known to be outside; the OS thread is not."""
+    world = World()
+    errors: list[BaseException] = []
+
+    def leave() -> None:
+        try:
+            EARLIER.copy().run(world.pay)
+        except InvalidCall as error:
+            errors.append(error)
+
+    agent = world.agent(leave)
+    await agent.run("go", thread="t")
+    assert world.paid == []
+    assert "unknown whether" in str(errors[0])
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent", "read"])
@@ -292,12 +335,12 @@ async def test_unguarded_code_is_not_touched() -> None:
             if name not in EMPTY and name != "new loop":
                 way(world.pay)
         for name, async_way in ASYNC_WAYS.items():
-            if name not in EMPTY:
+            if name != "empty task":
                 await async_way(world.pay)
     finally:
         leave.set()
     assert (await run).status == "done"
-    assert len(world.paid) == len(WAYS) + len(ASYNC_WAYS) - len(EMPTY) - 1
+    assert len(world.paid) == len(WAYS) + len(ASYNC_WAYS) - len(EMPTY) - 2
 
 
 def test_guarded_and_plain_agents_share_loop_of_thread() -> None:

@@ -14,11 +14,14 @@ call, whatever code makes it. The check asks three questions:
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import weakref
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sayso.errors import InvalidCall, Paused
 from sayso.forking import call_in_child
@@ -27,7 +30,7 @@ from sayso.gate.gate import Gate
 from sayso.gate.scope import context_is_known
 from sayso.policy import Policy
 from sayso.rows import Call
-from sayso.sync import context_value
+from sayso.sync import context_value, on_loop
 
 #: What ``ungated`` names to let the tools of an agent start work in other processes.
 PROCESSES = "multiprocessing"
@@ -73,6 +76,9 @@ class Place:
 
 
 _place: ContextVar[Place | None] = os_threads.follow(ContextVar("sayso_place", default=None), None)
+#: The tasks and OS threads that are in the body of a call. One that has no place has left it by
+#: another context (``context.run(function)``).
+_bodies: weakref.WeakSet[asyncio.Task[Any] | threading.Thread] = weakref.WeakSet()
 #: What is at work in this process, in any OS thread.
 _at_work: set[Work] = set()
 
@@ -100,7 +106,7 @@ def current_place() -> Place | None:
     """
     place = _place.get()
     if place is None:
-        if not _is_known():
+        if _has_left_body() or not _is_known():
             _refuse_unknown()
         return None
     place.check_open()
@@ -194,9 +200,30 @@ def tool_call(name: Hashable) -> Iterator[Place | None]:
     if place is None or place.passed is None or place.passed != name:
         yield place
         return
-    # Inside its body the call is no longer about to run: another one must pass the gate itself.
-    with context_value(_place, replace(place, passed=None)):
-        yield None
+    worker = _worker()
+    entered = worker not in _bodies
+    _bodies.add(worker)
+    try:
+        # In its body the call is no longer about to run: another one must pass the gate itself.
+        with context_value(_place, replace(place, passed=None)):
+            yield None
+    finally:
+        if entered:
+            _bodies.discard(worker)
+
+
+def _has_left_body() -> bool:
+    """Return whether code without a place runs in the middle of a guarded run's work."""
+    if _worker() in _bodies:
+        return True
+    # An event loop in such an OS thread may serve others too.
+    return os_threads.is_guarded_job() and not on_loop()
+
+
+def _worker() -> asyncio.Task[Any] | threading.Thread:
+    """Return the task or OS thread that runs this code, whatever its context."""
+    task = asyncio.current_task() if on_loop() else None
+    return threading.current_thread() if task is None else task
 
 
 def _is_known() -> bool:

@@ -6,9 +6,10 @@ that for Sayso's own variables, and for no others, as tracing libraries do for t
 
 - ``threading.Thread`` (``Timer`` and other subclasses too) has the run of the code that called
   ``start``;
+- a task has the run of the code that created it, also with a ``context=`` of its own;
 - a job of ``ThreadPoolExecutor`` (``loop.run_in_executor`` too) and of ``multiprocessing``'s
-  ``ThreadPool`` has the run of the code that submitted it, never that of the code that happened to
-  start the pool's OS thread.
+  ``ThreadPool`` has the run of the code that submitted it, and a callback of its future that of the
+  code that added it; never that of the code that happened to start the pool's OS thread.
 
 ``asyncio.to_thread`` and anyio copy the context themselves. A run that has ended is inherited by
 nothing, and neither is a plain ``gate.run(...)``: there, ``gate.carry`` says which work belongs to
@@ -39,6 +40,8 @@ _started_outside: ContextVar[bool | None] = ContextVar("sayso_started_outside", 
 #: The OS threads that were started before ``install``: none of them belongs to a guarded run.
 _older: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _is_guarded: Callable[[], bool | None] | None = None
+#: What the current job of this OS thread is.
+_job = threading.local()
 
 
 def follow(variable: ContextVar[T], default: T) -> ContextVar[T]:
@@ -55,6 +58,11 @@ def started_outside() -> bool | None:
     return _started_outside.get()
 
 
+def is_guarded_job() -> bool:
+    """Return whether this OS thread was started for a guarded run, whatever the context says."""
+    return getattr(_job, "guarded", False)
+
+
 def is_older() -> bool:
     """Return whether the current OS thread was started before ``install``."""
     return threading.current_thread() in _older
@@ -67,6 +75,7 @@ def install(is_guarded: Callable[[], bool | None], refuse_process: Callable[[str
     None if that is unknown. ``refuse_process`` raises if that code may not start work in another
     process.
     """
+    import asyncio
     import multiprocessing.pool
     import multiprocessing.process
     from concurrent import futures
@@ -86,6 +95,8 @@ def install(is_guarded: Callable[[], bool | None], refuse_process: Callable[[str
     if interpreters is not None:
         _patch(interpreters, "submit", to_process)
     _patch(futures.ThreadPoolExecutor, "submit", _submit)
+    _patch(futures.Future, "add_done_callback", _submit)  # called in the pool's OS thread
+    _patch(asyncio.BaseEventLoop, "create_task", _create_task)
     _patch(futures.ProcessPoolExecutor, "submit", to_process)
     for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
         _patch(multiprocessing.pool.ThreadPool, name, _submit_to_workers)
@@ -106,6 +117,16 @@ def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
     setattr(owner, name, patched)
 
 
+def _create_task(create: Any, loop: Any, work: Any, /, **options: Any) -> Any:
+    """Create a task. One with a context of its own has the run too, in a copy of that context."""
+    context = options.get("context")
+    if context is not None and _is_guarded is not None and _is_guarded():
+        options["context"] = context.copy()
+        for variable, _ in _variables:
+            options["context"].run(variable.set, variable.get())
+    return create(loop, work, **options)
+
+
 def _carried(function: Callable[..., T]) -> Callable[..., T]:
     """Return a function that runs with the values that the variables have here and now."""
     assert _is_guarded is not None
@@ -117,9 +138,12 @@ def _carried(function: Callable[..., T]) -> Callable[..., T]:
 
     def run(*args: Any, **kwargs: Any) -> T:
         tokens = [(variable, variable.set(value)) for variable, value in values]
+        before = is_guarded_job()
+        _job.guarded = guarded is True
         try:
             return function(*args, **kwargs)
         finally:
+            _job.guarded = before
             for variable, token in reversed(tokens):
                 variable.reset(token)
 
