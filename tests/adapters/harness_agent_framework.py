@@ -15,7 +15,6 @@ from sayso.testing.adapter_harness import ModelScript
 
 
 class AgentFrameworkHarness(AdapterHarness):
-    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
     disturbs_known = frozenset(
         {
             "empty_context",

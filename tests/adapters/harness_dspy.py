@@ -69,7 +69,6 @@ def fake_lm(script: ModelScript) -> FakeLM:
 class DspyHarness(AdapterHarness):
     """DSPy saves no state of its own; the conversation is in our store."""
 
-    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
     disturbs_known = frozenset(
         {
             "empty_context",

@@ -55,7 +55,6 @@ class LangChainHarness(AdapterHarness):
 
     # Contexts that the port does not follow, or that it refuses to unguarded agents too.
     # The clerk uses the saver of the outer graph, whose lock belongs to another event loop.
-    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
     disturbs_known = frozenset(
         {
             "empty_context",

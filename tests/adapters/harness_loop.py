@@ -39,7 +39,6 @@ def adapter(fault: str) -> Mapping[str, Any]:
 
 
 class LoopHarness(AdapterHarness):
-    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
     disturbs_known = frozenset(
         {
             "empty_context",

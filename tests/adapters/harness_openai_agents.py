@@ -74,7 +74,6 @@ def called(made: ScriptedCall) -> ResponseFunctionToolCall:
 
 class OpenAIAgentsHarness(AdapterHarness):
     # Contexts that the port does not follow, or in which it refuses unguarded agents too.
-    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
     disturbs_known = frozenset(
         {
             "empty_context",

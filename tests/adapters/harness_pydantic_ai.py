@@ -27,7 +27,6 @@ def _told(part: ToolReturnPart | RetryPromptPart) -> str:
 
 
 class PydanticAIHarness(AdapterHarness):
-    escapes_known = frozenset({"pool_callback", "task_in_earlier_context"})
     disturbs_known = frozenset(
         {
             "empty_context",
