@@ -39,10 +39,7 @@ STORIES = {
         "tests/adapters/test_langchain_graphs.py",
         "tests/adapters/test_langchain_safety.py",
     ],
-    "openai-agents": [
-        "tests/adapters/test_story_openai_agents.py",
-        "tests/adapters/test_openai_agents_choke_points.py",
-    ],
+    "openai-agents": ["tests/adapters/test_story_openai_agents.py"],
     "pydantic-ai": ["tests/adapters/test_story_pydantic_ai.py"],
 }
 #: What the tests themselves need.
