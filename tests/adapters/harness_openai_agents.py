@@ -73,7 +73,7 @@ def called(made: ScriptedCall) -> ResponseFunctionToolCall:
 
 
 class OpenAIAgentsHarness(AdapterHarness):
-    # Contexts that the port does not follow, or in which it refuses unguarded agents too.
+    # Contexts in which the port refuses unguarded agents too.
     disturbs_known = frozenset(
         {
             "empty_context",
