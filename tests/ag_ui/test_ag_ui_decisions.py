@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 import sayso
 import sayso.demo
 from sayso import Inbox
+from sayso.adapters.chat.live import listener_of
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, person, say
 from sayso.types import Edit
@@ -54,6 +55,17 @@ async def test_approval_runs_the_call(screen: Screen, effects: sayso.demo.Effect
     assert screen.outcome == "success"
     assert screen.results == ["The weather in Oslo is cloudy."]
     assert screen.text.startswith("Final answer:")
+    assert ran(effects) == [OSLO]
+
+
+async def test_answer_counts_before_its_task_ends(
+    screen: Screen, effects: sayso.demo.Effects
+) -> None:
+    await paused(screen)
+    listener = listener_of(screen.agent)
+    (task,) = listener.posted.values()
+    listener.opening[screen.thread] = task  # as long as the task that asked has not ended
+    await screen.resolve({"approved": True})
     assert ran(effects) == [OSLO]
 
 

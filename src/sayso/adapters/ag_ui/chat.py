@@ -89,7 +89,8 @@ class RunChat(Chat):
 
     async def answer(self, posted: RunInput, by: Reviewer) -> RunResponse:
         """Record decisions, resume, and send the whole conversation."""
-        opening = self.listener.opening.get(self.id)
+        # What is answered is stored, even if the task that asked has not quite ended.
+        opening = None if posted.resume else self.listener.opening.get(self.id)
         if opening is not None and opening.run:
             view = self.view(opening.run)
             return self.response(posted, by, view, opening, stale=True)
