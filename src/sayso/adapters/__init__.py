@@ -55,6 +55,11 @@ def _check_versions(extra: str) -> None:
                 )
 
 
+def release_of(package: str) -> tuple[int, ...]:
+    """Return the numbers of an installed package's version."""
+    return _release(metadata.version(package))
+
+
 def _release(version: str) -> tuple[int, ...]:
     """Return the numbers of a version; a release candidate counts as the release."""
     parts = re.match(r"\d+(\.\d+)*", version)

@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    RetryPromptPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -147,7 +148,8 @@ async def cancel_answered(
     """Cancel calls that are still open although the last message holds their results."""
     last = messages[-1] if messages else None
     parts = last.parts if isinstance(last, ModelRequest) else ()
-    answered = [part for part in parts if isinstance(part, ToolReturnPart)]
+    # Older versions answer a call of an unknown tool with a request to try again.
+    answered = [part for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
     await cancel_skipped(calls, [key(part.tool_call_id) for part in answered])
 
 

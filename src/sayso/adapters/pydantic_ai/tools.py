@@ -45,6 +45,7 @@ from pydantic_ai.toolsets import (
 from pydantic_core import to_json, to_jsonable_python
 
 from sayso import codec
+from sayso.adapters import release_of
 from sayso.adapters.calls import StopSignal, ask_again, invalid_arguments, raise_stop_causes
 from sayso.adapters.pydantic_ai.coverage import check_request
 from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key_in
@@ -338,6 +339,8 @@ def _name_of(ctx: RunContext[Any]) -> Hashable:
 # -- the gate around every tool
 
 
+#: Older versions take a ``ToolDenied`` from ``SkipToolExecution`` for a result of the tool.
+_READS_DENIALS = release_of("pydantic-ai-slim") >= (2, 28)
 _DEFERRED = ("unapproved", "external")
 _BODILESS = ("respond", "reject")
 
@@ -568,7 +571,8 @@ def _framework_result(outcome: Outcome) -> Any:
         return ToolReturn(text, content=value.content, metadata=value.metadata, tools=value.tools)
     if outcome.ok:
         return value
-    if outcome.call is None or outcome.call.status is CallStatus.FAILED:
+    failed = outcome.call is None or outcome.call.status is CallStatus.FAILED
+    if failed or not _READS_DENIALS:
         raise ToolFailed(text)
     raise SkipToolExecution(ToolDenied(text))
 
