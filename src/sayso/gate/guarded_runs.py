@@ -242,7 +242,7 @@ def _is_guarded() -> bool | None:
     place = _place.get()
     if place is not None:
         return not place.work.ended
-    return False if _is_known() else None
+    return False if _is_known() and not _has_left_body() else None
 
 
 def _refuse_process(pool: str) -> None:
