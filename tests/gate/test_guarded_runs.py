@@ -219,6 +219,22 @@ async def test_inner_call_asks_on_every_os_thread(way: str) -> None:
     assert world.paid == [7]
 
 
+def test_question_in_thread_pauses_call() -> None:
+    """A pause in an OS thread has no caller, so the call that started it pauses at its end."""
+    world = World()
+    answers: list[Any] = []
+
+    def body() -> None:
+        in_thread(lambda: answers.append(world.gate.ask_sync("Really?")))
+
+    agent = world.agent(body)
+    result = agent.run_sync("go", thread="t")
+    assert result.status == "paused"
+    world.inbox.respond_sync(result.interruptions[0].id, "yes", by="ana")
+    assert agent.resume_sync("t").status == "done"
+    assert answers == ["yes"]
+
+
 @pytest.mark.parametrize("way", [*WAYS, *ASYNC_WAYS])
 async def test_once_call_is_not_paused(way: str) -> None:
     world = World(effect="once")

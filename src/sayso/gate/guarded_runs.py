@@ -85,7 +85,7 @@ _at_work: set[Work] = set()
 
 def install() -> None:
     """Make guarded runs follow the work in this process, from now on."""
-    os_threads.install(_is_guarded, _refuse_process)
+    os_threads.install(_is_guarded, _refuse_process, note_pause)
 
 
 def _forget_other_threads() -> None:
@@ -119,11 +119,16 @@ def has_passed(name: Hashable) -> bool:
     return place is not None and place.passed is not None and place.passed == name
 
 
-def note_pause(pause: Paused) -> None:
-    """Make the call whose body this is pause when its body ends, whatever the body makes of it."""
+def note_pause(pause: Paused) -> bool:
+    """Make the call whose body this is pause when its body ends, whatever the body makes of it.
+
+    Returns whether there is such a call.
+    """
     place = _place.get()
-    if place is not None:
-        place.work.paused = pause
+    if place is None or place.call is None or place.work.ended:
+        return False
+    place.work.paused = pause
+    return True
 
 
 def _refuse_unknown() -> None:

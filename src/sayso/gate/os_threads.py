@@ -24,7 +24,6 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -40,6 +39,7 @@ _started_outside: ContextVar[bool | None] = ContextVar("sayso_started_outside", 
 #: The OS threads that were started before ``install``: none of them belongs to a guarded run.
 _older: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _is_guarded: Callable[[], bool | None] | None = None
+_note_pause: Callable[[Paused], bool]
 #: What the current job of this OS thread is.
 _job = threading.local()
 
@@ -68,22 +68,28 @@ def is_older() -> bool:
     return threading.current_thread() in _older
 
 
-def install(is_guarded: Callable[[], bool | None], refuse_process: Callable[[str], None]) -> None:
+def install(
+    is_guarded: Callable[[], bool | None],
+    refuse_process: Callable[[str], None],
+    note_pause: Callable[[Paused], bool],
+) -> None:
     """Make guarded runs follow the work in this process, from now on.
 
     ``is_guarded`` says whether the current code belongs to a guarded run that has not ended, or
     None if that is unknown. ``refuse_process`` raises if that code may not start work in another
-    process.
+    process. ``note_pause`` pauses the call whose body started an OS thread when that body ends, and
+    returns whether there is one.
     """
     import asyncio
     import multiprocessing.pool
     import multiprocessing.process
     from concurrent import futures
 
-    global _is_guarded
+    global _is_guarded, _note_pause
     if _is_guarded is not None:
         return
     _is_guarded = is_guarded
+    _note_pause = note_pause
     _older.update(threading.enumerate())
 
     def to_process(submit: Any, pool: Any, *args: Any, **kwargs: Any) -> Any:
@@ -151,12 +157,20 @@ def _carried(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _start(start: Any, thread: threading.Thread) -> None:
-    run = _carried(thread.run)
+    job = thread.run
+
+    def run() -> None:
+        try:
+            job()
+        except Paused as pause:
+            if not _note_pause(pause):
+                raise
+
+    carried = _carried(run)
 
     def run_once() -> None:
         vars(thread).pop("run", None)  # or the OS thread would keep itself alive
-        with suppress(Paused):  # the call whose code started it pauses when that code ends
-            run()
+        carried()
 
     # On the instance: a subclass may define ``run`` without calling that of ``Thread``.
     vars(thread)["run"] = run_once
