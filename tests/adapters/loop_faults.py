@@ -119,8 +119,8 @@ FAULTS = {
     "answers of questions lost": Fault(
         (
             _RUN,
-            """run=lambda args: __import__("asyncio").create_task(
-            function(**args), context=__import__("contextvars").Context()
+            """run=lambda args: __import__("contextvars").Context().run(
+            __import__("asyncio").ensure_future, function(**args)
         )""",
         ),
         "test_question",

@@ -209,9 +209,7 @@ async def test_another_claude_is_refused(
     guarded = guard(given, gate, policy, tools=[in_process(delegate)])
     await run_call(guarded, "delegate", {"task": "pay"})
     assert len(refused) == 1
-    said = str(refused[0])
-    unknown = shape is in_empty_context
-    assert ("unknown whether" if unknown else "guard(options, gate)") in said
+    assert "guard(options, gate)" in str(refused[0])
 
 
 async def run_call(guarded: Any, name: str, args: dict[str, Any]) -> None:

@@ -105,6 +105,8 @@ async def test_what_stands_in_a_model(make: Make, tmp_path: Path) -> None:
     gate = Gate("memory://", policy=Policy([Rule("*")]), agent="x", wait=0)
     agent = make(gate, order, {"items": [{"name": "tea"}]}, tmp_path)
     (request,) = (await agent.run("go", thread="t")).interruptions
-    assert request.args["items"] == [{"name": "tea", "number": 1}]
+    # People see what the function gets: Agent Framework leaves nested defaults out.
+    defaults = {} if make is of_agent_framework else {"number": 1}
+    assert request.args["items"] == [{"name": "tea", **defaults}]
     assert (await agent.resume("t", decisions=[request.approve()])).status == "done"
     gate.close()

@@ -101,8 +101,14 @@ def import_by_name(hire: Hire) -> Find:
 def module_getattr(hire: Hire) -> Find:
     module = _module(hire)
     members = vars(module)
-    clerk = members.pop("clerk")
-    members["__getattr__"] = {"clerk": clerk}.__getitem__
+    hidden = {"clerk": members.pop("clerk")}
+
+    def get(name: str) -> Any:
+        if name not in hidden:
+            raise AttributeError(name)
+        return hidden[name]
+
+    members["__getattr__"] = get
     return lambda: module.clerk
 
 
