@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from loop_faults import FAULTS
 
+import sayso.adapters  # noqa: F401  # loaded before agents are built, as by any adapter's import
 from sayso.testing import AdapterHarness
 from sayso.testing.adapter_harness import ModelScript
 

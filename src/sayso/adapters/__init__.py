@@ -11,6 +11,11 @@ from __future__ import annotations
 import re
 from importlib import import_module, metadata
 
+from sayso.gate import guarded_runs
+
+# As early as possible: code may keep `pool.submit` before it guards an agent.
+guarded_runs.install()
+
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?P<range>[^;]*);.*extra == ['\"](?P<extra>[\w-]+)['\"]"
 )
