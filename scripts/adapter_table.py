@@ -264,16 +264,16 @@ def _cell(cell: str) -> str:
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         if isinstance(node, kinds) and node.name == name:
-            return f"[{word or '✓'}]({UP}/{file}#L{node.lineno})"
+            return f'[{word or "✓"}]({UP}/{file} "{name}")'
     raise LookupError(f"{file} has no {name}")
 
 
 def test_links() -> dict[str, str]:
-    """Map each test of the suite to its file and line."""
+    """Map each test of the suite to its file, with its name as the title of the link."""
     found = {}
     for node in ast.walk(ast.parse((ROOT / SUITE).read_text())):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            found[node.name] = f"{UP}/{SUITE}#L{node.lineno}"
+            found[node.name] = f'{UP}/{SUITE} "{node.name}"'
     return found
 
 
