@@ -12,7 +12,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda, RunnableParallel
-from langchain_core.tools import BaseTool, Tool, tool
+from langchain_core.tools import BaseTool, StructuredTool, Tool, tool
 from langchain_world import CONFIG, Chat, World
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
@@ -48,6 +48,17 @@ def single(world: World) -> Tool:
         return f"sent to {to}"
 
     return Tool("send", send, "Send one mail.")
+
+
+def asynchronous(world: World) -> StructuredTool:
+    """A tool whose function is a coroutine function."""
+
+    async def send(to: str) -> str:
+        """Send one mail."""
+        world.ran.append(("send", to, "Hello"))
+        return f"sent to {to}"
+
+    return StructuredTool.from_function(coroutine=send)
 
 
 def clerk(world: World, **options: Any) -> Any:
@@ -92,6 +103,11 @@ SHAPES: dict[str, Callable[[World], Any]] = {
     "parallel": lambda w: RunnableParallel(a=w.tools()[0]).invoke({"to": "ana"}),
     "a retry": lambda w: w.tools()[0].with_retry().invoke({"to": "ana"}),
     "a copy": lambda w: w.tools()[0].model_copy().invoke({"to": "ana"}),
+    "its function": lambda w: w.tools()[0].func("ana"),
+    "its function, by name": lambda w: single(w).func(to="ana"),
+    "its coroutine": lambda w: asyncio.run(asynchronous(w).coroutine("ana")),
+    "its method": lambda w: w.tools()[0]._run(to="ana", config={}),
+    "its async method": lambda w: asyncio.run(w.tools()[0]._arun(to="ana", config={})),
     "one string": lambda w: single(w).run("ana"),
     "an own class": lambda w: Own(ran=w.ran).invoke({"to": "ana"}),
     "an agent": lambda w: clerk(w).invoke(MESSAGES),
@@ -238,12 +254,35 @@ def test_tool_inside_node_is_asked_about_or_refused(world: World, shape: str) ->
         assert world.ran == [SENT]
 
 
+def test_text_tool_takes_text_under_any_name(world: World) -> None:
+    chat = Chat(script=[[("c1", "send", {"text": "ana"})], "Done."], seen=[])
+    agent = create_agent(chat, tools=[single(world)], checkpointer=InMemorySaver())
+    guarded = guard(agent, world.gate)
+    assert dict(guarded.run_sync("go", thread="t").interruptions[0].args) == {"__arg1": "ana"}
+    world.decide()
+    assert guarded.resume_sync("t").output == "Done."
+    assert world.ran == [SENT]
+
+
+def test_function_of_tool_is_unchanged_outside(world: World) -> None:
+    guard(delegating(world, "invoke", here), world.gate)
+
+    def send(to: str) -> str:
+        """Send one mail."""
+        return to
+
+    made = StructuredTool.from_function(send)
+    assert made.func is send
+    assert made.model_copy().func is send
+    assert not hasattr(StructuredTool, "func")
+
+
 # -- the functional API
 
 
-def functional_agent(world: World) -> Any:
+def functional_agent(world: World, first: str, second: str) -> Any:
     """A hand-written loop, as LangGraph's documentation shows it."""
-    script = [[("c1", "send", {"to": "ana"}), ("c2", "look", {"what": "sky"})], "Done."]
+    script = [[(first, "send", {"to": "ana"}), (second, "look", {"what": "sky"})], "Done."]
     chat = Chat(script=script, seen=[])
     tools = {one.name: one for one in world.tools()}
 
@@ -268,9 +307,10 @@ def functional_agent(world: World) -> Any:
     return agent
 
 
+@pytest.mark.parametrize("ids", [("c1", "c2"), ("", "")])
 @pytest.mark.parametrize("own", [False, True])
-def test_functional_agent_asks_and_resumes(world: World, own: bool) -> None:
-    guarded = guard(functional_agent(world), world.gate)
+def test_functional_agent_asks_and_resumes(world: World, own: bool, ids: Any) -> None:
+    guarded = guard(functional_agent(world, *ids), world.gate)
     if own:
         guarded.graph.invoke("go", CONFIG)
     else:

@@ -235,6 +235,21 @@ def test_when_is_asked_before_the_pause_and_not_after_it(world: World, mode: Any
     assert (world.ran, len(asked)) == ([], 1)
 
 
+@pytest.mark.parametrize("way", ["guard", *MODES])
+def test_empty_call_ids_are_accepted(world: World, way: str) -> None:
+    script = [[("", "send", {"to": "ana"}), ("", "send", {"to": "bob"})], "Done."]
+    if way == "guard":
+        agent = guard(world.agent(*script), world.gate).graph
+    else:
+        agent = world.agent(*script, middleware=hitl(world, **in_mode(way)))
+    go(agent)
+    assert (len(world.pending()), world.ran) == (2, [])
+    world.decide()
+    agent.invoke(None, CONFIG)
+    assert sorted(world.ran) == [("send", "ana", "Hello"), ("send", "bob", "Hello")]
+    assert world.told() == ["sent to ana", "sent to bob"]
+
+
 def test_the_gates_policy_comes_first(world: World) -> None:
     never = Policy([Rule("send", verdict="deny", description="no mail today")])
     world.gate = Gate(world.gate.store, policy=never, agent="mailer", wait=0)

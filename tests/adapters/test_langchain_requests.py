@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,3 +149,21 @@ def graph_with(node: Any) -> Any:
 def test_fields_of_own_model_are_not_part_of_requests(world: World) -> None:
     guarded = guard(agent(world, Chat(script=["Done."], seen=[])), world.gate)
     assert guarded.run_sync("go", thread="t").output == "Done."
+
+
+def test_fields_of_any_installed_model_are_listed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "acme_models.py"
+    package.parent.mkdir()
+    package.write_text(
+        "from langchain_world import Chat\n"
+        "class Acme(Chat):\n"
+        "    temperature: float = 0.5\n"
+        "    connectors: list = []\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    acme = importlib.import_module("acme_models").Acme
+    guard(agent(world, acme(script=[])), world.gate)
+    with pytest.raises(sayso.InvalidCall, match="'connectors' of"):
+        guard(agent(world, acme(script=[], connectors=["drive"])), world.gate)

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables.config import var_child_runnable_config
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest, ToolNode
 from langgraph.pregel import Pregel
@@ -40,14 +42,15 @@ from sayso.adapters.langchain.tools import (
     call_name,
     described,
     dump_result,
+    is_observed,
     is_part_of_running_call,
     load_result,
     observed,
     result_for,
     run_blocking,
-    text_argument,
     thread_id,
     with_graph,
+    written_arguments,
 )
 from sayso.errors import InvalidCall, Refused
 from sayso.gate.failures import failure_of
@@ -71,6 +74,8 @@ def install() -> None:
 def _install() -> None:
     _patch(BaseTool, "run", _run_tool)
     _patch(BaseTool, "arun", _arun_tool)
+    for kind, name in product((StructuredTool, Tool), ("func", "coroutine")):
+        setattr(kind, name, ToolFunction(name))
     _patch(ToolNode, "_run_one", _run_one)
     _patch(ToolNode, "_arun_one", _arun_one)
     _patch(ToolNode, "_execute_tool_sync", _execute)
@@ -240,6 +245,36 @@ async def _arun_tool(original: Any, tool: Any, tool_input: Any, *args: Any, **op
     return await ToolRun(tool, tool_input, options, run).gated(place)
 
 
+class ToolFunction:
+    """``func`` or ``coroutine`` of a tool: code of a guarded run that calls it runs the tool."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, tool: BaseTool | None, owner: type[BaseTool]) -> Any:
+        if tool is None:
+            raise AttributeError(self._name)  # a field of pydantic is no attribute of its class
+        function = vars(tool)[self._name]
+        if function is None or is_observed(tool) or current_place() is None:
+            return function
+        run = tool.run if self._name == "func" else tool.arun
+
+        @functools.wraps(function)
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            names = inspect.signature(function).parameters
+            named = {**dict(zip(names, args, strict=False)), **kwargs}
+            return run({n: v for n, v in named.items() if n in tool.args or n not in _RUN_OPTIONS})
+
+        return gated
+
+    def __set__(self, tool: BaseTool, function: Any) -> None:
+        vars(tool)[self._name] = function
+
+
+#: The arguments that LangChain itself passes to the function of a tool.
+_RUN_OPTIONS = ("config", "callbacks", "run_manager")
+
+
 class ToolRun:
     """A tool that is about to run inside a guarded run without having passed the gate."""
 
@@ -251,8 +286,8 @@ class ToolRun:
         run: Callable[[BaseTool, dict[str, Any]], Awaitable[Any]],
     ) -> None:
         if isinstance(tool_input, str):
-            tool_input = {text_argument(tool): tool_input}
-        given = tool._filter_injected_args(tool_input)
+            tool_input = {next(iter(tool.args)): tool_input}
+        given = written_arguments(tool, tool._filter_injected_args(tool_input))
         self.tool = tool
         self.made: dict[str, Any] = {
             "name": tool.name,
@@ -260,17 +295,19 @@ class ToolRun:
             "args": given,
         }
         self.config = options.get("config") or var_child_runnable_config.get() or {}
-        self._injected = {n: value for n, value in tool_input.items() if n not in given}
+        injected = tool_input.keys() - tool._filter_injected_args(tool_input)
+        self._injected = {name: tool_input[name] for name in injected}
         self._run = run
 
     async def gated(self, place: Place) -> Any:
         """Ask about the call, run it, and return what the tool would return."""
-        if place.call is None and self.made["id"] and self._in_a_task(place):
+        made_by_model = self.made["id"] is not None
+        if place.call is None and made_by_model and self._in_a_task(place):
             return await self._interrupting(place)
         outcome = await FrameworkThread.inner(place, self._inner_call(place))
         if isinstance(outcome.value, ParentCommandResult):
             raise outcome.value.cause
-        if self.made["id"]:
+        if made_by_model:
             return result_for(outcome, self.made, notice="")
         if not outcome.ok:
             raise Refused(outcome.text)

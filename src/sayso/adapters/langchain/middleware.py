@@ -181,7 +181,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
             return None
         config = running_config()
         thread = await self._tools.thread(config).open()
-        made = [call for call in last.tool_calls if call["id"]]
+        made = [call for call in last.tool_calls if call["id"] is not None]
         keys = [key_of(config, state, call) for call in made]
         await check_no_other_agent(thread, config, keys)
         asked = {key for key in keys if await thread.find(key) is not None}

@@ -8,9 +8,9 @@ here, and any other field is refused unless the user names it in ``ungated``.
 from __future__ import annotations
 
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -95,10 +95,9 @@ def _unlisted(model: BaseChatModel, options: Mapping[str, Any]) -> Iterator[tupl
 @cache
 def _is_integration(package: str) -> bool:
     """Return whether a package is an installed one that connects LangChain to a provider."""
-    if not package.startswith("langchain_") or package == "langchain_core":
-        return False
     file = str(getattr(sys.modules.get(package), "__file__", None) or "")
-    return file.startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    installed = {"site-packages", "dist-packages"} & {*Path(file).parts}
+    return bool(installed) and package not in ("langchain_core", "langchain")
 
 
 def _unlisted_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

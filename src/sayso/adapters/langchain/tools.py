@@ -131,7 +131,7 @@ class ToolGate:
     ) -> Result:
         made, config = request.tool_call, request.runtime.config
         thread = await self.thread(config).open()
-        if not made["id"]:
+        if made["id"] is None:
             raise InvalidCall(
                 f"the model's call of {made['name']} has no id, so it could not be found again "
                 "after a pause; it was not run"
@@ -200,7 +200,7 @@ class ToolGate:
         return FrameworkCall(
             id=key_of(request.runtime.config, request.state, made),
             tool=described(tool) if self.describe is None else self.describe(request),
-            args=made["args"],
+            args=written_arguments(tool, made["args"]),
             note=text_beside(request.state, str(made["id"])),
             run=effect,
             raised=raised,
@@ -254,6 +254,11 @@ def observed(tool: BaseTool, written: Mapping[str, Json], raised: list[Exception
     return copied
 
 
+def is_observed(tool: BaseTool) -> bool:
+    """Return whether a tool is a copy for a call that has passed the gate."""
+    return "_run" in vars(tool)
+
+
 _WAITS = (CallStatus.ASKED, CallStatus.READY)
 _OF_A_GRAPH = re.compile(r"[0-9a-f]{8}:[0-9a-f]{16}/")
 
@@ -265,7 +270,8 @@ def key_of(config: Mapping[str, Any], state: Any, call: Mapping[str, Any]) -> st
     """
     if state is None:  # made in a node of the user, or in a task: those are named by LangGraph
         task = codec.sha256(str(config["configurable"]["checkpoint_ns"]).encode())[:8]
-        return f"{graph_of(config)}{call['id']}@{task}"
+        made = call["id"] or codec.sha256(codec.canonical([call["name"], call["args"]]))[:16]
+        return f"{graph_of(config)}{made}@{task}"
     return f"{graph_of(config)}{numbered_id(state, call, graph=_graph(config))}"
 
 
@@ -370,7 +376,7 @@ def described(tool: BaseTool) -> FrameworkTool:
 def _delegates(tool: BaseTool) -> bool:
     """Return whether a tool is one with which a framework itself runs a sub-agent: the ``task``
     tool of deepagents, or a graph's ``as_tool``."""
-    function: Any = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    function: Any = vars(tool).get("func") or vars(tool).get("coroutine")
     module = getattr(function, "__module__", "")
     if module == "langchain_core.tools.convert":
         return isinstance(inspect.getclosurevars(function).nonlocals.get("runnable"), Pregel)
@@ -405,9 +411,10 @@ def _takes_text(tool: BaseTool) -> bool:
     return isinstance(tool, Tool) and tool.args_schema is None
 
 
-def text_argument(tool: BaseTool) -> str:
-    """Return the name of the argument that a tool's only input is, if it is text."""
-    return _TEXT if _takes_text(tool) else next(iter(tool.args), _TEXT)
+def written_arguments(tool: BaseTool, args: dict[str, Json]) -> dict[str, Json]:
+    """Return arguments under the names that models see: a tool that takes one string takes it under
+    any name."""
+    return {_TEXT: next(iter(args.values()))} if _takes_text(tool) and len(args) == 1 else args
 
 
 class _Arguments:
@@ -529,7 +536,7 @@ def load_result(stored: Json, tool_call: Mapping[str, Any]) -> Any:
         data = base64.b64decode(stored["data"])
         result: Result = _SERDE.loads_typed((stored["langchain"], data))
         return result
-    return tool_message(str(stored), tool_call) if tool_call["id"] else stored
+    return stored if tool_call["id"] is None else tool_message(str(stored), tool_call)
 
 
 def tool_message(text: str, tool_call: Mapping[str, Any], *, ok: bool = True) -> ToolMessage:
