@@ -24,7 +24,6 @@ from sayso.gate.framework import (
     FrameworkCall,
     FrameworkThread,
     FrameworkTool,
-    run_of,
 )
 from sayso.gate.run_result import decisions_from
 from sayso.stores.memory import MemoryStore
@@ -449,5 +448,5 @@ async def test_agents_with_colons_have_own_runs(
 
 
 async def test_thread_named_like_second_run_is_another(world: World) -> None:
-    store = world.store
-    assert run_of(store, "poster", "t#2") != f"{run_of(store, 'poster', 't')}#2"
+    gate = world.gate_of("poster")
+    assert FrameworkThread(gate, "t#2").run != f"{FrameworkThread(gate, 't').run}#2"
