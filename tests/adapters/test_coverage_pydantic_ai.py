@@ -11,10 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import escapes
 import pytest
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent, RunContext, direct
 from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -385,6 +388,32 @@ class TestUnguardedAgents:
         assert world.ran == ["ana"]
 
 
+@pytest.mark.parametrize("way", escapes.WAYS, ids=lambda way: way.__name__)
+class TestEscapes:
+    """Code in a tool leaves the context of its call, and runs an agent that nobody guarded."""
+
+    def delegate(self, world: World, way: Any) -> Any:
+        def delegate(task: str) -> str:
+            """Run an agent somewhere else."""
+            escapes.ignoring(lambda: way(lambda: asyncio.run(clerk(world).run(task))))()
+            return "started"
+
+        return delegate
+
+    @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
+    async def test_call_without_decision_does_not_run(
+        self, world: World, way: Any, policy: sayso.Policy
+    ) -> None:
+        guarded = guard(boss(world, self.delegate(world, way)), world.gate, policy)
+        result = await guarded.run("go", thread="t")
+        assert (result.status in ("paused", "done"), world.ran) == (True, [])
+
+    async def test_unguarded_agent_is_not_touched(self, world: World, way: Any) -> None:
+        guard(clerk(world), world.gate)
+        await boss(world, self.delegate(world, way)).run("go")
+        assert world.ran == ["ana"]
+
+
 async def test_read_is_paused(world: World) -> None:
     rules = sayso.Policy([PAY, sayso.Rule("delegate", verdict="allow", effect="read")])
     guarded = guard(boss(world, built_in_tool(world)), world.gate, rules)
@@ -489,6 +518,73 @@ class TestNativeTools:
         assert len(world.shown) == 1
         guarded = guard(boss(world, delegate), world.gate, ungated=["web_search"])
         assert (await guarded.run("go", thread="t-2")).output == "Done."
+
+
+MESSAGES = [ModelRequest(parts=[UserPromptPart("Find it.")])]
+
+
+class Provider(TestModel):
+    """A model whose provider runs tools; it counts the requests that reach the provider."""
+
+    sent = 0
+
+    def __init__(self) -> None:
+        super().__init__(profile={"supported_native_tools": frozenset([WebSearchTool])})
+
+    async def request(self, messages: Any, model_settings: Any, parameters: Any) -> Any:
+        self.prepare_request(model_settings, parameters)
+        self.sent += 1
+        return await TestModel().request(messages, None, ModelRequestParameters())
+
+
+async def search_directly(model: Provider) -> None:
+    parameters = ModelRequestParameters(native_tools=[WebSearchTool()])
+    await direct.model_request(model, MESSAGES, model_request_parameters=parameters)
+
+
+async def search_by_method(model: Provider) -> None:
+    await model.request(MESSAGES, None, ModelRequestParameters(native_tools=[WebSearchTool()]))
+
+
+async def search_by_setting(model: Provider) -> None:
+    settings: Any = {"extra_body": {"tools": [{"type": "web_search"}]}}
+    await direct.model_request(model, MESSAGES, model_settings=settings)
+
+
+@pytest.mark.parametrize("search", [search_directly, search_by_method, search_by_setting])
+class TestDirectRequests:
+    """Code in a tool asks a model, whose provider would run tools, without an agent."""
+
+    async def test_request_is_not_sent(self, world: World, search: Any) -> None:
+        model = Provider()
+
+        async def delegate(task: str) -> str:
+            """Ask a model."""
+            await search(model)
+            return "found"
+
+        with pytest.raises(sayso.InvalidCall, match=r"(native tool|model setting) '\w+' of teller"):
+            await guard(boss(world, delegate), world.gate).run("go", thread="t")
+        assert model.sent == 0
+        named = guard(boss(world, delegate), world.gate, ungated=["web_search", "extra_body"])
+        assert (await named.run("go", thread="t-2")).output == "Done."
+        assert model.sent == 1
+
+    async def test_unguarded_request_is_not_touched(self, world: World, search: Any) -> None:
+        model = Provider()
+        await search(model)
+        assert model.sent == 1
+
+
+async def test_inner_agent_names_what_is_ungated(world: World) -> None:
+    inner = world.agent("found", capabilities=[NativeTool(WebSearchTool())])
+
+    async def delegate(task: str) -> str:
+        """Ask a guarded agent."""
+        guarded = guard(inner, world.gate, ungated=["web_search"])
+        return str((await guarded.run(task)).output)
+
+    assert (await guard(boss(world, delegate), world.gate).run("go", thread="t")).output == "Done."
 
 
 SETTINGS: Any = [

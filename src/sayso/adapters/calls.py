@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -14,7 +14,9 @@ from sayso import codec
 from sayso.engine.commands import Reask
 from sayso.errors import InvalidCall, Paused, SaysoError
 from sayso.gate import outcomes
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
+from sayso.gate.guarded_runs import current_place
 from sayso.gate.outcomes import in_text
 from sayso.gate.plan import cancel_call
 from sayso.rows import Call, CallStatus
@@ -71,6 +73,21 @@ def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:
 
     tool = FrameworkTool(name=name, needs_approval=True, decisions=("approve", "reject"))
     return FrameworkCall(id=id, tool=tool, args=args, run=run)
+
+
+#: What a model's provider would run: its kind and name, and why the gate cannot reach it.
+Unlisted: TypeAlias = tuple[str, str, str]
+
+
+def check_unlisted(unlisted: Sequence[Unlisted]) -> None:
+    """Raise ``InvalidCall`` inside a guarded run, where a request to a model is made, for what
+    ``ungated`` does not name. What a request holds may be known only then."""
+    place = current_place() if unlisted else None
+    if place is not None:
+        found = Coverage(place.ungated)
+        for kind, name, why in unlisted:
+            found.missed(place.gate.agent, kind, name, why)
+        found.check_missed()
 
 
 async def ask_again(

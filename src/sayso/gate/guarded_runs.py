@@ -153,6 +153,16 @@ def guarded_run(
 
 
 @contextmanager
+def also_ungated(names: tuple[str, ...]) -> Iterator[None]:
+    """Let the code inside ``with`` use what a guarded agent that starts there names too."""
+    place = _place.get()
+    if place is not None:
+        place = replace(place, ungated=(*place.ungated, *names))
+    with context_value(_place, place):
+        yield
+
+
+@contextmanager
 def call_body(
     gate: Gate, policy: Policy | None, thread: str, call: Call, passed: Hashable
 ) -> Iterator[None]:

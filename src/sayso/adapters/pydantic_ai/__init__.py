@@ -11,7 +11,7 @@ It uses two of the framework's hooks. ``get_wrapper_toolset`` wraps the tools in
 hooks, so that people see what the tool would get. ``wrap_model_request`` stores each reply before
 its calls are made.
 
-Read ``guard.py`` first, then ``tools.py``, ``coverage.py`` and ``messages.py``.
+Read ``guard.py`` first, then ``tools.py`` and ``choke_points.py``.
 """
 
 from sayso.adapters import require
@@ -19,7 +19,10 @@ from sayso.adapters import require
 require("pydantic-ai", "pydantic_ai", "pydantic-ai is not installed")
 
 from sayso.adapters.agents import resume
+from sayso.adapters.pydantic_ai.choke_points import install
 from sayso.adapters.pydantic_ai.guard import Guarded, guard
 from sayso.adapters.pydantic_ai.tools import Gated
 
 __all__ = ["Gated", "Guarded", "guard", "resume"]
+
+install()

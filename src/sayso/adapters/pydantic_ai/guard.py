@@ -1,36 +1,55 @@
-"""Run and resume a pydantic-ai agent by its thread."""
+"""Run and resume a pydantic-ai agent by its thread.
+
+The conversation is stored as the framework's own messages. A stored reply holds all messages since
+the one before it. It is stored before any of its calls is made, so that a process that resumes the
+thread finds the calls, and their rows.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
 
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, TextOutput, ToolOutput
 from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import ProcessEventStream
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelResponse, ToolReturn
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturn,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
+from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import PydanticSerializationError
 
 from sayso.adapters.agents import Stream, StreamingAgent, listener
-from sayso.adapters.conversation import OutputTypes
-from sayso.adapters.pydantic_ai.coverage import list_agent
-from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered
+from sayso.adapters.conversation import Body, ConversationLog, OutputTypes, shown
+from sayso.adapters.pydantic_ai.choke_points import native_tools, settings_of, unlisted_settings
 from sayso.adapters.pydantic_ai.tools import (
     CatchStopSignal,
+    D,
+    Gated,
+    GatedToolset,
     SubAgentGated,
-    ThreadGated,
+    cancel_answered,
+    declared,
     dump_result,
-    install,
-    known_tools,
+    numbered,
 )
 from sayso.errors import InvalidDecision, Paused
-from sayso.gate import Gate
+from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import CallPlace, FrameworkTool, check_gate, place_in_call
 from sayso.gate.options import check_taken
@@ -39,7 +58,7 @@ from sayso.policy import Policy
 from sayso.rows import CallStatus, Run
 from sayso.stores.row_checks import request_in
 from sayso.sync import to_thread
-from sayso.types import Decision, Request
+from sayso.types import Decision, Json, Request
 
 #: Options of ``Agent.run`` that the thread decides.
 _OURS = ("conversation", "message_history", "deferred_tool_results", "conversation_id")
@@ -67,6 +86,119 @@ def guard(
     return Guarded(agent, gate, policy, ungated=ungated, **options)
 
 
+class MessageLog(ConversationLog):
+    """What was said in one thread, in pydantic-ai's messages."""
+
+    format = "pydantic-ai"
+
+    def __init__(self, gate: Gate, thread: str, policy: Policy | None = None) -> None:
+        super().__init__(gate, thread, policy)
+        self.messages: list[ModelMessage] = []
+        #: What the user said, while there is no reply to it.
+        self.prompt: Any = None
+        self._raw: list[Json] = []
+        #: How many replies have a call with this id, including replies that were removed since.
+        self._replies_with: Counter[str] = Counter()
+
+    def _load(self) -> None:
+        super()._load()
+        self.messages = ModelMessagesTypeAdapter.validate_python(self._raw)
+        if self.prompt is not None:
+            (request,) = ModelMessagesTypeAdapter.validate_python(self.prompt)
+            (part,) = request.parts
+            assert isinstance(part, UserPromptPart)
+            self.prompt = part.content
+
+    def replay(self, body: Body) -> None:
+        if "prompt" in body:
+            self.prompt = body["prompt"]
+        if "messages" in body:
+            self._raw = [*(() if body.get("anew") else self._raw), *body["messages"]]
+            self._replies_with.update({call["id"] for call in body.get("calls", ())})
+            self.prompt = None
+
+    async def say_prompt(self, prompt: Any) -> None:
+        """Store what the user said: text, or a sequence of the framework's content parts."""
+        request = ModelRequest(parts=[UserPromptPart(prompt)])
+        texts = [prompt] if isinstance(prompt, str) else [p for p in prompt if isinstance(p, str)]
+        await self.say("".join(texts), prompt=_dump([request]))
+
+    async def reply(self, messages: Sequence[ModelMessage], response: ModelResponse) -> None:
+        """Store a reply that makes calls, and everything that led to it."""
+        conversation = [*messages, response]
+        results, data = self._unsaved(conversation)
+        await self.append(*results, {"role": "assistant", **_shown(response), **data})
+        self.messages = conversation
+        self._replies_with.update({call.tool_call_id for call in response.tool_calls})
+
+    async def end_with(self, messages: Sequence[ModelMessage], output: Json, type: str) -> None:
+        """Store the last reply, and the output that the framework made of it."""
+        results, data = self._unsaved(messages)
+        await self.end(output, *results, type=type, **{**_shown(messages[-1]), **data})
+        self.messages = list(messages)
+
+    def _unsaved(self, messages: Sequence[ModelMessage]) -> tuple[list[Body], Body]:
+        """Return the tool results for people to read, and the messages that are not stored yet."""
+        known = len(self.messages)
+        grown = len(messages) > known and (not known or messages[known - 1] is self.messages[-1])
+        # Another capability may have cut or rewritten the history: then store all of it again.
+        new = list(messages[known:] if grown else messages)
+        results = [
+            {
+                "role": "tool",
+                "call_id": part.tool_call_id,
+                "name": part.tool_name,
+                "content": part.model_response_str(),
+            }
+            for message in new
+            for part in message.parts
+            if isinstance(part, ToolReturnPart)
+        ]
+        return results, {"messages": _dump(new), **({} if grown else {"anew": True})}
+
+    def key(self, id: str) -> str:
+        """Return the key of a call in the last reply."""
+        return numbered(id, self._replies_with[id])
+
+    @property
+    def open_calls(self) -> list[ToolCallPart]:
+        """The calls of the last reply, if nothing was said after it."""
+        last = self.messages[-1] if self.messages else None
+        return list(last.tool_calls) if isinstance(last, ModelResponse) else []
+
+    @property
+    def open_keys(self) -> list[str]:
+        return [self.key(call.tool_call_id) for call in self.open_calls]
+
+    async def closed_messages(self) -> list[ModelMessage]:
+        """Return the messages with a result for every call, so that the user can speak next."""
+        calls = self.open_calls
+        if not calls:
+            return list(self.messages)
+        texts = await self.closing_texts()
+        parts = [
+            ToolReturnPart(
+                tool_name=call.tool_name,
+                content=text,
+                tool_call_id=call.tool_call_id,
+                outcome="success" if row is not None and outcomes.has_result(row) else "denied",
+            )
+            for call, (row, text) in zip(calls, texts, strict=True)
+        ]
+        return [*self.messages, ModelRequest(parts=parts)]
+
+
+def _dump(messages: list[ModelMessage]) -> Json:
+    return ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+
+
+def _shown(message: ModelMessage) -> Body:
+    if not isinstance(message, ModelResponse):
+        return {"content": ""}
+    calls = [(c.tool_call_id, c.tool_name, c.args_as_json_str()) for c in message.tool_calls]
+    return shown(message.text or "", calls)
+
+
 class Guarded(StreamingAgent[MessageLog, Stream]):
     """An agent that servers and workers can run and resume; ``guard`` returns one."""
 
@@ -82,13 +214,35 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         ungated: Iterable[str] = (),
         **options: Any,
     ) -> None:
-        install()
         coverage = Coverage(ungated)
         super().__init__(gate, policy, coverage)
         self._agent = agent
         self.options = options
-        list_agent(coverage, agent, agent.name or gate.agent, options)
+        self._list(coverage, agent.name or gate.agent)
         coverage.check()
+
+    def _list(self, coverage: Coverage, where: str) -> None:
+        """Add what the agent declares to the table."""
+        coverage.gated(where, "agent", where)
+        for part in self._declared():
+            if isinstance(part, FrameworkTool):
+                coverage.gated(where, "tool", part.name)
+            else:
+                note = "its tools are gated whenever they are listed"
+                coverage.gated(where, type(part).__name__, part.id or part.label, note)
+        agent, options = self._agent, self.options
+        for capability in (agent.root_capability, *(options.get("capabilities") or ())):
+            for missed in native_tools(capability.get_native_tools()):
+                coverage.missed(where, *missed)
+        models = (agent.model, options.get("model"))
+        settings = [agent.model_settings, options.get("model_settings")]
+        for each in settings + [found for model in models for found in settings_of(model)]:
+            for missed in unlisted_settings(each):
+                coverage.missed(where, *missed)
+
+    def _declared(self) -> Iterator[FrameworkTool | AbstractToolset[Any]]:
+        for toolset in (*self._agent.toolsets, *(self.options.get("toolsets") or ())):
+            yield from declared(toolset)
 
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
         """Convert ``DeferredToolResults`` for all or some of the calls to decisions.
@@ -115,20 +269,30 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         return place_in_call(self.gate)
 
     async def part(self, input: Any, place: CallPlace) -> Any:
-        gated: SubAgentGated[Any] = SubAgentGated(
-            self.gate, self.policy, place, coverage=self.coverage(), stop_signals=True
-        )
+        gated: SubAgentGated[Any] = SubAgentGated(self.gate, self.policy, place, stop_signals=True)
         capabilities = [*(self.options.get("capabilities") or ()), CatchStopSignal(), gated]
         result = await self._agent.run(input, **{**self.options, "capabilities": capabilities})
         return result.output
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        return known_tools([*self._agent.toolsets, *(self.options.get("toolsets") or ())])
+        return [part for part in self._declared() if isinstance(part, FrameworkTool)]
 
     async def call_order(self, thread: str) -> list[str]:
         return (await self.open_log(thread)).open_keys
 
     async def _run(self, log: MessageLog, prompt: Any, history: Any) -> Any:
+        capabilities = [
+            *(self.options.get("capabilities") or ()),
+            _LogReplies(log),
+            _ThreadGated(self.gate, self.policy, log=log),
+        ]
+        if (emit := listener()) is not None:
+
+            async def stream(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
+                async for event in events:
+                    emit(event)
+
+            capabilities.append(ProcessEventStream(stream))
         result: AgentRunResult[Any] = await self._agent.run(
             prompt,
             message_history=history or None,
@@ -136,12 +300,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
             **{
                 **self.options,
                 "output_type": self._output_type(),
-                "capabilities": [
-                    *(self.options.get("capabilities") or ()),
-                    _LogReplies(log),
-                    ThreadGated(self.gate, self.policy, log=log, coverage=self.coverage()),
-                ],
-                "event_stream_handler": self._handler(),
+                "capabilities": capabilities,
             },
         )
         self.keep_raw(log.calls.run, result)
@@ -152,28 +311,6 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         type_name = self.output_types.name_of(output)
         await log.end_with(result.all_messages(), self.dump_output(output), type_name)
         return output
-
-    def _handler(self) -> Any:
-        """Return the handler of the framework's events: for the stream, and the user's own."""
-        emit = listener()
-        own = self.options.get("event_stream_handler")
-        if emit is None:
-            return own
-
-        async def handler(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
-            async def emitted() -> AsyncIterator[Any]:
-                async for event in events:
-                    emit(event)
-                    yield event
-
-            given = own or self._agent.event_stream_handler
-            if given is not None:
-                await given(ctx, emitted())
-            else:
-                async for _ in emitted():
-                    pass
-
-        return handler
 
     def _output_type(self) -> list[Any]:
         wanted = self.options.get("output_type", self._agent.output_type)
@@ -220,6 +357,25 @@ class _LogReplies(CatchStopSignal[Any]):
         if response.tool_calls:
             await self.log.reply(ctx.messages, response)
         return response
+
+
+@dataclass
+class _ThreadGated(Gated[D], Generic[D]):
+    """The gate of an agent that ``guard`` runs: the keys of calls come from the log."""
+
+    log: MessageLog = field(kw_only=True)
+
+    async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
+        return request_context  # _LogReplies cancels what was answered
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
+        return GatedToolset(
+            toolset,
+            self.gate,
+            self.policy,
+            lambda id: (self.log.thread, self.log.key(id)),
+            stop_signals=True,
+        )
 
 
 # -- DeferredToolResults as decisions

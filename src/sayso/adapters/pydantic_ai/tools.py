@@ -3,24 +3,17 @@ says.
 
 ``Gated`` and the other capabilities put every tool of an agent behind a gate, whichever toolset
 brings it. They wrap it in a ``GatedToolset``, and ``_Call`` completes each call.
-
-Code in a tool can find or build any agent, and run it. So ``install`` changes the two places that
-such code passes: ``Agent.iter``, which all ways to run an agent use, gives an agent without a gate
-the one of the guarded run around it; and ``FunctionToolset.call_tool`` stops a call that did not
-pass the gate.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import (
     ApprovalRequired,
@@ -29,7 +22,16 @@ from pydantic_ai.exceptions import (
     SkipToolExecution,
     ToolFailed,
 )
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, ToolReturn
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    RetryPromptPart,
+    ToolCallPart,
+    ToolReturn,
+    ToolReturnPart,
+)
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import (
     AbstractToolset,
@@ -42,16 +44,19 @@ from pydantic_ai.toolsets import (
     ToolsetTool,
     WrapperToolset,
 )
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.adapters import release_of
-from sayso.adapters.calls import StopSignal, ask_again, invalid_arguments, raise_stop_causes
-from sayso.adapters.pydantic_ai.coverage import check_request
-from sayso.adapters.pydantic_ai.messages import MessageLog, cancel_answered, key_in
+from sayso.adapters.calls import (
+    StopSignal,
+    ask_again,
+    cancel_skipped,
+    invalid_arguments,
+    raise_stop_causes,
+)
 from sayso.errors import InvalidCall, Paused
 from sayso.gate import Gate
-from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
     CallPlace,
     FrameworkCall,
@@ -61,9 +66,8 @@ from sayso.gate.framework import (
     check_validated,
     kept,
     place_in_call,
-    place_of_unguarded,
 )
-from sayso.gate.guarded_runs import Place, current_place, has_passed, note_pause, tool_call
+from sayso.gate.guarded_runs import Place, current_place, has_passed, note_pause
 from sayso.policy import Policy
 from sayso.policy.policy import NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
@@ -74,7 +78,7 @@ D = TypeVar("D")
 
 
 @dataclass
-class _Capability(AbstractCapability[D], Generic[D]):
+class FixedCapability(AbstractCapability[D], Generic[D]):
     """A capability that belongs to one process, with a fixed place among the others."""
 
     position: ClassVar[Literal["innermost", "outermost"]] = "innermost"
@@ -88,7 +92,7 @@ class _Capability(AbstractCapability[D], Generic[D]):
 
 
 @dataclass
-class Gated(_Capability[D], Generic[D]):
+class Gated(FixedCapability[D], Generic[D]):
     """Ask before tools run: functions, toolsets, MCP servers, and tools of other capabilities.
 
     The policy decides which calls need approval. Where no rule matches, the tool does: with
@@ -108,9 +112,6 @@ class Gated(_Capability[D], Generic[D]):
     gate: Gate
     #: Rules that come before those of the gate.
     policy: Policy | None = None
-
-    def __post_init__(self) -> None:
-        install()
 
     async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
         """Cancel requests whose calls got a result in the framework's own way."""
@@ -133,7 +134,7 @@ class Gated(_Capability[D], Generic[D]):
 
 
 @dataclass
-class CatchStopSignal(_Capability[D], Generic[D]):
+class CatchStopSignal(FixedCapability[D], Generic[D]):
     """Turn a ``StopSignal`` back into its cause, outside all other capabilities, so that none of
     them handles a pause as an error."""
 
@@ -147,35 +148,12 @@ class CatchStopSignal(_Capability[D], Generic[D]):
 
 
 @dataclass
-class ThreadGated(Gated[D], Generic[D]):
-    """The gate of an agent that ``guard`` runs: the keys of calls come from the log."""
-
-    log: MessageLog = field(kw_only=True)
-    coverage: Coverage = field(kw_only=True)
-
-    async def before_model_request(self, ctx: RunContext[D], request_context: Any) -> Any:
-        check_request(self.coverage, request_context, self.gate.agent)
-        return request_context  # _LogReplies cancels what was answered
-
-    def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
-        return GatedToolset(
-            toolset,
-            self.gate,
-            self.policy,
-            lambda id: (self.log.thread, self.log.key(id)),
-            stop_signals=True,
-        )
-
-
-@dataclass
-class SubAgentGated(_Capability[D], Generic[D]):
+class SubAgentGated(FixedCapability[D], Generic[D]):
     """The gate of an agent that runs inside a call, which also stores its model's replies."""
 
     gate: Gate
     policy: Policy | None
     place: CallPlace
-    #: What ``guard`` found, with what the user allows the provider to run; None without ``guard``.
-    coverage: Coverage | None = None
     #: Raise pauses as ``StopSignal``, because ``CatchStopSignal`` is there to catch it.
     stop_signals: bool = False
     #: The place in a guarded run where the agent was found, if it has no gate.
@@ -191,8 +169,6 @@ class SubAgentGated(_Capability[D], Generic[D]):
         """Return the stored reply, or call the model and store its reply before its calls."""
         if self.found is not None:
             self.found.check_open()
-        if self.coverage is not None:
-            check_request(self.coverage, request_context, self.gate.agent)
         await cancel_answered(self._calls, ctx.messages, lambda id: f"{self._prefix}{id}")
         self.replies += 1
         if self.found is not None and not self.found.may_pause:  # it will not run again
@@ -231,104 +207,7 @@ class SubAgentGated(_Capability[D], Generic[D]):
         return f"{self.place.key}/{self.replies}/"
 
 
-# -- agents and toolsets that code in a tool uses
-
-
-@functools.cache
-def install() -> None:
-    """Check agents and toolsets where the framework runs them, from now on in this process."""
-    start = Agent.iter
-    call_function = FunctionToolset.call_tool
-
-    @functools.wraps(start)
-    @asynccontextmanager
-    async def iter(
-        agent: Agent[Any, Any],
-        user_prompt: Any = None,
-        *,
-        capabilities: Iterable[Any] | None = None,
-        **options: Any,
-    ) -> AsyncIterator[Any]:
-        added = [*(capabilities or ())]
-        if not any(map(_asks, (agent.root_capability, *added))):
-            added += _gate_here(agent, user_prompt)
-        async with start(agent, user_prompt, capabilities=added or None, **options) as run:
-            yield run
-
-    @functools.wraps(call_function)
-    async def call_tool(
-        toolset: FunctionToolset[Any],
-        name: str,
-        tool_args: dict[str, Any],
-        ctx: RunContext[Any],
-        tool: ToolsetTool[Any],
-    ) -> Any:
-        with tool_call(_name_of(ctx)) as place:
-            if place is None:
-                return await call_function(toolset, name, tool_args, ctx, tool)
-        thread = await FrameworkThread(place.gate, place.thread, policy=place.policy).open()
-        content = to_json([name, tool_args], fallback=_type_name)
-        gated = GatedToolset(toolset, place.gate, place.policy, found=place)
-        gated.deferred[name] = tool.tool_def.kind
-        key = place_of_unguarded(place, content).key
-        call = _Call(gated, thread, key, name, ctx, tool)
-        try:
-            return _framework_result(await call.outcome(tool_args))
-        except _TimedOut as error:
-            raise ToolFailed(str(error)) from None
-
-    setattr(Agent, "iter", iter)  # noqa: B010  # mypy forbids the assignment
-    setattr(FunctionToolset, "call_tool", call_tool)  # noqa: B010
-
-
-def _asks(capability: Any) -> bool:
-    """Return whether a capability, or one inside it, is a gate of ours."""
-    leaves: list[Any] = []
-    if isinstance(capability, AbstractCapability):
-        capability.apply(leaves.append)
-    return any(isinstance(leaf, Gated | SubAgentGated) for leaf in leaves)
-
-
-def _gate_here(agent: Agent[Any, Any], prompt: Any) -> list[AbstractCapability[Any]]:
-    """Return the gate for an agent without one: that of the guarded run around it, if any."""
-    try:
-        place = current_place()
-    except InvalidCall:
-        return [_UnknownPlace()]
-    if place is None:
-        return []
-    input = to_json([agent.name, prompt], fallback=_type_name)
-    gated: SubAgentGated[Any] = SubAgentGated(
-        place.gate,
-        place.policy,
-        place_of_unguarded(place, input),
-        coverage=Coverage(place.ungated),
-        found=place,
-    )
-    return [gated]
-
-
-def _type_name(value: Any) -> str:
-    return type(value).__name__
-
-
-@dataclass
-class _UnknownPlace(_Capability[D], Generic[D]):
-    """Refuses the tools of an agent that may or may not run inside a guarded run."""
-
-    def get_wrapper_toolset(self, toolset: AbstractToolset[D]) -> AbstractToolset[D]:
-        return _RefusingToolset(toolset)
-
-
-class _RefusingToolset(WrapperToolset[D], Generic[D]):
-    async def call_tool(
-        self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
-    ) -> Any:
-        current_place()
-        return await super().call_tool(name, tool_args, ctx, tool)
-
-
-def _name_of(ctx: RunContext[Any]) -> Hashable:
+def name_of(ctx: RunContext[Any]) -> Hashable:
     """Return what names a call where the framework runs it.
 
     An agent inside a tool has its own run, and its model may repeat the id of the outer call.
@@ -345,7 +224,7 @@ _DEFERRED = ("unapproved", "external")
 _BODILESS = ("respond", "reject")
 
 
-class _TimedOut(BaseException):
+class TimedOut(BaseException):
     """The framework stopped a tool that took too long, so what the tool did is unknown."""
 
 
@@ -362,19 +241,34 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     #: The place in a guarded run where the agent was found, if it has no gate.
     found: Place | None = None
     #: The kind of each tool by name; ``unapproved`` and ``external`` ones the framework defers.
-    deferred: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
 
     async def get_tools(self, ctx: RunContext[D]) -> dict[str, ToolsetTool[D]]:
         """Return the tools, all of them callable, so that the gate sees deferred ones too."""
         tools = await super().get_tools(ctx)
-        self.deferred.update({n: t.tool_def.kind for n, t in tools.items()})
+        self.kinds.update({n: t.tool_def.kind for n, t in tools.items()})
         return {name: _callable(tool) for name, tool in tools.items()}
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
     ) -> Any:
-        if has_passed(_name_of(ctx)):  # an outer toolset of ours has asked already
+        if has_passed(name_of(ctx)):  # an outer toolset of ours has asked already
             return await super().call_tool(name, tool_args, ctx, tool)
+        try:
+            return await self.result(name, tool_args, ctx, tool, deferred=True)
+        except (SkipToolExecution, ApprovalRequired, CallDeferred) as stop:
+            raise (StopSignal(stop) if self.stop_signals else stop) from None
+
+    async def result(
+        self,
+        name: str,
+        tool_args: dict[str, Any],
+        ctx: RunContext[D],
+        tool: ToolsetTool[D],
+        *,
+        deferred: bool = False,
+    ) -> Any:
+        """Complete a call. Raises ``Paused`` if it waits, or defers it in the framework's way."""
         id = ctx.tool_call_id or ""
         if self.locate is None:
             name_of_thread, key = thread_of(ctx), key_in(ctx.messages, id)
@@ -384,11 +278,10 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
         call = _Call(self, thread, key, name, ctx, tool)
         try:
             return _framework_result(await call.outcome(tool_args))
-        except (Paused, _TimedOut):
-            stop: Exception = await call.deferral()
-        except SkipToolExecution as no:
-            stop = no
-        raise (StopSignal(stop) if self.stop_signals else stop) from None
+        except (Paused, TimedOut):
+            if not deferred:
+                raise
+        raise await call.deferral()
 
 
 @dataclass
@@ -408,7 +301,7 @@ class _Call(Generic[D]):
     @property
     def external(self) -> bool:
         """Whether the result comes from elsewhere, so that nothing runs here."""
-        return self.toolset.deferred.get(self.name) == "external"
+        return self.toolset.kinds.get(self.name) == "external"
 
     async def outcome(self, values: dict[str, Any]) -> Outcome:
         """Complete the call, for which the framework has validated what the model wrote."""
@@ -422,7 +315,7 @@ class _Call(Generic[D]):
             run=self._run,
             dump=dump_result,
             load=load_result,
-            passed=_name_of(self.ctx),
+            passed=name_of(self.ctx),
         )
         place = self.toolset.found
         if place is None:
@@ -431,7 +324,7 @@ class _Call(Generic[D]):
         return await FrameworkThread.inner(place, call, self.id)
 
     def _framework_tool(self) -> FrameworkTool:
-        kind = self.toolset.deferred.get(self.name, "")
+        kind = self.toolset.kinds.get(self.name, "")
         return replace(framework_tool(self.tool.tool_def, kind), normalize=self._normalize)
 
     def _normalize(self, args: dict[str, Json]) -> Mapping[str, Json]:
@@ -494,7 +387,7 @@ class _Call(Generic[D]):
             raise Paused(row.run) from None
         except ModelRetry as error:
             if isinstance(error.__context__, TimeoutError) and "Timed out" in error.message:
-                raise _TimedOut(error.message) from None
+                raise TimedOut(error.message) from None
             raise
 
     async def deferral(self) -> ApprovalRequired | CallDeferred:
@@ -580,26 +473,24 @@ def _framework_result(outcome: Outcome) -> Any:
 # -- tools that are known without a run
 
 
-def known_tools(toolsets: Iterable[AbstractToolset[Any]]) -> list[FrameworkTool]:
-    """Describe the tools that are known without a run, under the names that the model sees.
-
-    The tools of an MCP server are not among them.
-    """
-    return [tool for toolset in toolsets for tool in _tools_in(toolset)]
-
-
-def _tools_in(toolset: Any) -> Iterator[FrameworkTool]:
+def declared(toolset: Any) -> Iterator[FrameworkTool | AbstractToolset[Any]]:
+    """Yield the tools of a toolset under the names that the model sees, and each toolset whose
+    tools are only known in a run, such as an MCP server."""
     if isinstance(toolset, FunctionToolset):
         yield from (framework_tool(t.tool_def, t.tool_def.kind) for t in toolset.tools.values())
     elif isinstance(toolset, ExternalToolset):
         yield from (framework_tool(tool, "external") for tool in toolset.tool_defs)
     elif isinstance(toolset, CombinedToolset):
-        yield from known_tools(toolset.toolsets)
+        yield from (part for inner in toolset.toolsets for part in declared(inner))
     elif isinstance(toolset, WrapperToolset):
-        yield from (_renamed(tool, toolset) for tool in _tools_in(toolset.wrapped))
+        yield from (_renamed(part, toolset) for part in declared(toolset.wrapped))
+    else:
+        yield toolset
 
 
-def _renamed(tool: FrameworkTool, by: WrapperToolset[Any]) -> FrameworkTool:
+def _renamed(tool: Any, by: WrapperToolset[Any]) -> FrameworkTool | AbstractToolset[Any]:
+    if not isinstance(tool, FrameworkTool):
+        return by
     if isinstance(by, PrefixedToolset):
         return replace(tool, name=f"{by.prefix}_{tool.name}")
     if isinstance(by, RenamedToolset):
@@ -608,6 +499,31 @@ def _renamed(tool: FrameworkTool, by: WrapperToolset[Any]) -> FrameworkTool:
     if isinstance(by, ApprovalRequiredToolset) and tool.needs_approval is False:
         return replace(tool, needs_approval=lambda _: True)  # its predicate sees each call
     return tool
+
+
+# -- calls that an agent's messages hold
+
+
+def key_in(messages: Sequence[ModelMessage], id: str) -> str:
+    """Return the key of a call in the last reply, counted in the messages alone."""
+    replies = [message for message in messages if isinstance(message, ModelResponse)]
+    return numbered(id, sum(any(c.tool_call_id == id for c in r.tool_calls) for r in replies))
+
+
+def numbered(id: str, count: int) -> str:
+    """Number an id that earlier replies have too: some providers restart at every reply."""
+    return id if count < 2 else f"{id}#{count}"
+
+
+async def cancel_answered(
+    calls: FrameworkThread, messages: Sequence[ModelMessage], key: Callable[[str], str]
+) -> None:
+    """Cancel calls that are still open although the last message holds their results."""
+    last = messages[-1] if messages else None
+    parts = last.parts if isinstance(last, ModelRequest) else ()
+    # Older versions answer a call of an unknown tool with a request to try again.
+    answered = [part for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
+    await cancel_skipped(calls, [key(part.tool_call_id) for part in answered])
 
 
 # -- results

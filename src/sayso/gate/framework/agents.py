@@ -175,7 +175,8 @@ class FrameworkAgent:
         Without a thread, inside another agent's call, it is part of that call and pauses it."""
         place = self.place() if thread is None else None
         if place is not None:
-            output = await self.part(input, place)
+            with guarded_runs.also_ungated(self.coverage().ungated):
+                output = await self.part(input, place)
             return self._result("done", place.run, place.thread, output=output)
         # The run is named after both, and later runs of the thread have a number.
         thread = checked_thread(thread, MAX_NAME - len(run_name(self.name, "", 9999)))
