@@ -61,30 +61,19 @@ _ID = b"sayso/v1/id\0"
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
-def _hmac(secret: bytes, domain: bytes) -> hmac.HMAC:
-    """Return a MAC under the key of a domain. Copies of it need not hash the key again."""
-    return hmac.new(hmac.digest(secret, domain, "sha256"), digestmod="sha256")
-
-
-def _mac(keyed: hmac.HMAC, data: bytes) -> hmac.HMAC:
-    mac = keyed.copy()
-    mac.update(data)
-    return mac
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RowKey:
     """The secret that authenticates rows; it neither makes nor verifies a signature."""
 
     id: str
     text: str = field(repr=False)
-    _mac: hmac.HMAC = field(repr=False)
+    _key: bytes = field(repr=False)
 
     @classmethod
     def from_secret(cls, secret: bytes, key_id: str | None = None) -> RowKey:
         """Derive the key of rows from a secret."""
         key_id = key_id or _key_id("row", hmac.digest(secret, _ID, "sha256"))
-        return cls(key_id, f"row:{key_id}.{_encode(secret)}", _hmac(secret, _ROW))
+        return cls(key_id, f"row:{key_id}.{_encode(secret)}", hmac.digest(secret, _ROW, "sha256"))
 
     @classmethod
     def derived(cls, secret: bytes, key_id: str) -> RowKey:
@@ -96,7 +85,7 @@ class RowKey:
 
     def mac(self, data: bytes) -> str:
         """Return the MAC of ``data``, under the id of this key."""
-        return f"{self.id}.{_encode(_mac(self._mac, data).digest())}"
+        return f"{self.id}.{_encode(hmac.digest(self._key, data, 'sha256'))}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,20 +94,21 @@ class HmacKey:
 
     id: str
     row: RowKey = field(repr=False)
-    _sign: hmac.HMAC = field(repr=False)
-    _link: hmac.HMAC = field(repr=False)
+    _sign: bytes = field(repr=False)
+    _link: bytes = field(repr=False)
     can_sign: ClassVar[bool] = True
 
     @classmethod
     def from_secret(cls, secret: bytes) -> HmacKey:
-        """Derive a key for each domain, so that no prefix has to be hashed on every call."""
+        """Derive a key for each domain."""
         key_id = _key_id("hmac", hmac.digest(secret, _ID, "sha256"))
         row = RowKey.derived(secret, key_id)
-        return cls(key_id, row, _hmac(secret, _SIGN), _hmac(secret, _LINK))
+        sign, link = (hmac.digest(secret, domain, "sha256") for domain in (_SIGN, _LINK))
+        return cls(key_id, row, sign, link)
 
     def sign(self, data: bytes) -> str:
         """Return the signature of ``data``."""
-        return f"{self.id}.{_encode(_mac(self._sign, data).digest())}"
+        return f"{self.id}.{_encode(hmac.digest(self._sign, data, 'sha256'))}"
 
     def verify(self, data: bytes, signature: str) -> bool:
         """Return whether this key made ``signature`` over ``data``."""
@@ -126,7 +116,7 @@ class HmacKey:
 
     def link(self, data: bytes) -> str:
         """Return the keyed hash of ``data``."""
-        return f"{self.id}.{_mac(self._link, data).hexdigest()}"
+        return f"{self.id}.{hmac.digest(self._link, data, 'sha256').hex()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -595,9 +595,9 @@ def engine_deps(keys: Keyring) -> EngineDeps:
     """Return the engine's hashing, signing and matching, with this store's keys."""
     return EngineDeps(
         digest=codec.digest,
-        sign=keys.sign,
+        sign=keys.keys[0].sign,
         verify=keys.verify,
-        link=keys.link,
+        link=keys.keys[0].link,
         check_link=keys.check_link,
         # A keyring without a row key says what to do about it when a row is written.
         mac=keys.row_key.mac if keys.rows else keys.row_mac,
