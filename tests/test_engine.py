@@ -182,6 +182,7 @@ COMPUTING = {
     "hashlib",
     "struct",
     "json",
+    "operator",
     "typing",
 }
 PURE = {"sayso.engine", "sayso.rows", "sayso.types", "sayso.errors", "sayso.policy"}

@@ -15,11 +15,12 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn, cast
 
 from sayso.errors import InvalidCall
+from sayso.rows import dumps as dumps
+from sayso.rows import json_encoder
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 200
@@ -92,11 +93,6 @@ def loads(data: str | bytes) -> Any:
     return value if end == len(text) else json.loads(text)
 
 
-def dumps(value: object) -> str:
-    """Return compact JSON for a row of our own."""
-    return _compact(value)
-
-
 def sha256(data: bytes) -> str:
     """Return the SHA-256 of the bytes, in hex."""
     return hashlib.sha256(data).hexdigest()
@@ -104,7 +100,7 @@ def sha256(data: bytes) -> str:
 
 def digest(envelope: Mapping[str, object]) -> str:
     """Return the SHA-256 of an envelope's canonical bytes in hex. Floats are not allowed."""
-    return sha256(_sorted(envelope).encode())
+    return hashlib.sha256(_sorted(envelope).encode()).hexdigest()
 
 
 def path_text(parts: Iterable[str | int]) -> str:
@@ -157,31 +153,9 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
 _PLAIN = json.JSONDecoder()
 
 
-def _encoder(*, sort_keys: bool = False) -> Callable[[object], str]:
-    """Return a function that writes JSON without spaces.
-
-    ``JSONEncoder.encode`` makes its C encoder again for each value, which takes longer than most
-    values do. A cycle is not found here: ``_check`` refuses it.
-    """
-    encoder = json.JSONEncoder(
-        ensure_ascii=False,
-        allow_nan=False,
-        check_circular=False,
-        separators=(",", ":"),
-        sort_keys=sort_keys,
-    )
-    if c_make_encoder is None:
-        return encoder.encode
-    parts = c_make_encoder(
-        None, encoder.default, encode_basestring, None, ":", ",", sort_keys, False, False
-    )
-    return lambda value: "".join(parts(value, 0))
-
-
-_compact = _encoder()
 #: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times
 #: faster than a general encoder, which has to sort keys by UTF-16 and write floats as JavaScript.
-_sorted = _encoder(sort_keys=True)
+_sorted = json_encoder(sort_keys=True)
 
 
 def _check(value: object) -> bool:

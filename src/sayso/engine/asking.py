@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 from typing import Any
 
 from sayso.engine.unit_of_work import UnitOfWork
-from sayso.rows import Call, CallStatus
+from sayso.rows import Call, CallStatus, dumps
 from sayso.types import Decided, Micros, Terms, Verdict, Vote
 
 ENVELOPE_VERSION = 1
-
-_signed = json.JSONEncoder(check_circular=False).encode
 
 
 def envelope(call: Call) -> dict[str, object]:
@@ -80,10 +77,11 @@ def doubt_envelope(call: Call) -> dict[str, object]:
 
 def signed_bytes(decided: Decided | Vote) -> bytes:
     """Return what the signature of a decision covers: all of it, long texts as hashes."""
-    words = _signed([decided.message, decided.value, decided.stop])
-    content = hashlib.sha256(words.encode()).hexdigest()
+    words = dumps([decided.message, decided.value, decided.stop])
+    content = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
     parts = (decided.digest, decided.type, decided.by, decided.assurance, decided.channel)
-    return _signed(["decision", *parts, decided.at, content]).encode()
+    text = dumps(["decision", *parts, decided.at, content])
+    return text.encode("utf-8", "surrogatepass")
 
 
 def signed(work: UnitOfWork, decided: Decided) -> Decided:

@@ -17,6 +17,7 @@ delivered, is never joined: an approval covers one call, even if a provider repe
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 from sayso.engine.asking import ask, ask_again, digested, revise
@@ -38,6 +39,7 @@ from sayso.types import Decided, Grant, Refusal, Verdict
 
 #: The fields of a new call that its row has too.
 _PROPOSED = tuple(field.name for field in fields(NewCall) if field.name in Call._fields)
+_proposed = attrgetter(*_PROPOSED)
 
 
 def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
@@ -56,10 +58,14 @@ def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
     for message in command.messages:
         work.add_message(message)
     work.tools.extend(command.tools)
-    calls = tuple(_add_or_find(work, command, new) for new in command.calls)
-    reads = any(reads_under_lease(work, call) for call in calls)
-    refresh_run(work, hold=command.hold or reads, wake_seen=command.wake_seen)
-    return calls
+    calls: list[Call] = []
+    hold = command.hold
+    for new in command.calls:
+        call = _add_or_find(work, command, new)
+        calls.append(call)
+        hold = hold or reads_under_lease(work, call)
+    refresh_run(work, hold=hold, wake_seen=command.wake_seen)
+    return tuple(calls)
 
 
 def _known_calls(work: UnitOfWork, command: Propose, run: Run) -> tuple[Call, ...]:
@@ -179,7 +185,7 @@ def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
         agent=command.agent,
         created=work.now,
         requester=work.require_run().requester,
-        **{name: getattr(new, name) for name in _PROPOSED},
+        **dict(zip(_PROPOSED, _proposed(new), strict=True)),
     )
 
 

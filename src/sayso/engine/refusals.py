@@ -88,6 +88,8 @@ def first_args_hash(call: Call) -> str:
 
 def known_refusals(work: UnitOfWork, call: Call, args_hash: str = "") -> list[Refusal]:
     """Return the refusals of calls equal to this one, or with other arguments, newest first."""
+    if not work.refusals:
+        return []
     equal = (call.agent, call.tool, args_hash or call.args_hash)
     refusals = [
         refusal
@@ -243,7 +245,8 @@ def count_rejection(work: UnitOfWork, call: Call, *, rejected: bool) -> None:
 
 def too_many_rejections(work: UnitOfWork, call: Call) -> str:
     """Return why people are not asked about a call, if they rejected too many before it."""
-    most, rejections = call.terms.max_rejections, work.require_run().rejections
+    most = call.terms.max_rejections
+    rejections = "" if most is None else work.require_run().rejections
     if most is None or not rejections:
         return ""
     subject = _subject(call)
@@ -261,6 +264,8 @@ def overturn(work: UnitOfWork, call: Call, by: str) -> dict[str, Any]:
     Returns what the event of the approval says about it.
     """
     known = known_refusals(work, call)
+    if not known:
+        return {}
     newest = max((one.at for one in known if one.id in call.refusals), default=0)
     refusals = [one for one in known if one.at <= newest]
     for refusal in refusals:

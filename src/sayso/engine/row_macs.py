@@ -23,21 +23,20 @@ sealing writes them without the thread's lock; ``audit verify`` compares them wi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from sayso.rows import (
     Call,
     EffectKey,
     Principal,
+    Row,
     Run,
     StoredMessage,
     Thread,
-    decision_text,
-    doubt_text,
+    call_values,
     names_text,
-    terms_text,
-    votes_text,
 )
 from sayso.types import Grant, Refusal
 
@@ -46,7 +45,7 @@ AuthenticRow: TypeAlias = (
 )
 
 #: The texts of a row, then its numbers.
-Values: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
+Values: TypeAlias = tuple[Sequence[str], tuple[int, ...]]
 
 
 class Fields(NamedTuple):
@@ -69,49 +68,31 @@ def _number(number: int | None) -> tuple[bool, int]:
     return (False, 0) if number is None else (True, number)
 
 
-def _call(call: Call) -> Values:
-    return (
-        call.id,
-        call.run,
-        call.thread,
-        call.key,
-        call.kind,
-        call.agent,
-        call.requester,
-        call.tool,
-        call.tool_digest,
-        call.args,
-        call.args_hash,
-        "" if call.original is None else f"{call.original}.",
-        "" if call.written is None else f"{call.written}.",
-        call.nonce,
-        call.digest,
-        terms_text(call.terms),
-        call.binds,
-        call.note,
-        call.title,
-        call.preview,
-        call.status,
-        votes_text(call.votes),
-        "" if call.decision is None else f"{decision_text(call.decision)}.",
-        "" if call.grant is None else f"{call.grant}.",
-        "" if call.result is None else f"{call.result}.",
-        call.effect_key,
-        "" if call.doubt is None else f"{doubt_text(call.doubt)}.",
-        call.caller,
-        names_text(call.refusals) if call.refusals else "",
-    ), (
-        call.rev,
-        call.asked,
-        call.expires_at is not None,
-        call.expires_at or 0,
-        call.created,
-        call.valid_until is not None,
-        call.valid_until or 0,
-        call.attempt,
-        call.token,
-        call.settles,
-    )
+def _places(names: str) -> itemgetter[Any]:
+    return itemgetter(*map(Call._fields.index, names.split()))
+
+
+_CALL_TEXTS = _places(
+    "id run thread key kind agent requester tool tool_digest args args_hash nonce digest terms "
+    "binds note title preview status votes effect_key caller refusals"
+)
+_CALL_OPTIONAL_TEXTS = _places("original written decision grant result doubt")
+_CALL_NUMBERS = _places("rev asked created attempt token settles")
+#: The last two fields of a call and a run are ``seq`` and ``mac``.
+_SEQ = -2
+_EXPIRES_AT = Call._fields.index("expires_at")
+_VALID_UNTIL = Call._fields.index("valid_until")
+
+
+def _call(values: Row) -> Values:
+    """Return the fields of a call from its ``call_values``, where each is a text or a number."""
+    texts = [*_CALL_TEXTS(values)]
+    for text in _CALL_OPTIONAL_TEXTS(values):
+        texts.append("" if text is None else f"{text}.")
+    expires_at = values[_EXPIRES_AT]
+    valid_until = values[_VALID_UNTIL]
+    ends = (expires_at is not None, expires_at or 0, valid_until is not None, valid_until or 0)
+    return texts, (*_CALL_NUMBERS(values), *ends)
 
 
 def _run(run: Run) -> Values:
@@ -188,11 +169,11 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
 }
 
 
-def _covered(fields: Fields, row: AuthenticRow, seq: int | None = None) -> bytes:
+def _covered(fields: Fields, values: Any, seq: int | None = None) -> bytes:
     """Return the bytes that a MAC covers: each row has exactly one form, shared by no other."""
-    texts, numbers = fields.values(row)
+    texts, numbers = fields.values(values)
     if fields.chained:
-        numbers = (*numbers, row.seq if seq is None else seq)  # type: ignore[union-attr]
+        numbers = (*numbers, values[_SEQ] if seq is None else seq)
     try:
         places = fields.places.pack(*map(len, texts), *numbers)
     except struct.error as error:
@@ -200,13 +181,25 @@ def _covered(fields: Fields, row: AuthenticRow, seq: int | None = None) -> bytes
     return fields.prefix + places + "".join(texts).encode()
 
 
-def row_mac(row: AuthenticRow, mac: Callable[[bytes], str], seq: int | None = None) -> str:
+def values_mac(
+    kind: type[AuthenticRow], values: Any, mac: Callable[[bytes], str], seq: int | None = None
+) -> str:
     """Return the MAC of a row as it is stored: ``<version>.<row key id>.<base64url>``.
 
-    ``seq`` replaces that of a call or a run, which is only known when the row is written.
+    ``values`` is the row itself or, of a call, its ``call_values``. ``seq`` replaces that of a call
+    or a run, which is only known when the row is written.
     """
-    fields = FIELDS[type(row)]
-    return f"{fields.version}.{mac(_covered(fields, row, seq))}"
+    fields = FIELDS[kind]
+    return f"{fields.version}.{mac(_covered(fields, values, seq))}"
+
+
+def row_mac(row: AuthenticRow, mac: Callable[[bytes], str]) -> str:
+    """Return the MAC of a row."""
+    return values_mac(type(row), _values(row), mac)
+
+
+def _values(row: AuthenticRow) -> Any:
+    return call_values(row) if isinstance(row, Call) else row
 
 
 def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:
@@ -218,4 +211,4 @@ def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:
     named, _, mac = str(row.mac).partition(".")
     while fields is not None and named != str(fields.version):
         fields = fields.older
-    return None if fields is None else (_covered(fields, row), mac)
+    return None if fields is None else (_covered(fields, _values(row)), mac)

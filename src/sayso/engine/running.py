@@ -51,7 +51,8 @@ def refresh_run(
     elif (run.ready and not waits) or (wake_seen is not None and run.wake != wake_seen):
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=work.now)
     elif run.asked or run.in_doubt or waits:
-        work.set_run(RunStatus.PAUSED, owner=None, ready_at=_settle_at(work))
+        settle_at = _settle_at(work) if run.in_doubt else None
+        work.set_run(RunStatus.PAUSED, owner=None, ready_at=settle_at)
     else:
         work.set_run(RunStatus.RUNNING, owner=None, ready_at=None)
 

@@ -8,13 +8,12 @@ field, and hashing, signing and schema matching are passed in as ``EngineDeps``.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sayso.engine.moves import IllegalMove, moved, run_moved
-from sayso.engine.row_macs import row_mac
+from sayso.engine.row_macs import row_mac, values_mac
 from sayso.errors import NotFound, Tampered
 from sayso.rows import (
     SYSTEM_THREAD,
@@ -29,12 +28,13 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     Tool,
+    call_values,
+    dumps,
+    json_encoder,
 )
 from sayso.types import Grant, Micros, Refusal
 
-# Made once: ``json.dumps`` with options makes an encoder for every call.
-_body = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True).encode
-_parts = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+_body = json_encoder(sort_keys=True)
 
 #: The counter of a run for each open status of its calls.
 COUNTERS = {
@@ -110,11 +110,10 @@ class UnitOfWork:
     writes: dict[str, Any] = field(default_factory=dict)
     #: The events as they are written, once the work is closed.
     events: list[Event] = field(default_factory=list)
-
-    @property
-    def moves_thread(self) -> bool:
-        """Whether the thread's row has to be written."""
-        return bool(self.events or self.messages or self.new_run)
+    #: The columns of the touched calls, once the work is closed.
+    call_values: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: Whether the thread's row has to be written, once the work is closed.
+    moves_thread: bool = False
 
     def require_run(self) -> Run:
         """Return the run of the command. Raise ``NotFound`` if there is none."""
@@ -130,7 +129,10 @@ class UnitOfWork:
             raise NotFound(f"no request {call_id} in this store") from None
 
     def by_key(self, key: str) -> Call | None:
-        return next((call for call in self.calls.values() if call.key == key), None)
+        for call in self.calls.values():
+            if call.key == key:
+                return call
+        return None
 
     def put_run(self, run: Run) -> Run:
         was, self.run = self.run, run
@@ -142,7 +144,8 @@ class UnitOfWork:
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
-        return self.put_run(run_moved(self.require_run(), status, **changes))
+        run = run_moved(self.require_run(), status, **changes)
+        return run if run == self.run else self.put_run(run)
 
     def put_call(self, call: Call) -> Call:
         """Change a call without moving it."""
@@ -163,12 +166,13 @@ class UnitOfWork:
     def _count(self, left: CallStatus | None, entered: CallStatus) -> None:
         run = self.require_run()
         changes: dict[str, Any] = {}
-        for status, by in ((left, -1), (entered, +1)):
-            if status in COUNTERS:
-                name = COUNTERS[status]
-                changes[name] = changes.get(name, getattr(run, name)) + by
-        if changes:
-            self.put_run(run._replace(**changes))
+        if left in COUNTERS:
+            changes[COUNTERS[left]] = getattr(run, COUNTERS[left]) - 1
+        if entered in COUNTERS:
+            changes[COUNTERS[entered]] = getattr(run, COUNTERS[entered]) + 1
+        if changes and left is not entered:
+            self.run = run._replace(**changes)
+            self.run_touched = True
 
     def add_message(self, message: Message) -> None:
         count = self.thread.messages + 1
@@ -213,26 +217,51 @@ class UnitOfWork:
             self.writes["messages"] = [first, last, messages_hash(self.messages)]
         if not self.writes:
             return
-        place = next((n for n, fact in enumerate(self.pending_events) if not fact.system), None)
-        if place is None:
+        for fact in self.pending_events:
+            if not fact.system:
+                break
+        else:
             type = "began" if self.new_run else "said" if self.messages else "saved"
             self.emit(type, actor=f"agent:{run.agent}" if run is not None else "engine")
-            place = len(self.pending_events) - 1
-        fact = self.pending_events[place]
-        self.pending_events[place] = fact._replace(body={**fact.body, "writes": self.writes})
+            fact = self.pending_events[-1]
+        fact.body["writes"] = self.writes
 
-    def _chain(self, thread: Thread, fact: PendingEvent) -> Thread:
-        seq = thread.seq + 1
-        # The salt keeps a nulled body from being guessed by its digest; it is nulled with the body.
-        text = _body({**fact.body, "salt": self.deps.salt()})
-        digest, (type, actor, run, call, *_) = sha256_hex(text), fact
-        link = self.deps.link(
-            _link_bytes(thread.head, thread.id, seq, self.now, type, run, call, actor, digest)
-        )
-        self.events.append(
-            Event(thread.id, seq, self.now, type, actor, text, digest, link, run, call)
-        )
-        return thread._replace(seq=seq, head=link, moved=1)
+    def _chained(self, thread: Thread, *, system: bool) -> Thread:
+        """Add the facts of a chain to it. Return its thread, authenticated."""
+        seq, head = thread.seq, thread.head
+        for type, actor, run, call, body, of_system in self.pending_events:
+            if of_system is not system:
+                continue
+            seq += 1
+            # The salt keeps a nulled body from being guessed by its digest. It is nulled with it.
+            body["salt"] = self.deps.salt()
+            text = _body(body)
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            covered = _link_bytes(head, thread.id, seq, self.now, type, run, call, actor, digest)
+            head = self.deps.link(covered)
+            event = (thread.id, seq, self.now, type, actor, text, digest, head, run, call, 0)
+            self.events.append(tuple.__new__(Event, event))
+        moved = int(seq > thread.seq) or thread.moved
+        created = thread.created or self.now
+        thread = thread._replace(seq=seq, head=head, moved=moved, created=created)
+        return thread._replace(mac=values_mac(Thread, thread, self.deps.mac))
+
+    def _chain_events(self) -> None:
+        # Without an event, a change that is undone by putting the old row back goes undetected.
+        silent = set(self.touched_calls)
+        has_facts = False
+        has_system_facts = False
+        for fact in self.pending_events:
+            silent.discard(fact.call)
+            has_system_facts = has_system_facts or fact.system
+            has_facts = has_facts or not fact.system
+        if silent:
+            raise IllegalMove(f"call {min(silent)} changed without an event: report this bug")
+        self.moves_thread = has_facts
+        if has_facts:
+            self.thread = self._chained(self.thread, system=False)
+        if has_system_facts:
+            self.system = self._chained(self.system or Thread(id=SYSTEM_THREAD), system=True)
 
     def close(self) -> None:
         """Chain the events and authenticate every row to be written. Call this once, at the end.
@@ -240,22 +269,15 @@ class UnitOfWork:
         Each row contains the number of the chain's last event, which is known only here.
         """
         self._add_row_changes()
-        self._check_changes_have_events()
-        for fact in self.pending_events:
-            if fact.system:
-                self.system = self._chain(self.system or Thread(id=SYSTEM_THREAD), fact)
-            else:
-                self.thread = self._chain(self.thread, fact)
+        self._chain_events()
         mac, seq = self.deps.mac, self.thread.seq
-        if self.moves_thread:
-            self.thread = self._authentic(self.thread)
-        if self.system is not None and self.system.seq:
-            self.system = self._authentic(self.system)
         if self.run is not None and self.run_touched:
-            self.run = self.run.with_mac(seq, row_mac(self.run, mac, seq))
+            self.run = self.run.with_mac(seq, values_mac(Run, self.run, mac, seq))
         for call_id, call in self.touched_calls.items():
-            call = call.with_mac(seq, row_mac(call, mac, seq))
+            values = call_values(call)
+            call = call.with_mac(seq, values_mac(Call, values, mac, seq))
             self.touched_calls[call_id] = self.calls[call_id] = call
+            self.call_values[call_id] = (*values[:-2], seq, call.mac)
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
         self.grants.update(self.touched_grants)
@@ -264,19 +286,10 @@ class UnitOfWork:
         self.refusals.update(self.touched_refusals)
         for key, effect in self.taken_effects.items():
             self.taken_effects[key] = effect._replace(mac=row_mac(effect, mac))
-        self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
-        self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
-
-    def _check_changes_have_events(self) -> None:
-        """Check that every change of a call has an event; otherwise old rows go undetected."""
-        silent = self.touched_calls.keys() - {fact.call for fact in self.pending_events}
-        if silent:
-            raise IllegalMove(f"call {min(silent)} changed without an event: report this bug")
-
-    def _authentic(self, thread: Thread) -> Thread:
-        if not thread.created:
-            thread = thread._replace(created=self.now)
-        return thread._replace(mac=row_mac(thread, self.deps.mac))
+        if self.principals:
+            self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
+        if self.messages:
+            self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
 
     def as_written(self, value: Any) -> Any:
         """Return the result of a command as its row was written, with ``seq`` and MAC."""
@@ -334,7 +347,7 @@ def check_not_put_back(
 
 def messages_hash(messages: Iterable[StoredMessage]) -> str:
     """Return what the chain stores of messages: a hash over their numbers, runs and bodies."""
-    return sha256_hex(_parts([[said.seq, said.run, said.body] for said in messages]))
+    return sha256_hex(dumps([[said.seq, said.run, said.body] for said in messages]))
 
 
 def sha256_hex(text: str) -> str:
@@ -349,4 +362,4 @@ def link_bytes(previous: str, event: Event) -> bytes:
 
 
 def _link_bytes(*parts: str | int) -> bytes:
-    return _parts(parts).encode("utf-8", "surrogatepass")
+    return dumps(parts).encode("utf-8", "surrogatepass")

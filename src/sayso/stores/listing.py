@@ -21,7 +21,7 @@ from sayso import codec
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import History, ListedCall, Query, SearchKey, Viewer
 from sayso.types import Micros, RequestStatus, plain_name
-from sayso.views import is_request, public_status
+from sayso.views import public_status
 
 #: The list statuses of open requests; an index names them.
 OPEN = ("asked", "in_doubt")
@@ -39,9 +39,9 @@ _LIST_STATUSES = {
 
 def list_status_of(call: Call) -> str:
     """Return the list that a call is on now."""
-    if not is_request(call):
-        return UNASKED
     status = call.status
+    if not call.asked and status is not CallStatus.IN_DOUBT:
+        return UNASKED
     if status is CallStatus.ASKED or status is CallStatus.IN_DOUBT:
         return status._value_
     return public_status(call)
