@@ -49,7 +49,7 @@ def is_free(store: SqliteStore) -> bool:
 
     with pytest.MonkeyPatch.context() as patch, suppress(BlockingIOError):
         patch.setattr(files.fcntl, "flock", try_lock)
-        with store._sidecar.lock():
+        with store._sidecar:
             return True
     return False
 
@@ -313,7 +313,7 @@ def test_a_link_shares_lock_mark_and_key_with_its_file(linked: Path, path: Path)
         assert one.incarnation == two.incarnation
         assert one.path == two.path == path
         assert one.url == two.url
-        with one._sidecar.lock():
+        with one._sidecar:
             assert not is_free(two)
         assert is_free(two)
         clock = FakeClock()
@@ -329,7 +329,7 @@ def test_a_linked_folder_is_the_folder(path: Path, open_again: Opener) -> None:
     folder = path.parent / "linked"
     folder.symlink_to(path.parent, target_is_directory=True)
     one, two = open_again(path), open_again(folder / path.name)
-    with one._sidecar.lock():
+    with one._sidecar:
         assert not is_free(two)
 
 
@@ -387,9 +387,9 @@ def test_a_lock_file_that_was_removed_still_keeps_processes_apart(
     if how == "replaced":
         beside(path, ".lock").touch()
     two = open_again()
-    with one._sidecar.lock():
+    with one._sidecar:
         assert not is_free(two)
-    with two._sidecar.lock():
+    with two._sidecar:
         assert not is_free(one)
     World(one, clock).ask()
     World(two, clock).ask(run="r2", thread="t2", id="req_2")
@@ -402,12 +402,12 @@ def test_a_process_that_waits_for_a_removed_lock_takes_the_new_one(
     entered, over = threading.Event(), threading.Event()
 
     def wait() -> None:
-        with two._sidecar.lock():
+        with two._sidecar:
             entered.set()
             over.wait(30)
 
     thread = threading.Thread(target=wait)
-    with one._sidecar.lock():
+    with one._sidecar:
         thread.start()
         assert not entered.wait(0.05)
         beside(path, ".lock").unlink()

@@ -505,6 +505,9 @@ class Answer:
     def fetchall(self) -> list[Any]:
         return self._pipe.rows(self._arrived())
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fetchall())
+
     def _arrived(self) -> pq.abc.PGresult:
         if self.result is None:
             self._pipe.receive()

@@ -532,9 +532,7 @@ class PostgresStore(Stream):
             return results, work, transaction
 
         results, work, transaction = self._write(commit_name(commands), body, brief=True)
-        self._tool_cache.learn(
-            work.tools, {search_key.id for search_key in transaction.search_keys}
-        )
+        self._tool_cache.learn(transaction.new_tools, transaction.new_keys)
         self.has_reached(transaction.last_pos())
         self._hub.publish({event.thread for event in work.events})
         self.make_due_seal(work.now)

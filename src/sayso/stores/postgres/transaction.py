@@ -301,22 +301,11 @@ _NUMBERED = frozenset({sql.ADD_CALL, sql.ADD_EVENT})
 _MAX_COMBINED = 40
 
 
-class _NotSent:
-    """The reply to a write that was not sent yet, which nobody may read."""
-
-    rowcount = -1
-
-    def fetchone(self) -> Any:
-        raise AssertionError("a write gives no rows")
-
-    fetchall = fetchone
-
-
 class PgTransaction(SqlTransaction):
     """A transaction that reads the database's clock with the rows, after the lock."""
 
     def __init__(self, session: Session, parts: StoreParts) -> None:
-        super().__init__(session.execute, POSTGRES, parts)
+        super().__init__(session.execute, session.execute, POSTGRES, parts)
         self._session = session
         self._added: Reply | None = None
 
@@ -330,24 +319,24 @@ class PgTransaction(SqlTransaction):
 
         def flush() -> None:
             if pending:
-                reply = self._execute(*_combined(pending))
+                reply = self._session.execute(*_combined(pending))
                 if any(text == sql.ADD_EVENT for text, _ in pending):
                     self._added = reply
                 pending.clear()
 
-        def gather(text: str, values: Sequence[Any]) -> Reply:
+        def gather(text: str, values: Sequence[Any]) -> None:
             if text not in _COMBINABLE:
-                return self._execute(text, values)
+                self._session.execute(text, values)
+                return
             if text == sql.OWN_THREAD or len(pending) == _MAX_COMBINED:
                 flush()  # one statement can change a row only once
             pending.append((text, values))
-            return _NotSent()
 
         self._write = gather
         try:
             super().save(work)
         finally:
-            self._write = self._execute
+            self._write = self._session.execute
         flush()
 
     def last_pos(self) -> int:
@@ -360,7 +349,7 @@ class PgTransaction(SqlTransaction):
             return 0
         return int(added.fetchone()[0])
 
-    def _ask_time(self) -> Reply | None:
+    def _ask_time(self) -> Reply:
         return self._session.ask_facts()
 
     def _read_time(self, reply: Reply | None) -> Micros:

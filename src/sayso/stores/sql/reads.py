@@ -607,7 +607,7 @@ class SqlReads:
             row = self._row(sql.LOAD_TOOL, digest)
             if row is not None:
                 tool = self._decode.tool(row)
-                self._tool_cache.learn((tool,), ())
+                self._tool_cache.learn((tool,))
         return tool
 
     def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:

@@ -5,7 +5,7 @@ Placeholders are written ``?``; a store whose driver wants another mark translat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import Any, Protocol
@@ -34,9 +34,16 @@ class Reply(Protocol):
     def rowcount(self) -> int: ...
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 Execute = Callable[[str, Sequence[Any]], Reply]
+#: The rows of a query, which may not have arrived yet. They can be read once.
+Answers = Iterable[Sequence[Any]]
+#: Sends a query.
+Ask = Callable[[str, Sequence[Any]], Answers]
+#: Sends a statement whose reply nobody reads.
+Write = Callable[[str, Sequence[Any]], object]
 #: Executes a SELECT and returns its rows.
 Rows = Callable[[str, Sequence[Any]], list[Any]]
 

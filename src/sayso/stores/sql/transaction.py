@@ -7,7 +7,7 @@ saves those of a ``UnitOfWork``. A store adds its connection, its locking and it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from sayso.engine import EngineDeps, UnitOfWork
@@ -20,7 +20,6 @@ from sayso.rows import (
     Thread,
     Tool,
     call_from,
-    call_values,
     effect_from,
     event_from,
     grant_from,
@@ -44,7 +43,7 @@ from sayso.stores.listing import (
 )
 from sayso.stores.row_checks import DAMAGE, UNREADABLE, RowDecoder, event_taken, tampered
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import Dialect, Execute, Reply
+from sayso.stores.sql.statements import Answers, Ask, Dialect, Reply, Write
 from sayso.types import Micros
 
 ADD_TOOL = (
@@ -83,46 +82,31 @@ class ToolCache:
         self.tools: dict[str, Tool] = {}
         self.search_keys: dict[int, float] = {}
 
-    def has_search_key(self, number: int) -> bool:
-        return time.monotonic() < self.search_keys.get(number, 0.0)
-
-    def learn(self, tools: Iterable[Tool], search_keys: Collection[int]) -> None:
+    def learn(self, tools: Iterable[Tool], keys: Iterable[SearchKey | GroupKey] = ()) -> None:
         if len(self.tools) + len(self.search_keys) > _MAX_CACHED:
             self.forget()
         for tool in tools:
             self.tools[tool.digest] = tool
-        if search_keys:
-            until = time.monotonic() + _SEARCH_KEY_SECONDS
-            self.search_keys.update(dict.fromkeys(search_keys, until))
+        for key in keys:
+            self.search_keys[key.id] = time.monotonic() + _SEARCH_KEY_SECONDS
 
     def forget(self) -> None:
         """Empty the cache: rows were deleted."""
         self.tools, self.search_keys = {}, {}
 
 
-def add_tools(execute: Execute, tools: Iterable[Tool], tool_cache: ToolCache) -> None:
-    """Store new tools, always in the same order, so that two writers cannot deadlock."""
-    for tool in sorted(set(tools)):
-        if tool.digest not in tool_cache.tools:
-            execute(ADD_TOOL, tool)
-
-
-def add_search_keys(
-    execute: Execute, search_keys: Iterable[SearchKey | GroupKey], tool_cache: ToolCache
-) -> None:
+def add_search_keys(write: Write, search_keys: Iterable[SearchKey | GroupKey]) -> None:
     """Store new group keys, and new search keys with their words."""
-    for key in sorted(set(search_keys)):
-        if tool_cache.has_search_key(key.id):
-            continue
+    for key in sorted(search_keys):
         if isinstance(key, GroupKey):
-            execute(ADD_GROUP_KEY, key)
+            write(ADD_GROUP_KEY, key)
         else:
             words = "".join(f" {word}" for word in key.words)
-            execute(ADD_SEARCH_KEY, (key.id, key.kind, key.agent, key.tool, key.risk, words))
+            write(ADD_SEARCH_KEY, (key.id, key.kind, key.agent, key.tool, key.risk, words))
             if key.words:
                 marks = ", ".join(["(?, ?)"] * len(key.words))
                 pairs = [value for word in key.words for value in (word, key.id)]
-                execute(ADD_WORDS.format(marks), pairs)
+                write(ADD_WORDS.format(marks), pairs)
 
 
 class StoreParts(NamedTuple):
@@ -142,12 +126,9 @@ class SqlTransaction:
     one round trip.
     """
 
-    def __init__(
-        self, execute: Execute, dialect: Dialect, parts: StoreParts, write: Execute | None = None
-    ) -> None:
-        self._execute = execute
-        #: Executes statements whose reply nobody reads.
-        self._write = write or execute
+    def __init__(self, ask: Ask, write: Write, dialect: Dialect, parts: StoreParts) -> None:
+        self._ask = ask
+        self._write = write
         self._dialect = dialect
         self._tool_cache, self._deps, self._decode, self._clock = parts
         self._threads: dict[str, Thread | None] = {}
@@ -157,15 +138,16 @@ class SqlTransaction:
         self._read: dict[str, Call] = {}
         self._read_run: Run | None = None
         #: The events since the oldest of some calls.
-        self._later: Reply | None = None
+        self._later: Answers | None = None
         self._later_than: frozenset[str] = frozenset()
         #: The effect keys that were locked, each with a row that may not name a call yet.
         self._held: list[str] = []
-        #: What the written calls have in common with others.
-        self.search_keys: set[SearchKey | GroupKey] = set()
+        #: What was written that many calls name, and that is not known to be in the database.
+        self.new_tools: set[Tool] = set()
+        self.new_keys: set[SearchKey | GroupKey] = set()
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        ask, lock, decode = self._execute, self._dialect.lock, self._decode
+        ask, lock, decode = self._ask, self._dialect.lock, self._decode
         row = ask(sql.LOAD_THREAD + lock, (thread,))
         run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
         calls = self._ask_calls(needs)
@@ -185,43 +167,49 @@ class SqlTransaction:
         now = self._read_time(time)  # first: in a store of another version, no row is checked
         work = UnitOfWork(now=now, deps=self._deps, thread=self._thread(thread, row))
         if run is not None:
-            work.run = next(iter(decode.each(run_from, run.fetchall())), None)
+            for row in run:
+                work.run = decode.one(run_from, row)
             self._run = self._read_run = work.run
-        for call in (call for reply in calls for call in decode.each(call_from, reply.fetchall())):
-            self._calls[call.id] = self._read[call.id] = work.calls[call.id] = call
-        grants += self._ask_spent(work, needs)
+        self._load_calls(work, calls)
+        if needs.spends:
+            grants += self._ask_spent(work)
         self._load_effects(work, needs)
-        for grant in (g for reply in grants for g in decode.genuine(grant_from, reply.fetchall())):
-            work.grants[grant.id] = grant
+        for answers in grants:
+            for grant in decode.genuine(grant_from, answers):
+                work.grants[grant.id] = grant
         self._load_refusals(work, refusals)
         if people is not None:
-            work.people = tuple(decode.genuine(principal_from, people.fetchall()))
+            work.people = tuple(decode.genuine(principal_from, people))
         if token is not None:
-            work.principal = next(iter(decode.each(principal_from, token.fetchall())), None)
+            work.principal = next(iter(decode.each(principal_from, token)), None)
         if system is not None:
             work.system = self._thread(SYSTEM_THREAD, system)
         return work
 
-    def _ask_refusals(self, needs: Needs, calls: Iterable[Call] = ()) -> list[Reply]:
+    def _ask_refusals(self, needs: Needs, calls: Iterable[Call] = ()) -> list[Answers]:
         """Ask for refusals. ``calls`` are those of ``needs.calls``, if they are loaded already."""
-        ask = self._execute
-        replies = [ask(sql.LOAD_REFUSALS_FOR, equal) for equal in needs.refusals_for]
-        replies += [ask(sql.LOAD_REFUSAL, (name,)) for name in needs.refusals]
-        if needs.refusals_of_calls and calls:
-            replies += [
-                ask(sql.LOAD_REFUSALS_FOR, (call.agent, call.tool, args_hash))
-                for call in calls
-                for args_hash in (call.args_hash, *needs.edited_args)
-            ]
-        elif needs.refusals_of_calls:
+        asked: list[Answers] = []
+        for equal in needs.refusals_for:
+            asked.append(self._ask(sql.LOAD_REFUSALS_FOR, equal))
+        for refusal_id in needs.refusals:
+            asked.append(self._ask(sql.LOAD_REFUSAL, (refusal_id,)))
+        if not needs.refusals_of_calls:
+            return asked
+        for call in calls:
+            for args_hash in (call.args_hash, *needs.edited_args):
+                equal = (call.agent, call.tool, args_hash)
+                asked.append(self._ask(sql.LOAD_REFUSALS_FOR, equal))
+        if not calls:
             edited = needs.edited_args[0] if needs.edited_args else ""
-            replies += [ask(sql.LOAD_REFUSALS_OF_CALL, (edited, call)) for call in needs.calls]
-        return replies
+            for call_id in needs.calls:
+                asked.append(self._ask(sql.LOAD_REFUSALS_OF_CALL, (edited, call_id)))
+        return asked
 
-    def _load_refusals(self, work: UnitOfWork, replies: Iterable[Reply]) -> None:
+    def _load_refusals(self, work: UnitOfWork, asked: Iterable[Answers]) -> None:
         """Decode refusals. A bad row raises: without it, a call might run that was rejected."""
-        for reply in replies:
-            for refusal in self._decode.each(refusal_from, reply.fetchall()):
+        for answers in asked:
+            for row in answers:
+                refusal = self._decode.one(refusal_from, row)
                 work.refusals[refusal.id] = refusal
 
     def _ask_time(self) -> Reply | None:
@@ -234,64 +222,72 @@ class SqlTransaction:
     def _time(self, of_database: Micros = 0) -> Micros:
         return of_database if self._clock is None else self._clock()
 
-    def _thread(self, thread_id: str, reply: Reply) -> Thread:
+    def _thread(self, thread_id: str, answers: Answers) -> Thread:
         """Return the stored thread, or an empty one if it does not exist yet."""
-        row = reply.fetchone()
-        thread = None if row is None else self._decode.one(thread_from, row)
+        thread = None
+        for row in answers:
+            thread = self._decode.one(thread_from, row)
         self._threads[thread_id] = thread
         return thread or Thread(id=thread_id)
 
-    def _ask_spent(self, work: UnitOfWork, needs: Needs) -> list[Reply]:
+    def _ask_spent(self, work: UnitOfWork) -> list[Answers]:
         """Ask for the grants that starting calls use: known only once the calls are loaded."""
-        if not needs.spends:
-            return []
         spent = {call.grant for call in work.calls.values() if call.grant is not None}
         lock = self._dialect.lock
-        return [self._execute(sql.LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
+        return [self._ask(sql.LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
 
     def _load_effects(self, work: UnitOfWork, needs: Needs) -> None:
         """Lock the keys of the effects that may start here, always in the same order."""
         wanted = set(needs.effects)
         if needs.spends:
-            wanted |= {call.effect_key for call in work.calls.values() if call.effect_key}
+            for call in work.calls.values():
+                if call.effect_key:
+                    wanted.add(call.effect_key)
         if not wanted:
             return
         self._held = sorted(wanted)
-        replies = []
+        asked = []
         for key in self._held:
-            self._execute(sql.HOLD_EFFECT, (key,))
-            replies.append(self._execute(sql.LOAD_EFFECT + self._dialect.lock, (key,)))
-        rows = [row for reply in replies for row in reply.fetchall()]
-        taken = self._decode.each(effect_from, [row for row in rows if row[1]])
-        work.effects = {effect.key: effect for effect in taken}
-        others = [effect.call for effect in taken if effect.call not in work.calls]
-        effect_owners = [self._execute(sql.LOAD_CALL, (call,)) for call in others]
-        for call in (
-            c for reply in effect_owners for c in self._decode.each(call_from, reply.fetchall())
-        ):
-            work.effect_owners[call.id] = call
+            self._write(sql.HOLD_EFFECT, (key,))
+            asked.append(self._ask(sql.LOAD_EFFECT + self._dialect.lock, (key,)))
+        for answers in asked:
+            for effect in self._decode.each(effect_from, [row for row in answers if row[1]]):
+                work.effects[effect.key] = effect
+        others = [effect.call for effect in work.effects.values() if effect.call not in work.calls]
+        for answers in [self._ask(sql.LOAD_CALL, (call_id,)) for call_id in others]:
+            for row in answers:
+                call = self._decode.one(call_from, row)
+                work.effect_owners[call.id] = call
 
     def _save_effects(self, work: UnitOfWork) -> None:
         for key, call in sorted(work.freed_effects.items()):
-            self._execute(sql.FREE_EFFECT, (key, call))
+            self._write(sql.FREE_EFFECT, (key, call))
         for effect in work.taken_effects.values():
-            self._execute(sql.TAKE_EFFECT, effect)
+            self._write(sql.TAKE_EFFECT, effect)
         for key in self._held:
             if key not in work.effects:
-                self._execute(sql.FREE_EFFECT, (key, ""))
+                self._write(sql.FREE_EFFECT, (key, ""))
 
-    def _ask_calls(self, needs: Needs) -> list[Reply]:
-        replies = [self._execute(sql.LOAD_CALL, (call_id,)) for call_id in needs.calls]
-        if needs.run is not None:
-            replies += [self._execute(sql.LOAD_CALL_BY_KEY, (needs.run, key)) for key in needs.keys]
-            replies += [
-                self._execute(sql.LOAD_CALLS_TO_JOIN, (needs.run, caller))
-                for caller in needs.callers
-            ]
-            if needs.statuses:
-                statement = sql.LOAD_CALLS_IN.format(", ".join("?" * len(needs.statuses)))
-                replies.append(self._execute(statement, (needs.run, *sorted(needs.statuses))))
-        return replies
+    def _ask_calls(self, needs: Needs) -> list[Answers]:
+        asked: list[Answers] = []
+        for call_id in needs.calls:
+            asked.append(self._ask(sql.LOAD_CALL, (call_id,)))
+        if needs.run is None:
+            return asked
+        for key in needs.keys:
+            asked.append(self._ask(sql.LOAD_CALL_BY_KEY, (needs.run, key)))
+        for caller in needs.callers:
+            asked.append(self._ask(sql.LOAD_CALLS_TO_JOIN, (needs.run, caller)))
+        if needs.statuses:
+            statement = sql.LOAD_CALLS_IN.format(", ".join("?" * len(needs.statuses)))
+            asked.append(self._ask(statement, (needs.run, *sorted(needs.statuses))))
+        return asked
+
+    def _load_calls(self, work: UnitOfWork, asked: Iterable[Answers]) -> None:
+        for answers in asked:
+            for row in answers:
+                call = self._decode.one(call_from, row)
+                self._calls[call.id] = self._read[call.id] = work.calls[call.id] = call
 
     def save(self, work: UnitOfWork) -> None:
         """Write what changed: a constant number of rows, however long the thread is."""
@@ -317,10 +313,14 @@ class SqlTransaction:
             self._save_effects(work)
         if work.system is not None and work.system.seq:
             self._save_thread(work.system)
-        if work.tools:
-            add_tools(self._write, work.tools, self._tool_cache)
-        if self.search_keys:
-            add_search_keys(self._write, self.search_keys, self._tool_cache)
+        for tool in work.tools:
+            if tool.digest not in self._tool_cache.tools:
+                self.new_tools.add(tool)
+        # Always in the same order, so that two writers cannot deadlock.
+        for tool in sorted(self.new_tools):
+            self._write(ADD_TOOL, tool)
+        if self.new_keys:
+            add_search_keys(self._write, self.new_keys)
         for principal in work.principals:
             self._write(sql.SAVE_PRINCIPAL, principal_values(principal))
 
@@ -342,9 +342,9 @@ class SqlTransaction:
         if older:
             oldest = min(row.seq for row in older)
             later = self._later if self._later_than.issuperset(row.id for row in older) else None
-            later = later or self._execute(sql.LOAD_EVENTS_SINCE, (thread.id, oldest))
+            later = later or self._ask(sql.LOAD_EVENTS_SINCE, (thread.id, oldest))
             try:
-                events = [event_from(row) for row in later.fetchall()]
+                events = [event_from(row) for row in later]
                 events = [event for event in events if event.seq >= oldest]
                 check_not_put_back(self._deps, thread, older, events)
             except DAMAGE as error:
@@ -372,7 +372,8 @@ class SqlTransaction:
             self._write(sql.MOVE_RUN, (*sql.run_changes(values), run.status._value_, run.id))
 
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
-        values, list_status = call_values(call), list_status_of(call)
+        values = work.call_values[call.id]
+        list_status = list_status_of(call)
         self._decode.wrote(call_from, values, call)
         if call.id in work.new_calls:
             self._write(sql.ADD_CALL, (*values, *self._listed(call, list_status, work)))
@@ -397,19 +398,16 @@ class SqlTransaction:
 
     def _listed(self, call: Call, list_status: str, work: UnitOfWork) -> tuple[Any, ...]:
         """Return the columns that lists and counts are made from."""
-        group = UNGROUPED
-        if list_status:
-            group_key = group_key_of(call)
-            self.search_keys.add(group_key)
-            group = group_key.id
-        return list_status, self._search_key(call, work), group, *decided(call)
+        group = self._known(group_key_of(call)) if list_status else UNGROUPED
+        description = "" if call.terms.description else self._described(call, work)
+        search_key = self._known(search_key_of(call, description))
+        return list_status, search_key, group, *decided(call)
 
-    def _search_key(self, call: Call, work: UnitOfWork) -> int:
-        search_key = search_key_of(
-            call, "" if call.terms.description else self._described(call, work)
-        )
-        self.search_keys.add(search_key)
-        return search_key.id
+    def _known(self, key: SearchKey | GroupKey) -> int:
+        """Return the id of a key, which is written if it is not known to be in the database."""
+        if time.monotonic() >= self._tool_cache.search_keys.get(key.id, 0.0):
+            self.new_keys.add(key)
+        return key.id
 
     def _described(self, call: Call, work: UnitOfWork) -> str:
         for tool in work.tools:
@@ -418,5 +416,6 @@ class SqlTransaction:
         known = self._tool_cache.tools.get(call.tool_digest)
         if known is not None or not call.tool_digest:
             return "" if known is None else known.description
-        row = self._execute(sql.LOAD_TOOL, (call.tool_digest,)).fetchone()
-        return "" if row is None else self._decode.tool(row).description
+        for row in self._ask(sql.LOAD_TOOL, (call.tool_digest,)):
+            return self._decode.tool(row).description
+        return ""

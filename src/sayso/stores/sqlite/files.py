@@ -20,14 +20,14 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from weakref import WeakSet, finalize
 
 from sayso.errors import StoreError
 from sayso.forking import call_in_child, cut_short, no_fork
 from sayso.keys import Keyring
-from sayso.rows import Run
+from sayso.rows import Event, Run
 from sayso.stores.base import RESERVED_SECONDS
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.migrate import (
@@ -392,9 +392,11 @@ class Newest(NamedTuple):
     pos: int
     hash: str
 
-    def after(self, hashes: Sequence[str]) -> Newest:
-        """Return the last of the events with these hashes, which were added to this one."""
-        return Newest(self.pos + len(hashes), hashes[-1][-_HASH_SIZE:]) if hashes else self
+    def after(self, events: Sequence[Event]) -> Newest:
+        """Return the last of the events that were added to this one. They leave no gap."""
+        if not events:
+            return self
+        return Newest(self.pos + len(events), events[-1].hash[-_HASH_SIZE:])
 
 
 #: How many characters of a hash are kept.
@@ -557,6 +559,7 @@ class Sidecar:
         # A store that is garbage collected without close() must not leak file descriptors.
         self._closing = finalize(self, _close, self._lock_fd, self._mark_fd)
         self._closing.atexit = False  # a write during interpreter exit still needs the lock
+        self.closed = False
         self._incarnation = ""
         self.folder = Folder(name)
         self.behind = False
@@ -581,11 +584,8 @@ class Sidecar:
         self._files[descriptor] = identity_of(os.fstat(descriptor))
         return True
 
-    def lock(self) -> Self:
-        """Keep the writers of other processes out inside ``with sidecar.lock():``."""
-        return self
-
     def __enter__(self) -> None:
+        """Keep the writers of other processes out inside ``with sidecar:``."""
         if fcntl is None:
             return
         try:
@@ -600,7 +600,7 @@ class Sidecar:
 
     def __exit__(self, *exception: object) -> None:
         # In a forked child, where it is closed, it would be unlocked for the parent, too.
-        if fcntl is not None and self._closing.alive:
+        if fcntl is not None and not self.closed:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def marked(self) -> str:
@@ -655,12 +655,9 @@ class Sidecar:
         self.behind = False
         self._write(newest)
 
-    @property
-    def closed(self) -> bool:
-        return not self._closing.alive
-
     def close(self) -> None:
         """Close both files. Idempotent."""
+        self.closed = True
         self._closing()
 
 

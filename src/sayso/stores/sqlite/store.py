@@ -32,7 +32,7 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import Call, Event, Run, Thread, Tool, principal_from
+from sayso.rows import Call, Event, Run, Thread, principal_from
 from sayso.stores.base import (
     Boundary,
     Hub,
@@ -218,24 +218,20 @@ class RowCache:
         self._version = None
 
 
-class _Fetched:
+class _Fetched(list[Any]):
     """A reply that was read to its end.
 
     An unfinished statement holds its snapshot as long as anything refers to it, even a traceback,
     and the connection cannot write once another process has.
     """
 
-    __slots__ = ("_rows", "rowcount")
-
-    def __init__(self, rows: list[Any]) -> None:
-        self._rows = rows
-        self.rowcount = -1
+    rowcount = -1
 
     def fetchone(self) -> Any:
-        return self._rows[0] if self._rows else None
+        return self[0] if self else None
 
     def fetchall(self) -> list[Any]:
-        return self._rows
+        return self
 
 
 def fetching(writer: sqlite3.Connection) -> Execute:
@@ -254,11 +250,12 @@ class SqliteTransaction(SqlTransaction):
     """A transaction that reads only rows that are not cached."""
 
     def __init__(self, writer: sqlite3.Connection, parts: StoreParts, row_cache: RowCache) -> None:
-        super().__init__(fetching(writer), SQLITE, parts, writer.execute)
+        # Read to the end at once, like every reply (``_Fetched``).
+        super().__init__(partial(fetch_all, writer), writer.execute, SQLITE, parts)
         self._row_cache = row_cache
-        #: What was saved.
+        #: The events that were saved, and the threads that they belong to.
         self.events: list[Event] = []
-        self.tools: list[Tool] = []
+        self.moved: set[str] = set()
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         return self._cached(thread, needs) or super().load(thread, needs)
@@ -267,27 +264,31 @@ class SqliteTransaction(SqlTransaction):
         super().save(work)
         self._row_cache.keep(work)
         self.events += work.events
-        self.tools += work.tools
+        for event in work.events:
+            self.moved.add(event.thread)
 
-    def _cached(self, thread: str, needs: Needs) -> UnitOfWork | None:
+    def _cached(self, thread_id: str, needs: Needs) -> UnitOfWork | None:
         cache = self._row_cache
-        its, run = cache.threads.get(thread), cache.runs.get(needs.run or "")
+        thread, run = cache.threads.get(thread_id), cache.runs.get(needs.run or "")
         uncached = needs.keys or needs.callers or needs.grants_for or needs.grants or needs.refusals
-        if its is None or run is None or uncached or needs.system or needs.principal:
+        if thread is None or run is None or uncached or needs.system or needs.principal:
             return None
-        if any(getattr(run, COUNTERS[status]) for status in needs.statuses):
-            return None
-        calls = {name: cache.calls.get(name) for name in needs.calls}
-        found = {name: call for name, call in calls.items() if call is not None}
-        if len(found) < len(calls) or (needs.spends and any(c.grant for c in found.values())):
-            return None
-        work = UnitOfWork(now=self._time(), deps=self._deps, thread=its, run=run, calls=found)
+        for status in needs.statuses:
+            if getattr(run, COUNTERS[status]):
+                return None
+        calls: dict[str, Call] = {}
+        for call_id in needs.calls:
+            call = cache.calls.get(call_id)
+            if call is None or (needs.spends and call.grant):
+                return None
+            calls[call_id] = call
+        work = UnitOfWork(now=self._time(), deps=self._deps, thread=thread, run=run, calls=calls)
         if needs.person is not None:
-            rows = self._execute(sql.LOAD_PEOPLE, (needs.person,)).fetchall()
+            rows = self._ask(sql.LOAD_PEOPLE, (needs.person,))
             work.people = tuple(self._decode.genuine(principal_from, rows))
-        self._load_refusals(work, self._ask_refusals(needs, found.values()))
+        self._load_refusals(work, self._ask_refusals(needs, calls.values()))
         self._load_effects(work, needs)
-        self._threads[thread], self._run, self._calls = its, run, dict(found)
+        self._threads[thread_id], self._run, self._calls = thread, run, dict(calls)
         return work
 
 
@@ -365,6 +366,7 @@ class SqliteStore(SqliteReads):
             self._deps = engine_deps(self.keys)
             self._decode = RowDecoder(self.keys)
             self._tool_cache = ToolCache()
+            self._parts = StoreParts(self._tool_cache, self._deps, self._decode, clock)
             self._hub = Hub(self._start_watching)
             self._closed = False
             self._reset()
@@ -380,7 +382,7 @@ class SqliteStore(SqliteReads):
         self._opening = threading.Lock()
         #: Held during a commit. Nothing waits for it but the next commit.
         self._writing = threading.Lock()
-        self._writer_thread = WriterThread(self._write)
+        self._writer_thread = WriterThread(self)
         self._readers: list[Connection] = []
         self._writer: Connection | None = None
         self._schedule = SealSchedule()
@@ -414,7 +416,7 @@ class SqliteStore(SqliteReads):
         if self._sidecar.closed:  # this is a forked child
             check_usable(self.path)
             self._sidecar = Sidecar(self.path, self._name)
-        with self._sidecar.lock(), no_fork():
+        with self._sidecar, no_fork():
             check_alone(self.path)
             if marked := self._sidecar.marked():
                 check_marked(self.path, marked)
@@ -449,15 +451,9 @@ class SqliteStore(SqliteReads):
 
     # -- writing
 
-    @property
-    def _parts(self) -> StoreParts:
-        return StoreParts(self._tool_cache, self._deps, self._decode, self._clock)
-
     def transact(self, *commands: Command) -> list[Any]:
-        def body(transaction: SqlTransaction) -> list[Any]:
-            return run_commands(transaction, commands)[0]
-
-        results: list[Any] = self._submit(Operation(commit_name(commands), body))
+        body = partial(run_commands, commands=commands)
+        results: list[Any] = self._submit(Operation(commit_name(commands), body))[0]
         return results
 
     def _transact_soon(self, future: asyncio.Future[list[Any]], *commands: Command) -> bool:
@@ -509,7 +505,7 @@ class SqliteStore(SqliteReads):
         Raises ``StoreError`` if that takes longer than ``seconds``.
         """
         stuck = sys.is_finalizing() and self._writing.locked()  # no other OS thread runs any more
-        if stuck or self._writer_thread.is_current():
+        if stuck or self._writer_thread.ident == threading.get_ident():
             raise interrupted(self.path)  # or it would wait for itself
         self._ready()
         began_in = self._generation
@@ -536,7 +532,7 @@ class SqliteStore(SqliteReads):
         if self.boundary is not None and operation.error is None:
             self.boundary(operation.name, "after")
 
-    def _write(self, batch: list[Operation]) -> None:
+    def commit_batch(self, batch: list[Operation]) -> None:
         """Commit operations and settle them. Runs in the writer's OS thread."""
         try:
             with self._writing:
@@ -557,23 +553,23 @@ class SqliteStore(SqliteReads):
         """
         ran = committed = False
         try:
-            writer = self._ready()
-            with self._sidecar.lock(), no_fork():
+            writer = self._writer or self._ready()
+            with self._sidecar, no_fork():
                 try:
                     before = self._begin(writer)
                     ran = True
                     transactions = self._run(writer, batch)
                     # Events are numbered without gaps.
-                    newest = before.after([e.hash for each in transactions for e in each.events])
-                    self._commit_own(writer, batch, before.pos + 1, newest.pos)
+                    newest = self._commit_own(writer, batch, transactions, before)
                     committed = True
                 except BaseException:
                     self._undo(writer)
                     raise
                 self._newest = newest
                 self._has_written = self._has_written or newest.pos > before.pos
-                for each in transactions:
-                    self._tool_cache.learn(each.tools, {key.id for key in each.search_keys})
+                for transaction in transactions:
+                    if transaction.new_tools or transaction.new_keys:
+                        self._tool_cache.learn(transaction.new_tools, transaction.new_keys)
                 if self._sidecar.folder.look():
                     self._files.check()  # a file deleted during the commit has lost it
                 self._sidecar.mark(newest)
@@ -599,8 +595,9 @@ class SqliteStore(SqliteReads):
         if self._sidecar.folder.changed:
             self._files.check_all()
             self._sidecar.folder.settle()
-        ends = time.monotonic() + BUSY_SECONDS
+        ends = 0.0
         while not begun(writer):
+            ends = ends or time.monotonic() + BUSY_SECONDS
             if time.monotonic() > ends:
                 raise StoreError(
                     f"{self.path} could not be written: another program has had it locked for "
@@ -616,30 +613,40 @@ class SqliteStore(SqliteReads):
             transaction = SqliteTransaction(writer, self._parts, self._row_cache)
             run_operation(operation, writer.execute, transaction, alone=len(batch) == 1)
             if operation.error is None:
-                operation.moved = {event.thread for event in transaction.events}
+                operation.moved = transaction.moved
                 transactions.append(transaction)
             else:
                 self._row_cache.forget()
         return transactions
 
-    def _commit_own(self, writer: Connection, batch: list[Operation], first: int, pos: int) -> None:
-        """Commit the open transaction, which added the events from ``first`` to ``pos``."""
+    def _commit_own(
+        self,
+        writer: Connection,
+        batch: list[Operation],
+        transactions: list[SqliteTransaction],
+        newest: Newest,
+    ) -> Newest:
+        """Commit what was added to the newest event. Return the newest event after that."""
         if not writer.in_transaction:
-            return  # the only operation was refused
+            return newest  # the only operation was refused
+        first = newest.pos + 1
+        for transaction in transactions:
+            newest = newest.after(transaction.events)
         # A renewal adds no events, and takes no longer than it has to.
-        renews = {operation.name for operation in batch} == {"renew"}
-        if not renews and self._wants_look(pos):
+        has_events = newest.pos >= first
+        if has_events and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
             self._seal_when_due(writer)
         if self.boundary is not None:
             for operation in batch:
                 if operation.error is None:
                     self.boundary(operation.name, "before")
-        self._own.add(first, pos)
+        self._own.add(first, newest.pos)
         try:
             writer.execute("COMMIT")
         except BaseException:
             self._own.undo()
             raise
+        return newest
 
     def _check_fence(self, writer: Connection) -> Newest:
         """Raise ``StoreError`` if the database was upgraded or replaced, or went back in time.
@@ -670,9 +677,6 @@ class SqliteStore(SqliteReads):
             raise upgraded(self.url, self._upgraded_to, self._version)
 
     # -- sealing and pruning
-
-    def _wants_look(self, pos: int) -> bool:
-        return self._can_seal and self._schedule.may_be_due(pos, self._clock())
 
     def _seal_when_due(self, writer: Connection) -> Seal | None:
         find, make = partial(_unsealed, writer), partial(self._seal, writer)

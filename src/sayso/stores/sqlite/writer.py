@@ -16,8 +16,8 @@ import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
-from weakref import WeakMethod, WeakSet, finalize
+from typing import Any, Protocol
+from weakref import WeakSet, finalize, ref
 
 from sayso.stores.sql.transaction import SqlTransaction
 
@@ -61,42 +61,44 @@ class Operation:
         return not self._settled.locked()
 
 
-#: Commits operations, gives each its outcome and settles it. Raises nothing.
-CommitBatch = Callable[[list[Operation]], None]
+class Committer(Protocol):
+    """The store that a writer commits to."""
+
+    def commit_batch(self, batch: list[Operation]) -> None:
+        """Commit operations, give each its outcome and settle it. Raise nothing."""
 
 
 class WriterThread:
     """Starts with the first operation, and ends with ``stop`` or with the store."""
 
-    def __init__(self, commit: CommitBatch) -> None:
-        self._commit = WeakMethod(commit)
+    def __init__(self, store: Committer) -> None:
+        self._store = ref(store)
         self._queue: SimpleQueue[Operation | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
+        #: The identifier of the OS thread that commits.
+        self.ident: int | None = None
         # A store that is garbage collected without close() must not leave an OS thread behind.
         finalize(self, self._queue.put, None).atexit = False
         _writers.add(self)
 
     def put(self, operation: Operation) -> None:
         """Queue an operation for the next commit."""
-        if sys.is_finalizing() and (commit := self._commit()) is not None:
-            commit([operation])  # no OS thread runs any more but this one
+        if sys.is_finalizing() and (store := self._store()) is not None:
+            store.commit_batch([operation])  # no OS thread runs any more but this one
             return
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
-                    args = (self._queue, self._running, self._commit)
+                    args = (self._queue, self._running, self._store)
                     thread = threading.Thread(
                         target=_work, args=args, name="sayso-write", daemon=True
                     )
                     thread.start()
+                    self.ident = thread.ident
                     self._thread = thread
         self._queue.put(operation)
-
-    def is_current(self) -> bool:
-        """Return whether this is the OS thread that commits."""
-        return threading.current_thread() is self._thread
 
     def drain(self, seconds: float) -> None:
         """Wait until everything that is queued has been committed, at most this long."""
@@ -109,7 +111,7 @@ class WriterThread:
     def stop(self, seconds: float) -> bool:
         """End after what is queued; return whether it has ended within this time."""
         self._queue.put(None)
-        if self._thread is not None and not self.is_current():
+        if self._thread is not None and self.ident != threading.get_ident():
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()
 
@@ -128,7 +130,7 @@ def _drain_all() -> None:
 def _work(
     queue: SimpleQueue[Operation | None],
     running: threading.Lock,
-    commit: WeakMethod[CommitBatch],
+    committer: ref[Committer],
 ) -> None:
     """Commit what is queued, batch by batch, until there is a ``None``.
 
@@ -142,10 +144,14 @@ def _work(
             batch.append(operation)
         if operation is None:
             queue.put(None)
-        commit_batch = commit()
-        if commit_batch is not None:  # else nobody can wait for it
-            commit_batch([queued for queued in batch if not queued.abandoned])
+        waiting = []
+        for queued in batch:
+            if not queued.abandoned:
+                waiting.append(queued)
+        store = committer()
+        if store is not None:  # else nobody can wait for it
+            store.commit_batch(waiting)
         for queued in batch:
             if queued.abandoned and not queued.settled:
                 queued.settle()
-        del operation, batch, commit_batch  # keep nothing alive while idle
+        del operation, batch, waiting, queued, store  # keep nothing alive while idle
