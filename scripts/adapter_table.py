@@ -242,13 +242,46 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
 )
 
+#: More rows: what a guarded agent is compared in with the bare framework, and for each framework
+#: the tests that compare it, like those of ``FEATURES``.
+COMPARED = (
+    "streams what the bare framework streams",
+    "reports the same usage",
+    "runs its hooks and callbacks",
+    "traces as the bare framework",
+    "pickles or says why not",
+    "retries reads only",
+    "returns the framework's own result",
+    "arguments validate as in the bare framework",
+)
+_LC_BARE = "langchain_beside_bare"
+COMPARISONS: dict[str, tuple[str, ...]] = {
+    "langchain.md": (
+        f"{_LC_BARE}::test_stream_has_the_bare_chunks",
+        f"{_LC_BARE}::test_usage_is_the_bare_usage",
+        f"{_LC_BARE}::test_callbacks_and_middleware_are_called_as_bare",
+        f"{_LC_BARE}::test_trace_is_the_bare_trace",
+        f"says why not|{_LC_BARE}::test_pickling_says_why_not",
+        f"{_LC_BARE}::test_only_reads_are_retried",
+        f"{_LC_BARE}::test_raw_is_what_the_graph_returns",
+        "validators::test_approved_call_agrees_with_bare",
+    ),
+}
+
+
+def features() -> list[tuple[str, tuple[str, ...]]]:
+    """Return all rows of the second table."""
+    unknown = ("not compared yet",) * len(COMPARED)
+    columns = [COMPARISONS.get(page, unknown) for _, page, _ in FRAMEWORKS[:-1]]
+    return [*FEATURES, *zip(COMPARED, zip(*columns, strict=True), strict=True)]
+
 
 def feature_table() -> str:
     """Return the second table as Markdown. Raises ``LookupError`` for a test that is not there."""
     columns = FRAMEWORKS[:-1]
     head = " | ".join(f"[{name}]({page})" for name, page, _ in columns)
     lines = [f"| | {head} |", "|---" * (len(columns) + 1) + "|"]
-    for feature, cells in FEATURES:
+    for feature, cells in features():
         if len(cells) != len(columns):
             raise LookupError(f"{feature}: {len(cells)} cells for {len(columns)} frameworks")
         lines.append(f"| {feature} | {' | '.join(map(_cell, cells))} |")

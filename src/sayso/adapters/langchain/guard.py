@@ -127,6 +127,12 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         self._config = dict(config or {})
         self._async: bool | None = None
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a guarded graph cannot be pickled, because its gate holds an open store: import it in "
+            "the other process, or call guard(...) there"
+        )
+
     async def read_decisions(self, run: Run, decisions: Any) -> Any:
         if run.asked and not _is_lost(state := await self._state(run.thread)):
             await InterruptQuestions(self.gate, run.thread).cancel_answered(state.interrupts)
@@ -170,12 +176,15 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         thread = log.thread
         values = await self._invoke(input, thread)
         state = await self._state(thread)
+        if values is None:
+            values = state.values
+        self.keep_raw(log.run, values)
         if state.interrupts:
             await InterruptQuestions(self.gate, thread).ask(state.interrupts)
         if state.next:
             await self._stays_at_breakpoint(state, thread, asks=True)
             raise Paused(log.run)
-        output = _output(values if values is not None else state.values)
+        output = _output(values)
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)
         return output

@@ -82,14 +82,18 @@ def list_unlisted(
 
 def _unlisted(model: BaseChatModel, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _unlisted_in(options)
-    for owner in type(model).__mro__:
-        if not _is_integration(owner.__module__.partition(".")[0]):
-            continue  # a field of the user's own class is not part of a request by itself
-        fields = {name: getattr(model, name, None) for name in owner.__annotations__}
-        declared = type(model).model_fields
-        yield from _unlisted_in({n: value for n, value in fields.items() if n in declared})
-    carried = {name: getattr(model, name, None) for name in _CARRIERS}
-    yield from _unlisted_in(carried)
+    names = _checked_fields(type(model))
+    yield from _unlisted_in({name: getattr(model, name, None) for name in names})
+
+
+@cache
+def _checked_fields(kind: type[BaseChatModel]) -> tuple[str, ...]:
+    """Return the names of a model's fields that may make its provider run tools.
+
+    A field of the user's own class is not part of a request by itself."""
+    owners = [k for k in kind.__mro__ if _is_integration(k.__module__.partition(".")[0])]
+    names = {name for owner in owners for name in owner.__annotations__} & {*kind.model_fields}
+    return tuple(sorted(names - _LISTED | names & {"tools"} | {*_CARRIERS}))
 
 
 @cache
