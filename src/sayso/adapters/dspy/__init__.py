@@ -26,7 +26,8 @@ from sayso.adapters.dspy.asking import (
     scripted_requester,
     still_open,
 )
-from sayso.adapters.dspy.guard import GuardedReAct, guard
+from sayso.adapters.dspy.choke_points import install
+from sayso.adapters.dspy.guard import GuardedReAct, guard, install_loops
 
 __all__ = [
     "GuardedReAct",
@@ -41,3 +42,6 @@ __all__ = [
     "scripted_requester",
     "still_open",
 ]
+
+install()
+install_loops()

@@ -10,6 +10,7 @@ start from the top again, the replies of its model are stored too, as those of a
 
 from __future__ import annotations
 
+import builtins
 import contextvars
 import copy
 import functools
@@ -27,8 +28,12 @@ from sayso import codec
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import StopSignal, raise_stop_causes, settle
 from sayso.adapters.conversation import Body, OutputTypes, ReplayLog, load_as, shown
-from sayso.adapters.dspy.choke_points import install, list_model
-from sayso.adapters.dspy.tools import GatedFunction, as_shown, framework_tool
+from sayso.adapters.dspy.choke_points import (
+    GatedFunction,
+    as_shown,
+    framework_tool,
+    unlisted_arguments,
+)
 from sayso.errors import Cancelled, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
@@ -73,13 +78,12 @@ def guard(
     ``InvalidCall`` with a list of what the model's provider would run, unless ``ungated`` names it.
     """
     check_gate(gate, policy)
-    install()
-    install_loops()
     copied = guarded_copy(agent)
     coverage = Coverage(ungated)
-    for name in copied.react.guarded:
+    for name in copied.react.loop_calls.guarded:
         coverage.gated(gate.agent, "tool", name)
-    list_model(coverage, lm, gate.agent)
+    for unlisted in unlisted_arguments(getattr(lm, "kwargs", None)):
+        coverage.missed(gate.agent, *unlisted)
     coverage.check()
     return GuardedReAct(copied, gate, policy, lm, coverage)
 
@@ -113,6 +117,11 @@ class GuardedReAct(LoggedAgent[TurnLog], dspy.Module):  # type: ignore[misc]  # 
         super().__init__(gate, policy, coverage)
         self.agent = agent
         self._lm = lm
+
+    def named_parameters(self) -> list[tuple[str, Any]]:
+        """Return the predictors under the names that the agent has for them, to load its state."""
+        parameters: list[tuple[str, Any]] = self.agent.named_parameters()
+        return parameters
 
     def forward(self, *, thread: str | None = None, **inputs: Any) -> dspy.Prediction:
         return self._prediction(self.run_sync(inputs, thread=thread))
@@ -161,7 +170,7 @@ class GuardedReAct(LoggedAgent[TurnLog], dspy.Module):  # type: ignore[misc]  # 
         return await self._run_turn(Turn(thread, 1, prefix=f"{place.key}/"), self._inputs(input))
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        tools: Mapping[str, FrameworkTool] = self.agent.react.guarded
+        tools: Mapping[str, FrameworkTool] = self.agent.react.loop_calls.guarded
         return tools.values()
 
     async def _run_turn(self, turn: Turn, inputs: Mapping[str, Json]) -> Any:
@@ -192,9 +201,9 @@ def guarded_copy(agent: Any) -> Any:
     """Return a copy of an agent that stores its replies and asks before its tools run."""
     # A CodeAct is a subclass of ReAct.
     if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
-        calls_of, extracts, final_tool = _react_calls, True, "finish"
+        calls_of, final_tool = _react_calls, "finish"
     elif isinstance(agent, dspy.ReActV2):
-        calls_of, extracts, final_tool = _react_v2_calls, False, "submit"
+        calls_of, final_tool = _react_v2_calls, "submit"
     else:
         error = f"guard(...) takes a dspy.ReAct or a dspy.ReActV2, not {type(agent).__name__}"
         if type(agent).__name__ in ("CodeAct", "RLM"):
@@ -204,18 +213,23 @@ def guarded_copy(agent: Any) -> Any:
             )
         raise TypeError(error)
     # The final tool is the loop's own, and only ends it. The other loop has no tool of that name.
-    copied = copy.copy(agent)
     guarded = {
         name: framework_tool(tool) for name, tool in agent.tools.items() if name != final_tool
     }
-    copied.tools = {
-        name: _guarded_tool(tool) if name in guarded else tool for name, tool in agent.tools.items()
-    }
     # Copies, because a function that replaces one later was not described to the gate.
-    run = {name: tool.model_copy() for name, tool in agent.tools.items()}
-    copied.react = ReactPredictor(agent.react, calls_of, final_tool, run, guarded)
-    if extracts:
-        copied.extract = LoggedPredictor("extract", agent.extract)
+    tools = {name: tool.model_copy() for name, tool in agent.tools.items()}
+    copied = _copied(agent)
+    copied.tools = {n: _guarded_tool(t) if n in guarded else t for n, t in agent.tools.items()}
+    copied.react = _logged("reply", agent.react, LoopCalls(calls_of, final_tool, tools, guarded))
+    if hasattr(agent, "extract"):
+        copied.extract = _logged("extract", agent.extract)
+    return copied
+
+
+def _copied(module: Any) -> Any:
+    """Return a shallow copy of a module, with its callbacks."""
+    copied = copy.copy(module)
+    copied.callbacks = module.callbacks
     return copied
 
 
@@ -234,16 +248,47 @@ def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
     return copied
 
 
-class LoggedPredictor:
-    """A predictor whose replies are stored."""
+@dataclass
+class LoopCalls:
+    """What the loop of an agent makes of a reply."""
 
-    def __init__(self, name: str, inner: Any) -> None:
-        self._name = name
-        self._inner = inner
-        self._fields = getattr(inner, "predict", inner).signature.output_fields
+    calls_of: CallsOf
+    final_tool: str
+    tools: Mapping[str, Any]
+    guarded: Mapping[str, FrameworkTool]
+
+    async def expect(self, turn: Turn, prediction: dspy.Prediction, prefix: str) -> None:
+        """Tell the turn which calls the loop is about to make."""
+        calls = []
+        for index, (name, args) in enumerate(self.calls_of(prediction)):
+            id = f"{prefix} call {index}"
+            if name in self.guarded:
+                tool = self.tools[name]
+                known = self.guarded[name]
+                calls.append(
+                    FrameworkCall(
+                        id=id, tool=known, args=args, run=_runner(tool), passed=builtins.id(tool)
+                    )
+                )
+            elif name != self.final_tool:
+                await turn.thread.gone(id, name)
+        turn.expect(calls)
+
+
+class LoggedPredictor:
+    """Makes a predictor one whose replies are stored.
+
+    Optimizers, ``load`` and ``set_lm`` find it as they find the original, and change only it. What
+    they have not changed is the original's.
+    """
+
+    original: Any
+    logged_as: str
+    #: The calls of its replies, if it is the predictor that makes them.
+    loop_calls: LoopCalls | None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.original, name)
 
     def __call__(self, **inputs: Any) -> Any:
         raise SaysoError(
@@ -251,17 +296,35 @@ class LoggedPredictor:
         )
 
     async def acall(self, **inputs: Any) -> dspy.Prediction:
-        async def ask() -> Json:
-            reply = await self._inner.acall(**inputs)
-            return {name: _dumped(reply.get(name)) for name in self._fields}
+        turn = current_turn()
+        fields = self.signature.output_fields
+        call: Any = super()
 
-        stored = await current_turn().reply(self._name, ask)
+        async def ask() -> Json:
+            reply = await call.acall(**inputs)
+            return {name: _dumped(reply.get(name)) for name in fields}
+
+        key, stored = await turn.reply(self.logged_as, ask)
         values = {
             name: None if stored[name] is None else load_as(field.annotation, stored[name])
-            for name, field in self._fields.items()
+            for name, field in fields.items()
             if name in stored
         }
-        return dspy.Prediction(**values)
+        prediction = dspy.Prediction(**values)
+        if self.loop_calls is not None:
+            await self.loop_calls.expect(turn, prediction, key)
+        return prediction
+
+
+def _logged(name: str, module: Any, loop_calls: LoopCalls | None = None) -> Any:
+    """Return a copy of a predictor, or of a module around one, that stores replies."""
+    if hasattr(module, "predict"):
+        copied = _copied(module)
+        copied.predict = _logged(name, module.predict)
+        return copied
+    about = {"original": module, "logged_as": name, "loop_calls": loop_calls}
+    kind: Any = type(type(module).__name__, (LoggedPredictor, type(module)), about)
+    return kind.__new__(kind)
 
 
 def _dumped(value: Any) -> Json:
@@ -269,43 +332,6 @@ def _dumped(value: Any) -> Json:
         calls = [{"id": c.id, "name": c.name, "args": c.args} for c in value.tool_calls]
         return {"tool_calls": OutputTypes.dump(calls)}
     return OutputTypes.dump(value)
-
-
-class ReactPredictor(LoggedPredictor):
-    """The predictor whose replies make calls. It tells the turn which calls the loop will make."""
-
-    def __init__(
-        self,
-        inner: Any,
-        calls_of: CallsOf,
-        final_tool: str,
-        tools: Mapping[str, Any],
-        guarded: Mapping[str, FrameworkTool],
-    ) -> None:
-        super().__init__("reply", inner)
-        self._calls_of = calls_of
-        self._final_tool = final_tool
-        self._tools = tools
-        self.guarded = guarded
-
-    async def acall(self, **inputs: Any) -> dspy.Prediction:
-        prediction = await super().acall(**inputs)
-        turn, calls = current_turn(), []
-        for index, (name, args) in enumerate(self._calls_of(prediction)):
-            call_id = f"{turn.call_prefix(self._name)} call {index}"
-            if name in self.guarded:
-                call = FrameworkCall(
-                    id=call_id,
-                    tool=self.guarded[name],
-                    args=args,
-                    run=_runner(self._tools[name]),
-                    passed=id(self._tools[name]),
-                )
-                calls.append(call)
-            elif name != self._final_tool:
-                await turn.thread.gone(call_id, name)
-        turn.expect(calls)
-        return prediction
 
 
 def _react_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
@@ -392,24 +418,17 @@ class Turn:
     _calls: list[FrameworkCall] = field(default_factory=list)
     _outcomes: dict[str, Outcome] | None = None
 
-    async def reply(self, name: str, ask: Callable[[], Awaitable[Json]]) -> Json:
-        """Return the next reply of a predictor: the stored one, or a new one, stored first."""
-        key = self.key(f"{name} {self._asked[name]}")
+    async def reply(self, name: str, ask: Callable[[], Awaitable[Json]]) -> tuple[str, Json]:
+        """Return the next reply of a predictor, stored or new and stored first, and its key."""
+        key = f"{self.prefix}turn {self.turn} {name} {self._asked[name]}"
         self._asked[name] += 1
         if self.log is None:
-            return await kept(self.thread, key, ask)
+            return key, await kept(self.thread, key, ask)
         reply = self.log.next_reply(name)
         if reply is None:
             reply = await ask()
             await self.log.reply(name, reply, **_shown(reply))
-        return reply
-
-    def call_prefix(self, name: str) -> str:
-        """Return the prefix of the keys of the last reply's calls."""
-        return self.key(f"{name} {self._asked[name] - 1}")
-
-    def key(self, what: str) -> str:
-        return f"{self.prefix}turn {self.turn} {what}"
+        return key, reply
 
     def expect(self, calls: Sequence[FrameworkCall]) -> None:
         """Note the calls of a reply, which the framework is about to make."""
