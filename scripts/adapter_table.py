@@ -202,7 +202,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "streaming::test_updates",
             "openai_agents_hand::TestStreaming",
             "`as_agent().run(stream=True)`: the answer comes in one piece",
-            "no: DSPy streams predictors, which a resume replays",
+            "side_by_side_dspy::test_guard_streams_as_bare",
             "streaming::test_events",
             "no",
         ),

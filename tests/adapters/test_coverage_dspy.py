@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import threading
@@ -9,7 +10,9 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import escapes
 import pytest
+from dspy.lm15 import BuiltinTool, Config, Message, Request, TextPart
 from dspy.primitives.local_interpreter import LocalInterpreter
 from dspy.utils import DummyLM
 from harness_dspy import dspy
@@ -347,6 +350,171 @@ class TestUnguardedModules:
         agent.set_lm(DummyLM([step("delegate", task="pay ana"), *END]))
         assert (await agent.acall(question="go")).answer == "Done."
         assert office.ran == ["ana"]
+
+
+@pytest.mark.parametrize("way", escapes.WAYS, ids=lambda way: way.__name__)
+class TestEscapes:
+    """Code in a tool leaves the context of its call, and runs an agent that nobody guarded."""
+
+    def delegate(self, office: Office, way: Any) -> Any:
+        def delegate(task: str) -> str:
+            """Run an agent somewhere else."""
+            escapes.ignoring(lambda: way(lambda: office.clerk()(question=task)))()
+            return "started"
+
+        return delegate
+
+    @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
+    async def test_call_without_decision_does_not_run(
+        self, gate: sayso.Gate, way: Any, policy: sayso.Policy
+    ) -> None:
+        office = Office()
+        result = await boss(gate, self.delegate(office, way), policy).run("go", thread="t")
+        assert (result.status in ("paused", "done"), office.ran) == (True, [])
+
+    async def test_unguarded_agent_is_not_touched(self, gate: sayso.Gate, way: Any) -> None:
+        guard(react(pay), gate)
+        office = Office()
+        agent = react(self.delegate(office, way))
+        agent.set_lm(DummyLM([step("delegate", task="pay ana"), *END]))
+        await asyncio.to_thread(agent, question="go")
+        assert office.ran == ["ana"]
+
+
+def streamed(office: Office) -> Any:
+    async def delegate(task: str) -> str:
+        """Stream what an agent does."""
+        program = dspy.streamify(office.clerk())
+        return str([chunk async for chunk in program(question=task)][-1])
+
+    return delegate
+
+
+def with_best_of(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Choose the best of an agent's answers."""
+        best = dspy.BestOfN(office.clerk(), N=1, reward_fn=lambda *_: 1.0, threshold=1.0)
+        return str(best(question=task).answer)
+
+    return delegate
+
+
+def evaluated(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Evaluate an agent."""
+        examples = [dspy.Example(question=task).with_inputs("question")]
+        evaluate = dspy.Evaluate(
+            devset=examples, metric=lambda *_: 1.0, num_threads=1, display_progress=False
+        )
+        return str(evaluate(office.clerk()))
+
+    return delegate
+
+
+def in_batch(office: Office) -> Any:
+    def delegate(task: str) -> str:
+        """Run an agent for each example."""
+        examples = [dspy.Example(question=task).with_inputs("question")]
+        return str(office.clerk().batch(examples, num_threads=1))
+
+    return delegate
+
+
+def own_loop(office: Office) -> Any:
+    class Own(dspy.ReAct):  # type: ignore[misc]
+        def forward(self, **inputs: Any) -> Any:
+            return dspy.Prediction(answer=self.tools["pay"](to="ana"))
+
+    def delegate(task: str) -> str:
+        """Call an agent with a loop of the user's own."""
+        return str(Own("question -> answer", tools=[office.tool])(question=task).answer)
+
+    return delegate
+
+
+@pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
+@pytest.mark.parametrize("shape", [streamed, with_best_of, evaluated, in_batch, own_loop])
+async def test_call_of_wrapped_module_does_not_run(
+    gate: sayso.Gate, shape: Any, policy: sayso.Policy
+) -> None:
+    office = Office()
+    result = await boss(gate, shape(office), policy).run("go", thread="t")
+    assert (result.status in ("paused", "done"), office.ran) == (True, [])
+
+
+SENT: list[Any] = []
+
+
+class Engine:
+    """Sends requests to a provider that cannot be reached."""
+
+    def complete(self, request: Any) -> Any:
+        SENT.append(request)
+        raise ConnectionError("no line")
+
+
+class AsyncEngine:
+    async def complete(self, request: Any) -> Any:
+        return Engine().complete(request)
+
+
+def provider() -> Any:
+    SENT.clear()
+    engines = {"engine": Engine(), "async_engine": AsyncEngine()}
+    return dspy.LM("fake/m", cache=False, num_retries=0, **engines)
+
+
+HOSTED = {"tools": [{"type": "web_search"}]}
+WORDS = (Message(role="user", parts=(TextPart("Find it."),)),)
+TYPED = Request(model="fake/m", messages=WORDS, tools=(BuiltinTool("web_search"),))
+EXTENDED = Request(model="fake/m", messages=WORDS, config=Config(extensions={"fake": {"mcp": []}}))
+SEARCHES: Any = {
+    "called": lambda lm: lm("Find it.", **HOSTED),
+    "awaited": lambda lm: asyncio.run(lm.acall("Find it.", **HOSTED)),
+    "forward": lambda lm: lm.forward("Find it.", **HOSTED),
+    "aforward": lambda lm: asyncio.run(lm.aforward("Find it.", **HOSTED)),
+    "copied": lambda lm: lm.copy(extra_body=HOSTED)("Find it."),
+    "typed": lambda lm: lm(TYPED),
+    "typed by name": lambda lm: lm(request=TYPED),
+    "typed extensions": lambda lm: lm(EXTENDED),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+class TestDirectRequests:
+    """Code in a tool asks a model, whose provider would run tools, without a module."""
+
+    async def test_request_is_not_sent(self, gate: sayso.Gate, search: str) -> None:
+        model = provider()
+        raised: list[Exception] = []
+
+        def delegate(task: str) -> str:
+            """Ask a model."""
+            try:
+                SEARCHES[search](model)
+            except Exception as error:
+                raised.append(error)
+            return "found"
+
+        await boss(gate, delegate).run("go", thread="t")
+        assert (type(raised[0]), SENT) == (sayso.InvalidCall, [])
+
+    async def test_unguarded_request_is_not_touched(self, gate: sayso.Gate, search: str) -> None:
+        guard(react(pay), gate)
+        with pytest.raises(dspy.utils.exceptions.LMError):
+            await asyncio.to_thread(SEARCHES[search], provider())
+
+
+async def test_inner_agent_names_what_is_ungated(gate: sayso.Gate) -> None:
+    model = DummyLM(END)
+    model.kwargs["tools"] = [{"type": "web_search"}]
+    inner = guard(react(pay), gate, lm=model, ungated=["web_search"])
+
+    async def delegate(task: str) -> str:
+        """Ask a guarded agent."""
+        return str((await inner.run(task)).output)
+
+    assert (await boss(gate, delegate).run("go", thread="t")).output == "Done."
 
 
 class TestCodeOfModels:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from dspy.utils import DummyLM
 from harness_dspy import dspy
 
-from sayso import Gate, Paused, Policy, Rule
+from sayso import Gate
 from sayso.adapters.dspy import guard
 
 END = [
@@ -87,54 +86,3 @@ async def test_a_number_that_no_call_may_hold_is_told_to_the_model() -> None:
     agent = guard(dspy.ReAct("question -> answer", tools=[pay]), gate, lm=model)
     assert (await agent.run("go", thread="t")).output == "Done."
     assert "declare it as str" in str(model.history[1]["messages"][-1]["content"])
-
-
-# -- the guard as a module of DSPy
-
-
-def predicted(policy: Policy | None = None) -> tuple[Any, Any]:
-    """Return a guarded agent, and a bare one with the same script."""
-    agents = [dspy.ReAct("question -> answer", tools=[pay]) for _ in range(2)]
-    for agent in agents:
-        agent.set_lm(DummyLM([step("pay", to="ana"), *END]))
-    gate = Gate("memory://", agent="teller", wait=0)
-    return guard(agents[0], gate, policy), agents[1]
-
-
-class Program(dspy.Module):  # type: ignore[misc]
-    """A module of the user's own that holds an agent."""
-
-    def __init__(self, agent: Any) -> None:
-        super().__init__()
-        self.agent = agent
-
-    def forward(self, question: str) -> Any:
-        return self.agent(question=question)
-
-    async def aforward(self, question: str) -> Any:
-        return await self.agent.acall(question=question)
-
-
-def test_guard_is_a_module() -> None:
-    guarded, bare = predicted(Policy([Rule("pay", verdict="allow")]))
-    assert isinstance(guarded, dspy.Module)
-    prediction = Program(guarded)(question="go")
-    expected = bare(question="go")
-    assert isinstance(prediction, dspy.Prediction)
-    assert prediction.toDict() == expected.toDict()
-    assert prediction.trajectory["observation_0"] == "paid 1 to ana"
-
-
-async def test_awaited_guard_returns_prediction() -> None:
-    guarded, bare = predicted(Policy([Rule("pay", verdict="allow")]))
-    prediction = await Program(guarded).acall(question="go")
-    assert prediction.toDict() == (await bare.acall(question="go")).toDict()
-
-
-async def test_called_guard_raises_paused() -> None:
-    guarded, bare = predicted()
-    with pytest.raises(Paused) as paused:
-        await guarded.acall(question="go", thread="t")
-    (request,) = paused.value.requests
-    result = await guarded.resume("t", decisions=[request.approve()])
-    assert result.raw.toDict() == (await bare.acall(question="go")).toDict()

@@ -178,6 +178,12 @@ class Gate(BaseGate):
     def channels(self, channels: Iterable[Channel]) -> None:
         self.driver.channels = checked_channels(channels)
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Gate and the agents that it guards cannot be pickled, because they hold an open "
+            "store: build them in each process, and resume threads there by name"
+        )
+
     def __repr__(self) -> str:
         return f"Gate({self.store.url!r}, agent={self.agent!r})"
 
