@@ -20,7 +20,7 @@ from itertools import takewhile
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableSequence
 from langchain_core.tools import BaseTool
 from langgraph.graph.state import CompiledStateGraph
@@ -149,7 +149,8 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         await log.say(input if isinstance(input, str) else "")
         state = await self._state(thread)
         if isinstance(input, str) and isinstance(self.graph, CompiledStateGraph):
-            input = {"messages": [*_unanswered(state.values), {"role": "user", "content": input}]}
+            results = _results_of_last_reply(state.values)
+            input = {"messages": [*results, {"role": "user", "content": input}]}
         return await self._advance(input, log)
 
     async def go_on(self, thread: str) -> Any:
@@ -298,13 +299,17 @@ def _is_lost(state: Any) -> bool:
     return state.created_at is None
 
 
-def _unanswered(values: Any) -> list[ToolMessage]:
-    """Return results for the calls that new input left without one."""
+def _results_of_last_reply(values: Any) -> list[BaseMessage]:
+    """Return a result for each call of the last reply, in case new input comes before its end.
+
+    LangGraph forgets the results of a step that waits for people. One that it did not forget keeps
+    its place, by its id.
+    """
     last = _last_reply(values)
     if last is None:
         return []
-    after = takewhile(lambda message: message is not last, reversed(values["messages"]))
-    return missing_results(last, list(after))
+    after = list(takewhile(lambda message: message is not last, reversed(values["messages"])))[::-1]
+    return [*after, *missing_results(last, after)]
 
 
 def _last_reply(values: Any) -> AIMessage | None:
