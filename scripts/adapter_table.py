@@ -46,6 +46,8 @@ BEHAVIOURS = (
         ("test_two_gated_and_one_free_decided_at_different_times",),
     ),
     ("equal calls in one turn", ("test_equal_calls_in_one_reply",)),
+    ("calls with one id in one turn", ("test_equal_ids_in_one_reply",)),
+    ("calls without an id", ("test_empty_ids_in_one_reply",)),
     ("call ids that the model repeats", ("test_repeated_id_is_another_call",)),
     ("later turns know earlier ones", ("test_later_turn_knows_earlier_ones",)),
     ("new input supersedes open requests", ("test_new_input_supersedes_requests",)),

@@ -12,7 +12,8 @@ class Fault(NamedTuple):
     test: str
 
 
-_KEY = """f"{turn}/{number}/{call['id']}\""""
+_KEY = 'f"{turn}/{reply}/{position}"'
+_NAMED = "{key_of(log.turn, number, position): call for position, call in enumerate(made)}"
 _FAILED = "raise ToolFailed(outcome.text)"
 _RUN = "run=lambda args: function(**args)"
 _OUTCOME = "outcomes.append(await outcome_with_errors(log.calls, calls[key]))"
@@ -29,18 +30,34 @@ _PARALLEL = "test_two_gated_and_one_free_decided_at_different_times"
 FAULTS = {
     # -- which call it is
     "id without turn": Fault(
-        (_KEY, """f"{number}/{call['id']}\""""), "test_repeated_id_in_later_turn_is_asked_again"
+        (_KEY, 'f"{reply}/{position}"'), "test_repeated_id_in_later_turn_is_asked_again"
     ),
-    "id without reply": Fault(
-        (_KEY, """f"{turn}/{call['id']}\""""), "test_repeated_id_is_another_call"
-    ),
+    "id without reply": Fault((_KEY, 'f"{turn}/{position}"'), "test_repeated_id_is_another_call"),
     "id of the arguments": Fault(
-        (_KEY, """f"{turn}/{number}/{call['args']}\""""), "test_equal_calls_in_one_reply"
+        (_NAMED, """{f"{log.turn}/{number}/{call['args']}": call for call in made}"""),
+        "test_equal_calls_in_one_reply",
     ),
     "id of the tool": Fault(
-        (_KEY, """f"{turn}/{call['name']}\""""), "test_repeated_id_has_its_own_arguments"
+        (_NAMED, """{f"{log.turn}/{call['name']}": call for call in made}"""),
+        "test_repeated_id_has_its_own_arguments",
+    ),
+    "id of the model": Fault(
+        (_NAMED, """{f"{log.turn}/{number}/{call['id']}": call for call in made}"""),
+        "test_equal_ids_in_one_reply",
     ),
     # -- the conversation
+    "threads share a log": Fault(
+        ("await self.open_log(thread)  # raises", 'await self.open_log("thread-1")  # raises'),
+        "test_threads_are_independent",
+    ),
+    "history repeated": Fault(
+        ("messages=messages[len(log.history) :]", "messages=messages"),
+        "test_third_turn_knows_each_earlier_one_once",
+    ),
+    "superseded turn without its results": Fault(
+        ("closing_text(await to_thread(self.calls.row_in_any_run, key))", "closing_text(None)"),
+        "test_superseded_turn_keeps_results",
+    ),
     "history lost": Fault(
         ("messages = [*log.history, {", "messages = [{"), "test_later_turn_knows_earlier_ones"
     ),
@@ -124,6 +141,9 @@ FAULTS = {
         )""",
         ),
         "test_question",
+    ),
+    "tools not covered": Fault(
+        ('coverage.gated(gate.agent, "tool", name)', "pass"), "test_coverage_names_each_tool"
     ),
     "removed tool crashes": Fault(('if call["name"] in tools', "if call"), "test_tool_gone"),
     "call of removed tool left open": Fault(

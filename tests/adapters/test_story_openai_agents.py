@@ -21,4 +21,7 @@ _UNTIL_0_20 = {
 
 class TestOpenAIAgents(AdapterSuite):
     harness = OpenAIAgentsHarness
-    cannot: ClassVar = _UNTIL_0_20 if release_of("openai-agents") < (0, 20) else {}
+    cannot: ClassVar = {
+        "test_equal_ids_in_one_reply": "the SDK finds a call by its id, so the reply is refused",
+        **(_UNTIL_0_20 if release_of("openai-agents") < (0, 20) else {}),
+    }

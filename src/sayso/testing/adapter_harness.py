@@ -200,6 +200,9 @@ SCRIPTS: Mapping[str, Sequence[Turn]] = {
     "same id, other call": ([pay_ana()], [ScriptedCall("call_1", "pay", BOB)], LAST),
     "same id, free": ([_LOOK], [_LOOK], LAST),
     "same id, later": ([pay_ana()], LAST, [pay_ana()], LAST),
+    "one id": ([pay_ana(), ScriptedCall("call_1", "pay", BOB)], LAST),
+    "no ids": ([pay_ana(id=""), ScriptedCall("", "pay", BOB)], LAST),
+    "looks": ([_LOOK], LAST) * 3,
     "order": ([ScriptedCall("call_1", "order", {"dish": "pizza"})], LAST),
     "wipe": ([ScriptedCall("call_1", "wipe", {"disk": "sda"})], LAST),
 }

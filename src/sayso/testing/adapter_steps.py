@@ -50,8 +50,9 @@ class Step:
     #: ``module:Class``.
     harness: str
     folder: str
-    #: ``run``, ``resume``, ``both`` (resume twice at once) or ``answer``.
+    #: ``run``, ``resume``, ``both`` (resume twice at once), ``answer`` or ``coverage``.
     do: str
+    thread: str = THREAD
     script: str = "pay"
     policy: str = "plain"
     tools: str = "plain"
@@ -114,15 +115,19 @@ async def _play(step: Step, folder: Path, value: Any) -> StepResult:
 async def _run_agent(step: Step, harness: AdapterHarness, value: Any) -> StepResult:
     agent = harness.agent()
     try:
+        thread = step.thread
+        if step.do == "coverage":
+            names = [item.name for item in agent.coverage() if item.gated]
+            return StepResult(status="done", output=names)
         if step.do == "run":
-            run = await agent.run("go", thread=THREAD, requester="rita")
+            run = await agent.run("go", thread=thread, requester="rita")
         elif step.do == "resume":
-            run = await agent.resume(THREAD)
+            run = await agent.resume(thread)
         elif step.do == "both":
-            run, other = await asyncio.gather(agent.resume(THREAD), agent.resume(THREAD))
+            run, other = await asyncio.gather(agent.resume(thread), agent.resume(thread))
             assert (run.status, run.output) == (other.status, other.output)
         else:
-            run = await harness.answer(agent, THREAD, value)
+            run = await harness.answer(agent, thread, value)
     except (Exception, Paused) as error:
         expected = step.do == "answer" or step.tools in RAISED
         if not expected and not isinstance(error, SaysoError):
@@ -282,6 +287,11 @@ class Scenario:
         """Resume with an answer in the framework's own form."""
         return play(self._step("answer"), value)
 
+    def covered(self) -> list[str]:
+        """Return the names of what the agent says that the gate is in front of."""
+        names: list[str] = play(self._step("coverage")).output
+        return names
+
     # -- in processes of their own
 
     def killed(self, do: str, at: str, **options: Any) -> None:
@@ -336,10 +346,10 @@ class Scenario:
             self._inbox = Inbox(SqliteStore(self.folder / STORE))
         return self._inbox
 
-    def pending(self) -> list[Request]:
+    def pending(self, thread: str = THREAD) -> list[Request]:
         """Return pending requests, sorted by payee: a framework may make calls in any order."""
-        found = self.inbox.pending_sync(thread=THREAD).items
-        return sorted(found, key=lambda request: str(request.args.get("to")))
+        requests = self.inbox.pending_sync(thread=thread).items
+        return sorted(requests, key=lambda request: str(request.args.get("to")))
 
     def the_request(self) -> Request:
         """Return the only pending request."""

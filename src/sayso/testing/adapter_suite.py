@@ -229,6 +229,21 @@ class ConversationTests:
         assert scenario.resume().status == "done"
         assert scenario.effects() == [BOB]
 
+    def test_equal_ids_in_one_reply(self, scenario: Scenario) -> None:
+        self.approve_both(scenario, "one id")
+
+    def test_empty_ids_in_one_reply(self, scenario: Scenario) -> None:
+        self.approve_both(scenario, "no ids")
+
+    def approve_both(self, scenario: Scenario, script: str) -> None:
+        result = scenario.run(script)
+        ana, bob = scenario.pending()
+        assert (dict(ana.args), dict(bob.args)) == (ANA, BOB)
+        assert (result.status, set(result.waiting)) == ("paused", {ana.id, bob.id})
+        scenario.approve_all()
+        assert scenario.resume().status == "done"
+        assert sorted(scenario.effects(), key=lambda args: str(args["to"])) == [ANA, BOB]
+
     def test_repeated_id_of_allowed_call_runs_again(self, scenario: Scenario) -> None:
         assert scenario.run("same id, free").status == "done"
         assert scenario.effects() == [{"what": "sky"}] * 2
@@ -252,6 +267,24 @@ class ConversationTests:
         scenario.resume()
         assert scenario.last_prompt() == (3, 2)
 
+    def test_third_turn_knows_each_earlier_one_once(self, scenario: Scenario) -> None:
+        prompts = []
+        for _ in range(3):
+            assert scenario.run("looks").status == "done"
+            prompts.append(scenario.last_prompt())
+        assert prompts == [(1, 1), (3, 2), (5, 3)]
+
+    def test_threads_are_independent(self, scenario: Scenario) -> None:
+        threads = ("thread-2", "thread-3")
+        for thread in threads:
+            assert scenario.run(thread=thread).status == "paused"
+        for thread in threads:
+            (request,) = scenario.pending(thread)
+            scenario.decide(request, request.approve())
+            assert scenario.resume(thread=thread).status == "done"
+            assert scenario.last_prompt() == (1, 1)
+        assert scenario.effects() == [ANA, ANA]
+
     def test_new_input_supersedes_requests(self, scenario: Scenario) -> None:
         scenario.run("same id, later")
         first = scenario.the_request()
@@ -267,6 +300,23 @@ class ConversationTests:
         assert (result.status, result.output) == ("done", LAST)
         assert scenario.last_prompt() == (1, 1)  # as providers require
         assert scenario.effects() == []
+
+    def test_superseded_turn_keeps_results(self, scenario: Scenario) -> None:
+        scenario.run("three")
+        ana, _ = scenario.pending()
+        scenario.decide(ana, ana.approve())
+        scenario.resume()
+        assert scenario.run("three").status == "done"
+        assert scenario.heard("call_1") == "paid 5 to ana"  # or the model would pay again
+        assert scenario.heard("call_2") == "saw the sky"
+        assert "paid" not in scenario.heard("call_3")
+
+
+class CoverageTests:
+    """The agent lists what the gate is in front of."""
+
+    def test_coverage_names_each_tool(self, scenario: Scenario) -> None:
+        assert {"pay", "look", "wipe", "order"} <= set(scenario.covered())
 
 
 class KillTests:
@@ -578,6 +628,7 @@ class AdapterSuite(
     DecisionTests,
     ParallelTests,
     ConversationTests,
+    CoverageTests,
     KillTests,
     UnknownOutcomeTests,
     ToolErrorTests,
