@@ -206,7 +206,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "`as_agent().run(stream=True)`: the answer comes in one piece",
             "side_by_side_dspy::test_guard_streams_as_bare",
             "streaming::test_events",
-            "no",
+            "side_by_side_claude_agent::test_paused_stream_goes_on",
         ),
     ),
     (
@@ -257,6 +257,8 @@ COMPARED = (
     "arguments validate as in the bare framework",
 )
 _LC_BARE = "langchain_beside_bare"
+_DS_BARE, _PY_BARE = "side_by_side_dspy", "side_by_side_pydantic_ai"
+_CL_BARE = "side_by_side_claude_agent"
 COMPARISONS: dict[str, tuple[str, ...]] = {
     "langchain.md": (
         f"{_LC_BARE}::test_stream_has_the_bare_chunks",
@@ -267,6 +269,36 @@ COMPARISONS: dict[str, tuple[str, ...]] = {
         f"{_LC_BARE}::test_only_reads_are_retried",
         f"{_LC_BARE}::test_raw_is_what_the_graph_returns",
         "validators::test_approved_call_agrees_with_bare",
+    ),
+    "dspy.md": (
+        f"{_DS_BARE}::test_guard_streams_as_bare",
+        f"{_DS_BARE}::test_guard_reports_the_same_usage",
+        f"{_DS_BARE}::test_callbacks_see_the_same",
+        f"{_DS_BARE}::test_guard_traces_as_bare",
+        f"says why not|{_DS_BARE}::test_guard_says_why_it_is_not_pickled",
+        "DSPy retries no tool",
+        f"{_DS_BARE}::test_guard_is_a_module",
+        "validators::test_approved_call_agrees_with_bare",
+    ),
+    "pydantic-ai.md": (
+        f"{_PY_BARE}::test_guard_streams_as_bare",
+        f"{_PY_BARE}::test_guard_reports_the_same_usage",
+        f"{_PY_BARE}::test_capabilities_see_the_same",
+        f"{_PY_BARE}::test_guard_traces_as_bare",
+        f"says why not|{_PY_BARE}::test_guard_says_why_it_is_not_pickled",
+        f"{_PY_BARE}::test_failed_read_is_retried_as_bare",
+        f"{_PY_BARE}::test_result_is_the_frameworks_own",
+        "validators::test_approved_call_agrees_with_bare",
+    ),
+    "claude-agent.md": (
+        f"{_CL_BARE}::test_guard_streams_and_returns_what_bare_does",
+        f"{_CL_BARE}::test_guard_streams_and_returns_what_bare_does",
+        f"{_CL_BARE}::test_hooks_see_the_same",
+        "Claude Code traces itself, as `env` says",
+        f"says why not|{_CL_BARE}::test_guard_says_why_it_is_not_pickled",
+        "Claude Code retries no tool",
+        f"{_CL_BARE}::test_guard_streams_and_returns_what_bare_does",
+        f"{_CL_BARE}::test_arguments_are_validated_as_bare",
     ),
 }
 

@@ -49,7 +49,7 @@ from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
 from sayso import codec
-from sayso.adapters.agents import LoggedAgent
+from sayso.adapters.agents import Stream, StreamingAgent, listener
 from sayso.adapters.calls import outcome_with_errors
 from sayso.adapters.claude_agent.messages import Block, MessageLog, dump_block, result_block
 from sayso.errors import InvalidCall, Paused, SaysoError
@@ -233,7 +233,7 @@ def _refuse_client(name: str) -> None:
     )
 
 
-class Guarded(LoggedAgent[MessageLog]):
+class Guarded(StreamingAgent[MessageLog, Stream]):
     """Claude, for servers and workers to run and resume; ``guard`` returns one."""
 
     channel = CHANNEL
@@ -324,6 +324,7 @@ class Turn:
             raise
         finally:
             await client.disconnect()
+        self.guarded.keep_raw(self.log.run, ended)
         if self._error is not None:
             raise self._error
         if self._waiting:
@@ -337,25 +338,31 @@ class Turn:
         return output
 
     async def _listen(self, client: ClaudeSDKClient) -> ResultMessage | None:
+        emit = listener() or (lambda message: None)
         async for message in client.receive_messages():
+            emit(message)
+            if isinstance(message, ResultMessage):
+                return message
             if isinstance(message, AssistantMessage):
-                self._check_reply(message)
-            if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
-                for block in filter(None, map(dump_block, message.content)):
-                    self._unsaved.append((message.message_id or "", block))
-                    if block["type"] == "tool_use":
-                        self._seen[block["id"]].set()
+                self._take_reply(message)
             elif isinstance(message, UserMessage) and isinstance(message.content, list):
                 for part in message.content:
                     if isinstance(part, ToolResultBlock):
                         id, failed = part.tool_use_id, bool(part.is_error)
                         self._results[id] = result_block(id, part.content or "", is_error=failed)
-            elif isinstance(message, ResultMessage):
-                return message
         return None
 
+    def _take_reply(self, message: AssistantMessage) -> None:
+        """Note a reply. Raise, which stops Claude Code, if the gate does not see its calls."""
+        self._check_reply(message)
+        if message.parent_tool_use_id is not None:
+            return
+        for block in filter(None, map(dump_block, message.content)):
+            self._unsaved.append((message.message_id or "", block))
+            if block["type"] == "tool_use":
+                self._seen[block["id"]].set()
+
     def _check_reply(self, message: AssistantMessage) -> None:
-        """Raise, which stops Claude Code, if a reply makes calls that the gate does not see."""
         for block in message.content:
             if isinstance(block, ToolUseBlock) and not self._hooked:
                 raise SaysoError(
