@@ -646,3 +646,29 @@ def imports(effort: Effort) -> Measured:
         {"sayso": sayso, "langchain": langchain},
         [Check("CPU, to LangChain", ratio(sayso, langchain, "cpu_ms"), most=1 / 3.9)],
     )
+
+
+@row(
+    "LangChain agent, one tool call that needs no approval",
+    beside="the same agent without a gate",
+    goal="at most 25 % more CPU",
+    durability="Sayso commits to SQLite, synchronous=FULL; the bare agent stores nothing",
+    shown="cpu_ms",
+    explanation=(
+        "The bare agent keeps its checkpoints in memory and records nothing. Guarded, a run makes "
+        "six commits: take the thread, the user's message, the start of the call, its result, the "
+        "answer, the end. They take half of the CPU that is added. A quarter is spent in worker "
+        "threads, which keep the store off the event loop: eleven reads and writes. A quarter is "
+        "spent on the event loop: the policy, the arguments, and the state of the graph before and "
+        "after the run."
+    ),
+)
+def guarded(effort: Effort) -> Measured:
+    n = effort.of(200, 10)
+    sayso, bare = run_alternately(
+        effort, ours("guarded.py", n, "guarded"), ours("guarded.py", n, "bare")
+    )
+    return Measured(
+        {"guarded": sayso, "bare": bare},
+        [Check("CPU, to the bare agent", ratio(sayso, bare, "cpu_ms"), most=1.25)],
+    )

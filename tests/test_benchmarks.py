@@ -34,6 +34,7 @@ TABLE = {
     "through the MCP proxy": "proxy",
     "import Gate, Inbox, Agent": "imports",
     "takes 3 ms longer for each sync": "slow_disk",
+    "one tool call that needs no approval": "guarded",
 }
 
 

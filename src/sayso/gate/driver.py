@@ -121,9 +121,10 @@ class Driver:
 
     # -- one call, from its proposal to its end
 
-    async def result(self, entry: RunEntry, plan: Plan) -> Any:
+    async def result(self, entry: RunEntry, plan: Plan, *, new: bool = False) -> Any:
         """Run the call and return its result, or return the stored result.
 
+        ``new`` says that the caller has just found no row of it.
         Raises ``Paused`` if a decision is needed first and the caller's wait is over; otherwise
         the error for the status of the row: ``Refused``, ``CallFailed``, ``InDoubt``, …
         """
@@ -131,7 +132,7 @@ class Driver:
         self.backend.check_usable()
         progress = _CallProgress(plan)
         try:
-            return await self._result(entry, progress)
+            return await self._result(entry, progress, new=new)
         except Paused:
             entry.note_paused(plan.key)
             raise
@@ -140,8 +141,9 @@ class Driver:
                 await self.backend.finish(entry, "failed")
             raise
 
-    async def _result(self, entry: RunEntry, progress: _CallProgress) -> Any:
-        plan, found = progress.plan, await self.backend.find(entry, progress.plan)
+    async def _result(self, entry: RunEntry, progress: _CallProgress, *, new: bool) -> Any:
+        plan = progress.plan
+        found = None if new else await self.backend.find(entry, plan)
         if found is None:
             call, started, write = await self.backend.propose(entry, plan)
             if write is not None:

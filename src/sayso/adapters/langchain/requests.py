@@ -92,7 +92,8 @@ def _checked_fields(kind: type[BaseChatModel]) -> tuple[str, ...]:
 
     A field of the user's own class is not part of a request by itself."""
     owners = [k for k in kind.__mro__ if _is_integration(k.__module__.partition(".")[0])]
-    names = {name for owner in owners for name in owner.__annotations__} & {*kind.model_fields}
+    fields = getattr(kind, "model_fields", {})  # what a node binds may be no model
+    names = {name for owner in owners for name in owner.__annotations__} & {*fields}
     return tuple(sorted(names - _LISTED | names & {"tools"} | {*_CARRIERS}))
 
 

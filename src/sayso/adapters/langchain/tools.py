@@ -151,11 +151,12 @@ class ToolGate:
         call = self._framework_call(request, run, thread)
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
         show = partial(interrupt_value, str(made["id"]))
-        if await thread.find(call.id) is not None:  # otherwise it is new
+        new = await thread.find(call.id) is None
+        if not new:
             await answers.settle([call.id], show, read_single_answer)
         while True:
             try:
-                outcome = await thread.outcome(call)
+                outcome = await thread.outcome(call, new=new)
                 if isinstance(outcome.value, ParentCommandResult):
                     raise outcome.value.cause
                 return self._result(request, outcome)
@@ -165,6 +166,7 @@ class ToolGate:
                 await check_no_other_agent(thread, config, ())
                 raise
             except Paused:  # asked just now, or in doubt
+                new = False
                 await answers.settle([call.id], show, read_single_answer)
 
     def _result(self, request: ToolCallRequest, outcome: Outcome) -> Result:

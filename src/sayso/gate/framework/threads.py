@@ -228,10 +228,12 @@ class FrameworkThread:
 
     # -- running
 
-    async def outcome(self, call: FrameworkCall) -> Outcome:
-        """Complete a call. Raises ``Paused`` if it needs a decision first."""
+    async def outcome(self, call: FrameworkCall, *, new: bool = False) -> Outcome:
+        """Complete a call. Raises ``Paused`` if it needs a decision first.
+
+        ``new`` says that ``find`` has just found no row of it."""
         await self.open()
-        row = await self.find(call.id)
+        row = None if new else await self.find(call.id)
         if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
         try:
@@ -250,7 +252,7 @@ class FrameworkThread:
         value: Any = None
         refused = False
         try:
-            value = await self.gate.driver.result(scope, plan)
+            value = await self.gate.driver.result(scope, plan, new=row is None)
         except (Refused, InDoubt, CallFailed, ChangedArguments) as no:
             refused = isinstance(no, Refused | ChangedArguments)  # the text comes from the row
             refused = refused and not isinstance(no, DuplicateEffect)
