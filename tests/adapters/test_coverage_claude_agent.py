@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import escapes
 import pytest
 
 import sayso
@@ -210,6 +211,35 @@ async def test_another_claude_is_refused(
     await run_call(guarded, "delegate", {"task": "pay"})
     assert len(refused) == 1
     assert "guard(options, gate)" in str(refused[0])
+
+
+@pytest.mark.parametrize("way", escapes.WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
+async def test_another_claude_starts_only_outside_of_runs(
+    gate: sayso.Gate, way: Any, guarded: bool
+) -> None:
+    """Code in a tool leaves the context of its call, and starts another Claude."""
+    raised: list[type[Exception]] = []
+
+    def start() -> None:
+        client = ClaudeSDKClient(ClaudeAgentOptions(cli_path="/nowhere/claude"))
+        try:
+            asyncio.run(client.connect())
+        except Exception as error:
+            raised.append(type(error))
+
+    async def delegate(task: str) -> str:
+        """Start another Claude somewhere else."""
+        await asyncio.to_thread(escapes.ignoring(lambda: way(start)))
+        return "started"
+
+    policy = sayso.Policy([sayso.Rule("*", verdict="allow")])
+    agent = guard(ClaudeAgentOptions(), gate, policy, tools=[in_process(delegate)])
+    if guarded:
+        await run_call(agent, "delegate", {"task": "pay"})
+    else:
+        await delegate("pay")
+    assert raised == [sayso.InvalidCall if guarded else claude_agent_sdk.CLINotFoundError]
 
 
 async def run_call(guarded: Any, name: str, args: dict[str, Any]) -> None:
