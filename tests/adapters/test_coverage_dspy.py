@@ -442,6 +442,32 @@ async def test_call_of_wrapped_module_does_not_run(
     assert (result.status in ("paused", "done"), office.ran) == (True, [])
 
 
+class OwnTool(dspy.Tool):  # type: ignore[misc]
+    """A tool that calls its function itself."""
+
+    def __call__(self, **kwargs: Any) -> Any:
+        return self.func(**kwargs)
+
+
+@pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
+async def test_tool_with_its_own_call_does_not_run(gate: sayso.Gate, policy: sayso.Policy) -> None:
+    office = Office()
+
+    def delegate(task: str) -> str:
+        """Call an agent whose tool bypasses DSPy."""
+        agent = dspy.ReAct("question -> answer", tools=[OwnTool(office.tool.func)])
+        agent.set_lm(office.model)
+        return str(agent(question=task).answer)
+
+    guarded = boss(gate, delegate, policy)
+    if policy is RULES:
+        assert (await guarded.run("go", thread="t")).status == "paused"
+    else:
+        with pytest.raises(sayso.SaysoError, match="OwnTool calls its function itself"):
+            await guarded.run("go", thread="t")
+    assert office.ran == []
+
+
 SENT: list[Any] = []
 
 

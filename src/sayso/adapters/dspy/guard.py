@@ -10,7 +10,6 @@ start from the top again, the replies of its model are stored too, as those of a
 
 from __future__ import annotations
 
-import builtins
 import contextvars
 import copy
 import functools
@@ -193,17 +192,13 @@ class GuardedReAct(LoggedAgent[TurnLog], dspy.Module):  # type: ignore[misc]  # 
 # -- the guarded copy of an agent
 
 
-#: Returns the calls of a reply: the name of each tool, and the arguments.
-CallsOf = Callable[[Any], list[tuple[str, dict[str, Json]]]]
-
-
 def guarded_copy(agent: Any) -> Any:
     """Return a copy of an agent that stores its replies and asks before its tools run."""
     # A CodeAct is a subclass of ReAct.
     if isinstance(agent, dspy.ReAct) and hasattr(agent, "react"):
-        calls_of, final_tool = _react_calls, "finish"
+        final_tool = "finish"
     elif isinstance(agent, dspy.ReActV2):
-        calls_of, final_tool = _react_v2_calls, "submit"
+        final_tool = "submit"
     else:
         error = f"guard(...) takes a dspy.ReAct or a dspy.ReActV2, not {type(agent).__name__}"
         if type(agent).__name__ in ("CodeAct", "RLM"):
@@ -220,7 +215,7 @@ def guarded_copy(agent: Any) -> Any:
     tools = {name: tool.model_copy() for name, tool in agent.tools.items()}
     copied = _copied(agent)
     copied.tools = {n: _guarded_tool(t) if n in guarded else t for n, t in agent.tools.items()}
-    copied.react = _logged("reply", agent.react, LoopCalls(calls_of, final_tool, tools, guarded))
+    copied.react = _logged("reply", agent.react, LoopCalls(final_tool, tools, guarded))
     if hasattr(agent, "extract"):
         copied.extract = _logged("extract", agent.extract)
     return copied
@@ -252,7 +247,6 @@ def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
 class LoopCalls:
     """What the loop of an agent makes of a reply."""
 
-    calls_of: CallsOf
     final_tool: str
     tools: Mapping[str, Any]
     guarded: Mapping[str, FrameworkTool]
@@ -260,18 +254,15 @@ class LoopCalls:
     async def expect(self, turn: Turn, prediction: dspy.Prediction, prefix: str) -> None:
         """Tell the turn which calls the loop is about to make."""
         calls = []
-        for index, (name, args) in enumerate(self.calls_of(prediction)):
-            id = f"{prefix} call {index}"
+        for index, (name, args) in enumerate(_calls_of(prediction)):
+            key = f"{prefix} call {index}"
             if name in self.guarded:
                 tool = self.tools[name]
+                run = _runner(tool)
                 known = self.guarded[name]
-                calls.append(
-                    FrameworkCall(
-                        id=id, tool=known, args=args, run=_runner(tool), passed=builtins.id(tool)
-                    )
-                )
+                calls.append(FrameworkCall(id=key, tool=known, args=args, run=run, passed=id(tool)))
             elif name != self.final_tool:
-                await turn.thread.gone(id, name)
+                await turn.thread.gone(key, name)
         turn.expect(calls)
 
 
@@ -334,11 +325,10 @@ def _dumped(value: Any) -> Json:
     return OutputTypes.dump(value)
 
 
-def _react_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
-    return [(str(prediction.next_tool_name), dict(prediction.next_tool_args or {}))]
-
-
-def _react_v2_calls(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
+def _calls_of(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
+    """Return the calls of a reply: the name of each tool, and the arguments."""
+    if "next_tool_name" in prediction:
+        return [(str(prediction.next_tool_name), dict(prediction.next_tool_args or {}))]
     made = ToolCalls.model_validate(prediction.get("tool_calls") or {"tool_calls": []})
     return [(call.name, dict(call.args or {})) for call in made.tool_calls]
 
@@ -373,7 +363,10 @@ def _stored(original: Any, loop: Any, *, sync: bool) -> Any:
     @functools.wraps(original)
     def forward(agent: Any, **inputs: Any) -> Any:
         place = None if isinstance(agent.react, LoggedPredictor) else current_place()
-        if place is None or not place.may_pause:
+        if place is None:
+            return original(agent, **inputs)
+        if not place.may_pause:
+            _refuse_own_calls(agent.tools.values())
             return original(agent, **inputs)
         run = functools.partial(_run_inside, place, agent, loop, inputs)
         if not sync:
@@ -383,6 +376,18 @@ def _stored(original: Any, loop: Any, *, sync: bool) -> Any:
         return run_on_own_loop(run)
 
     return forward
+
+
+def _refuse_own_calls(tools: Iterable[Any]) -> None:
+    """Raise ``InvalidCall`` for a tool whose class runs its function without ``dspy.Tool``."""
+    for tool in tools:
+        kind = type(tool)
+        if (kind.__call__, kind.acall) != (dspy.Tool.__call__, dspy.Tool.acall):
+            raise InvalidCall(
+                f"{tool.name} was not run: {kind.__name__} calls its function itself, where no "
+                "gate can ask first. Use a dspy.Tool with the same function",
+                "tools",
+            )
 
 
 async def _run_inside(place: Place, agent: Any, loop: Any, inputs: Mapping[str, Any]) -> Any:
