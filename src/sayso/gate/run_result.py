@@ -131,6 +131,12 @@ class RunState:
         ).decode()
         return codec.dumps({"state": body, "signature": self.store.keys.sign(body.encode())})
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a RunState cannot be pickled, because it holds an open store: use state.to_json(), "
+            "and sayso.RunState.from_json(text) in the other process"
+        )
+
     @classmethod
     def from_json(cls, text: str, store: Store | None = None) -> RunState:
         """Read a state. Raises ``Tampered`` if the text was not written by ``to_json``.
