@@ -13,16 +13,23 @@ import pytest
 from agents import (
     Agent,
     FunctionTool,
+    HostedMCPTool,
     ModelSettings,
     RunConfig,
+    RunHooks,
     Runner,
     ShellTool,
     WebSearchTool,
     function_tool,
+    handoff,
 )
+from agents.realtime import RealtimeAgent, RealtimeModel, RealtimeSession
+from agents.realtime.model_events import RealtimeModelToolCallEvent
 from agents.run import AgentRunner
 from agents.testing import ScriptedModel
+from agents.tool import invoke_function_tool
 from agents.tool_context import ToolContext
+from openai.types.responses.response_output_item import McpApprovalRequest
 from openai_agents_world import World, call, outputs, pay_of, say
 
 import sayso
@@ -107,6 +114,31 @@ async def invoked(agent: Agent[Any]) -> Any:
     return await tool.on_invoke_tool(tool_context("pay", arguments), arguments)
 
 
+async def invoked_by_the_sdk(agent: Agent[Any]) -> Any:
+    (tool,) = agent.tools
+    arguments = '{"to": "ana"}'
+    assert isinstance(tool, FunctionTool)
+    context = tool_context("pay", arguments)
+    return await invoke_function_tool(function_tool=tool, context=context, arguments=arguments)
+
+
+class SilentModel(RealtimeModel):
+    """A realtime model that is never connected."""
+
+    async def connect(self, options: Any) -> None: ...
+    def add_listener(self, listener: Any) -> None: ...
+    def remove_listener(self, listener: Any) -> None: ...
+    async def send_event(self, event: Any) -> None: ...
+    async def close(self) -> None: ...
+
+
+async def in_a_realtime_session(agent: Agent[Any]) -> Any:
+    speaker: Any = RealtimeAgent(agent.name, tools=agent.tools)
+    session = RealtimeSession(SilentModel(), speaker, None)
+    event = RealtimeModelToolCallEvent(name="pay", call_id="p1", arguments='{"to": "ana"}')
+    await session._handle_tool_call(event)
+
+
 async def as_a_tool(agent: Agent[Any]) -> Any:
     tool = agent.as_tool("clerk", "Pays.")
     arguments = '{"input": "x"}'
@@ -141,6 +173,8 @@ WAYS: dict[str, Callable[[Agent[Any]], Any]] = {
     "gathered tasks": in_gathered_tasks,
     "other model": with_other_model,
     "invoked tool": invoked,
+    "invoked by the SDK": invoked_by_the_sdk,
+    "invoked in a realtime session": in_a_realtime_session,
     "invoked agent": as_a_tool,
 }
 
@@ -159,9 +193,14 @@ async def test_inner_agent_asks(world: World, way: str, build: Any) -> None:
     assert world.ran == ["ana"]
 
 
-@pytest.mark.parametrize("way", ["invoked tool", "invoked agent"])
-async def test_invoked_tool_asks(world: World, way: str) -> None:
-    agent = clerk(world)
+#: A function of the user's own that the user's own code calls is not a call of the SDK.
+INVOKED = [(way, build) for way in WAYS for build in (clerk, with_own_tool) if "invoked" in way]
+INVOKED.remove(("invoked tool", with_own_tool))
+
+
+@pytest.mark.parametrize(("way", "build"), INVOKED)
+async def test_invoked_tool_asks(world: World, way: str, build: Any) -> None:
+    agent = build(world)
     rules = [*policy("idempotent").rules, sayso.Rule("clerk", verdict="allow")]
     guarded = guard(boss(lambda: WAYS[way](agent)), world.gate(), sayso.Policy(rules))
     assert (await guarded.run("go", thread="t-1")).status == "paused"
@@ -171,7 +210,6 @@ async def test_invoked_tool_asks(world: World, way: str) -> None:
     assert world.ran == ["ana"]
 
 
-#: A function of the user's own that the user's own code calls is not a call of the SDK.
 ONCE = [(way, build) for way in WAYS for build in (clerk, with_own_tool)]
 ONCE.remove(("invoked tool", with_own_tool))
 
@@ -279,6 +317,80 @@ async def test_unguarded_agents_are_not_touched(world: World) -> None:
     leave.set()
     assert (await running).output == "Done."
     assert world.ran == ["ana"]
+
+
+class Searches(Agent[Any]):
+    """An agent that adds a hosted tool whenever its tools are listed."""
+
+    async def get_all_tools(self, run_context: Any) -> Any:
+        return [*await super().get_all_tools(run_context), WebSearchTool()]
+
+
+def changed_clone(world: World, model: ScriptedModel) -> Agent[Any]:
+    agent = guard(Agent("Clerk", model=model), world.gate()).agent
+    return agent.clone(tools=[WebSearchTool()])
+
+
+def unknown_handoff(world: World, model: ScriptedModel) -> Agent[Any]:
+    declared = handoff(Agent("Aide", model=model))
+
+    async def choose(context: Any, arguments: str) -> Agent[Any]:
+        return Agent("Other", model=model, tools=[WebSearchTool()])
+
+    declared.on_invoke_handoff = choose
+    first = ScriptedModel([[call("transfer_to_aide", "h1")]])
+    return Agent("Clerk", model=first, handoffs=[declared])
+
+
+class AddsField(RunHooks[Any]):
+    async def on_llm_start(self, context: Any, agent: Any, *args: Any) -> None:
+        agent.model_settings = ModelSettings(extra_args={"tools": []})
+
+
+HOSTED: Any = [
+    (lambda world, model: Searches("Clerk", model=model), None),
+    (changed_clone, None),
+    (unknown_handoff, None),
+    (lambda world, model: Agent("Clerk", model=model), AddsField()),
+]
+
+
+@pytest.mark.parametrize(("build", "hooks"), HOSTED)
+@pytest.mark.parametrize("effect", ["idempotent", "once"])
+async def test_request_with_hosted_tool_is_refused(
+    world: World, build: Any, hooks: Any, effect: str
+) -> None:
+    """However the tool came into the request."""
+    lookup = call("look_up", "l1")
+    model = ScriptedModel([[lookup], [say("Done.")]] if hooks else [[say("Done.")]])
+    agent = build(world, model)
+    if hooks:
+        agent.tools = [function_tool(lambda: "found", name_override="look_up")]
+    look_up = sayso.Rule("look_up", verdict="allow", effect="read")
+    rules = sayso.Policy([*policy(effect).rules, look_up])
+    guarded = guard(boss(lambda: Runner.run(agent, "x", hooks=hooks)), world.gate(), rules)
+    await guarded.run("go", thread="t-1")
+    assert not any(request.model_settings.extra_args for request in model.calls)
+    assert not any(isinstance(tool, WebSearchTool) for one in model.calls for tool in one.tools)
+
+
+async def test_code_cannot_approve_hosted_call(world: World) -> None:
+    asked = McpApprovalRequest(
+        id="r1", type="mcp_approval_request", name="pay", arguments="{}", server_label="git"
+    )
+    config: Any = {"type": "mcp", "server_label": "git", "server_url": "https://x"}
+    model = ScriptedModel([[asked], [say("paid")]])
+    agent = Agent("Clerk", model=model, tools=[HostedMCPTool(config)])
+
+    async def body() -> Any:
+        result = await Runner.run(agent, "x")
+        state = result.to_state()
+        state.approve(result.interruptions[0])
+        return await Runner.run(agent, state)
+
+    guarded = guard(boss(body), world.gate(), policy("once"))
+    await guarded.run("go", thread="t-1")
+    assert len(model.calls) == 1
 
 
 UNKNOWN: Any = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from sayso.adapters.conversation import ConversationLog, OutputTypes
@@ -77,6 +78,24 @@ class LoggedAgent(FrameworkAgent, Generic[L]):
             return stored
         answer = (await self.open_log(thread)).answer
         return stored if answer is None else types.load(answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnResult(RunResult):
+    """A result with the attributes of the framework's own result, which is ``raw``.
+
+    They are known only in the process that ran the agent.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "raw" or name.startswith("_"):
+            raise AttributeError(name)
+        if self.raw is None:
+            raise AttributeError(
+                f"{name} is part of the framework's own result, which is known only in the "
+                "process that ran the agent: use output, interruptions and state"
+            )
+        return getattr(self.raw, name)
 
 
 # -- streams

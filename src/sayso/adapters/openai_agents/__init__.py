@@ -9,7 +9,8 @@ asks at the gate and the invocation runs the stored call, and into the model, wh
 stored before their calls are made. A pause is the SDK's own, and its ``RunState`` is stored with
 the run.
 
-Read ``guard.py`` first, then ``copies.py``, ``tools.py``, ``model.py`` and ``messages.py``.
+Read ``guard.py`` first, then ``copies.py``, ``requests.py``, ``tools.py``, ``model.py`` and
+``messages.py``.
 """
 
 from sayso.adapters import require

@@ -11,6 +11,7 @@ process, and each of them asks whether its code belongs to a guarded run
 - ``AgentRunner`` runs the guarded copy of an agent that code inside a call starts, if that call may
   be paused. Otherwise the agent runs as it is, and the next place checks each of its calls.
 - Where tools are invoked, a tool that is not guarded goes through ``FrameworkThread.inner``.
+- Where the runner finds the model of an agent, it gets one that checks each request.
 - The SDK's shell, patch, computer and custom tools have no such hook, so they are refused.
 
 What the provider runs never comes back to us. It is listed as not covered, and refused.
@@ -21,40 +22,25 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from agents import (
-    Agent,
-    ApplyPatchTool,
-    CodeInterpreterTool,
-    ComputerTool,
-    CustomTool,
-    FileSearchTool,
-    FunctionTool,
-    Handoff,
-    HostedMCPTool,
-    ImageGenerationTool,
-    LocalShellTool,
-    ModelSettings,
-    RunConfig,
-    RunContextWrapper,
-    ShellTool,
-    Tool,
-    WebSearchTool,
-)
+from agents import Agent, FunctionTool, Handoff, Model, RunConfig, RunContextWrapper, Tool
 from agents.run import AgentRunner
 from agents.run_internal import tool_actions
-from agents.run_internal.tool_execution import _FunctionToolBatchExecutor
+from agents.run_internal.turn_preparation import get_model
 from agents.sandbox import SandboxAgent
 from agents.tool import _FailureHandlingFunctionToolInvoker as Invoker
+from agents.tool import _invoke_function_tool_with_metadata as invoke_function_tool
 from pydantic_core import to_jsonable_python
 
 from sayso.adapters.openai_agents.messages import ActiveRun, current_run, delegated_agent
-from sayso.adapters.openai_agents.model import LoggedModel
+from sayso.adapters.openai_agents.model import CheckedModel, LoggedModel
+from sayso.adapters.openai_agents.requests import list_agent, without_hook
 from sayso.adapters.openai_agents.tools import (
     gated_call,
     guard_tool,
@@ -66,26 +52,6 @@ from sayso.errors import InvalidCall, Paused
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import place_of_unguarded
 from sayso.gate.guarded_runs import Place, current_place
-
-_BY_PROVIDER = (WebSearchTool, FileSearchTool, CodeInterpreterTool, ImageGenerationTool)
-_WITHOUT_HOOK = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
-
-# fmt: off
-#: The settings of a model that cannot make the provider run anything.
-_SETTINGS = frozenset((
-    "temperature", "top_p", "frequency_penalty", "presence_penalty", "tool_choice",
-    "parallel_tool_calls", "truncation", "max_tokens", "reasoning", "verbosity", "metadata",
-    "store", "prompt_cache_retention", "include_usage", "response_include", "top_logprobs",
-    "extra_headers", "extra_query", "retry", "context_management", "prompt_cache_options",
-    "preserve_raw_usage", "timeout",
-))
-#: The same for the fields in ``extra_body`` and ``extra_args``.
-_EXTRAS = frozenset((
-    "user", "seed", "stop", "n", "logit_bias", "logprobs", "service_tier", "safety_identifier",
-    "prompt_cache_key", "top_k", "min_p", "top_a", "repetition_penalty", "reasoning_effort",
-    "modalities", "prediction",
-))
-# fmt: on
 
 
 class GuardedAgents:
@@ -122,7 +88,7 @@ class GuardedAgents:
             )
         copied: Agent[Any] = copy.copy(agent)
         self._copies[id(agent)] = agent, copied
-        _list_agent(agent, self.coverage)
+        list_agent(agent, self.coverage)
         copied.tools = [self._tool(tool, copied) for tool in agent.tools]
         copied.handoffs = [self._handoff(handoff) for handoff in agent.handoffs]
         copied.mcp_servers = list(agent.mcp_servers)
@@ -131,7 +97,7 @@ class GuardedAgents:
         listed = copied.get_all_tools
 
         async def get_all_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
-            self._check_again(copied)
+            self._check_handoffs(copied)
             await record_refusals(run_context)
             return [self._tool(tool, copied) for tool in await listed(run_context)]
 
@@ -146,11 +112,7 @@ class GuardedAgents:
             guarded._agent_instance = self._copy(tool._agent_instance)
         return guarded
 
-    def _check_again(self, agent: Agent[Any]) -> None:
-        """Raise ``InvalidCall`` for what was added after ``guard`` and would bypass the gate."""
-        found = Coverage(self.coverage.ungated)
-        _list_agent(agent, found)
-        found.check()
+    def _check_handoffs(self, agent: Agent[Any]) -> None:
         for handoff in agent.handoffs:
             check_guarded(handoff if isinstance(handoff, Agent) else _target(handoff))
 
@@ -208,82 +170,6 @@ def _target(handoff: Handoff[Any, Any]) -> Any:
     return to
 
 
-# -- what cannot be gated
-
-
-def _list_agent(agent: Agent[Any], coverage: Coverage) -> None:
-    coverage.gated(agent.name, "agent", agent.name)
-    for tool in agent.tools:
-        _list_tool(tool, agent.name, coverage)
-    for server in agent.mcp_servers:
-        note = "its tools are gated whenever they are listed"
-        coverage.gated(agent.name, "MCP server", server.name, note)
-    if agent.prompt is not None:
-        given: Mapping[str, Any] = agent.prompt if isinstance(agent.prompt, dict) else {}
-        name = str(given.get("id") or "prompt")
-        why = "a prompt that the provider keeps may bring tools that the provider runs"
-        coverage.missed(agent.name, "stored prompt", name, why)
-    list_settings(agent.model_settings, agent.name, coverage)
-
-
-def _list_tool(tool: Tool, where: str, coverage: Coverage) -> None:
-    if isinstance(tool, FunctionTool):
-        note = "" if tool._agent_instance is None else "an agent; its own calls are gated too"
-        coverage.gated(where, "tool", tool.qualified_name, note)
-    elif isinstance(tool, HostedMCPTool):
-        _list_hosted(tool, where, coverage)
-    elif isinstance(tool, _WITHOUT_HOOK):
-        coverage.missed(where, "tool", tool.name, _without_hook(tool))
-    elif isinstance(tool, _BY_PROVIDER):
-        coverage.hosted(where, "hosted tool", tool.name)
-    elif type(tool).__name__ in ("ToolSearchTool", "ProgrammaticToolCallingTool"):
-        note = "it has no effect: the calls that it leads to are gated"
-        coverage.gated(where, "hosted tool", tool.name, note)
-    else:
-        why = f"this adapter does not know {type(tool).__name__}"
-        coverage.missed(where, "tool", str(getattr(tool, "name", type(tool).__name__)), why)
-
-
-def _without_hook(tool: Any) -> str:
-    return (
-        f"{type(tool).__name__} would bypass the gate: use a function_tool that does only what the "
-        "agent may do"
-    )
-
-
-def _list_hosted(tool: HostedMCPTool, where: str, coverage: Coverage) -> None:
-    config: Mapping[str, Any] = dict(tool.tool_config)
-    if tool.on_approval_request is not None:
-        label = config.get("server_label")
-        raise InvalidCall(
-            f"the hosted MCP server {label!r} has an on_approval_request, which would decide "
-            "without the gate: remove it, and give the gate a policy with rules for "
-            f"'{label}.*' instead",
-            "on_approval_request",
-        )
-    label = str(config.get("server_label") or config.get("connector_id") or tool.name)
-    asks = config.get("require_approval", "always")
-    never = asks.get("never") if isinstance(asks, Mapping) else asks != "always"
-    if never:
-        why = "the provider runs it without asking: set require_approval to 'always'"
-        coverage.missed(where, "hosted MCP server", label, why)
-    else:
-        coverage.gated(where, "hosted MCP server", label, "the provider asks before each call")
-
-
-def list_settings(settings: ModelSettings | None, where: str, coverage: Coverage) -> None:
-    """List the fields of a request that are not known to be free of tools."""
-    for field in () if settings is None else fields(settings):
-        value = getattr(settings, field.name)
-        if value is None or field.name in _SETTINGS:
-            continue
-        is_extra = field.name in ("extra_body", "extra_args") and isinstance(value, Mapping)
-        unknown = [str(key) for key in value if key not in _EXTRAS] if is_extra else [field.name]
-        if unknown:
-            why = f"{', '.join(unknown)} may bring tools that the provider runs"
-            coverage.missed(where, "request field", field.name, why)
-
-
 # -- where the SDK runs agents and tools
 
 
@@ -299,7 +185,8 @@ def install() -> None:
     _patch(AgentRunner, "run", _run)
     _patch(AgentRunner, "run_streamed", _run_streamed)
     _patch(Invoker, "__call__", _invoke)
-    _patch(_FunctionToolBatchExecutor, "_invoke_tool_and_run_post_invoke", _invoke_in_loop)
+    _patch_function(invoke_function_tool, _invoke_function_tool)
+    _patch_function(get_model, _get_model)
     for name in ("Computer", "LocalShell", "Shell", "CustomTool", "ApplyPatch"):
         action = getattr(tool_actions, f"{name}Action")
         execute = functools.partial(_execute, action.execute)
@@ -314,6 +201,14 @@ def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
         return wrapper(original, self, *args, **options)
 
     setattr(owner, name, patched)
+
+
+def _patch_function(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
+    """Replace a function of the SDK in every module that has imported it."""
+    patched = functools.wraps(original)(functools.partial(wrapper, original))
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(original.__name__) is original:
+            setattr(module, original.__name__, patched)
 
 
 @dataclass(frozen=True)
@@ -331,31 +226,28 @@ def _starting(agent: Any, input: Any, options: dict[str, Any]) -> Iterator[_Star
     if place is None or agent.name in place.ungated:
         yield _Start(agent, options)
         return
-    given = options.get("run_config")
-    config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
-    coverage = Coverage(place.ungated)
-    list_settings(config.model_settings, agent.name, coverage)
-    coverage.check()
-    if is_guarded(agent):
+    run = current_run()
+    if is_guarded(agent) or run is None:
         yield _Start(agent, options)
         return
-    options = {**options, "run_config": replace(config, model=None)}
-    run = current_run()
+    given = options.get("run_config")
+    config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
+    guarded_options = {**options, "run_config": replace(config, model=None)}
     original, copied = delegated_agent()
-    if run is not None and agent is original:
+    if agent is original:
         with run.in_call(run.path.removesuffix("/")):
             if config.model is not None:
                 run.configs[run.path] = config
-            yield _Start(copied, options)
+            yield _Start(copied, guarded_options)
         return
-    copied = GuardedAgents(coverage).checked_copy(agent)
-    if run is None or not place.may_pause:
-        yield _Start(agent, {**options, "run_config": given})  # each of its calls is checked
+    if not place.may_pause:
+        yield _Start(agent, options)  # each of its calls and requests is checked
         return
+    copied = GuardedAgents(Coverage(place.ungated)).checked_copy(agent)
     written = json.dumps([agent.name, to_jsonable_python(input, fallback=str)])
     own_run = ActiveRun(run.calls, run.log, config, run.by)
     with own_run.open(), own_run.in_call(place_of_unguarded(place, written.encode()).key):
-        yield _Start(copied, options, own_run)
+        yield _Start(copied, guarded_options, own_run)
 
 
 async def _run(original: Any, runner: Any, starting_agent: Any, input: Any, **options: Any) -> Any:
@@ -381,17 +273,29 @@ async def _invoke(original: Any, invoker: Any, context: Any, arguments: str) -> 
     return await gated_call(place, invoker._function_tool, context, arguments)
 
 
-async def _invoke_in_loop(
-    original: Any, loop: Any, *, func_tool: FunctionTool, tool_context: Any, **more: Any
-) -> Any:
-    """Invoke a tool with a function of the user's own, which only the SDK's loop calls."""
-    place = _place_of_call(tool_context)
-    own = not isinstance(func_tool.on_invoke_tool, Invoker) and guarded_tool_of(func_tool) is None
-    if place is not None and own:
-        tool = func_tool
-        func_tool = copy.copy(tool)
-        func_tool.on_invoke_tool = functools.partial(gated_call, place, tool)
-    return await original(loop, func_tool=func_tool, tool_context=tool_context, **more)
+async def _invoke_function_tool(original: Any, *, function_tool: FunctionTool, **call: Any) -> Any:
+    """Invoke any tool, which may have a function of the user's own, as the SDK does."""
+    place = _place_of_call(call["context"])
+    invoked = function_tool.on_invoke_tool
+    if (
+        place is not None
+        and not isinstance(invoked, Invoker)
+        and not guarded_tool_of(function_tool)
+    ):
+        gated = functools.partial(gated_call, place, function_tool)
+        function_tool = copy.copy(function_tool)
+        function_tool.on_invoke_tool = gated
+    return await original(function_tool=function_tool, **call)
+
+
+def _get_model(original: Any, agent: Agent[Any], config: RunConfig) -> Model:
+    """Return the model of an agent; in a guarded run, one that checks each request."""
+    model: Model = original(agent, config)
+    place = current_place()
+    is_checked = isinstance(model, CheckedModel)
+    if place is None or is_checked or agent.name in place.ungated:
+        return model
+    return CheckedModel(agent, model)
 
 
 def _place_of_call(context: Any) -> Place | None:
@@ -409,5 +313,5 @@ async def _execute(original: Any, **options: Any) -> Any:
     tool = next(vars(run)[f"{kind}_tool"] for kind in kinds if f"{kind}_tool" in vars(run))
     names = {tool.name, options["agent"].name}
     if place is not None and not names & set(place.ungated):
-        raise InvalidCall(f"{tool.name} was not run: {_without_hook(tool)}", "ungated")
+        raise InvalidCall(f"{tool.name} was not run: {without_hook(tool)}", "ungated")
     return await original(**options)

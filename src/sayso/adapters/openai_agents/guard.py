@@ -37,17 +37,13 @@ from agents import RunResult as SdkRunResult
 from agents import RunState as SdkRunState
 
 from sayso import codec
+from sayso.adapters.agents import OwnResult, StreamingAgent, listener
 from sayso.adapters.agents import Stream as EventStream
-from sayso.adapters.agents import StreamingAgent, listener
 from sayso.adapters.conversation import OutputTypes
-from sayso.adapters.openai_agents.copies import (
-    GuardedAgents,
-    check_guarded,
-    install,
-    list_settings,
-)
+from sayso.adapters.openai_agents.copies import GuardedAgents, check_guarded, install
 from sayso.adapters.openai_agents.messages import ActiveRun, ItemLog, current_run
 from sayso.adapters.openai_agents.model import LoggedModel
+from sayso.adapters.openai_agents.requests import list_settings
 from sayso.adapters.openai_agents.tools import (
     ALWAYS,
     CHANNEL,
@@ -67,7 +63,7 @@ from sayso.gate.framework import (
 )
 from sayso.gate.guarded_runs import guarded_run
 from sayso.gate.options import check_known
-from sayso.gate.run_result import RunResult, RunState
+from sayso.gate.run_result import RunState
 from sayso.policy import Policy
 from sayso.rows import Call
 from sayso.sync import read
@@ -163,11 +159,10 @@ class State(RunState):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result(RunResult):
+class Result(OwnResult):
     """What a guarded agent returns, with the attributes of the SDK's result.
 
-    ``raw`` is that result. What only it has, such as ``new_items``, ``raw_responses`` and
-    ``to_input_list()``, is known in the process that ran the agent.
+    ``new_items``, ``raw_responses``, ``to_input_list()`` and others are those of ``raw``.
     """
 
     interruptions: tuple[Interruption, ...] = ()
@@ -193,18 +188,8 @@ class Result(RunResult):
     @property
     def last_agent(self) -> Agent[Any]:
         """The agent that ran last, as you have built it."""
-        last: Any = self.__getattr__("last_agent")
+        last: Any = OwnResult.__getattr__(self, "last_agent")
         return last.model.original if isinstance(last.model, LoggedModel) else last
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "raw" or name.startswith("_"):
-            raise AttributeError(name)
-        if self.raw is None:
-            raise AttributeError(
-                f"{name} is part of the SDK's own result, which is known only in the process that "
-                "ran the agent: use output, interruptions and state"
-            )
-        return getattr(self.raw, name)
 
 
 # -- running and resuming
@@ -278,12 +263,12 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
     ) -> None:
         check_known(options, Options)
         install()
+        coverage = Coverage(ungated)
+        super().__init__(gate, policy, coverage)
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()
-        coverage = Coverage(ungated)
         list_settings(self._config.model_settings, gate.agent, coverage)
         self._copies = GuardedAgents(coverage)
-        super().__init__(gate, policy, coverage)
         self.agent = self._copies.checked_copy(agent)
         self._agents = self._copies.agents
         self._options: dict[str, Any] = {

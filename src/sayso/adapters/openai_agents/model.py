@@ -19,29 +19,84 @@ from agents.usage import Usage
 from openai.types.responses import Response, ResponseCompletedEvent
 
 from sayso.adapters.openai_agents.messages import ActiveRun, require_run
+from sayso.adapters.openai_agents.requests import list_request
 from sayso.adapters.openai_agents.tools import close_answered, guarded_tool_of, requested_call
 from sayso.errors import InvalidCall, Paused
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkCall
-from sayso.gate.guarded_runs import note_pause
+from sayso.gate.guarded_runs import current_place, note_pause
 from sayso.gate.options import MAX_WORDS
 from sayso.sync import read
 
 
-class LoggedModel(Model):
-    """Wrap the model of one agent."""
+class CheckedModel(Model):
+    """Wrap the model of an agent, and check what each request lets the provider run."""
+
+    def __init__(self, agent: Agent[Any], model: Model | None = None) -> None:
+        self.agent = agent
+        #: The real model, once it was needed: a run that only replays needs none.
+        self._used = model
+
+    async def get_response(self, *args: Any, **options: Any) -> ModelResponse:
+        assert self._used is not None
+        self._refuse_approvals(self._checked_request(*args, **options))
+        return await self._used.get_response(*args, **options)
+
+    async def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        assert self._used is not None
+        self._refuse_approvals(self._checked_request(*args, **options))
+        async for event in self._used.stream_response(*args, **options):
+            yield event
+
+    async def close(self) -> None:
+        if self._used is not None:
+            await self._used.close()
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
+        return None if self._used is None else self._used.get_retry_advice(request)
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        if self._used is not None:
+            await self._used._cleanup_on_run_end(owner)
+
+    def _checked_request(self, *args: Any, **options: Any) -> Mapping[str, Any]:
+        """Return the arguments of a request by name; the SDK passes some of them by position.
+
+        Raises ``InvalidCall`` for what the gate cannot reach and ``ungated`` does not name.
+        """
+        request = inspect.signature(Model.get_response).bind(self, *args, **options).arguments
+        place = current_place()
+        coverage = Coverage(() if place is None else place.ungated)
+        tools, settings = request["tools"], request["model_settings"]
+        list_request(self.agent.name, tools, settings, request.get("prompt"), coverage)
+        coverage.check_missed()
+        return request
+
+    def _refuse_approvals(self, request: Mapping[str, Any]) -> None:
+        """Raise ``InvalidCall`` if code has approved calls that the provider would make now."""
+        items = request["input"] if isinstance(request["input"], list) else ()
+        kind = "mcp_approval_response"
+        if any(item.get("type") == kind and item.get("approve") for item in items):
+            raise InvalidCall(
+                f"code inside a guarded run approved a call of a hosted MCP server of "
+                f"{self.agent.name!r}: guard that agent, so that people decide",
+                "approve",
+            )
+
+
+class LoggedModel(CheckedModel):
+    """The model of a guarded agent."""
 
     def __init__(self, agent: Agent[Any], original: Agent[Any]) -> None:
-        self.agent = agent
+        super().__init__(agent)
         #: The agent that the user has built.
         self.original = original
         self.wrapped = original.model
-        #: The real model, once it was needed: a run that only replays needs none.
-        self._used: Model | None = None
 
     # -- called by the runner
 
     async def get_response(self, *args: Any, **options: Any) -> ModelResponse:
-        request = _request(Model.get_response, self, *args, **options)
+        request = self._checked_request(*args, **options)
         active = require_run(self.agent.name)
         reply = await self._stored_reply(active, request["input"])
         if reply is None:
@@ -52,7 +107,7 @@ class LoggedModel(Model):
         return reply
 
     async def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        request = _request(Model.stream_response, self, *args, **options)
+        request = self._checked_request(*args, **options)
         active = require_run(self.agent.name)
         reply = await self._stored_reply(active, request["input"])
         if reply is not None:
@@ -75,17 +130,6 @@ class LoggedModel(Model):
                 await self._store_reply(active, reply)
                 await self._ask(active, reply.output, request)
             yield event
-
-    async def close(self) -> None:
-        if self._used is not None:
-            await self._used.close()
-
-    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        return None if self._used is None else self._used.get_retry_advice(request)
-
-    async def _cleanup_on_run_end(self, owner: object) -> None:
-        if self._used is not None:
-            await self._used._cleanup_on_run_end(owner)
 
     # -- internals
 
@@ -134,11 +178,6 @@ class LoggedModel(Model):
                 active.note_new_call(call.id)
             if await active.calls.ask(calls):
                 note_pause(Paused(active.calls.run))
-
-
-def _request(method: Any, *args: Any, **options: Any) -> dict[str, Any]:
-    """Return the arguments of a request by name; the SDK passes some of them by position."""
-    return inspect.signature(method).bind(*args, **options).arguments
 
 
 def _text_of(output: Sequence[Any]) -> str:

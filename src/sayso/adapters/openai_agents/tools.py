@@ -426,11 +426,11 @@ async def close_answered(active: ActiveRun, conversation: Any) -> None:
             continue
         if active.manual:
             await _decide(active, row, yes=yes, why=why)
-            if yes and await read(active.calls.store, active.waits, active.path + key):
-                raise Paused(active.calls.run)  # or the provider would make the call
-        else:
+        elif not yes:
             reason = f"the agent continued without it: {why}"
             await write(active.calls.store, cancel_call(row, reason))
+        if yes and await read(active.calls.store, active.waits, active.path + key):
+            raise Paused(active.calls.run)  # or the provider would make the call
 
 
 def _answers(conversation: Any) -> Iterable[tuple[str, bool, str]]:
