@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import agent_framework
 import pytest
@@ -16,8 +16,11 @@ from agent_framework import (
     AgentSession,
     BaseAgent,
     ChatResponse,
+    Content,
     ContextProvider,
     Executor,
+    FunctionInvocationLayer,
+    FunctionTool,
     MCPStdioTool,
     Message,
     RawAgent,
@@ -387,7 +390,59 @@ SHAPES = [
 ]
 
 
+class OwnClient:
+    """A client that is none of the framework's classes."""
+
+    additional_properties: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, given: list[Any]) -> None:
+        self.given = given
+
+    def get_response(self, messages: Any, *, options: Any = None, **more: Any) -> Any:
+        self.given += (options or {}).get("tools") or ()
+        return self._reply()
+
+    async def _reply(self) -> ChatResponse[Any]:
+        return ChatResponse(messages=[Message("assistant", ["found"])])
+
+
+class LayeredClient(FunctionInvocationLayer[Any], OwnClient):
+    def __init__(self, given: list[Any]) -> None:
+        super().__init__(given=given)
+
+
+class OwnInvoke(FunctionTool):
+    """A function tool that does not use the framework's ``invoke``."""
+
+    async def invoke(self, **given: Any) -> Any:
+        assert self.func is not None
+        return [Content.from_text(self.func(**given["arguments"]))]
+
+
 class TestFoundWhileAToolRuns:
+    @pytest.mark.parametrize("kind", [OwnClient, LayeredClient])
+    async def test_hosted_tool_of_own_client_is_refused(self, world: World, kind: Any) -> None:
+        given: list[Any] = []
+
+        async def delegate(task: str) -> str:
+            """Run an agent with a tool that the provider runs."""
+            inner: Any = RawAgent(kind(given), name="clerk", tools=[{"type": "web_search"}])
+            return str((await inner.run(task)).text)
+
+        with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of clerk"):
+            await guard(boss(world, delegate), world.gate).run("go", thread="t")
+        assert given == []
+
+    async def test_own_invoke_is_checked(self, once_world: World) -> None:
+        pay = OwnInvoke(name="pay", description="Pay.", func=paying(once_world))
+        inner = clerk(once_world, tools=[pay])
+
+        async def delegate(task: str) -> str:
+            """Ask another agent."""
+            return str((await inner.run(task)).text)
+
+        await denied(once_world, guard(boss(once_world, delegate), once_world.gate))
+
     @pytest.mark.parametrize("shape", [*SHAPES, in_a_context_provider])
     async def test_idempotent_function_asks(self, world: World, shape: Any) -> None:
         await settled(world, guard(boss(world, shape(world)), world.gate))

@@ -182,8 +182,8 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         requester: str = "",
         arguments: Mapping[str, Json] | None = None,
     ) -> Stream:
-        """Run the agent, and stream an ``AgentResponseUpdate`` for each message, also for those
-        with function calls and their results."""
+        """Run the agent, and stream an ``AgentResponseUpdate`` for each piece of a reply, and for
+        each result of a function."""
         return self._stream(
             lambda: self.run(input, thread=thread, requester=requester, arguments=arguments)
         )
@@ -282,6 +282,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         given: list[Message] = log.history
         while True:
             response = await self._agent.run(given, session=log.session, **options)
+            self.keep_raw(log.calls.run, response)
             if replies.added:
                 self._added[log.thread] = replies.added
             waiting = response.user_input_requests
@@ -308,6 +309,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
             except Paused:
                 await log.save_session()
                 raise
+        self.keep_raw(log.calls.run, response)
         stream_messages(response.messages)
         return response, list(response.messages)
 

@@ -1,6 +1,6 @@
 """The gate where the framework runs functions, for calls that no middleware of ours sees.
 
-A function may run other agents, clients and tools, wherever it finds them. ``install`` changes five
+A function may run other agents, clients and tools, wherever it finds them. ``install`` changes six
 methods of the framework, once per process:
 
 - ``FunctionTool.invoke`` and ``__call__``: a function that runs inside a guarded run, and that has
@@ -8,7 +8,8 @@ methods of the framework, once per process:
 - ``FunctionInvocationLayer.get_response``: an agent or client that runs inside a call gets the
   middleware of a sub-agent, so that its calls are asked about together, and its replies are kept.
 - ``AgentMiddlewareLayer.run``: the agents of a guarded workflow get its middleware.
-- ``BaseChatClient.get_response``: a request may not let the provider run what nobody has named.
+- ``RawAgent.run`` and ``get_response`` of both clients: neither an agent nor a request may let the
+  provider run what nobody has named.
 
 Outside of guarded runs they do what they always did.
 """
@@ -27,24 +28,28 @@ from agent_framework import (
     BaseChatClient,
     ChatResponse,
     ChatResponseUpdate,
-    Content,
+    FunctionInvocationContext,
     FunctionInvocationLayer,
     FunctionTool,
+    RawAgent,
     ResponseStream,
+    function_middleware,
 )
 from pydantic_core import to_jsonable_python
 
 from sayso.adapters.agent_framework.middleware import (
     Gated,
     SubAgentRun,
+    as_contents,
     dump_result,
     framework_result,
     framework_tool,
     load_result,
     sub_agent_here,
 )
-from sayso.adapters.agent_framework.requests import check_request
+from sayso.adapters.agent_framework.requests import list_agent, list_request
 from sayso.errors import InvalidCall
+from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkCall, FrameworkThread, check_validated, place_in_call
 from sayso.gate.guarded_runs import Place, current_place, tool_call
 from sayso.sync import call_in_new_thread, context_value, on_loop, run_sync
@@ -68,6 +73,7 @@ def install() -> None:
     _patch(FunctionTool, "__call__", _call)
     _patch(FunctionInvocationLayer, "get_response", _run_client)
     _patch(AgentMiddlewareLayer, "run", _run_agent)
+    _patch(RawAgent, "run", _start_agent)
     _patch(BaseChatClient, "get_response", _request)
 
 
@@ -105,8 +111,7 @@ async def _invoke(
     if arguments is None:
         arguments = direct or (None if context is None else context.arguments)
     result = await _complete(place, tool, arguments, run, name)
-    is_text = isinstance(result, str) and not given.get("skip_parsing")
-    return [Content.from_text(result)] if is_text else result
+    return result if given.get("skip_parsing") else as_contents(result)
 
 
 async def _invoke_original(invoke: Any, tool: FunctionTool, **given: Any) -> Any:
@@ -179,13 +184,36 @@ async def _complete(
 
 
 def _run_client(get_response: Any, client: Any, *args: Any, **given: Any) -> Any:
+    _check_request(client, given)
     sub_agent = _sub_agent()
     if sub_agent is None:
+        if _known_place() is not None and sub_agent_here.get() is None:
+            given["middleware"] = [*_listed(given.get("middleware")), _check_own_invoke]
         return get_response(client, *args, **given)
     stream = given.pop("stream", False)
     given["middleware"] = [*_listed(given.get("middleware")), *sub_agent.middleware]
     running = sub_agent.run(lambda: get_response(client, *args, **given))
     return _streamed(running) if stream else running
+
+
+@function_middleware
+async def _check_own_invoke(
+    context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+) -> None:
+    """Check a function whose class has an ``invoke`` of its own, in which nothing is checked."""
+    tool = context.function
+    place = current_place()
+    if place is None or type(tool).invoke is FunctionTool.invoke:
+        await call_next()
+        return
+
+    async def run(args: dict[str, Json]) -> Any:
+        context.arguments = args
+        await call_next()
+        return context.result
+
+    name = (tool.name, str(context.metadata["call_id"]))
+    context.result = as_contents(await _complete(place, tool, context.arguments, run, name))
 
 
 def _sub_agent() -> SubAgentRun | None:
@@ -235,9 +263,24 @@ def _listed(middleware: Any) -> list[Any]:
     return list(middleware) if isinstance(middleware, list | tuple) else [middleware]
 
 
-def _request(get_response: Any, client: Any, *args: Any, **given: Any) -> Any:
+def _start_agent(run: Any, agent: Any, *args: Any, **given: Any) -> Any:
     place = _known_place()
     if place is not None:
-        options, arguments = given.get("options"), given.get("client_kwargs")
-        check_request(client, options, arguments, place.gate.agent, place.ungated)
+        coverage = Coverage(place.ungated)
+        list_agent(coverage, agent, agent.name or place.gate.agent, given)
+        coverage.check_missed()
+    return run(agent, *args, **given)
+
+
+def _request(get_response: Any, client: Any, *args: Any, **given: Any) -> Any:
+    _check_request(client, given)
     return get_response(client, *args, **given)
+
+
+def _check_request(client: Any, given: Mapping[str, Any]) -> None:
+    place = _known_place()
+    if place is not None:
+        coverage = Coverage(place.ungated)
+        options = given.get("options") or {}
+        list_request(coverage, client, options, given.get("client_kwargs"), place.gate.agent)
+        coverage.check_missed()

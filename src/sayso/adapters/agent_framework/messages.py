@@ -24,6 +24,7 @@ from agent_framework import (
     AgentSession,
     BaseAgent,
     ChatResponse,
+    ChatResponseUpdate,
     Content,
     Message,
     ResponseStream,
@@ -32,13 +33,13 @@ from agent_framework import (
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.agents import Stream, listener
+from sayso.adapters.agents import OwnResult, Stream, listener
 from sayso.adapters.calls import cancel_skipped
 from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.errors import InvalidDecision
 from sayso.gate import Gate
 from sayso.gate.framework import place_in_call
-from sayso.gate.run_result import RunResult, decision_from
+from sayso.gate.run_result import decision_from
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.types import NO_ARGS, Decision, Json, Reject, Request, Reviewer
@@ -223,14 +224,22 @@ def without_approvals(messages: Sequence[Message]) -> list[Message]:
 
 def stream_messages(messages: Sequence[Message]) -> None:
     """Pass messages to the listener of the current run, if there is one."""
-    listen = listener()
-    if listen is None:
-        return
-    for message in without_approvals(messages):
+    for message in messages:
         author = message.author_name
-        listen(
+        stream_update(
             AgentResponseUpdate(contents=message.contents, role=message.role, author_name=author)
         )
+
+
+def stream_update(update: AgentResponseUpdate | ChatResponseUpdate) -> None:
+    """Pass an update to the listener of the current run, if there is one."""
+    listen = listener()
+    contents = [content for content in update.contents if content.type not in _APPROVALS]
+    if listen is None or (update.contents and not contents):
+        return
+    fields = ("role", "author_name", "response_id", "message_id", "created_at", "finish_reason")
+    about: Any = {name: getattr(update, name) for name in fields}
+    listen(AgentResponseUpdate(contents=contents, **about, raw_representation=update))
 
 
 def _dump(messages: Sequence[Message]) -> list[Json]:
@@ -288,8 +297,11 @@ def _answer(request: Content, approved: bool, more: dict[str, Json]) -> Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result(RunResult):
-    """What a guarded agent returns, with the attributes of the framework's ``AgentResponse``."""
+class Result(OwnResult):
+    """What a guarded agent returns, with the attributes of the framework's ``AgentResponse``.
+
+    ``messages``, ``usage_details``, ``response_id`` and others are those of ``raw``.
+    """
 
     @property
     def text(self) -> str:

@@ -34,6 +34,7 @@ from agent_framework import (
     Message,
     MiddlewareFailure,
     RawAgent,
+    ResponseStream,
     UserInputRequiredException,
 )
 from pydantic import BaseModel
@@ -47,7 +48,9 @@ from sayso.adapters.agent_framework.messages import (
     calls_of,
     name_calls,
     stream_messages,
+    stream_update,
 )
+from sayso.adapters.agents import listener
 from sayso.adapters.calls import as_shown, ask_again, cancel_skipped
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
@@ -127,7 +130,7 @@ class Gated(FunctionMiddleware):
         thread, prefix = self._thread_and_prefix(context.session, sub_agent)
         call = _Call(self, thread, prefix, context, call_next)
         try:
-            context.result = await call.outcome_for_framework()
+            context.result = as_contents(await call.outcome_for_framework())
             if call.waits:
                 self.waits = True
                 if sub_agent is not None:
@@ -314,6 +317,11 @@ class _Call:
         return row
 
 
+def as_contents(result: Any) -> Any:
+    """Return text as the framework's functions return it."""
+    return [Content.from_text(result)] if isinstance(result, str) else result
+
+
 def framework_result(outcome: Outcome) -> Any:
     """Return a result or the text for the model. Raises ``CallFailed`` if the function failed."""
     row = outcome.call
@@ -485,11 +493,8 @@ class LogReplies(ChatMiddleware):
         results = answers_to(self._last_calls, context.messages)
         await self.log.cancel_answered([c for message in results for c in message.contents])
         stream_messages(results)
-        await call_next()
-        reply = context.result
-        assert isinstance(reply, ChatResponse)
+        reply = await self._reply(context, call_next)
         self._last_calls = name_calls(reply.messages)
-        stream_messages(reply.messages)
         self.unsaved += results
         contents = [content for message in reply.messages for content in message.contents]
         hosted = any(content.type == "function_approval_request" for content in contents)
@@ -498,6 +503,20 @@ class LogReplies(ChatMiddleware):
             self.unsaved = []
         else:
             self.unsaved = [*self.unsaved, *reply.messages]
+
+    async def _reply(
+        self, context: ChatContext, call_next: Callable[[], Awaitable[None]]
+    ) -> ChatResponse[Any]:
+        """Ask the model, and stream its reply if the run is streamed."""
+        context.stream = listener() is not None
+        await call_next()
+        if isinstance(context.result, ResponseStream):
+            async for update in context.result:
+                stream_update(update)
+            context.result = await context.result.get_final_response()
+        context.stream = False
+        assert isinstance(context.result, ChatResponse)
+        return context.result
 
     def _restore_added(self, options: Any) -> None:
         """Add functions that were added before a pause, and note those that are added now."""

@@ -2,13 +2,13 @@
 
 Every function comes back to the gate. What the provider runs itself does not: hosted tools, and
 request options with which some providers run more, such as servers and stored prompts. So options
-are an allow-list for each class of chat clients. ``check_request`` applies it to each request of a
-guarded run, also to those of agents that its functions build.
+are an allow-list for each class of chat clients. They are checked once more for each
+request of a guarded run, also for those of agents that its functions build.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_framework import ChatOptions, FunctionTool, RawAgent, Workflow, WorkflowAgent
@@ -76,20 +76,6 @@ def list_workflow(coverage: Coverage, workflow: Workflow, where: str) -> None:
             list_workflow(coverage, inner, inner.name)
         elif agent is not None:
             list_agent(coverage, agent, f"{where}/{id}")
-
-
-def check_request(
-    client: Any,
-    options: Mapping[str, Any] | None,
-    arguments: Mapping[str, Any] | None,
-    where: str,
-    ungated: Iterable[str],
-) -> None:
-    """Raise ``InvalidCall`` for a request that lets the provider run what ``ungated`` does not
-    name."""
-    coverage = Coverage(ungated)
-    list_request(coverage, client, options or {}, arguments, where)
-    coverage.check_missed()
 
 
 def list_request(
