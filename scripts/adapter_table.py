@@ -203,7 +203,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "streaming::test_updates",
             "openai_agents_hand::TestStreaming",
-            "`as_agent().run(stream=True)`: the answer comes in one piece",
+            "agent_framework_beside_bare::test_stream_has_the_bare_updates",
             "side_by_side_dspy::test_guard_streams_as_bare",
             "streaming::test_events",
             "side_by_side_claude_agent::test_paused_stream_goes_on",
@@ -259,7 +259,29 @@ COMPARED = (
 _LC_BARE = "langchain_beside_bare"
 _DS_BARE, _PY_BARE = "side_by_side_dspy", "side_by_side_pydantic_ai"
 _CL_BARE = "side_by_side_claude_agent"
+_OA_BARE = "openai_agents_beside_bare"
+_AF_BARE = "agent_framework_beside_bare"
 COMPARISONS: dict[str, tuple[str, ...]] = {
+    "openai-agents.md": (
+        f"{_OA_BARE}::test_stream_has_the_bare_events",
+        f"{_OA_BARE}::test_usage_is_the_bare_usage",
+        f"{_OA_BARE}::test_hooks_are_called_as_bare",
+        f"{_OA_BARE}::test_trace_is_the_bare_trace",
+        f"says why not|{_OA_BARE}::test_pickling_says_why_not",
+        f"{_OA_BARE}::test_only_reads_are_retried",
+        f"{_OA_BARE}::test_raw_is_what_the_runner_returns",
+        "validators::test_approved_call_agrees_with_bare",
+    ),
+    "agent-framework.md": (
+        f"{_AF_BARE}::test_stream_has_the_bare_updates",
+        f"{_AF_BARE}::test_usage_is_the_bare_usage",
+        f"{_AF_BARE}::test_middleware_is_called_as_bare",
+        f"{_AF_BARE}::test_trace_is_the_bare_trace",
+        f"says why not|{_AF_BARE}::test_pickling_says_why_not",
+        f"{_AF_BARE}::test_only_reads_are_retried",
+        f"{_AF_BARE}::test_raw_is_what_the_agent_returns",
+        "validators::test_approved_call_agrees_with_bare",
+    ),
     "langchain.md": (
         f"{_LC_BARE}::test_stream_has_the_bare_chunks",
         f"{_LC_BARE}::test_usage_is_the_bare_usage",
