@@ -638,6 +638,21 @@ class TestSettings:
         assert guard(world.agent("Done.", model_settings=settings), world.gate)
 
 
+async def test_wrapped_agent_is_guarded(world: World) -> None:
+    guarded = guard(WrapperAgent(clerk(world)), world.gate)
+    assert (await guarded.run("go", thread="t")).status == "paused"
+    assert world.ran == []
+
+
+@pytest.mark.parametrize("where", ["agent", "options"])
+async def test_capability_of_function_is_accepted(world: World, where: str) -> None:
+    given: Any = {"capabilities": [lambda ctx: NativeTool(WebSearchTool())]}
+    agent = clerk(world, **(given if where == "agent" else {}))
+    guarded = guard(agent, world.gate, **(given if where == "options" else {}))
+    with pytest.raises(sayso.InvalidCall, match="native tool 'web_search' of teller"):
+        await guarded.run("go", thread="t")
+
+
 def test_table_lists_declared_tools(world: World) -> None:
     coverage = guard(boss(world, built_in_tool(world)), world.gate).coverage()
     assert {(one.where, one.kind, one.name, one.gated) for one in coverage} == {

@@ -17,7 +17,7 @@ from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
 
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, TextOutput, ToolOutput
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.capabilities import ProcessEventStream
+from pydantic_ai.capabilities import AbstractCapability, ProcessEventStream
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import (
     ModelMessage,
@@ -232,10 +232,12 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
                 coverage.gated(where, type(part).__name__, part.id or part.label, note)
         agent, options = self._agent, self.options
         for capability in (agent.root_capability, *(options.get("capabilities") or ())):
-            for missed in native_tools(capability.get_native_tools()):
-                coverage.missed(where, *missed)
+            # A function makes its capability in each run: requests are checked then.
+            if isinstance(capability, AbstractCapability):
+                for missed in native_tools(capability.get_native_tools()):
+                    coverage.missed(where, *missed)
         models = (agent.model, options.get("model"))
-        settings = [agent.model_settings, options.get("model_settings")]
+        settings = [getattr(agent, "model_settings", None), options.get("model_settings")]
         for each in settings + [found for model in models for found in settings_of(model)]:
             for missed in unlisted_settings(each):
                 coverage.missed(where, *missed)
