@@ -414,6 +414,34 @@ class TestEscapes:
         assert world.ran == ["ana"]
 
 
+class Composite(WrapperToolset[Any]):
+    """A toolset of the user's own, one of whose tools runs another one in the same context."""
+
+    async def get_tools(self, ctx: RunContext[Any]) -> Any:
+        tools = await super().get_tools(ctx)
+        return {"look": tools["look"]}
+
+    async def call_tool(self, name: str, tool_args: Any, ctx: Any, tool: Any) -> Any:
+        tools = await self.wrapped.get_tools(ctx)
+        await self.wrapped.call_tool("pay", {"to": "ana"}, ctx, tools["pay"])
+        return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+
+
+@pytest.mark.parametrize("effect", ["once", "idempotent"])
+async def test_approved_call_opens_the_gate_for_its_tool(world: World, effect: str) -> None:
+    def look() -> str:
+        """Look."""
+        world.ran.append("look")
+        return "seen"
+
+    toolset = Composite(FunctionToolset([paying(world), look]))
+    agent = world.agent([call("look")], "Done.", toolsets=[toolset])
+    rules = sayso.Policy([PAY, sayso.Rule("*", verdict="allow", effect=effect)])
+    result = await guard(agent, world.gate, rules).run("go", thread="t")
+    assert result.status == ("paused" if effect == "idempotent" else "done")
+    assert "ana" not in world.ran
+
+
 async def test_read_is_paused(world: World) -> None:
     rules = sayso.Policy([PAY, sayso.Rule("delegate", verdict="allow", effect="read")])
     guarded = guard(boss(world, built_in_tool(world)), world.gate, rules)

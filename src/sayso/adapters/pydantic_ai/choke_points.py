@@ -68,7 +68,7 @@ def install() -> None:
         ctx: RunContext[Any],
         tool: ToolsetTool[Any],
     ) -> Any:
-        with tool_call(name_of(ctx)) as place:
+        with tool_call(name_of(ctx, tool)) as place:
             if place is None:
                 return await call_function(toolset, name, tool_args, ctx, tool)
         key = place_of_unguarded(place, to_json([name, tool_args], fallback=_type_name)).key

@@ -207,12 +207,14 @@ class SubAgentGated(FixedCapability[D], Generic[D]):
         return f"{self.place.key}/{self.replies}/"
 
 
-def name_of(ctx: RunContext[Any]) -> Hashable:
+def name_of(ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Hashable:
     """Return what names a call where the framework runs it.
 
-    An agent inside a tool has its own run, and its model may repeat the id of the outer call.
+    An agent inside a tool has its own run, and its model may repeat the id of the outer call. Code
+    of a toolset may run another tool in the same context. Toolsets that wrap others may rename a
+    tool, but keep its validator.
     """
-    return (ctx.run_id, ctx.tool_call_id)
+    return (ctx.run_id, ctx.tool_call_id, id(tool.args_validator))
 
 
 # -- the gate around every tool
@@ -252,7 +254,7 @@ class GatedToolset(WrapperToolset[D], Generic[D]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]
     ) -> Any:
-        if has_passed(name_of(ctx)):  # an outer toolset of ours has asked already
+        if has_passed(name_of(ctx, tool)):  # an outer toolset of ours has asked already
             return await super().call_tool(name, tool_args, ctx, tool)
         try:
             return await self.result(name, tool_args, ctx, tool, deferred=True)
@@ -315,7 +317,7 @@ class _Call(Generic[D]):
             run=self._run,
             dump=dump_result,
             load=load_result,
-            passed=name_of(self.ctx),
+            passed=name_of(self.ctx, self.tool),
         )
         place = self.toolset.found
         if place is None:
