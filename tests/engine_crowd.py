@@ -122,7 +122,7 @@ class Crowd(RuleBasedStateMachine):
             "stale": {"type": "approve", "seen_digest": f"sha256:{unique}"},
             "forbidden": {"type": f"{unique}-decision", "seen_digest": call.digest},
         }[act]
-        by = Reviewer(f"{unique}-person", assurance="token")
+        by = Reviewer(f"{unique}-person")
         return Decide(**place, call=call.id, by=by, channel="test", **decision)
 
     # -- sending at once

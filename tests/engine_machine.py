@@ -47,10 +47,11 @@ from sayso.engine.commands import (
     Start,
     Suspend,
 )
+from sayso.engine.people import PROCESS
 from sayso.engine.renewing import Renewal
-from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Run
+from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Proven, Run
 from sayso.stores.base import Query
-from sayso.testing.world import attempt_of, seconds, tool_of
+from sayso.testing.world import attempt_of, proof_of, seconds, tool_of
 from sayso.types import EFFECTS, ON_DUPLICATE, OVERTURNS, Failure, Grant, Reviewer
 
 Data = st.DataObject
@@ -59,11 +60,11 @@ OWNERS = ("w1", "w2")
 CALLERS = ("use:1", "use:2", "args:1")
 TOOLS = ("send", "pay")
 PEOPLE = (
-    Reviewer("ana", assurance="token"),
-    Reviewer("bo", assurance="token"),
-    Reviewer("cy", ("finance",), assurance="os-user"),
+    Proven("ana", assurance="token", proof=proof_of("ana", "token")),
+    Proven("bo", assurance="token", proof=proof_of("bo", "token")),
+    Proven("cy", ("finance",), assurance="os-user", proof=PROCESS),
     Reviewer("code"),
-    Reviewer("robot", assurance="token", role="agent"),
+    Proven("robot", assurance="token", role="agent", proof=proof_of("robot", "token")),
 )
 SMALL = '{"properties":{"n":{"maximum":1}},"required":["n"]}'
 LEASE = seconds(10)

@@ -94,7 +94,11 @@ class Twins(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Make sure that there is a run."""
+        """Make sure that there are a run and people."""
+        for world in (self.memory, self.sqlite):
+            world.reviewer("ana")
+            world.reviewer("bo")
+            world.reviewer("robot", role="agent")
         self.send(Propose(thread="t1", run=f"t1-{self.new_id()}", agent="agent"))
 
     def send(self, *commands: Command) -> list[Any] | None:

@@ -18,7 +18,8 @@ _TABLES: dict[str, tuple[str, Any]] = {
     "thread": (sql.THREAD, rows.thread_from),
     "message": (sql.MESSAGE, rows.message_from),
     "grants": (sql.GRANT, rows.grant_from),
-    "principal": (sql.PRINCIPAL, rows.principal_from),
+    "person": (sql.PERSON, rows.person_from),
+    "credential": (sql.CREDENTIAL, rows.credential_from),
 }
 
 

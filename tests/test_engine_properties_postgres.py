@@ -46,7 +46,7 @@ def empty_schema() -> None:
                 "event, seal"
             )
             connection.execute(f"SET search_path TO {SCHEMA}")
-            connection.execute(f"TRUNCATE {names}, principal, cursor RESTART IDENTITY")
+            connection.execute(f"TRUNCATE {names}, person, credential, cursor RESTART IDENTITY")
 
 
 def open_postgres(clock: Any) -> PostgresStore:

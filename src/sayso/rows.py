@@ -1,4 +1,4 @@
-"""The rows of the store: one per call, run, thread, tool, token, message and event.
+"""The rows of the store: one per call, run, thread, tool, person, credential, message and event.
 
 Pure values like ``sayso.types``. Only the engine changes them, and only stores write them. They are
 named tuples, not dataclasses, because one transaction makes dozens of them, and a tuple is created
@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sayso.types import Decided, Grant, Micros, Refusal, Risk, Terms, Verdict, Vote
+from sayso.types import GROUP, Decided, Grant, Micros, Refusal, Reviewer, Risk, Terms, Verdict, Vote
 
 #: The thread for events that belong to no conversation: grants, tokens, recoveries.
 SYSTEM_THREAD = "@system"
@@ -358,24 +358,101 @@ class Tool(NamedTuple):
 ROLES: tuple[str, ...] = ("agent", "chat", "reviewer", "admin")
 
 
-class Principal(NamedTuple):
-    """The person or agent behind a token. Only the token's hash is stored."""
+class Person(NamedTuple):
+    """A person or an agent. The name identifies them for good: nobody else can have it later."""
 
-    id: str
-    token_hash: str
-    person: str
+    name: str
+    #: The name as people see it (``sayso.types.look_of``): no two rows look alike.
+    look: str
     role: str
-    created: Micros
     groups: tuple[str, ...] = ()
-    ends: Micros | None = None
-    revoked: Micros | None = None
-    #: Made with the decision key: the row key alone cannot create a token.
+    mail: str = ""
+    #: ``local``, or the issuer and the subject of an OpenID provider as a JSON array.
+    origin: str = "local"
+    #: ``active`` or ``removed``.
+    status: str = "active"
+    created: Micros = 0
+    changed: Micros = 0
+    #: Credentials and votes from before this time do not count.
+    since: Micros = 0
+    #: Who decides for this person until ``away_until``.
+    stand_in: str = ""
+    away_until: Micros | None = None
+    #: Made with the decision key: the row key alone cannot add a person or change their rights.
     signature: str = ""
     mac: str = ""
 
+    @property
+    def kind(self) -> str:
+        """``agent`` or ``person``."""
+        return "agent" if self.role == "agent" else "person"
+
+    @property
+    def active(self) -> bool:
+        return self.status == "active"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names by which rules can mean this person: their own and ``group:...``."""
+        return frozenset((self.name, *(f"{GROUP}{name}" for name in self.groups)))
+
+    def has_stand_in(self, name: str, now: Micros) -> bool:
+        """Return whether another person decides for this one at that time."""
+        away = self.away_until is not None and now < self.away_until
+        return self.active and away and self.stand_in == name
+
+
+@dataclass(frozen=True, slots=True)
+class Proven(Reviewer):
+    """A person with the rights that they have now. Only ``engine.people.rights_of`` makes one.
+
+    ``proof`` is the hash of a credential's secret, or ``"process"``. The other fields are looked up
+    from it again for every decision, so they are not trusted.
+    """
+
+    proof: str = ""
+    #: The rows of the people for whom this person decides while they are away.
+    stands_for: tuple[Person, ...] = ()
+
+
+class Credential(NamedTuple):
+    """What proves who somebody is: a token, a sign-in link or a session. Its secret is hashed."""
+
+    id: str
+    hash: str
+    #: The name of the person or agent.
+    person: str
+    #: ``token``, ``link`` or ``session``.
+    kind: str
+    #: The most that this credential allows, whatever the role of the person.
+    role: str
+    assurance: str
+    #: The credential that opened this one, which ends with it.
+    opened_by: str = ""
+    #: The browser and the address that opened it, as the server saw them.
+    device: str = ""
+    created: Micros = 0
+    #: When it ends at the latest.
+    ends: Micros | None = None
+    #: How long it stays valid without being used.
+    idle: Micros | None = None
+    last_used: Micros = 0
+    revoked: Micros | None = None
+    #: Made with the decision key: the row key alone cannot create a credential. It covers all
+    #: fields but ``last_used``.
+    signature: str = ""
+    mac: str = ""
+
+    @property
+    def valid_until(self) -> Micros | None:
+        """When it ends if it is not used again; ``None`` for never."""
+        idle_end = None if self.idle is None else self.last_used + self.idle
+        return min((end for end in (self.ends, idle_end) if end is not None), default=None)
+
     def live(self, now: Micros) -> bool:
-        """Return whether the token is still valid at that time."""
-        return self.revoked is None and (self.ends is None or now < self.ends)
+        """Return whether it is still valid at that time."""
+        end = self.valid_until
+        return self.revoked is None and (end is None or now < end)
 
 
 class Event(NamedTuple):
@@ -504,15 +581,19 @@ def votes_text(votes: tuple[Vote, ...]) -> str:
 def votes_from(text: str) -> tuple[Vote, ...]:
     if not text:
         return ()
-    named = (zip(_FIELDS[Vote], values, strict=True) for values in json.loads(text))
-    return tuple(Vote(**dict(vote)) for vote in named)
+    return tuple(Vote(**_named(Vote, values)) for values in json.loads(text))
+
+
+def _named(kind: type[Vote] | type[Decided], values: Sequence[Any]) -> dict[str, Any]:
+    fields = dict(zip(_FIELDS[kind], values, strict=True))
+    return {**fields, "eligible": tuple(fields["eligible"])}
 
 
 @lru_cache(maxsize=256)
 def decision_from(text: str | None) -> Decided | None:
     if text is None:
         return None
-    return Decided(**dict(zip(_FIELDS[Decided], json.loads(text), strict=True)))
+    return Decided(**_named(Decided, json.loads(text)))
 
 
 def doubt_text(doubt: Doubt | None) -> str | None:
@@ -534,7 +615,8 @@ _TERMS, _STATUS, _ASKED, _VOTES, _DECISION, _SETTLES, _DOUBT, _REFUSALS = map(
     Call._fields.index,
     ("terms", "status", "asked", "votes", "decision", "settles", "doubt", "refusals"),
 )
-_GROUPS = Principal._fields.index("groups")
+_GROUPS = Person._fields.index("groups")
+_PERSON = len(Person._fields)
 
 
 def thread_from(row: Row) -> Thread:
@@ -583,16 +665,20 @@ def event_from(row: Row) -> Event:
     return Event._make(row[:_EVENT])
 
 
-def principal_from(row: Row) -> Principal:
-    values = list(row)
+def person_from(row: Row) -> Person:
+    values = list(row[:_PERSON])
     values[_GROUPS] = tuple(json.loads(values[_GROUPS]))
-    return Principal._make(values)
+    return Person._make(values)
 
 
-def principal_values(principal: Principal) -> tuple[Any, ...]:
-    values: list[Any] = list(principal)
-    values[_GROUPS] = json.dumps(list(principal.groups))
+def person_values(person: Person) -> tuple[Any, ...]:
+    values: list[Any] = list(person)
+    values[_GROUPS] = names_text(person.groups)
     return tuple(values)
+
+
+def credential_from(row: Row) -> Credential:
+    return Credential._make(row)
 
 
 grant_values = attrgetter(*_FIELDS[Grant])

@@ -392,6 +392,23 @@ def person_name(name: object) -> str:
     return checked
 
 
+#: Letters of the Cyrillic and Greek scripts, and the Latin letters that they look like.
+_LOOK = str.maketrans(
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458"
+    "\u0455\u0501\u04bb\u051b\u051d\u044c\u0475\u04cf\u03b1\u03b2\u03b5\u03b7\u03b9\u03ba"
+    "\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u03b3\u03c9\u0131",
+    "abekmhopctyxijsdhqwbvlabenikvoptuxywi",
+)
+
+
+def look_of(name: str) -> str:
+    """Return what a name looks like: equal for names that people would confuse.
+
+    Case does not count, nor which of the Latin, Greek and Cyrillic scripts a letter is from.
+    """
+    return name.casefold().translate(_LOOK)
+
+
 @dataclass(frozen=True, slots=True)
 class Reviewer:
     """The person who decides, and how we know.
@@ -399,7 +416,7 @@ class Reviewer:
     ``assurance`` has to be proved by a token, a session or the operating system. On a ``Reviewer``
     that you create yourself it counts as ``code``, whatever it says; decide with ``token=`` to
     prove more. ``groups`` count only for people whom the store does not know; the groups of all
-    others come from their tokens.
+    others are those that the store has.
     """
 
     name: str
@@ -503,6 +520,10 @@ class Vote(_Written):
     digest: str
     signature: str
     message: str = ""
+    #: As for ``Decided``.
+    on_behalf_of: str = ""
+    eligible: tuple[str, ...] = ()
+    people_seq: int = 0
     #: Always the same for an approval; here because the signature covers them.
     value: ClassVar[None] = None
     stop: ClassVar[bool] = False
@@ -523,6 +544,12 @@ class Decided(_Written):
     value: str | None = None
     #: A rejection that also cancelled the run.
     stop: bool = False
+    #: The person who is away and for whom ``by`` decided.
+    on_behalf_of: str = ""
+    #: The people whom the request's reviewers meant at that time; empty if everyone could decide.
+    #: They are those of the system thread's event of this number.
+    eligible: tuple[str, ...] = ()
+    people_seq: int = 0
 
     def same_as(self, other: Decided) -> bool:
         """Return whether this is the same answer by the same person, so that it can be repeated."""
@@ -618,6 +645,8 @@ class VoteMade:
     by: str
     at: datetime
     assurance: str
+    #: The person who is away and for whom ``by`` voted.
+    on_behalf_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,7 +202,8 @@ class Matrix:
             "thread": self._sample_threads,
             "event": self._sample_events,
             "grants": self._sample_grants,
-            "principal": self._sample_tokens,
+            "person": self._sample_people,
+            "credential": self._sample_tokens,
         }
         if table in of_table:
             yield from of_table[table](rows)
@@ -248,6 +249,10 @@ class Matrix:
     def _sample_grants(rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
         for kind in ("live", "spent", "revoked"):
             yield kind, next(row for row in rows if f'"{kind}"' in row["scope"])
+
+    def _sample_people(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        for person, kind in (("ana", "active"), ("dan", "removed")):
+            yield kind, self._one(rows, name=person)
 
     def _sample_tokens(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
         for person, kind in (("ana", "live"), ("cleo", "revoked")):
@@ -317,8 +322,10 @@ class Matrix:
                 forged["pos"] = max(other["pos"] for other in self.rows[table]) + 1
         elif table == "seal":
             forged["n"] = max(other["n"] for other in self.rows[table]) + 1
-        elif table == "principal":
-            forged |= {"id": "tok_forged", "token_hash": _changed(row["token_hash"])}
+        elif table == "person":
+            forged |= {"name": "eve", "look": "eve"}
+        elif table == "credential":
+            forged |= {"id": "tok_forged", "hash": _changed(row["hash"])}
         else:
             for key in self._keys[table]:
                 value = forged[key]

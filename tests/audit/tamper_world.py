@@ -25,7 +25,7 @@ from postgres_server import shared_url
 import sayso
 from sayso import Gate, Inbox, Paused, Question, SaysoError
 from sayso.engine.commands import Release, ReportResult
-from sayso.inbox import create_token, revoke_token
+from sayso.inbox import create_token, remove_person, revoke_token
 from sayso.inbox.people import authenticate
 from sayso.keys import Keyring, new_key
 from sayso.stores.base import Store
@@ -399,12 +399,15 @@ class _Stories:
     def play(self) -> None:
         faces, inbox = self.faces, self.inbox
         built = self.built
-        for person in ("ana", "bob", "cleo"):
+        for person in ("ana", "bob", "cleo", "dan"):
             token, row = create_token(faces.store, person, by="root", groups=("finance",))
             built.tokens[person] = token
             if person == "cleo":
                 self.snap()
                 revoke_token(faces.store, row.id, by="root")
+            if person == "dan":
+                self.snap()
+                remove_person(faces.store, person, by="root")
             self.snap()
         # What is in doubt, or expired, first: time has to pass.
         self.ask("in_doubt", lambda: faces.blocks("bo"))
@@ -582,7 +585,8 @@ class Uses:
         yield "list history", lambda: {r.id: r for r in inbox.history_sync(limit=100).items}
         yield "list grants", lambda: {g.id: g for g in inbox.grants_sync(live_only=False)}
         yield "list refusals", lambda: {r.id: r for r in inbox.refusals_sync(live_only=False)}
-        yield "list tokens", lambda: {p.id: p for p in store.principals()}
+        yield "list people", lambda: {p.name: p for p in store.people()}
+        yield "list tokens", lambda: {c.id: c for c in store.credentials()}
         yield "list runs", lambda: {r.id: r for _, r in store.runs(limit=100)}
         yield "list chats", lambda: {t.id: t.owner for _, t in store.threads_of("dora", limit=100)}
         for name, body in ENTERED.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from audit_world import SERVER_KEY, World, edited, opened, places, plain
 
-from sayso.inbox.people import create_token, revoke_token
+from sayso.inbox import create_token, revoke_token
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.testing import person
 
@@ -202,23 +202,43 @@ def test_an_edited_grant_is_named(granted: World, change: str, what: str) -> Non
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ("person = 'eve'", "person"),
+        ("look = 'eve'", "look"),
         ("role = 'admin'", "role"),
         ('groups = \'["finance", "ops"]\'', "groups"),
-        ("ends = 1", "ends"),
-        ("revoked = 1", "revoked"),
-        ("token_hash = '0' || token_hash", "another column, or its signature"),
+        ("status = 'removed'", "status"),
+        ("stand_in = 'eve', away_until = 9", "stand_in, away_until"),
+        ("since = 1", "since"),
         ("signature = ''", "another column, or its signature"),
     ],
 )
-def test_an_edited_token_is_named(granted: World, change: str, what: str) -> None:
-    granted.sql(f"UPDATE principal SET {change}")
+def test_edited_person_is_named(granted: World, change: str, what: str) -> None:
+    granted.sql(f"UPDATE person SET {change}")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 2)]
     assert report.problems[0].what.endswith(f": {what}")
 
 
-@pytest.mark.parametrize(("table", "seq"), [("grants", 1), ("principal", 2)])
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("person = 'eve'", "person"),
+        ("role = 'admin'", "role"),
+        ("assurance = 'session'", "assurance"),
+        ("ends = 1", "ends"),
+        ("revoked = 1", "revoked"),
+        ("last_used = 1", "another column, or its signature"),
+        ("hash = '0' || hash", "another column, or its signature"),
+        ("signature = ''", "another column, or its signature"),
+    ],
+)
+def test_an_edited_token_is_named(granted: World, change: str, what: str) -> None:
+    granted.sql(f"UPDATE credential SET {change}")
+    report = granted.verify()
+    assert places(report) == [(SYSTEM_THREAD, 3)]
+    assert report.problems[0].what.endswith(f": {what}")
+
+
+@pytest.mark.parametrize(("table", "seq"), [("grants", 1), ("person", 2), ("credential", 3)])
 def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int) -> None:
     granted.sql(f"DELETE FROM {table}")
     report = granted.verify()
@@ -226,14 +246,19 @@ def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int)
     assert "its row is missing" in report.problems[0].what
 
 
-@pytest.mark.parametrize(("table", "noun"), [("grants", "grant"), ("principal", "token")])
+@pytest.mark.parametrize(
+    ("table", "noun"), [("grants", "grant"), ("person", "person"), ("credential", "token")]
+)
 def test_a_grant_or_token_without_an_event_is_reported(
     granted: World, table: str, noun: str
 ) -> None:
     granted.sql(f"CREATE TABLE forged AS SELECT * FROM {table}")
-    granted.sql("UPDATE forged SET id = 'forged'")
-    if table == "principal":
-        granted.sql("UPDATE forged SET token_hash = 'x'")
+    if table == "person":
+        granted.sql("UPDATE forged SET name = 'forged', look = 'forged'")
+    else:
+        granted.sql("UPDATE forged SET id = 'forged'")
+    if table == "credential":
+        granted.sql("UPDATE forged SET hash = 'x'")
     granted.sql(f"INSERT INTO {table} SELECT * FROM forged")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 0)]
@@ -243,15 +268,15 @@ def test_a_grant_or_token_without_an_event_is_reported(
 def test_grants_and_tokens_that_were_revoked_stay_so(granted: World) -> None:
     (grant,) = granted.inbox.grants_sync()
     granted.inbox.revoke_sync(grant.id, by="ana")
-    revoke_token(granted.store, granted.store.principals()[0].id, by="root")
+    revoke_token(granted.store, granted.store.credentials()[0].id, by="root")
     assert granted.verify().ok
     granted.sql("UPDATE grants SET revoked = NULL")
-    granted.sql("UPDATE principal SET revoked = NULL")
-    assert places(granted.verify()) == [(SYSTEM_THREAD, 1), (SYSTEM_THREAD, 2)]
+    granted.sql("UPDATE credential SET revoked = NULL")
+    assert places(granted.verify()) == [(SYSTEM_THREAD, 1), (SYSTEM_THREAD, 3)]
 
 
 def test_tokens_that_cannot_be_read_are_reported(granted: World) -> None:
-    granted.sql("UPDATE principal SET groups = 'x'")
+    granted.sql("UPDATE person SET groups = 'x'")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 0)]
     assert "cannot be read" in report.problems[0].what
@@ -265,4 +290,4 @@ def test_a_system_row_that_cannot_be_understood_gives_nothing(tmp_path: Path) ->
             plain,
             lambda event: edited(event._replace(type="token_revoked"), token=0),
         )
-        assert places(server.verify()) == [(SYSTEM_THREAD, 0)]
+        assert places(server.verify()) == [(SYSTEM_THREAD, 0)] * 2

@@ -140,7 +140,7 @@ def test_tokens_without_an_end_are_named(world: World) -> None:
 
 def test_a_forged_token_is_reported(world: World) -> None:
     world.token("ana", "--for", "30d")
-    stolen(world, "UPDATE principal SET role = 'admin'")
+    stolen(world, "UPDATE credential SET role = 'admin'")
     tokens = checks(world, code=1)["tokens"]
     assert "not made with this key" in tokens["text"]
     assert "ana (admin)" in tokens["text"]
@@ -150,7 +150,7 @@ def test_a_token_whose_row_was_changed_without_the_key_is_reported(world: World)
     """Lists leave such rows out, so only ``doctor`` shows them."""
     world.token("ana", "--for", "30d")
     world.token("ben", "--for", "30d")
-    sql(world, "UPDATE principal SET role = 'admin' WHERE person = 'ana'")
+    sql(world, "UPDATE credential SET role = 'admin' WHERE person = 'ana'")
     assert [token["person"] for token in world.json("token", "list")] == ["ben"]
     tokens = checks(world, code=1)["tokens"]
     assert tokens["state"] == "wrong"

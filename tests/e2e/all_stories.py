@@ -375,11 +375,11 @@ class Standing(Story):
 
     def agent(self, world: World) -> Any:
         store = world.store
-        if not store.principals():
+        if not store.credentials():
             create_token(store, "ana", by="ops")
         if not store.grants(live_only=False):
             store.transact(AddGrant(grant=_grant()))
-        (token,), (grant,) = store.principals(), store.grants(live_only=False)
+        (token,), (grant,) = store.credentials(), store.grants(live_only=False)
         if token.revoked is None:
             revoke_token(store, token.id, by="ops")
         if grant.revoked is None:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser
 from server.served import Served, opened
 
-from sayso.server.sessions import new_link
+from sayso.inbox.directory import new_link
 from sayso.stores import open_store
 
 ATTACK = """

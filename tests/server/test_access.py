@@ -11,8 +11,9 @@ from served import Serve, Served, mailer, opened
 
 from sayso import Approve, Inbox, NotAllowed, Policy, Rule
 from sayso.inbox import revoke_token
+from sayso.inbox.directory import new_link
 from sayso.server import create_app
-from sayso.server.sessions import COOKIE, new_link
+from sayso.server.middleware import COOKIE
 
 ROUTES: list[tuple[str, str, tuple[str, ...]]] = [
     ("GET", "/api/agents", ("agent", "chat", "reviewer", "admin")),
@@ -67,7 +68,7 @@ def test_what_is_no_token_lets_nobody_in(server: Served, header: str) -> None:
 def test_a_revoked_token_lets_nobody_in(server: Served) -> None:
     client = server.client(server.token("ana"))
     assert client.get("/api/me").json()["name"] == "ana"
-    (principal,) = [p for p in server.store.principals() if p.person == "ana"]
+    (principal,) = [p for p in server.store.credentials() if p.person == "ana"]
     revoke_token(server.store, principal.id, by="test")
     assert client.get("/api/me").status_code == 401
 
@@ -96,7 +97,7 @@ def test_a_session_ends_with_the_token_it_came_from(server: Served) -> None:
     token = server.token("ana")
     client = signed_in(server, token)
     assert client.get("/api/requests").status_code == 200
-    (principal,) = [p for p in server.store.principals() if p.id.startswith("tok_")]
+    (principal,) = [p for p in server.store.credentials() if p.id.startswith("tok_")]
     revoke_token(server.store, principal.id, by="test")
     assert client.get("/api/requests").status_code == 401
 

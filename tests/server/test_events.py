@@ -108,7 +108,7 @@ def test_who_it_is_for_after_an_edit_is_told_from_then_on(serve: Serve) -> None:
 def test_the_stream_ends_when_access_is_revoked(serve: Serve) -> None:
     server = serve()
     token = server.token("ana")
-    (principal,) = [p for p in server.store.principals() if p.person == "ana"]
+    (principal,) = [p for p in server.store.credentials() if p.person == "ana"]
     with reading(server.client(token)) as reader:
         revoke_token(server.store, principal.id, by="test")
         assert reader.next()["event"] == "end"

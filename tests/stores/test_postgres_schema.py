@@ -195,7 +195,7 @@ def test_a_version_that_is_no_number_is_damage(
 @pytest.mark.parametrize(
     "change",
     [
-        "DROP TABLE principal",
+        "DROP TABLE credential",
         "ALTER TABLE call RENAME COLUMN args TO arguments",
         "ALTER TABLE run DROP COLUMN snapshot",
     ],

@@ -154,9 +154,9 @@ with closing(SqliteStore(sys.argv[1], keys=Keyring.parse(sys.argv[2]))) as store
 def test_write_of_closed_file_is_seen(
     closed: ReadOnlySqliteStore, path: Path, key_text: str
 ) -> None:
-    assert closed.principals() == []
+    assert closed.credentials() == []
     subprocess.run([sys.executable, "-c", WRITE, str(path), key_text], check=True)
-    assert [token.person for token in closed.principals()] == ["eve"]
+    assert [token.person for token in closed.credentials()] == ["eve"]
 
 
 def test_snapshot_of_written_file_is_lost(

@@ -486,7 +486,7 @@ def test_a_store_of_a_newer_version_is_refused(
 @pytest.mark.parametrize(
     "change",
     [
-        "DROP TABLE principal",
+        "DROP TABLE credential",
         "DROP TABLE cursor",
         "ALTER TABLE call RENAME COLUMN args TO arguments",
         "ALTER TABLE event RENAME TO events",

@@ -33,7 +33,7 @@ def test_what_was_just_written_is_not_read_again(world: World) -> None:
     world.decide(call)
     (started,) = world.start(world.call(call))
     world.record(started)
-    assert [s for s in read if " principal " not in s and " refusal " not in s] == []
+    assert [s for s in read if " person " not in s and " refusal " not in s] == []
     world.check()
 
 

@@ -389,20 +389,20 @@ def test_a_bad_run_does_not_keep_the_others_from_being_taken(database: Database)
 def test_a_token_that_was_changed_is_no_token(database: Database) -> None:
     token, _ = create_token(database.store, "bo", by="ana")
     request = paused(lambda: confirm(database.store))
-    database.sql("UPDATE principal SET person = 'ana', role = 'admin'")
+    database.sql("UPDATE credential SET person = 'ana', role = 'admin'")
     store = database.reopen()
     with pytest.raises((Tampered, sayso.NotAllowed)):
         Inbox(store).decide_sync(request.id, request.approve(), token=token)
-    assert store.principals() == []
+    assert store.credentials() == []
 
 
 def test_groups_that_were_changed_do_not_count(database: Database) -> None:
     token, _ = create_token(database.store, "bo", by="ana", groups=["sales"])
     request = paused(lambda: pay(database.store, [], reviewers=["group:finance"]))
-    database.sql("""UPDATE principal SET groups = '["finance"]'""")
+    database.sql("""UPDATE person SET groups = '["finance"]'""")
     with pytest.raises((Tampered, sayso.NotAllowed)):
         Inbox(database.reopen()).decide_sync(request.id, request.approve(), token=token)
-    with pytest.raises(sayso.NotAllowed):
+    with pytest.raises(Tampered, match="person bo"):
         Inbox(database.store).decide_sync(request.id, request.approve(), by="bo")
 
 

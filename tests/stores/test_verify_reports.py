@@ -205,7 +205,18 @@ ODD = {
 }
 #: Their columns hold JSON, so every odd value is tried.
 JSON_COLUMNS = {"terms", "votes", "decision", "doubt", "groups", "schema", "scope", "binds", "body"}
-TABLES = ("call", "run", "thread", "message", "tool", "grants", "principal", "effect", "event")
+TABLES = (
+    "call",
+    "run",
+    "thread",
+    "message",
+    "tool",
+    "grants",
+    "person",
+    "credential",
+    "effect",
+    "event",
+)
 
 
 class FullStore:
@@ -282,7 +293,8 @@ def said(home: Home, ids: list[str]) -> Iterator[str]:
         desk.inbox.pending_sync,
         desk.inbox.history_sync,
         desk.inbox.grants_sync,
-        desk.store.principals,
+        desk.store.people,
+        desk.store.credentials,
         desk.store.runs,
         lambda: desk.store.messages("two"),
         desk.enter,

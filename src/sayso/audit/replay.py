@@ -61,7 +61,7 @@ _NEXT_STATUS = {
 _UNMOVED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
-        *("joined", "deferred", "reported", "attempt_ended"),
+        *("joined", "deferred", "reported", "attempt_ended", "votes_voided"),
     }
 )
 #: Events that end a call with a result, or with the reason why there is none.
@@ -247,11 +247,17 @@ def _signature_fields(event: Event, body: Body) -> dict[str, Any]:
     """Return the fields that votes and decisions share."""
     names = ("channel", "assurance", "digest", "signature", "message")
     fields = {name: body[name] for name in names}
+    fields |= {"on_behalf_of": body.get("on_behalf_of", "")}
+    fields |= {"eligible": tuple(body.get("eligible", ())), "people_seq": body.get("people_seq", 0)}
     return {"type": body["decision"], "by": event.actor, "at": event.at, **fields}
 
 
 def _voted(expected: ExpectedCall, event: Event, body: Body) -> None:
     expected.votes = [*expected.votes, Vote(**_signature_fields(event, body))]
+
+
+def _votes_voided(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.votes = [vote for vote in expected.votes if vote.by not in body["void"]]
 
 
 def _decided(expected: ExpectedCall, event: Event, body: Body) -> None:
@@ -376,6 +382,7 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "refused": _decided_by_rule,
     "revised": _revised,
     "voted": _voted,
+    "votes_voided": _votes_voided,
     "decided": _decided,
     "started": _started,
     "released": _started,

@@ -1,14 +1,14 @@
-"""Seals, and the system thread: what they prove about chains, grants, tokens and pruning.
+"""Seals, and the system thread: what they prove about chains, grants, people and pruning.
 
 Seals form a chain of their own; each signs the heads of the chains that moved. The system thread's
-events record grants, tokens and pruned runs.
+events record grants, people, their tokens and pruned runs.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,14 +24,15 @@ from sayso.audit.chain import (
     is_keyed,
     read_pages,
 )
-from sayso.engine.grants import grant_bytes, principal_bytes
+from sayso.engine.deciding import is_eligible
+from sayso.engine.grants import grant_bytes
+from sayso.engine.people import credential_bytes, person_bytes
 from sayso.errors import UnknownKey
-from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Event, Principal
+from sayso.rows import SYSTEM_THREAD, Credential, Event, Person
 from sayso.stores.base import History, StoreReads
 from sayso.stores.row_checks import row_wrong
 from sayso.stores.seals import Seal, seal_bytes
-from sayso.types import Grant, Micros
+from sayso.types import Grant, Micros, look_of
 
 _PAGE = 16  # a seal may hold ten thousand heads
 
@@ -142,7 +143,7 @@ def _heads(seal: Seal) -> list[tuple[str, int, str]]:
 
 
 class Issuance(NamedTuple):
-    """A grant or a token as it was issued, and when it was revoked."""
+    """A grant, a person or a token as it was recorded last, and when it was revoked."""
 
     event: Event
     body: dict[str, Any]
@@ -163,6 +164,8 @@ class SystemThread:
         self.pruned_uses: Counter[str] = Counter()
         self.grants: dict[str, Issuance] = {}
         self.tokens: dict[str, Issuance] = {}
+        #: Every state of each person, the newest last.
+        self.people: dict[str, list[Issuance]] = {}
         #: Refusals that people lifted.
         self.lifted: set[str] = set()
 
@@ -190,6 +193,8 @@ class SystemThread:
             self.grants[body["grant"]] = Issuance(event, body)
         elif event.type == "token_created":
             self.tokens[body["token"]] = Issuance(event, body)
+        elif event.type.startswith("person_"):
+            self._apply_person(event, body)
         elif event.type == "revoked":
             issued = self.grants[body["grant"]]
             self.grants[body["grant"]] = issued._replace(revoked=event.at)
@@ -198,6 +203,13 @@ class SystemThread:
         elif event.type == "token_revoked":
             issued = self.tokens[body["token"]]
             self.tokens[body["token"]] = issued._replace(revoked=event.at)
+
+    def _apply_person(self, event: Event, body: dict[str, Any]) -> None:
+        states = self.people.setdefault(body["person"], [])
+        if event.type == "person_removed":
+            states.append(Issuance(event, states[-1].body, event.at))
+        else:
+            states.append(Issuance(event, body))
 
     def _is_proven(self, event: Event) -> bool:
         # Anyone can compute a plain hash; then only a seal proves that the pruning was ours.
@@ -209,25 +221,40 @@ class SystemThread:
         """Whether events were pruned, of any run."""
         return bool(self._pruned)
 
+    def eligible(self, reviewers: Collection[str], seq: int) -> tuple[str, ...]:
+        """Return the people whom reviewers meant at an event of the system thread."""
+        names: list[str] = []
+        for name, states in self.people.items():
+            past = [state for state in states if state.event.seq <= seq]
+            if past and past[-1].revoked is None and is_eligible(_person(past[-1]), reviewers):
+                names.append(name)
+        return tuple(sorted(names))
+
     def pruned(self, run: str, at: Micros) -> bool:
         """Return whether events of a run from that time may have been pruned."""
         return at < self._pruned.get(run, 0)
 
 
-def grant_and_token_problems(
+def system_row_problems(
     store: StoreReads, system: SystemThread, spent: Counter[str]
 ) -> list[Problem]:
-    """Return the grants and tokens that do not match the system thread."""
+    """Return the grants, people and tokens that do not match the system thread."""
     grants: dict[str, Any] = {grant.id: grant for grant in store.grants(live_only=False)}
-    tokens: dict[str, Any] = {principal.id: principal for principal in store.principals()}
+    people: dict[str, Any] = {person.name: person for person in store.people()}
+    tokens: dict[str, Any] = {credential.id: credential for credential in store.credentials()}
+    newest = {name: states[-1] for name, states in system.people.items()}
     found: list[Problem] = []
-    for noun, rows, known in (("grant", grants, system.grants), ("token", tokens, system.tokens)):
+    for noun, rows, known in (
+        ("grant", grants, system.grants),
+        ("person", people, newest),
+        ("token", tokens, system.tokens),
+    ):
         for name in rows.keys() - known.keys():
             what = f"{noun} {name} is in the table, but no event issued it"
             found.append(Problem(SYSTEM_THREAD, 0, 0, what))
         for name, issued in known.items():
             uses = spent[name] + system.pruned_uses[name]
-            wrong = _wrong_columns(rows.get(name), issued, uses, store.keys)
+            wrong = _wrong_columns(rows.get(name), issued, uses, store)
             if wrong:
                 event = issued.event
                 what = f"{noun} {name} does not match the record: {', '.join(wrong)}"
@@ -236,20 +263,23 @@ def grant_and_token_problems(
 
 
 def _wrong_columns(
-    row: Grant | Principal | None, issued: Issuance, spent: int, keys: Keyring
+    row: Grant | Person | Credential | None, issued: Issuance, spent: int, store: StoreReads
 ) -> list[str]:
     """Return the columns that differ; if none does, check those that no event holds."""
     if row is None:
-        return ["its row is missing"]
+        # The row of a session or a link is deleted some time after it has ended.
+        return [] if issued.body.get("kind") in ("session", "link") else ["its row is missing"]
     if isinstance(row, Grant):
         matches, signed = _grant_matches(row, issued, spent), grant_bytes(row)
+    elif isinstance(row, Person):
+        matches, signed = _person_matches(row, issued), person_bytes(row)
     else:
-        matches, signed = _token_matches(row, issued), principal_bytes(row)
+        matches, signed = _credential_matches(row, issued), credential_bytes(row)
     wrong = [name for name, does_match in matches.items() if not does_match]
     if not wrong:
-        genuine = keys.verify(signed, row.signature)
+        genuine = store.keys.verify(signed, row.signature)
         # An auditor with only the public key cannot check the MAC.
-        if not genuine or (keys.rows and row_wrong(keys, row)):
+        if not genuine or (store.keys.rows and row_wrong(store.keys, row)):
             wrong.append("another column, or its signature")
     return wrong
 
@@ -269,12 +299,32 @@ def _grant_matches(grant: Grant, issued: Issuance, spent: int) -> dict[str, bool
     }
 
 
-def _token_matches(principal: Principal, issued: Issuance) -> dict[str, bool]:
-    body = issued.body
-    return {
-        "person": principal.person == body["person"],
-        "role": principal.role == body["role"],
-        "groups": list(principal.groups) == body["groups"],
-        "ends": principal.ends == body["ends"],
-        "revoked": principal.revoked == issued.revoked,
-    }
+def _person(state: Issuance) -> Person:
+    """Return a person as the record has them at a time."""
+    body = state.body
+    removed = state.revoked is not None
+    return Person(
+        name=body["person"],
+        look=look_of(body["person"]),
+        role=body["role"],
+        groups=tuple(body["groups"]),
+        mail=body["mail"],
+        origin=body["origin"],
+        status="removed" if removed else "active",
+        changed=state.event.at,
+        since=state.event.at if removed else body["since"],
+        stand_in="" if removed else body["stand_in"],
+        away_until=None if removed else body["until"],
+    )
+
+
+def _person_matches(person: Person, issued: Issuance) -> dict[str, bool]:
+    recorded = _person(issued)._asdict()
+    names = [name for name in recorded if name not in ("created", "signature", "mac")]
+    return {name: getattr(person, name) == recorded[name] for name in names}
+
+
+def _credential_matches(credential: Credential, issued: Issuance) -> dict[str, bool]:
+    names = ("person", "kind", "role", "assurance", "opened_by", "ends", "idle")
+    matches = {name: getattr(credential, name) == issued.body[name] for name in names}
+    return {**matches, "revoked": credential.revoked == issued.revoked}

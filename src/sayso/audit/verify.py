@@ -45,7 +45,7 @@ from sayso.audit.replay import (
     message_problems,
     run_mismatches,
 )
-from sayso.audit.system import Seals, SystemThread, grant_and_token_problems
+from sayso.audit.system import Seals, SystemThread, system_row_problems
 from sayso.errors import InvalidCall, StoreError
 from sayso.rows import (
     SYSTEM_THREAD,
@@ -748,7 +748,7 @@ class _StoreCheck:
 
     def _check_grants_and_tokens(self) -> None:
         try:
-            found = grant_and_token_problems(self._rows, self._system, self._found.spent)
+            found = system_row_problems(self._rows, self._system, self._found.spent)
         except DAMAGE_ERRORS as error:
             found = [
                 Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {reason_of(error)}")

@@ -23,6 +23,7 @@ from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
 from sayso.inbox import Inbox, create_token, revoke_token
+from sayso.inbox.directory import revoke_tokens
 from sayso.inbox.inbox import MAX_PAGE, only_match
 from sayso.policy import Explanation, Policy, Rule, explain
 from sayso.rows import Call
@@ -133,11 +134,16 @@ def _all_refusals(box: Inbox, *, live_only: bool) -> list[Refusal]:
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The person or agent it is for.")],
     role: Annotated[
-        Role, typer.Option("--role", metavar=common.choices(Role), help="What it may do.")
-    ] = "reviewer",
+        Role | None,
+        typer.Option(
+            "--role",
+            metavar=common.choices(Role),
+            help="What a new person may do; reviewer if left out.",
+        ),
+    ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="NAME", help="A group of the person; repeatable."),
+        typer.Option("--group", metavar="NAME", help="A group of a new person; repeatable."),
     ] = None,
     length: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 30d.")
@@ -146,7 +152,7 @@ def create(
     token_file: common.TokenFile = None,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Create a token for a person or an agent.
+    """Create a token for a person or an agent, and add them if they are new.
 
     The token is printed once. Only its hash is stored, so save it now.
     """
@@ -157,10 +163,10 @@ def create(
         who = caller(box, token_file).must_be("admin")
         ends = None if lasts is None else box.store.now() + round(lasts * SECOND)
         token, row = create_token(
-            box.store, name, by=who.name, role=role, groups=group or (), ends=ends
+            box.store, name, by=who.reviewer, role=role, groups=group, ends=ends
         )
         if json:
-            output.print_json({"token": token, **output.token_json(row, box.store.now())})
+            output.print_json({"token": token, **output.token_json(row, box.store)})
             return
         typer.echo(token)
         print(f"{row.id}: shown only now; save it in a file with mode 0600", file=sys.stderr)
@@ -176,9 +182,9 @@ def list_tokens(
     """List tokens and their owners."""
     with reading(store) as box:
         now = box.store.now()
-        found = [token for token in box.store.principals() if every or token.live(now)]
-        value = [output.token_json(token, now) for token in found]
-        output.emit(value, output.token_lines(found, now), json=json, plain=plain)
+        found = [token for token in box.store.credentials() if every or token.live(now)]
+        value = [output.token_json(token, box.store) for token in found]
+        output.emit(value, output.token_lines(found, box.store), json=json, plain=plain)
 
 
 @tokens.command("revoke")
@@ -186,24 +192,27 @@ def revoke(
     token_id: Annotated[
         str,
         typer.Argument(
-            metavar="ID", help="An id, the start of one, or a name with one live token."
+            metavar="ID", help="An id, or the start of one; or a name, for all tokens and sessions."
         ),
     ],
     json: common.AsJson = False,
     token_file: common.TokenFile = None,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Revoke a token."""
+    """Revoke a token with the sessions that it opened, or all tokens and sessions of a person."""
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        every, now = box.store.principals(), box.store.now()
-        named = [token.id for token in every if token.person == token_id and token.live(now)]
-        if len(named) > 1:
-            raise NotFound(f"{token_id!r} has several tokens, name one: {', '.join(named)}")
-        ids = [token.id for token in every]
-        found = named[0] if named else only_match(ids, token_id, "token", "sayso token list")
-        row = revoke_token(box.store, found, by=who.name)
-        output.emit(output.token_json(row, now), f"Revoked {row.id}.", json=json)
+        every = box.store.credentials()
+        named = tuple(token.id for token in every if token.person == token_id)
+        if named:
+            ended = revoke_tokens(box.store, token_id, named, by=who.reviewer)
+        else:
+            ids = [token.id for token in every]
+            token = only_match(ids, token_id, "token", "sayso token list")
+            ended = revoke_token(box.store, token, by=who.reviewer)
+        value = [output.token_json(row, box.store) for row in ended]
+        words = f"Revoked {', '.join(row.id for row in ended)}." if ended else "Nothing was valid."
+        output.emit(value, words, json=json)
 
 
 def recover(

@@ -25,10 +25,10 @@ from sayso.channels.layout import Line, name
 from sayso.cli import common, output
 from sayso.cli.common import Exit, reading
 from sayso.cli.doctor_stores import Check, PostgresChecks, Rows, SqliteChecks, span
+from sayso.engine.people import credential_bytes, person_bytes
 from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKey
-from sayso.inbox.people import genuine_principal
 from sayso.keys import ENVIRONMENT
-from sayso.rows import Principal
+from sayso.rows import Credential, Person
 from sayso.stores.address import address_of
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import row_wrong
@@ -108,7 +108,7 @@ _OPEN_CALLS = (
     "AND c.status IN ('asked', 'ready', 'running', 'in_doubt') LIMIT ?"
 )
 _LIVE_GRANTS = "SELECT signature FROM grants WHERE revoked IS NULL LIMIT ?"
-_LIVE_TOKENS = "SELECT signature FROM principal WHERE revoked IS NULL LIMIT ?"
+_LIVE_TOKENS = "SELECT signature FROM credential WHERE revoked IS NULL LIMIT ?"
 _MOST_SIGNED = 100_000
 _SIGNED = re.compile(r"\b([0-9a-f]{8})\.[\w-]{43,}")
 
@@ -227,33 +227,35 @@ def _started_from_backup(store: Store, rows: Rows) -> Micros | None:
 
 
 def _people(store: Store, rows: Rows) -> Iterator[Check]:
-    """Report tokens that never expire, and tokens that were forged or changed."""
+    """Report tokens that never expire, and people and tokens that were forged or changed."""
     now = store.now()
-    # ``store.principals()`` leaves out rows whose MAC fails, so the unchecked rows are read too.
+    # The store's own lists leave out rows whose MAC fails, so the unchecked rows are read too.
     with store.snapshot() as unchecked:
-        people = unchecked.principals()
-    forged = [person for person in people if person.live(now) and _is_forged(store, person)]
-    if forged:
-        words = f"not made with this key, or changed since; they are refused: {_listed(forged)}"
+        people, tokens = unchecked.people(), unchecked.credentials()
+    forged = [p for p in people if p.active and _is_forged(store, p, person_bytes(p))]
+    bad = [t for t in tokens if t.live(now) and _is_forged(store, t, credential_bytes(t))]
+    if forged or bad:
+        words = f"not made with this key, or changed since; they are refused: {_listed(bad)}"
+        words += _names(person.name for person in forged)
         yield Check("tokens", "wrong", words)
-    live = [p for p in store.principals() if p.live(now) and p not in forged]
-    endless = [person for person in live if person.ends is None]
+    live = [t for t in store.credentials() if t.live(now) and t not in bad]
+    endless = [token for token in live if token.ends is None]
     if endless:
         words = f"never expire (use `sayso token create --for 90d`): {_listed(endless)}"
         yield Check("tokens", "note", words)
-    if not forged and not endless:
+    if not forged and not bad and not endless:
         yield Check("tokens", "ok", f"{len(live)} in use, all of them expire")
 
 
-def _is_forged(store: Store, person: Principal) -> bool:
+def _is_forged(store: Store, row: Person | Credential, signed: bytes) -> bool:
     try:
-        changed = store.keys.rows and row_wrong(store.keys, person)
-        return bool(changed) or not genuine_principal(store, person)
+        changed = store.keys.rows and row_wrong(store.keys, row)
+        return bool(changed) or not store.keys.verify(signed, row.signature)
     except UnknownKey:
         return False  # ``_needed_keys`` reports the key
 
 
-def _listed(found: list[Principal]) -> str:
+def _listed(found: list[Credential]) -> str:
     shown = ", ".join(f"{name(person.person)} ({person.role})" for person in found[:_NAMED])
     return shown + f" and {len(found) - _NAMED} more" * (len(found) > _NAMED)
 
@@ -266,7 +268,7 @@ def _tier(store: Store, rows: Rows) -> Iterator[Check]:
     )
     others = hooked | proxied
     agents = {row[0] for row in rows(_AGENTS, ())} - others
-    tokens = {p.person for p in store.principals() if p.role == "agent" and p.live(now)} - others
+    tokens = {t.person for t in store.credentials() if t.role == "agent" and t.live(now)} - others
     here = agents - tokens
     said = [_HOOKED.format(_names(hooked))] if hooked else []
     said += [_PROXIED.format(_names(proxied))] if proxied else []

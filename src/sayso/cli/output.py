@@ -18,7 +18,8 @@ from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
 from sayso.redaction import redact_declared, title_of
-from sayso.rows import Principal
+from sayso.rows import Credential
+from sayso.stores.base import Store
 from sayso.types import HIGH_RISKS, Grant, Micros, Refusal, Request, iso, moment
 from sayso.views import request_json
 
@@ -209,26 +210,34 @@ def refusal_json(refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def token_lines(tokens: Sequence[Principal], now: Micros) -> Iterator[Line]:
+def token_lines(tokens: Sequence[Credential], store: Store) -> Iterator[Line]:
     """Yield the lines that describe tokens: ids and owners; the secrets are not stored."""
     if not tokens:
         yield Line("No tokens.")
+    now = store.now()
+    people = {person.name: person for person in store.people()}
     for token in tokens:
-        groups = f" in {', '.join(map(name, token.groups))}" if token.groups else ""
+        person = people.get(token.person)
+        in_groups = f" in {', '.join(map(name, person.groups))}" if person and person.groups else ""
         state = "live" if token.live(now) else "expired" if token.revoked is None else "revoked"
-        yield Line(f"{token.id}  {name(token.person)}, {token.role}{groups}", "bold")
-        yield Line(f"{state}, {_until(token.ends)}", "", "  ")
+        yield Line(f"{token.id}  {name(token.person)}, {token.role}{in_groups}", "bold")
+        device = f", {text.inline(token.device)}" if token.device else ""
+        yield Line(f"{state}, {_until(token.valid_until)}{device}", "", "  ")
 
 
-def token_json(token: Principal, now: Micros) -> dict[str, Any]:
+def token_json(token: Credential, store: Store) -> dict[str, Any]:
+    person = store.person(token.person)
     return {
         "id": token.id,
         "person": token.person,
+        "kind": token.kind,
         "role": token.role,
-        "groups": list(token.groups),
-        "live": token.live(now),
+        "groups": [] if person is None else list(person.groups),
+        "live": token.live(store.now()),
+        "device": token.device,
         "created_at": iso(token.created),
-        "ends_at": iso(token.ends),
+        "last_used_at": iso(token.last_used),
+        "ends_at": iso(token.valid_until),
         "revoked_at": iso(token.revoked),
     }
 

@@ -172,7 +172,7 @@ class Gates:
         """Return the agents that have a token, whose calls may have been left open."""
         if self._store is None:
             return ()
-        return tuple({one.person for one in self._store.principals() if one.role == "agent"})
+        return tuple({one.person for one in self._store.credentials() if one.role == "agent"})
 
     def tokens(self) -> Any:
         """Return the verifier for the tokens of HTTP clients."""

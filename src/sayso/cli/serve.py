@@ -230,7 +230,7 @@ def _warn_of_store_in_git(url: str) -> None:
 
 def sign_in_link(app: FastAPI, url: str) -> str:
     """Return a one-time link that signs in the operating system's user."""
-    from sayso.server.sessions import new_link
+    from sayso.inbox.directory import new_link
 
     return f"{url}/login#{new_link(app.state.sayso.store, os_user().name)}"
 

@@ -4,9 +4,9 @@
 Time, hashing and signing are passed in with ``UnitOfWork.deps``; stores load, write and commit.
 
 Read ``moves`` (every legal move), ``commands`` and ``unit_of_work`` (the rows and the chain). Then
-follow a call: ``proposing`` and ``asking``, ``deciding``, ``running``. ``grants``, ``refusals`` and
-``effects`` (unique keys) are what a start also checks; ``row_macs`` is what authenticates each row,
-and ``renewing`` is the one change without a command.
+follow a call: ``proposing`` and ``asking``, ``deciding``, ``running``. ``people`` says who has
+which rights. ``grants``, ``refusals`` and ``effects`` (unique keys) are what a start also checks;
+``row_macs`` is what authenticates each row, and ``renewing`` is the one change without a command.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sayso.engine import commands, deciding, grants, proposing, refusals, running
+from sayso.engine import commands, deciding, grants, people, proposing, refusals, running
 from sayso.engine.commands import COMMANDS, Command
 from sayso.engine.unit_of_work import EngineDeps, UnitOfWork
 
@@ -41,13 +41,18 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Finish: running.finish,
     commands.Wake: running.wake_run,
     commands.ReadRun: running.read_run,
+    commands.VoidVotes: deciding.void_votes,
     commands.Expire: deciding.expire,
     commands.Cancel: deciding.cancel,
     commands.Recover: deciding.recover,
     commands.AddGrant: grants.add_grant,
     commands.RevokeGrant: grants.revoke_grant,
-    commands.AddPrincipal: grants.add_principal,
-    commands.RevokePrincipal: grants.revoke_principal,
+    commands.AddPerson: people.add_person,
+    commands.ChangePerson: people.change_person,
+    commands.RemovePerson: people.remove_person,
+    commands.AddCredential: people.add_credential,
+    commands.EndCredentials: people.end_credentials,
+    commands.UseCredential: people.use_credential,
     commands.Note: grants.note,
     commands.NotePrompt: refusals.note_prompt,
     commands.LiftRefusal: refusals.lift_refusal,

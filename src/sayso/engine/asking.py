@@ -79,7 +79,8 @@ def signed_bytes(decided: Decided | Vote) -> bytes:
     """Return what the signature of a decision covers: all of it, long texts as hashes."""
     words = dumps([decided.message, decided.value, decided.stop])
     content = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
-    parts = (decided.digest, decided.type, decided.by, decided.assurance, decided.channel)
+    who = (decided.by, decided.on_behalf_of, decided.assurance, decided.channel)
+    parts = (decided.digest, decided.type, *who, list(decided.eligible), decided.people_seq)
     text = dumps(["decision", *parts, decided.at, content])
     return text.encode("utf-8", "surrogatepass")
 

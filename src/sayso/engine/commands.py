@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from sayso.rows import OPEN, SYSTEM_THREAD, CallStatus, Message, Principal, Tool
+from sayso.rows import OPEN, SYSTEM_THREAD, CallStatus, Credential, Message, Person, Proven, Tool
 from sayso.types import Failure, Grant, Micros, Reviewer, Terms
 
 
@@ -36,13 +36,29 @@ class Needs(NamedTuple):
     edited_args: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     system: bool = False
-    person: str | None = None
-    principal: str | None = None
+    #: People and agents, by name; and the grants that they gave, and their credentials.
+    people: tuple[str, ...] = ()
+    grants_by: tuple[str, ...] = ()
+    credentials_of: tuple[str, ...] = ()
+    #: Credentials by the hash of their secret.
+    credentials: tuple[str, ...] = ()
+    #: People whose stand-in has one of these names.
+    absent: tuple[str, ...] = ()
+    #: Also the people who voted for these calls, and those whom the reviewers of the calls mean;
+    #: an edit may bring other reviewers.
+    voters: bool = False
+    new_reviewers: tuple[str, ...] = ()
 
     def joined(self, more: Needs) -> Needs:
         """Return what both need. At most one run may be named."""
         pairs = zip(self, more, strict=True)
         return Needs._make([_both(mine, theirs) if theirs else mine for mine, theirs in pairs])
+
+
+def actor_needs(by: Reviewer) -> Needs:
+    """Return the rows that say which rights a person has."""
+    proofs = (by.proof,) if isinstance(by, Proven) and by.proof else ()
+    return Needs(people=(by.name,), credentials=proofs, absent=(by.name,))
 
 
 def _both(one: Any, other: Any) -> Any:
@@ -249,15 +265,27 @@ class Decide(CallCommand):
         others: frozenset[CallStatus] = frozenset()
         if self.type == "reject":
             others = OPEN if self.stop else frozenset({CallStatus.ASKED, CallStatus.READY})
-        return Needs(
+        return actor_needs(self.by)._replace(
             run=self.run,
             calls=(self.call,),
             statuses=others,
-            person=self.by.name,
+            voters=True,
+            new_reviewers=() if self.terms is None else self.terms.reviewers,
             system=self.grant is not None,
             refusals_of_calls=True,
             edited_args=(self.args_hash,) if self.args_hash else (),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidVotes(CallCommand):
+    """Remove the votes of people who may no longer decide a request."""
+
+    name: ClassVar[str] = "void_votes"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,), voters=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -534,33 +562,100 @@ class LiftRefusal(SystemCommand):
 
     @property
     def needs(self) -> Needs:
-        return Needs(refusals=(self.refusal,), person=self.by.name)
+        return actor_needs(self.by)._replace(refusals=(self.refusal,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddPrincipal(SystemCommand):
-    """Store a token's hash with the person and role behind it."""
+class AddPerson(SystemCommand):
+    """Add a person or an agent."""
+
+    name: ClassVar[str] = "add_person"
+    person: Person
+    by: Reviewer
+    #: Bring back one who was removed.
+    restore: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        return actor_needs(self.by).joined(Needs(people=(self.person.name,)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePerson(SystemCommand):
+    """Change what a person may do, or who decides for them."""
+
+    name: ClassVar[str] = "change_person"
+    person: str
+    by: Reviewer
+    add_groups: tuple[str, ...] = ()
+    remove_groups: tuple[str, ...] = ()
+    role: str | None = None
+    mail: str | None = None
+    #: Who decides for them, and until when; ``None`` as the time if they are back.
+    away: tuple[str, Micros | None] | None = None
+
+    @property
+    def needs(self) -> Needs:
+        stand_in = (self.away[0],) if self.away is not None and self.away[0] else ()
+        people = (self.person, *stand_in)
+        return actor_needs(self.by).joined(Needs(people=people, grants_by=(self.person,)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovePerson(SystemCommand):
+    """Remove a person or an agent, and end all that they could do."""
+
+    name: ClassVar[str] = "remove_person"
+    person: str
+    by: Reviewer
+
+    @property
+    def needs(self) -> Needs:
+        theirs = (self.person,)
+        rows = Needs(people=theirs, grants_by=theirs, credentials_of=theirs)
+        return actor_needs(self.by).joined(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCredential(SystemCommand):
+    """Store a credential: a token, a sign-in link or a session."""
 
     name: ClassVar[str] = "token"
-    principal: Principal
-    by: str
+    credential: Credential
+    by: Reviewer
+    #: The hash of the token or link that opens this session.
+    opened_with: str = ""
 
     @property
     def needs(self) -> Needs:
-        return Needs(principal=self.principal.id)
+        whose = (self.credential.person,)
+        return actor_needs(self.by).joined(Needs(people=whose, credentials_of=whose))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevokePrincipal(SystemCommand):
-    """Revoke a token."""
+class EndCredentials(SystemCommand):
+    """End some credentials of a person, or without ``ids`` all their sessions."""
 
     name: ClassVar[str] = "revoke_token"
-    principal: str
-    by: str
+    person: str
+    by: Reviewer
+    ids: tuple[str, ...] = ()
 
     @property
     def needs(self) -> Needs:
-        return Needs(principal=self.principal)
+        return actor_needs(self.by).joined(Needs(credentials_of=(self.person,)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseCredential(SystemCommand):
+    """Note that a credential was used."""
+
+    name: ClassVar[str] = "use_token"
+    hash: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(credentials=(self.hash,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -596,6 +691,6 @@ class ReadRun(RunCommand):
 COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
     *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
-    *(Expire, Cancel, Recover, AddGrant, RevokeGrant, AddPrincipal, RevokePrincipal, Note),
-    *(NotePrompt, LiftRefusal),
+    *(Expire, Cancel, Recover, AddGrant, RevokeGrant, Note, NotePrompt, LiftRefusal, VoidVotes),
+    *(AddPerson, ChangePerson, RemovePerson, AddCredential, EndCredentials, UseCredential),
 )

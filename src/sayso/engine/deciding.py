@@ -7,14 +7,15 @@ person may make it. An error leaves the request as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any
 
 from sayso.engine.asking import doubt_envelope, revise, signed
-from sayso.engine.commands import Cancel, Decide, Expire, Recover
+from sayso.engine.commands import Cancel, Decide, Expire, Recover, VoidVotes
 from sayso.engine.effects import free_key, is_remote, key_of, take_key
-from sayso.engine.grants import known_people, store_grant
+from sayso.engine.grants import store_grant
+from sayso.engine.people import own_names, present
 from sayso.engine.refusals import (
     add_refusal,
     check_overturn,
@@ -28,8 +29,8 @@ from sayso.engine.refusals import (
 from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
-from sayso.rows import LIVE, Call, CallStatus, Principal, Run
-from sayso.types import ASSURANCE, Decided, Reviewer, Verdict, Vote, moment, plain_name
+from sayso.rows import LIVE, Call, CallStatus, Person, Proven, Run
+from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment, plain_name
 
 _STEP_UP = {
     "os-user": "decide on the command line",
@@ -38,6 +39,8 @@ _STEP_UP = {
 }
 
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
+#: The roles of people who may decide.
+_VOTERS = ("chat", "reviewer", "admin")
 _OF_VOTE = [field.name for field in fields(Vote)]
 
 
@@ -57,7 +60,8 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
         raise InvalidDecision(
             f"{command.type!r} is not allowed on {call.id}: use {' or '.join(allowed)}", "type"
         )
-    check_reviewer(call, command.by, known_people(work))
+    by = present(work, command.by)
+    on_behalf_of = check_reviewer(call, by)
     if command.type == "approve" and call.doubt is not None and call.attempt_runs(work.now):
         raise InvalidDecision(
             f"{call.id} cannot run again yet, because its attempt still runs: wait until "
@@ -71,15 +75,16 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
             f"{call.id} cannot run again, because its run was cancelled ({stopped}): "
             "enter its result (respond), or give up (reject)"
         )
-    decided = signed(work, _unsigned(work, command, digest))
+    decided = _unsigned(work, command, digest, by, on_behalf_of)
+    decided = signed(work, replace(decided, **_eligible(work, call)))
     if command.type == "reject":
         call = _reject(work, call, command, decided)
     elif command.type == "respond":
         call = _close(work, call, CallStatus.DONE if in_doubt else CallStatus.RESPONDED, decided)
     else:
-        call = _approve(work, call, command, decided)
+        call = _approve(work, call, command, decided, by)
     if command.grant is not None:
-        _check_grant(call, command)
+        _check_grant(call, command, by)
         store_grant(work, command.grant)
     return call
 
@@ -96,7 +101,8 @@ def _repeat_or_conflict(work: UnitOfWork, call: Call, command: Decide) -> Call:
         for vote in call.votes
     ):
         return call  # one of the votes of a quorum that was reached
-    if won is not None and won.same_as(_unsigned(work, command, won.digest)):
+    by = present(work, command.by)
+    if won is not None and won.same_as(_unsigned(work, command, won.digest, by, won.on_behalf_of)):
         # An edit made a new digest, and its repetition still names the one before.
         seen = command.type == "edit" or command.seen_digest in (None, won.digest)
         if seen and command.args in (None, call.args, call.args_to_run):
@@ -124,34 +130,36 @@ def check_seen(call: Call, decision: str, seen: str | None, digest: str) -> None
         )
 
 
-def check_reviewer(call: Call, by: Reviewer, known: Sequence[Principal]) -> None:
+def check_reviewer(call: Call, by: Proven) -> str:
     """Raise ``NotAllowed`` unless this person may decide this request. Checked only here.
 
-    ``known`` are the person's own tokens.
+    ``by`` is what ``rights_of`` returned. Returns the name of the person for whom they decide,
+    because that person is away; "" if they decide for themselves.
     """
     terms = call.terms
-    if by.role == "agent" or any(person.role == "agent" for person in known):
+    requester = plain_name(call.requester)
+    if by.role == "agent":
         raise NotAllowed("an agent cannot decide; ask a person")
     if by.name.casefold() == plain_name(call.agent).casefold():
         raise NotAllowed(
             f"{by.name} is the agent that requested {call.id}, and an agent cannot decide: use "
             "another name for the person or the agent"
         )
-    asked_here = not is_remote(call.binds) and by.name == plain_name(call.requester)
-    if by.role == "chat" and not asked_here:
+    if by.role == "chat" and (is_remote(call.binds) or by.name != requester):
         raise NotAllowed(
             f"{by.name} may not decide {call.id}: the role 'chat' may decide only what they asked "
             "for in a chat of this server"
         )
-    # Groups that were named in code count only for people whom the store does not know.
-    said = by.groups if not known or by.assurance not in ("code", "os-user") else ()
-    stored = (name for person in known for name in person.groups)
-    groups = {f"group:{name}" for name in (*said, *stored)}
-    if terms.reviewers and by.name not in terms.reviewers and not groups & set(terms.reviewers):
-        raise NotAllowed(
-            f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"
-        )
-    if not terms.requester_decides and by.name == plain_name(call.requester):
+    on_behalf_of = ""
+    if not is_meant(call, own_names(by)):
+        absent = by.stands_for if by.name != requester and by.role != "chat" else ()
+        meant = (person.name for person in absent if _may_be_represented(call, person))
+        on_behalf_of = next(meant, "")
+        if not on_behalf_of:
+            raise NotAllowed(
+                f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"
+            )
+    if not terms.requester_decides and by.name == requester:
         raise NotAllowed(f"{by.name} asked for {call.id}: another person has to decide it")
     # A quorum counts people who proved who they are: names in code and OS users could be anyone.
     least = terms.assurance
@@ -162,21 +170,80 @@ def check_reviewer(call: Call, by: Reviewer, known: Sequence[Principal]) -> None
             f"{call.id} needs a decision with assurance {least!r} or better, and this one has "
             f"{by.assurance!r}: {_STEP_UP[least]}"
         )
+    return on_behalf_of
 
 
-def _unsigned(work: UnitOfWork, command: Decide, digest: str) -> Decided:
+def is_meant(call: Call, names: Collection[str]) -> bool:
+    """Return whether a request is for everyone, or for one of these people and groups."""
+    return not call.terms.reviewers or not set(call.terms.reviewers).isdisjoint(names)
+
+
+def _may_be_represented(call: Call, person: Person) -> bool:
+    """Return whether a person who is away could have decided a request."""
+    asked = not call.terms.requester_decides and person.name == plain_name(call.requester)
+    return person.role in ("reviewer", "admin") and is_meant(call, person.names) and not asked
+
+
+def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
+    """Return whether a vote on a request that is still open counts: its voter may still decide."""
+    whose = vote.on_behalf_of or vote.by
+    for name in {vote.by, whose}:
+        person = work.person(name)
+        if person is None or person.name != name:
+            if vote.assurance not in ("code", "os-user"):
+                return False  # the row of the person who proved who they are is gone
+            continue
+        current = person.active and vote.at >= person.since and person.role in _VOTERS
+        if not current or (name == whose and not is_meant(call, person.names)):
+            return False
+    return True
+
+
+def drop_void_votes(work: UnitOfWork, call: Call) -> Call:
+    """Remove the votes of people who may no longer decide."""
+    votes = tuple(vote for vote in call.votes if counts(work, call, vote))
+    if votes == call.votes:
+        return call
+    void = sorted({vote.by for vote in call.votes} - {vote.by for vote in votes})
+    call = work.put_call(call._replace(votes=votes))
+    work.emit("votes_voided", actor="engine", call=call, void=void)
+    return call
+
+
+def void_votes(work: UnitOfWork, command: VoidVotes) -> Call:
+    call = work.require_call(command.call)
+    return drop_void_votes(work, call) if call.status is CallStatus.ASKED else call
+
+
+def _unsigned(
+    work: UnitOfWork, command: Decide, digest: str, by: Proven, on_behalf_of: str
+) -> Decided:
     return Decided(
         type=command.type,
-        by=command.by.name,
+        by=by.name,
+        on_behalf_of=on_behalf_of,
         at=work.now,
         channel=command.channel,
-        assurance=command.by.assurance,
+        assurance=by.assurance,
         digest=digest,
         signature="",
         message=command.message,
         value=command.value if command.type == "respond" else None,
         stop=command.stop,
     )
+
+
+def _eligible(work: UnitOfWork, call: Call) -> dict[str, Any]:
+    """Return what a decision records of the people who could have made it."""
+    reviewers = call.terms.reviewers
+    names = sorted(person.name for person in work.reviewers if is_eligible(person, reviewers))
+    return {"eligible": tuple(names), "people_seq": work.reviewers_seq if names else 0}
+
+
+def is_eligible(person: Person, reviewers: Collection[str]) -> bool:
+    """Return whether a person is one of the reviewers of a request."""
+    voter = person.active and person.role in _VOTERS
+    return voter and not person.names.isdisjoint(reviewers)
 
 
 def _reject(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
@@ -216,19 +283,24 @@ def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided, **fac
     return call
 
 
-def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
+def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided, by: Proven) -> Call:
     """Count an approval or an edit, and make the call ready if the quorum is reached."""
     doubted = call.status is CallStatus.IN_DOUBT
     if command.type == "edit":
         shown = set(call.refusals)
         call, decided = _revise(work, call, command, decided)
         # The editor sees first that the new arguments were rejected before.
-        if not shown.issuperset(call.refusals) or not _may_vote(work, call, command):
+        if not shown.issuperset(call.refusals) or not _may_vote(work, call, by):
             return call
     elif not doubted:
-        check_overturn(work, call, command)
-    if any(vote.by == decided.by for vote in call.votes):
-        return call
+        check_overturn(work, call, by, decided.on_behalf_of)
+    call = drop_void_votes(work, call)
+    voters = {decided.by, decided.on_behalf_of} - {""}
+    for vote in call.votes:
+        if not voters.isdisjoint((vote.by, vote.on_behalf_of)):
+            if vote.by != decided.by:
+                raise NotAllowed(f"{vote.by} voted for {vote.on_behalf_of or vote.by} already")
+            return call
     vote = Vote(**{name: getattr(decided, name) for name in _OF_VOTE})
     call = work.put_call(call._replace(votes=(*call.votes, vote)))
     if len(call.votes) < call.terms.quorum:
@@ -278,14 +350,14 @@ def _revise(
         expires_at=min(ends, default=None),
         refusals=shown_ids(known_refusals(work, call, command.args_hash)),
     )
-    return call, signed(work, replace(decided, digest=call.digest))
+    decided = replace(decided, digest=call.digest, **_eligible(work, call))
+    return call, signed(work, decided)
 
 
-def _may_vote(work: UnitOfWork, call: Call, command: Decide) -> bool:
+def _may_vote(work: UnitOfWork, call: Call, by: Proven) -> bool:
     """Return whether the editor may also approve: the new arguments may need other reviewers."""
     try:
-        check_reviewer(call, command.by, known_people(work))
-        check_overturn(work, call, command)
+        check_overturn(work, call, by, check_reviewer(call, by))
     except NotAllowed:
         return False
     return "approve" in call.terms.allowed or "edit" in call.terms.allowed
@@ -305,13 +377,21 @@ def _emit(
         message=decided.message,
         value=decided.value,
         signature=decided.signature,
+        **({"on_behalf_of": decided.on_behalf_of} if decided.on_behalf_of else {}),
+        **_eligible_facts(decided),
         **({"stop": True} if decided.stop else {}),
         **more,
     )
 
 
-def _check_grant(call: Call, command: Decide) -> None:
-    if command.by.role == "chat":
+def _eligible_facts(decided: Decided) -> dict[str, object]:
+    if not decided.eligible:
+        return {}
+    return {"eligible": decided.eligible, "people_seq": decided.people_seq}
+
+
+def _check_grant(call: Call, command: Decide, by: Proven) -> None:
+    if by.role == "chat":
         raise NotAllowed(
             "a grant would also apply to the chats of others: approve this one call, or ask a "
             "reviewer for a grant"

@@ -1,4 +1,4 @@
-"""Rows that belong to no conversation: grants and tokens. And events without a row."""
+"""Grants: standing approvals of calls that are like an approved one. And events without a row."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sayso.engine.commands import AddGrant, AddPrincipal, Note, RevokeGrant, RevokePrincipal
+from sayso.engine.commands import AddGrant, Note, RevokeGrant
 from sayso.engine.effects import is_remote
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
-from sayso.rows import Call, Principal
+from sayso.rows import Call, Person
 from sayso.types import ASSURANCE, RISKS, Grant, Risk, Terms, plain_name
 
 #: A key in a grant's scope: the reviewers, facts, risk and footprint of the request with which it
@@ -174,64 +174,20 @@ def revoke_grant(work: UnitOfWork, command: RevokeGrant) -> Grant:
     grant = work.grants.get(command.grant)
     if grant is None:
         raise NotFound(f"no grant {command.grant}: see `sayso grants`")
-    if grant.revoked is None:
-        grant = sign_grant(work, replace(grant, revoked=work.now))
-        work.emit_system("revoked", actor=command.by, grant=grant.id)
+    return grant if grant.revoked is not None else revoke(work, grant, command.by)
+
+
+def revoke(work: UnitOfWork, grant: Grant, actor: str) -> Grant:
+    grant = sign_grant(work, replace(grant, revoked=work.now))
+    work.emit_system("revoked", actor=actor, grant=grant.id)
     return grant
 
 
-def principal_bytes(principal: Principal) -> bytes:
-    """Return what the signature of a token's row covers: all of it."""
-    parts = (
-        *(principal.id, principal.token_hash, principal.person, principal.role),
-        *(list(principal.groups), principal.created, principal.ends, principal.revoked),
-    )
-    return json.dumps(["token", *parts]).encode()
-
-
-def known_people(work: UnitOfWork) -> list[Principal]:
-    """Return the live tokens of the person who decides. A row that is not genuine is ignored."""
-    return [
-        person
-        for person in work.people
-        if person.live(work.now) and work.deps.verify(principal_bytes(person), person.signature)
-    ]
-
-
-def _keep_principal(work: UnitOfWork, principal: Principal) -> Principal:
-    signature = work.deps.sign(principal_bytes(principal))
-    principal = principal._replace(signature=signature)
-    work.principals.append(principal)
-    return principal
-
-
-def add_principal(work: UnitOfWork, command: AddPrincipal) -> Principal:
-    if work.principal is not None:
-        raise Conflict(f"token {work.principal.id} already exists: use another id")
-    principal = command.principal._replace(created=work.now)
-    principal = _keep_principal(work, principal)
-    work.emit_system(
-        "token_created",
-        actor=command.by,
-        token=principal.id,
-        person=principal.person,
-        role=principal.role,
-        groups=list(principal.groups),
-        ends=principal.ends,
-    )
-    return principal
-
-
-def revoke_principal(work: UnitOfWork, command: RevokePrincipal) -> Principal:
-    """Revoke a token. Idempotent."""
-    principal = work.principal
-    if principal is None:
-        raise NotFound(f"no token {command.principal}: see `sayso token list`")
-    if principal.revoked is None:
-        principal = principal._replace(revoked=work.now)
-        principal = _keep_principal(work, principal)
-        work.emit_system("token_revoked", actor=command.by, token=principal.id)
-    return principal
+def rests_on_rights(grant: Grant, person: Person) -> bool:
+    """Return whether the person who gave a grant could still give it."""
+    reviewers = json.loads(grant.scope).get(GIVEN_UNDER, {}).get("reviewers", ())
+    may_grant = person.role in ("reviewer", "admin")
+    return may_grant and (not reviewers or not person.names.isdisjoint(reviewers))
 
 
 def note(work: UnitOfWork, command: Note) -> None:

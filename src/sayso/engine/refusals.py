@@ -34,7 +34,7 @@ from typing import Any
 from sayso.engine.asking import ask_again, envelope, revise
 from sayso.engine.commands import Decide, LiftRefusal, NotePrompt
 from sayso.engine.effects import is_remote
-from sayso.engine.grants import known_people
+from sayso.engine.people import present
 from sayso.engine.unit_of_work import UnitOfWork, sha256_hex
 from sayso.errors import NotAllowed, NotFound
 from sayso.rows import Call, CallStatus, Run
@@ -196,19 +196,20 @@ def _ask_about(work: UnitOfWork, call: Call, refusal: Refusal) -> Call:
     return ask_again(work, call._replace(refusals=shown), f"{refusal.by} rejected an equal call")
 
 
-def check_overturn(work: UnitOfWork, call: Call, command: Decide) -> None:
+def check_overturn(work: UnitOfWork, call: Call, by: Reviewer, on_behalf_of: str) -> None:
     """Raise ``NotAllowed`` if this person may not approve what another person rejected."""
     for refusal in known_refusals(work, call):
+        if on_behalf_of:
+            raise NotAllowed(
+                f"{refusal.by} rejected an equal call: {by.name} decides for {on_behalf_of}, and a "
+                "stand-in overturns no rejection"
+            )
         if "rejecter" in (refusal.overturn, call.terms.overturn):
-            _check_rejecter(work, refusal, command.by)
+            _check_rejecter(refusal, by)
 
 
-def _check_rejecter(work: UnitOfWork, refusal: Refusal, by: Reviewer) -> None:
-    # A role that was named in code counts only for people whom the store does not know.
-    roles = {person.role for person in known_people(work)}
-    if not roles or by.assurance not in ("code", "os-user"):
-        roles.add(by.role)
-    if by.name != refusal.by and "admin" not in roles:
+def _check_rejecter(refusal: Refusal, by: Reviewer) -> None:
+    if by.name != refusal.by and by.role != "admin":
         raise NotAllowed(
             f"{refusal.by} rejected an equal call at {moment(refusal.at):%Y-%m-%d %H:%M:%S} UTC, "
             f"and its rule says overturn = 'rejecter': only {refusal.by} or an admin may approve it"
@@ -284,9 +285,10 @@ def lift_refusal(work: UnitOfWork, command: LiftRefusal) -> Refusal:
     refusal = work.refusals.get(command.refusal)
     if refusal is None:
         raise NotFound(f"no refusal {command.refusal}: see `sayso grants`")
+    by = present(work, command.by)
     if refusal.lifted is None:
         if refusal.overturn == "rejecter":
-            _check_rejecter(work, refusal, command.by)
-        refusal = _lift(work, refusal, command.by.name)
-        work.emit_system("lifted", actor=command.by.name, refusal=refusal.id)
+            _check_rejecter(refusal, by)
+        refusal = _lift(work, refusal, by.name)
+        work.emit_system("lifted", actor=by.name, refusal=refusal.id)
     return refusal

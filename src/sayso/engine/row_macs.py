@@ -29,8 +29,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sayso.rows import (
     Call,
+    Credential,
     EffectKey,
-    Principal,
+    Person,
     Row,
     Run,
     StoredMessage,
@@ -41,7 +42,7 @@ from sayso.rows import (
 from sayso.types import Grant, Refusal
 
 AuthenticRow: TypeAlias = (
-    Call | Run | Thread | StoredMessage | Grant | Principal | EffectKey | Refusal
+    Call | Run | Thread | StoredMessage | Grant | Person | Credential | EffectKey | Refusal
 )
 
 #: The texts of a row, then its numbers.
@@ -151,10 +152,18 @@ def _refusal(refusal: Refusal) -> Values:
     return (refusal.id, *whose, *what, *said), (refusal.at, *ends)
 
 
-def _principal(principal: Principal) -> Values:
-    who = (principal.id, principal.token_hash, principal.person, principal.role)
-    ends = (*_number(principal.ends), *_number(principal.revoked))
-    return (*who, names_text(principal.groups), principal.signature), (principal.created, *ends)
+def _person(person: Person) -> Values:
+    who = (person.name, person.look, person.role, names_text(person.groups), person.mail)
+    state = (person.origin, person.status, person.stand_in)
+    times = (person.created, person.changed, person.since, *_number(person.away_until))
+    return (*who, *state, person.signature), times
+
+
+def _credential(credential: Credential) -> Values:
+    c = credential
+    texts = (c.id, c.hash, c.person, c.kind, c.role, c.assurance, c.opened_by, c.device)
+    ends = (*_number(c.ends), *_number(c.idle), *_number(c.revoked))
+    return (*texts, c.signature), (c.created, c.last_used, *ends)
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
@@ -163,7 +172,8 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
     Grant: Fields("grant", 1, b"grant/1\0", _grant, struct.Struct("<14q")),
-    Principal: Fields("token", 1, b"token/1\0", _principal, struct.Struct("<11q")),
+    Person: Fields("person", 1, b"person/1\0", _person, struct.Struct("<14q")),
+    Credential: Fields("credential", 1, b"credential/1\0", _credential, struct.Struct("<17q")),
     Refusal: Fields("refusal", 1, b"refusal/1\0", _refusal, struct.Struct("<18q")),
     EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key, struct.Struct("<7q")),
 }

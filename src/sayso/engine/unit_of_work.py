@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sayso.engine.moves import IllegalMove, moved, run_moved
 from sayso.engine.row_macs import row_mac, values_mac
@@ -19,10 +19,11 @@ from sayso.rows import (
     SYSTEM_THREAD,
     Call,
     CallStatus,
+    Credential,
     EffectKey,
     Event,
     Message,
-    Principal,
+    Person,
     Run,
     RunStatus,
     StoredMessage,
@@ -32,9 +33,11 @@ from sayso.rows import (
     dumps,
     json_encoder,
 )
-from sayso.types import Grant, Micros, Refusal
+from sayso.types import Grant, Micros, Refusal, look_of
 
 _body = json_encoder(sort_keys=True)
+
+T = TypeVar("T", EffectKey, Person, Credential)
 
 #: The counter of a run for each open status of its calls.
 COUNTERS = {
@@ -82,15 +85,19 @@ class UnitOfWork:
     run: Run | None = None
     calls: dict[str, Call] = field(default_factory=dict)
     grants: dict[str, Grant] = field(default_factory=dict)
-    #: The tokens of the person who decides; their groups count.
-    people: tuple[Principal, ...] = ()
+    #: People and agents, by the look of their names.
+    people: dict[str, Person] = field(default_factory=dict)
+    #: The people whom the reviewers of the calls mean, and the system thread's last event then.
+    reviewers: tuple[Person, ...] = ()
+    reviewers_seq: int = 0
+    #: Credentials, by the hash of their secret.
+    credentials: dict[str, Credential] = field(default_factory=dict)
     #: The taken effect keys among those of the calls that may start; and the calls of other runs
     #: that have them.
     effects: dict[str, EffectKey] = field(default_factory=dict)
     effect_owners: dict[str, Call] = field(default_factory=dict)
     #: The refusals of calls that are equal to these calls, and were not lifted.
     refusals: dict[str, Refusal] = field(default_factory=dict)
-    principal: Principal | None = None
     system: Thread | None = None
     # What the store has to write:
     touched_calls: dict[str, Call] = field(default_factory=dict)
@@ -102,7 +109,11 @@ class UnitOfWork:
     freed_effects: dict[str, str] = field(default_factory=dict)
     new_run: bool = False
     run_touched: bool = False
-    principals: list[Principal] = field(default_factory=list)
+    touched_people: dict[str, Person] = field(default_factory=dict)
+    touched_credentials: dict[str, Credential] = field(default_factory=dict)
+    new_credentials: set[str] = field(default_factory=set)
+    #: Sessions and links that are over: their rows are deleted.
+    dropped_credentials: list[str] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
     messages: list[StoredMessage] = field(default_factory=list)
     pending_events: list[PendingEvent] = field(default_factory=list)
@@ -127,6 +138,10 @@ class UnitOfWork:
             return self.calls[call_id]
         except KeyError:
             raise NotFound(f"no request {call_id} in this store") from None
+
+    def person(self, name: str) -> Person | None:
+        """Return the loaded person of this name, or of one that looks like it."""
+        return self.people.get(look_of(name))
 
     def by_key(self, key: str) -> Call | None:
         for call in self.calls.values():
@@ -284,10 +299,11 @@ class UnitOfWork:
         for refusal_id, refusal in self.touched_refusals.items():
             self.touched_refusals[refusal_id] = replace(refusal, mac=row_mac(refusal, mac))
         self.refusals.update(self.touched_refusals)
-        for key, effect in self.taken_effects.items():
-            self.taken_effects[key] = effect._replace(mac=row_mac(effect, mac))
-        if self.principals:
-            self.principals = [p._replace(mac=row_mac(p, mac)) for p in self.principals]
+        if self.taken_effects:
+            self.taken_effects = _with_macs(self.taken_effects, mac)
+        if self.touched_people or self.touched_credentials:
+            self.touched_people = _with_macs(self.touched_people, mac)
+            self.touched_credentials = _with_macs(self.touched_credentials, mac)
         if self.messages:
             self.messages = [m._replace(mac=row_mac(m, mac)) for m in self.messages]
 
@@ -305,9 +321,15 @@ class UnitOfWork:
             return self.touched_grants.get(value.id, value)
         if kind is Refusal:
             return self.touched_refusals.get(value.id, value)
-        if kind is Principal:
-            return next((p for p in self.principals if p.id == value.id), value)
+        if kind is Person:
+            return self.touched_people.get(value.name, value)
+        if kind is Credential:
+            return self.touched_credentials.get(value.id, value)
         return value
+
+
+def _with_macs(rows: dict[str, T], mac: Callable[[bytes], str]) -> dict[str, T]:
+    return {name: row._replace(mac=row_mac(row, mac)) for name, row in rows.items()}
 
 
 def check_not_put_back(

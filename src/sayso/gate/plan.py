@@ -207,13 +207,15 @@ def _approves_doubt(call: Call, digest: str) -> bool:
 
 
 def _check_votes(store: Store, call: Call, digest: str) -> None:
-    people = set()
+    voters, represented = set(), set()
     for vote in call.votes:
         if vote.digest == digest:
             _check_signature(store, call, vote)
-            people.add(vote.by)
-    if len(people) < call.terms.quorum:
-        raise _tampered(call, f"{len(people)} of {call.terms.quorum} people approved it")
+            voters.add(vote.by)
+            represented.add(vote.on_behalf_of or vote.by)
+    count = min(len(voters), len(represented))
+    if count < call.terms.quorum:
+        raise _tampered(call, f"{count} of {call.terms.quorum} people approved it")
 
 
 def _check_signature(store: Store, call: Call, decided: Decided | Vote) -> None:

@@ -1,7 +1,7 @@
-"""Who decides and who may see: tokens, assurance, and visibility.
+"""Who decides and who may see: rights, assurance, and visibility.
 
-This is the only module that gives a reviewer an assurance, and the only one that says whether a
-principal may read about a call. Pages, the feed, the audit log and chats all ask here.
+Every door asks here who somebody is (``reviewer_of``), and whether they may read about a call:
+pages, the feed, the audit log and chats. The rights are what ``engine.people.rights_of`` says.
 """
 
 from __future__ import annotations
@@ -9,28 +9,16 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from sayso.engine.commands import AddPrincipal, RevokePrincipal
 from sayso.engine.deciding import check_reviewer
 from sayso.engine.effects import is_remote
-from sayso.engine.grants import principal_bytes
+from sayso.engine.people import BAD_TOKEN, PROCESS, SESSION_ENDED, own_names, rights_of
 from sayso.errors import InvalidDecision, NotAllowed, NotFound, Unauthenticated
-from sayso.rows import ROLES, Call, Principal, Run
+from sayso.rows import Call, Proven, Run
 from sayso.stores.base import Query, Store, Viewer
-from sayso.types import (
-    GROUP,
-    EarlierRejection,
-    Micros,
-    Request,
-    Reviewer,
-    checked_name,
-    person_name,
-    plain_name,
-)
+from sayso.types import EarlierRejection, Request, Reviewer, plain_name
 from sayso.views import is_request
 
 log = logging.getLogger("sayso.inbox")
@@ -38,26 +26,8 @@ log = logging.getLogger("sayso.inbox")
 #: Shown in place of text that may describe a call meant for other reviewers.
 HIDDEN_TEXT = "(hidden: this may describe a call for other reviewers)"
 
-#: Id prefixes of principals that are not API tokens: one-time sign-in links, and sessions.
-LINK, SESSION = "lnk_", "ses_"
-_TOKEN_PREFIX = "sayso_"
-#: The proof of the operating system's user: the process itself.
-_PROCESS = "process"
-_BAD_TOKEN = "this token is unknown, revoked or expired: ask for a new one"
-
 
 # -- who decides
-
-
-@dataclass(frozen=True, slots=True)
-class Proven(Reviewer):
-    """An authenticated reviewer. Only this module creates one.
-
-    ``proof`` is the hash of a token's or session's secret, or ``"process"``. Name, groups and
-    assurance are looked up from it again for every decision, so the other fields are not trusted.
-    """
-
-    proof: str = ""
 
 
 def token_hash(token: str) -> str:
@@ -65,39 +35,33 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def authenticate(store: Store, token: str) -> Proven:
-    """Return the reviewer a token belongs to. Raise ``NotAllowed`` if the token is not valid."""
-    principal = store.principal(token_hash(token))
-    if principal is None or principal.id.startswith((LINK, SESSION)):
-        raise NotAllowed(_BAD_TOKEN)
-    return proven(store, principal.token_hash)
+def rights(store: Store, by: Reviewer) -> Proven:
+    """Return who this is, with the rights that they have now. Raise ``Unauthenticated``.
 
-
-def genuine_principal(store: Store, principal: Principal) -> bool:
-    """Return whether a principal's signature holds; rows inserted into the database have none."""
-    return store.keys.verify(principal_bytes(principal), principal.signature)
-
-
-def proven(store: Store, proof: str) -> Proven:
-    """Return the reviewer whose secret has this hash. Raise ``Unauthenticated`` if there is none.
-
-    A session has the assurance of what opened it: ``session`` for a one-time link, which only its
-    recipient has, and ``token`` for a pasted token. The latter ends when the token is revoked.
+    A decision reads the same rows again in the transaction that records it.
     """
-    principal = store.principal(proof)
-    live = principal is not None and principal.live(store.now())
-    if principal is None or not live or not genuine_principal(store, principal):
-        raise Unauthenticated(_BAD_TOKEN)
-    if principal.id.startswith(LINK):
-        raise Unauthenticated("this is the secret of a sign-in link: open the link in a browser")
-    assurance = "token"
-    if principal.id.startswith(SESSION):
-        opened_by = principal.id.removeprefix(SESSION).split(".")[0]
-        if opened_by.startswith(LINK):
-            assurance = "session"
-        elif not any(p.id == opened_by and p.live(store.now()) for p in store.principals()):
-            raise Unauthenticated("the token you signed in with was revoked: ask for a new one")
-    return Proven(principal.person, principal.groups, assurance, principal.role, proof)
+    proof = by.proof if isinstance(by, Proven) else ""
+    credential = store.credential(proof) if proof not in ("", PROCESS) else None
+    name = by.name if credential is None else credential.person
+    absent, verify = store.absent(name), store.keys.verify
+    return rights_of(by, store.person(name), credential, absent, store.now(), verify)
+
+
+def authenticate(store: Store, token: str) -> Proven:
+    """Return the reviewer a token belongs to. Raise ``Unauthenticated`` if it is not valid."""
+    return _presented(store, token, "token")
+
+
+def authenticate_session(store: Store, secret: str) -> Proven:
+    """Return the reviewer a session belongs to. Raise ``Unauthenticated`` if it has ended."""
+    return _presented(store, secret, "session")
+
+
+def _presented(store: Store, secret: str, kind: str) -> Proven:
+    credential = store.credential(token_hash(secret))
+    if credential is None or credential.kind != kind:
+        raise Unauthenticated(SESSION_ENDED if kind == "session" else BAD_TOKEN)
+    return rights(store, Proven(credential.person, proof=credential.hash))
 
 
 def os_user() -> Proven:
@@ -110,15 +74,15 @@ def os_user() -> Proven:
         import getpass
 
         name = getpass.getuser() if os.name == "nt" else f"uid:{os.getuid()}"
-    return Proven(name, assurance="os-user", proof=_PROCESS)
+    return Proven(name, assurance="os-user", proof=PROCESS)
 
 
-def reviewer_of(store: Store, by: object, token: str | None) -> Reviewer:
+def reviewer_of(store: Store, by: object, token: str | None) -> Proven:
     """Return the reviewer for a decision: authenticated by ``token`` or named in ``by``."""
     if token is not None:
         return authenticate(store, token)
     if isinstance(by, Proven):
-        return os_user() if by.proof == _PROCESS else proven(store, by.proof)
+        return rights(store, os_user() if by.proof == PROCESS else by)
     if isinstance(by, Reviewer):
         if by.assurance != "code":
             log.warning(
@@ -127,78 +91,22 @@ def reviewer_of(store: Store, by: object, token: str | None) -> Reviewer:
                 by.name,
                 by.assurance,
             )
-        return Reviewer(by.name, by.groups, role=by.role)
+        return rights(store, by)
     if not isinstance(by, str) or not by.strip():
         raise InvalidDecision("say who decides: by='ana', or token=...", "by")
     try:
-        return Reviewer(by)
+        return rights(store, Reviewer(by))
     except ValueError as error:
         raise InvalidDecision(f"by: {error}", "by") from None
 
 
 def may_decide(store: Store, by: Reviewer, call: Call) -> bool:
     """Return whether a person may decide a request, so far as is known before they do."""
-    now = store.now()
-    own = [p for p in store.principals() if p.person == by.name and p.live(now)]
     try:
-        person = reviewer_of(store, by, None)
-        check_reviewer(call, person, [p for p in own if genuine_principal(store, p)])
+        check_reviewer(call, reviewer_of(store, by, None))
     except NotAllowed:
         return False
     return True
-
-
-# -- tokens
-
-
-def create_token(
-    store: Store,
-    person: str,
-    *,
-    by: str,
-    role: str = "reviewer",
-    groups: Iterable[str] = (),
-    ends: Micros | None = None,
-) -> tuple[str, Principal]:
-    """Create a token and return it with its row. Only its hash is stored, so save it now."""
-    if role not in ROLES:
-        raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
-    try:
-        person = person_name(person)
-        groups = tuple(checked_name(name).removeprefix(GROUP) for name in groups)
-    except ValueError as error:
-        raise NotAllowed(str(error)) from None
-    if role == "agent" and "/" in person:
-        raise NotAllowed(f"the name {person!r} has a / in it: an agent's runs are named agent/run")
-    now = store.now()
-    for known in store.principals():
-        same = known.person == person and known.live(now)
-        if same and known.role != role and "agent" in (known.role, role):
-            raise NotAllowed(
-                f"{person!r} has a token with the role {known.role!r}: an agent and a person need "
-                "different names, since an agent cannot decide"
-            )
-    token = _TOKEN_PREFIX + secrets.token_urlsafe(32)
-    principal = Principal(
-        id="tok_" + secrets.token_hex(6),
-        token_hash=token_hash(token),
-        person=person,
-        role=role,
-        created=0,
-        groups=groups,
-        ends=ends,
-    )
-    (stored,) = store.transact(AddPrincipal(principal=principal, by=by))
-    return token, stored
-
-
-def revoke_token(store: Store, token_id: str, *, by: str) -> Principal:
-    """Revoke a token by its id. Raise ``NotFound`` if there is no such token."""
-    if not any(p.id == token_id for p in store.principals()):
-        raise NotFound(f"no token {token_id}: see `sayso token list`")
-    (revoked,) = store.transact(RevokePrincipal(principal=token_id, by=by))
-    principal: Principal = revoked
-    return principal
 
 
 # -- who may see
@@ -215,8 +123,9 @@ class Audience(NamedTuple):
 
 
 def names_of(by: Reviewer) -> frozenset[str]:
-    """Return the names by which rules can mean a person: their own and ``group:...``."""
-    return frozenset((by.name, *(f"group:{name}" for name in by.groups)))
+    """Return the names by which rules can mean a person, or those for whom they decide."""
+    names = own_names(by)
+    return names.union(*(p.names for p in by.stands_for)) if isinstance(by, Proven) else names
 
 
 def audience_of(calls: Iterable[Call | Request]) -> Audience:

@@ -17,7 +17,10 @@ _MAX_ENTRIES, _MAX_RUNS_PER_THREAD = 5_000, 100
 #: These events may change who can see a call, and so who can see the run around it.
 _CHANGES_AUDIENCE = ("asked", "reasked", "revised", "tightened", "in_doubt")
 #: Events about access, visible to admins only.
-_ACCESS = ("token_created", "token_revoked")
+_ACCESS = (
+    *("token_created", "token_revoked"),
+    *("person_added", "person_changed", "person_removed"),
+)
 _EVERYONE = Audience(everybody=True, names=frozenset())
 _ADMINS_ONLY = Audience(everybody=False, names=frozenset())
 

@@ -8,22 +8,24 @@ Routes declare a parameter of type ``AnyPrincipal``, ``CurrentAgent``, ``Current
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends
 from fastapi import Request as HttpRequest
 
 from sayso.engine.commands import Note
-from sayso.errors import NotAllowed, NotFound, Unauthenticated
-from sayso.inbox.people import may_see, no_request
-from sayso.rows import Call
-from sayso.server.middleware import foreign_page
+from sayso.errors import NotAllowed, NotFound, StoreError, Unauthenticated
+from sayso.inbox.directory import USE_NOTED_EVERY, note_use
+from sayso.inbox.people import authenticate, authenticate_session, may_see, no_request, rights
+from sayso.rows import Call, Proven
+from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.service import Service, service_of
-from sayso.server.sessions import cookie_name, resolve_secret
 from sayso.stores.base import Store
-from sayso.sync import read, write
+from sayso.sync import read, to_thread, write
 from sayso.types import Request, Reviewer
 
 #: The caller on a server without authentication.
@@ -36,6 +38,7 @@ _ROLES = {
     "reviewer": ("reviewer", "admin"),
 }
 _MAX_NOTE = 200
+_MAX_NOTED = 10_000
 
 
 class Identity(NamedTuple):
@@ -58,15 +61,14 @@ class Identity(NamedTuple):
         """The channel to record with a decision: ``web`` for the page, ``api`` for a token."""
         return "web" if self.session or self.secret is None else "api"
 
-    def is_still_valid(self, store: Store) -> bool:
-        """Return whether the token or session is still valid."""
+    def has_same_rights(self, store: Store) -> bool:
+        """Return whether the token or session is still valid, and gives the same rights."""
         if self.secret is None:
             return True
         try:
-            resolve_secret(store, self.secret, session=self.session)
+            return rights(store, self.reviewer) == self.reviewer
         except NotAllowed:
             return False
-        return True
 
 
 async def identify(service: Service, request: HttpRequest) -> Identity:
@@ -76,7 +78,7 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
     if given and scheme.lower() != "bearer":
         raise Unauthenticated("send the token as `Authorization: Bearer …`")
     if given:
-        by = await read(service.store, resolve_secret, service.store, secret.strip(), session=False)
+        by = await read(service.store, authenticate, service.store, secret.strip())
         return Identity(by, secret.strip())
     if not service.auth:
         return Identity(LOCAL_USER)
@@ -91,8 +93,21 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
             f"session cookies work only on this server's own pages: from {page!r:.100}, send a "
             "bearer token"
         )
-    by = await read(service.store, resolve_secret, service.store, cookie, session=True)
+    by = await read(service.store, authenticate_session, service.store, cookie)
+    await _note_use(service, by)
     return Identity(by, cookie, session=True)
+
+
+async def _note_use(service: Service, by: Proven) -> None:
+    """Note that a session is in use, about once a minute."""
+    now = time.monotonic()
+    if service.noted_uses.get(by.proof, -math.inf) + USE_NOTED_EVERY > now:
+        return
+    if len(service.noted_uses) >= _MAX_NOTED:
+        service.noted_uses.clear()
+    service.noted_uses[by.proof] = now
+    with suppress(StoreError):  # a full disk must not keep people from reading
+        await to_thread(note_use, service.store, by)
 
 
 def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:

@@ -25,6 +25,8 @@ from sayso.types import Reviewer, iso
 
 log = logging.getLogger("sayso.server")
 
+#: Events after which someone may have fewer rights.
+RIGHTS_EVENTS = frozenset({"token_revoked", "person_changed", "person_removed"})
 _RING_SIZE = 2_000
 _PAGE = 200
 #: Seconds between reads of the store if no notification arrives.
@@ -49,12 +51,12 @@ class Item:
 class Batch:
     """Events that go out together. What a reader may see is joined once per person."""
 
-    __slots__ = ("_seen", "items", "revokes")
+    __slots__ = ("_seen", "changes_rights", "items")
 
     def __init__(self, items: list[Item]) -> None:
         self.items = items
-        #: Whether a token was revoked: readers have to check their own.
-        self.revokes = any(item.type == "token_revoked" for item in items)
+        #: Whether rights changed: readers have to check their own.
+        self.changes_rights = any(item.type in RIGHTS_EVENTS for item in items)
         self._seen: dict[Reviewer, bytes] = {}
 
     def seen_by(self, who: Reviewer, sees: Callable[[Item], bool]) -> bytes:

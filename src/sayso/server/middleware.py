@@ -26,9 +26,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sayso.errors import NotAllowed
 from sayso.server.monitoring import Metrics
 from sayso.server.responses import Malformed, Stopping, TooLarge, WrongHost, error_response
-from sayso.server.sessions import COOKIE
 
 log = logging.getLogger("sayso.access")
+
+COOKIE = "sayso_session"
+#: Browsers take a cookie of this name only from our own host, over TLS, and for every path.
+SECURE_COOKIE = f"__Host-{COOKIE}"
 
 #: Arguments may take 4 MiB; the JSON around them and its escapes need room as well.
 MAX_BODY_BYTES = 9 * 1024 * 1024
@@ -53,6 +56,11 @@ _HSTS = (b"strict-transport-security", b"max-age=31536000")
 _SENT_ONCE = ("host", "origin", "authorization")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _FOREIGN_PAGE = "sayso.foreign_page"
+
+
+def cookie_name(scheme: str) -> str:
+    """Return the name of the session cookie on a server that is reached by this scheme."""
+    return SECURE_COOKIE if scheme == "https" else COOKIE
 
 
 def foreign_page(scope: Mapping[str, Any]) -> str | None:

@@ -164,6 +164,8 @@ class Service:
     metrics: Metrics
     health: HealthCheck
     hooks: HookSessions
+    #: When the use of each session was last noted in the store, by its hash.
+    noted_uses: dict[str, float] = field(default_factory=dict)
     auth: bool
     environment: str
     demo: bool

@@ -26,7 +26,17 @@ from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import Call, EffectKey, Event, Principal, Run, StoredMessage, Thread, Tool
+from sayso.rows import (
+    Call,
+    Credential,
+    EffectKey,
+    Event,
+    Person,
+    Run,
+    StoredMessage,
+    Thread,
+    Tool,
+)
 from sayso.stores.seals import Seal
 from sayso.types import Grant, Micros, Refusal
 
@@ -372,8 +382,23 @@ class StoreReads(Protocol):
         """
         ...
 
-    def principals(self) -> list[Principal]: ...
-    def principal(self, token_hash: str) -> Principal | None: ...
+    def people(self) -> list[Person]:
+        """Return people and agents by name, removed ones too."""
+        ...
+
+    def person(self, name: str) -> Person | None:
+        """Return the person of this name, or of one that looks like it."""
+        ...
+
+    def absent(self, stand_in: str) -> list[Person]:
+        """Return the people whose stand-in has this name."""
+        ...
+
+    def credentials(self, person: str | None = None) -> list[Credential]:
+        """Return all credentials, or those of a person, in the order in which they were made."""
+        ...
+
+    def credential(self, hash: str) -> Credential | None: ...
     def effect(self, key: str) -> EffectKey | None:
         """Return the row of an effect key: which call has had the effect, or may have."""
         ...

@@ -26,9 +26,10 @@ from sayso.rows import (
     TOOL_USE,
     Call,
     CallStatus,
+    Credential,
     EffectKey,
     Event,
-    Principal,
+    Person,
     Run,
     StoredMessage,
     Thread,
@@ -79,7 +80,7 @@ from sayso.stores.listing import (
 )
 from sayso.stores.nested_runs import still_needed
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
-from sayso.types import Grant, Micros, Refusal
+from sayso.types import Grant, Micros, Refusal, look_of
 
 
 class MemoryStore:
@@ -115,7 +116,10 @@ class MemoryStore:
         self._messages: dict[str, list[StoredMessage]] = {}
         self._grants: dict[str, Grant] = {}
         self._refusals: dict[str, Refusal] = {}
-        self._principals: dict[str, Principal] = {}
+        #: By the look of the name.
+        self._people: dict[str, Person] = {}
+        #: By the hash of the secret.
+        self._credentials: dict[str, Credential] = {}
         self._effects: dict[str, EffectKey] = {}
         self._events: list[Event] = []
         self._chains: dict[str, list[int]] = {}
@@ -171,7 +175,8 @@ class MemoryStore:
             wanted |= {call.grant for call in work.calls.values() if call.grant}
         for grant in self._grants.values():
             fits = grant.revoked is None and (grant.agent, grant.tool_digest) in needs.grants_for
-            if fits or grant.id in wanted:
+            given = grant.by in needs.grants_by and grant.revoked is None
+            if fits or given or grant.id in wanted:
                 work.grants[grant.id] = grant
         work.refusals = {refusal.id: refusal for refusal in self._needed_refusals(needs)}
         keys = set(needs.effects)
@@ -180,14 +185,26 @@ class MemoryStore:
         work.effects = {key: self._effects[key] for key in keys if key in self._effects}
         effect_owners = [self._calls.get(effect.call) for effect in work.effects.values()]
         work.effect_owners = {call.id: call for call in effect_owners if call is not None}
-        if needs.person is not None:
-            people = self._principals.values()
-            work.people = tuple(p for p in people if p.person == needs.person)
-        if needs.principal is not None:
-            work.principal = self._principals.get(needs.principal)
         if needs.system:
             work.system = self._thread(SYSTEM_THREAD)
+        self._load_people(work, needs)
         return work
+
+    def _load_people(self, work: UnitOfWork, needs: Needs) -> None:
+        calls = list(work.calls.values()) if needs.voters else []
+        votes = [vote for call in calls for vote in call.votes]
+        named = {*needs.people, *(n for vote in votes for n in (vote.by, vote.on_behalf_of))}
+        looks = {look_of(name) for name in named}
+        reviewers = {*needs.new_reviewers, *(n for call in calls for n in call.terms.reviewers)}
+        for look, person in self._people.items():
+            if look in looks or person.stand_in in needs.absent:
+                work.people[look] = person
+        meant = (p for p in self._people.values() if not p.names.isdisjoint(reviewers))
+        work.reviewers = tuple(meant) if reviewers else ()
+        work.reviewers_seq = self._thread(SYSTEM_THREAD).seq if work.reviewers else 0
+        for hash, credential in self._credentials.items():
+            if hash in needs.credentials or credential.person in needs.credentials_of:
+                work.credentials[hash] = credential
 
     def _needed_refusals(self, needs: Needs) -> Iterable[Refusal]:
         equal = set(needs.refusals_for)
@@ -236,7 +253,11 @@ class MemoryStore:
             if key in self._effects and self._effects[key].call == call_id:
                 del self._effects[key]
         self._effects.update(work.taken_effects)
-        self._principals.update({p.id: p for p in work.principals})
+        self._people.update({p.look: p for p in work.touched_people.values()})
+        self._credentials.update({c.hash: c for c in work.touched_credentials.values()})
+        for hash, credential in list(self._credentials.items()):
+            if credential.id in work.dropped_credentials:
+                del self._credentials[hash]
         for event in work.events:
             self._events.append(event._replace(pos=len(self._events) + 1))
             self._chains.setdefault(event.thread, []).append(len(self._events))
@@ -249,8 +270,13 @@ class MemoryStore:
         if run is not None and live is not None and live.id != run.id:
             raise Conflict(f"thread {live.thread} has a live run already: {live.id}")
         taken = [call_id for call_id in work.new_calls if call_id in self._calls]
-        hashes = {p.token_hash: p.id for p in self._principals.values()}
-        taken += [p.id for p in work.principals if hashes.get(p.token_hash, p.id) != p.id]
+        ids = {hash: credential.id for hash, credential in self._credentials.items()}
+        hashes = {credential_id: hash for hash, credential_id in ids.items()}
+        taken += [
+            c.id
+            for c in work.touched_credentials.values()
+            if (ids.get(c.hash, c.id), hashes.get(c.id, c.hash)) != (c.id, c.hash)
+        ]
         if taken:
             raise Conflict(f"{taken[0]} exists already: use another id")
 
@@ -521,12 +547,21 @@ class MemoryStore:
     def all_refusals(self, after: str = "", limit: int = 1000) -> list[Refusal]:
         return [r for _, r in sorted(self._refusals.items()) if r.id > after][:limit]
 
-    def principals(self) -> list[Principal]:
-        return sorted(self._principals.values(), key=lambda p: (p.created, p.id))
+    def people(self) -> list[Person]:
+        return sorted(self._people.values())
 
-    def principal(self, token_hash: str) -> Principal | None:
-        people = list(self._principals.values())
-        return next((p for p in people if p.token_hash == token_hash), None)
+    def person(self, name: str) -> Person | None:
+        return self._people.get(look_of(name))
+
+    def absent(self, stand_in: str) -> list[Person]:
+        return [person for person in self.people() if person.stand_in == stand_in]
+
+    def credentials(self, person: str | None = None) -> list[Credential]:
+        rows = [c for c in list(self._credentials.values()) if person in (None, c.person)]
+        return sorted(rows, key=lambda c: (c.created, c.id))
+
+    def credential(self, hash: str) -> Credential | None:
+        return self._credentials.get(hash)
 
     def effect(self, key: str) -> EffectKey | None:
         return self._effects.get(key)

@@ -18,7 +18,7 @@ from sayso.engine.effects import is_remote
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
-from sayso.rows import HOSTED, Call, EffectKey, Run, StoredMessage, Tool
+from sayso.rows import HOSTED, Call, EffectKey, Person, Run, StoredMessage, Tool
 from sayso.stores.base import StoreReads
 from sayso.text import inline
 from sayso.types import EarlierRejection, Request, moment
@@ -249,6 +249,8 @@ def name_of(row: AuthenticRow) -> str:
     """Return what a row is called in messages."""
     if isinstance(row, StoredMessage):
         name = f"{row.seq} of thread {row.thread}"
+    elif isinstance(row, Person):
+        name = row.name
     else:
         name = row.key if isinstance(row, EffectKey) else row.id
     return f"{FIELDS[type(row)].noun} {name}"

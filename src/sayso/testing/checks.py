@@ -40,7 +40,16 @@ _NEXT_STATUS = {
 }
 _STATUS_UNCHANGED = frozenset(
     {
-        *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
+        *(
+            "voted",
+            "votes_voided",
+            "revised",
+            "tightened",
+            "late",
+            "settled",
+            "read_started",
+            "read_stopped",
+        ),
         *("joined", "deferred", "reported", "attempt_ended"),
     }
 )

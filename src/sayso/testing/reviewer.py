@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 from sayso.errors import SaysoError
 from sayso.inbox import Inbox, authenticate, create_token
+from sayso.inbox.directory import new_link, sign_in
+from sayso.inbox.people import authenticate_session
 from sayso.stores.base import Store
 from sayso.types import Decision, Request, Reviewer
 
@@ -23,22 +25,19 @@ _WAIT_SECONDS = 5.0
 
 
 def person(
-    store: Store, name: str, *groups: str, role: str = "reviewer", assurance: str = "token"
+    store: Store, name: str, *groups: str, role: str | None = None, assurance: str = "token"
 ) -> Reviewer:
     """Return an authenticated reviewer, to pass as ``by=``.
 
     With ``assurance="token"`` the person gets a real token in the store. With ``"session"`` they
     sign in with a one-time link.
     """
-    token, _ = create_token(store, name, by="tests", role=role, groups=groups)
+    token, _ = create_token(store, name, by="tests", role=role, groups=groups or None)
     if assurance == "token":
         return authenticate(store, token)
     if assurance != "session":
         raise ValueError(f"assurance={assurance!r}: use token or session")
-    from sayso.server.sessions import new_link, resolve_secret, sign_in
-
-    secret = sign_in(store, new_link(store, name, role=role))
-    return resolve_secret(store, secret, session=True)
+    return authenticate_session(store, sign_in(store, new_link(store, name)))
 
 
 class ScriptedReviewer:

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
 from sayso.engine.commands import (
+    AddCredential,
     AddGrant,
-    AddPrincipal,
+    AddPerson,
     Cancel,
+    ChangePerson,
     Claim,
     Command,
     Complete,
@@ -34,8 +36,9 @@ from sayso.engine.commands import (
     Start,
     Suspend,
 )
+from sayso.engine.people import PROCESS
 from sayso.engine.renewing import Renewal
-from sayso.rows import Call, CallStatus, Message, Principal, Run, Tool
+from sayso.rows import Call, CallStatus, Credential, Message, Person, Proven, Run, Tool
 from sayso.stores.base import Store
 from sayso.testing.checks import all_events, all_seals, all_threads, check_store
 from sayso.testing.clock import FakeClock
@@ -65,6 +68,10 @@ def tool_of(name: str, version: str = "") -> Tool:
     """Return a tool row. Another version has another digest."""
     schema = codec.dumps({"parameters": {"type": "object"}, "returns": None})
     return Tool.of(name, schema, version=version)
+
+
+#: Events about people and their tokens, which most tests need only as a setting.
+_OF_PEOPLE = ("person_added", "token_created")
 
 
 class World:
@@ -105,11 +112,11 @@ class World:
         return None if effect is None else effect.call
 
     def events(self, thread: str | None = None, call: Call | None = None) -> list[str]:
-        """Return the types of the events so far, in order."""
+        """Return the types of the events so far, in order; those of people only if asked for."""
         return [
             event.type
             for _, event in all_events(self.store)
-            if (thread is None or event.thread == thread)
+            if (event.type not in _OF_PEOPLE if thread is None else event.thread == thread)
             and (call is None or event.call == call.id)
         ]
 
@@ -132,7 +139,8 @@ class World:
             "messages": [self.store.messages(thread.id) for thread in threads],
             "grants": self.store.grants(live_only=False),
             "refusals": self.store.all_refusals(),
-            "principals": self.store.principals(),
+            "people": self.store.people(),
+            "credentials": self.store.credentials(),
             "effects": self.store.effects(),
             "events": all_events(self.store),
             "seals": all_seals(self.store),
@@ -269,7 +277,7 @@ class World:
     def decide(
         self, call: Call | str, type: str = "approve", by: str | Reviewer = "ana", **more: Any
     ) -> Call:
-        """Decide a call, as someone with a token who has seen its current digest."""
+        """Decide a call, as someone who has seen its current digest, with a token for a quorum."""
         return self._call(self.decision(call, type, by, **more))
 
     def decision(
@@ -277,7 +285,9 @@ class World:
     ) -> Decide:
         """Return the command of such a decision."""
         row = self.call(call)
-        reviewer = Reviewer(by, assurance="token") if isinstance(by, str) else by
+        reviewer = by if isinstance(by, Reviewer) else Reviewer(by)
+        if isinstance(by, str) and (row.terms.quorum > 1 or "terms" in more):
+            reviewer = self.reviewer(by)
         if type == "edit" and "args" in more:
             more["args"] = codec.canonical(more["args"]).decode()
             more["args_hash"] = codec.sha256(more["args"].encode())
@@ -411,18 +421,51 @@ class World:
         stored: Grant = self.transact(AddGrant(grant=grant))[0]
         return stored
 
-    def token(self, person: str, **more: Any) -> Principal:
-        n = next(self._ids)
-        principal = Principal(
+    def person(self, name: str, *groups: str, role: str = "reviewer", **more: Any) -> Person:
+        """Add a person."""
+        person = Person(name, "", role, groups)
+        stored: Person = self.transact(AddPerson(person=person, by=Reviewer("ops"), **more))[0]
+        return stored
+
+    def change(self, name: str, **changes: Any) -> Person:
+        """Change a person."""
+        ((person, *_),) = self.transact(ChangePerson(person=name, by=Reviewer("ops"), **changes))
+        stored: Person = person
+        return stored
+
+    def reviewer(
+        self, name: str, *groups: str, role: str = "reviewer", assurance: str = "token"
+    ) -> Proven:
+        """Return a person who has proved who they are, and add them if they are new."""
+        if assurance == "os-user":
+            return Proven(name, groups, proof=PROCESS)
+        proof = proof_of(name, assurance)
+        if self.store.credential(proof) is None:
+            self.token(name, groups, role=role, assurance=assurance, hash=proof)
+        return Proven(name, proof=proof)
+
+    def token(self, person: str, groups: tuple[str, ...] = (), **more: Any) -> Credential:
+        """Create a token, and add its person if they are new."""
+        n, role = next(self._ids), more.pop("role", "reviewer")
+        if self.store.person(person) is None:
+            self.person(person, *groups, role=role)
+        credential = Credential(
             id=more.pop("id", f"tok_{n:04d}"),
-            token_hash=more.pop("token_hash", codec.sha256(f"token {n}".encode())),
+            hash=more.pop("hash", codec.sha256(f"token {n}".encode())),
             person=person,
-            role=more.pop("role", "reviewer"),
-            created=0,
+            kind=more.pop("kind", "token"),
+            role=role,
+            assurance=more.pop("assurance", "token"),
             **more,
         )
-        stored: Principal = self.transact(AddPrincipal(principal=principal, by="ops"))[0]
+        by = Reviewer("ops")
+        stored: Credential = self.transact(AddCredential(credential=credential, by=by))[0]
         return stored
+
+
+def proof_of(name: str, assurance: str) -> str:
+    """Return the hash of the secret that ``World.reviewer`` gives a person."""
+    return codec.sha256(f"{name} {assurance}".encode())
 
 
 def _of(call: Call) -> dict[str, Any]:

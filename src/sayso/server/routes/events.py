@@ -75,8 +75,8 @@ async def _frames(
 
     with counted:
         async for batch in service.feed.follow(after, KEEP_ALIVE):
-            recheck = batch.revokes or not batch.items
-            if recheck and not await read(service.store, who.is_still_valid, service.store):
+            recheck = batch.changes_rights or not batch.items
+            if recheck and not await read(service.store, who.has_same_rights, service.store):
                 reason = json.dumps({"reason": "your access was revoked: sign in again"})
                 yield f"event: end\ndata: {reason}\n\n".encode()
                 return

@@ -16,10 +16,10 @@ from sayso.agent.tool import Tool
 from sayso.errors import NotAllowed
 from sayso.gate.framework import FrameworkAgent, FrameworkTool
 from sayso.gate.gate import policy_in_force
+from sayso.inbox import directory
 from sayso.policy import Policy
-from sayso.server import sessions
 from sayso.server.auth import AnyPrincipal
-from sayso.server.middleware import foreign_page
+from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
@@ -50,25 +50,32 @@ async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBo
     if (page := foreign_page(request.scope)) is not None:
         raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
     service.limits.count_write(f"login from {request.client.host if request.client else '?'}")
-    name = sessions.cookie_name(request.url.scheme)
+    name = cookie_name(request.url.scheme)
     secret = await to_thread(
-        sessions.sign_in,
+        directory.sign_in,
         service.store,
         body.token.strip(),
         present=request.cookies.get(name, ""),
         switch=body.switch,
+        device=_device(request),
     )
     response = Response(status_code=204)
     response.set_cookie(
         name,
         secret,
-        max_age=sessions.SESSION_SECONDS,
+        max_age=directory.SESSION_SECONDS,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
         path="/",
     )
     return response
+
+
+def _device(request: Request) -> str:
+    """Return what a list of sessions shows of the browser that opened one."""
+    address = request.client.host if request.client else "?"
+    return f"{request.headers.get('user-agent', '?'):.150} at {address}"
 
 
 @router.post(
@@ -82,10 +89,10 @@ async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBo
 async def sign_out(request: Request, who: AnyPrincipal) -> Response:
     """End this session."""
     if who.session and who.secret is not None:
-        await to_thread(sessions.sign_out, service_of(request).store, who.secret)
+        await to_thread(directory.sign_out, service_of(request).store, who.secret)
     response = Response(status_code=204)
     secure = request.url.scheme == "https"
-    response.delete_cookie(sessions.cookie_name(request.url.scheme), path="/", secure=secure)
+    response.delete_cookie(cookie_name(request.url.scheme), path="/", secure=secure)
     return response
 
 

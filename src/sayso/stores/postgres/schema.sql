@@ -234,20 +234,44 @@ CREATE TABLE seal (
     signature TEXT NOT NULL
 );
 
--- People and agents with a token; only the token's hash is kept.
-CREATE TABLE principal (
-    id TEXT COLLATE "C" PRIMARY KEY,
-    token_hash TEXT COLLATE "C" NOT NULL UNIQUE,
-    person TEXT COLLATE "C" NOT NULL,
+-- People and agents, with their rights.
+CREATE TABLE person (
+    name TEXT COLLATE "C" PRIMARY KEY,
+    look TEXT COLLATE "C" NOT NULL UNIQUE,
     role TEXT NOT NULL,
-    groups TEXT NOT NULL,
-    ends BIGINT,
-    revoked BIGINT,
+    groups TEXT COLLATE "C" NOT NULL,
+    mail TEXT NOT NULL,
+    origin TEXT COLLATE "C" NOT NULL,
+    status TEXT NOT NULL,
     created BIGINT NOT NULL,
+    changed BIGINT NOT NULL,
+    since BIGINT NOT NULL,
+    stand_in TEXT COLLATE "C" NOT NULL,
+    away_until BIGINT,
     signature TEXT NOT NULL,
     mac TEXT NOT NULL
 );
-CREATE INDEX principal_person ON principal (person);
+CREATE INDEX person_stand_in ON person (stand_in) WHERE stand_in <> '';
+
+-- Tokens, sign-in links and sessions; only the hash of the secret is kept.
+CREATE TABLE credential (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    hash TEXT COLLATE "C" NOT NULL UNIQUE,
+    person TEXT COLLATE "C" NOT NULL,
+    kind TEXT NOT NULL,
+    role TEXT NOT NULL,
+    assurance TEXT NOT NULL,
+    opened_by TEXT NOT NULL,
+    device TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    ends BIGINT,
+    idle BIGINT,
+    last_used BIGINT NOT NULL,
+    revoked BIGINT,
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
+);
+CREATE INDEX credential_person ON credential (person);
 
 -- How far each reader of the events has come.
 CREATE TABLE cursor (name TEXT COLLATE "C" PRIMARY KEY, pos TEXT NOT NULL);

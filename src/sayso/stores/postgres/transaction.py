@@ -293,7 +293,7 @@ _COMBINABLE = frozenset(
     {
         *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.MOVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN),
         *(sql.SAVE_RUN, sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
-        *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PRINCIPAL),
+        *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PERSON, sql.ADD_CREDENTIAL),
     }
 )
 #: Rows that get a number in the order in which they are added.

@@ -25,20 +25,22 @@ from typing import Any, TypeVar
 from sayso.engine.row_macs import AuthenticRow
 from sayso.rows import (
     Call,
+    Credential,
     EffectKey,
     Event,
-    Principal,
+    Person,
     Run,
     RunStatus,
     StoredMessage,
     Thread,
     Tool,
     call_from,
+    credential_from,
     effect_from,
     event_from,
     grant_from,
     message_from,
-    principal_from,
+    person_from,
     refusal_from,
     run_from,
     thread_from,
@@ -76,7 +78,7 @@ from sayso.stores.sql import statements as sql
 from sayso.stores.sql import totals
 from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import ToolCache
-from sayso.types import Grant, Micros, Refusal
+from sayso.types import Grant, Micros, Refusal, look_of
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -776,9 +778,21 @@ class SqlReads:
     def all_refusals(self, after: str = "", limit: int = 1000) -> list[Refusal]:
         return self._by_id(refusal_from, sql.LOAD_REFUSALS, after, limit)
 
-    def principals(self) -> list[Principal]:
-        rows = self._rows(f"SELECT {sql.PRINCIPAL} FROM principal ORDER BY created, id")
-        return self._decode.listed(principal_from, rows)
+    def people(self) -> list[Person]:
+        return self._decode.listed(person_from, self._rows(sql.LOAD_PEOPLE))
+
+    def person(self, name: str) -> Person | None:
+        return self._one(person_from, sql.LOAD_PERSON, look_of(name))
+
+    def absent(self, stand_in: str) -> list[Person]:
+        return self._decode.listed(person_from, self._rows(sql.LOAD_ABSENT, (stand_in,)))
+
+    def credentials(self, person: str | None = None) -> list[Credential]:
+        if person is None:
+            rows = self._rows(sql.LOAD_CREDENTIALS)
+        else:
+            rows = self._rows(sql.LOAD_CREDENTIALS_OF, (person,))
+        return self._decode.listed(credential_from, rows)
 
     def effect(self, key: str) -> EffectKey | None:
         return self._one(effect_from, sql.LOAD_EFFECT, key)
@@ -792,9 +806,8 @@ class SqlReads:
         read = lambda key: self._rows(statement, (key, limit))  # noqa: E731
         return first_rows(limit, listed, read, itemgetter(0), after)
 
-    def principal(self, token_hash: str) -> Principal | None:
-        statement = f"SELECT {sql.PRINCIPAL} FROM principal WHERE token_hash = ?"
-        return self._one(principal_from, statement, token_hash)
+    def credential(self, hash: str) -> Credential | None:
+        return self._one(credential_from, sql.LOAD_CREDENTIAL, hash)
 
     def overdue(self, limit: int = 100) -> list[Due]:
         now, said = self._sql_now()

@@ -13,18 +13,21 @@ from typing import Any, Protocol
 from sayso.rows import (
     LATER,
     RECENT_CALLS,
+    SYSTEM_THREAD,
     TOOL_USE,
     Call,
+    Credential,
     EffectKey,
     Event,
-    Principal,
+    Person,
     Run,
     StoredMessage,
     Thread,
     Tool,
+    names_text,
 )
 from sayso.stores.seals import Seal
-from sayso.types import Grant, Refusal
+from sayso.types import GROUP, Grant, Refusal
 
 
 class Reply(Protocol):
@@ -61,7 +64,9 @@ class Dialect:
     reviewers: str
     #: Appended to a SELECT to lock its rows; empty where the whole file is locked.
     lock: str = ""
-    #: The same, skipping rows that another transaction has locked.
+    #: The same for rows that only must not change.
+    share: str = ""
+    #: The same as ``lock``, skipping rows that another transaction has locked.
     lock_free: str = ""
     #: Written before a column to keep the planner from using its index.
     no_index: str = ""
@@ -80,6 +85,7 @@ POSTGRES = Dialect(
     strings="SELECT json_array_elements_text(?::json)",
     reviewers="SELECT json_array_elements_text(reviewers::json)",
     lock=" FOR UPDATE",
+    share=" FOR SHARE",
     lock_free=" FOR UPDATE SKIP LOCKED",
 )
 
@@ -93,7 +99,8 @@ REFUSAL = ", ".join(
     "rejected_by" if field.name == "by" else field.name for field in fields(Refusal)
 )
 EVENT = ", ".join(Event._fields)
-PRINCIPAL = ", ".join(Principal._fields)
+PERSON = ", ".join(Person._fields)
+CREDENTIAL = ", ".join(Credential._fields)
 MESSAGE = ", ".join(StoredMessage._fields)
 EFFECT = ", ".join(EffectKey._fields)
 TOOL = ", ".join(Tool._fields)
@@ -206,8 +213,20 @@ LOAD_REFUSALS_OF_CALL = (
 LOAD_EFFECT = f"SELECT {EFFECT} FROM effect WHERE key = ?"
 LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
 LOAD_TOOL = f"SELECT {TOOL} FROM tool WHERE digest = ?"
-LOAD_PEOPLE = f"SELECT {PRINCIPAL} FROM principal WHERE person = ?"
-LOAD_PRINCIPAL = f"SELECT {PRINCIPAL} FROM principal WHERE id = ?"
+LOAD_PERSON = f"SELECT {PERSON} FROM person WHERE look = ?"
+LOAD_PEOPLE = f"SELECT {PERSON} FROM person ORDER BY name"
+LOAD_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in = ?"
+# One statement, so that the people are those of that event. The groups are a JSON array.
+_IN_GROUP = "groups LIKE ? ESCAPE '!'"
+LOAD_REVIEWERS = (
+    f"SELECT {PERSON}, (SELECT seq FROM thread WHERE id = '{SYSTEM_THREAD}') "
+    "FROM person WHERE status = 'active' AND ({})"
+)
+LOAD_CREDENTIAL = f"SELECT {CREDENTIAL} FROM credential WHERE hash = ?"
+LOAD_CREDENTIALS = f"SELECT {CREDENTIAL} FROM credential ORDER BY created, id"
+LOAD_CREDENTIALS_OF = f"SELECT {CREDENTIAL} FROM credential WHERE person = ? ORDER BY created, id"
+DROP_CREDENTIAL = "DELETE FROM credential WHERE id = ?"
+LOAD_GRANTS_BY = f"SELECT {GRANT} FROM grants WHERE given_by = ? AND revoked IS NULL ORDER BY id"
 
 ADD_THREAD = f"INSERT INTO thread ({THREAD}) VALUES ({_marks(THREAD)})"
 SAVE_THREAD = f"UPDATE thread SET {_sets(THREAD_CHANGES)} WHERE id = ?"
@@ -232,11 +251,13 @@ SAVE_REFUSAL = (
     f"INSERT INTO refusal ({REFUSAL}) VALUES ({_marks(REFUSAL)}) ON CONFLICT (id) "
     "DO UPDATE SET lifted = excluded.lifted, lifted_by = excluded.lifted_by, mac = excluded.mac"
 )
-SAVE_PRINCIPAL = (
-    f"INSERT INTO principal ({PRINCIPAL}) VALUES ({_marks(PRINCIPAL)}) "
-    "ON CONFLICT (id) DO UPDATE SET revoked = excluded.revoked, signature = excluded.signature, "
-    "mac = excluded.mac"
+SAVE_PERSON = (
+    f"INSERT INTO person ({PERSON}) VALUES ({_marks(PERSON)}) ON CONFLICT (name) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in PERSON.split(", ")[1:])
 )
+ADD_CREDENTIAL = f"INSERT INTO credential ({CREDENTIAL}) VALUES ({_marks(CREDENTIAL)})"
+CREDENTIAL_CHANGES = "last_used, revoked, signature, mac"
+SAVE_CREDENTIAL = f"UPDATE credential SET {_sets(CREDENTIAL_CHANGES)} WHERE id = ?"
 # Two calls with the same effect key meet at its row: the second waits until the first commits. So a
 # row must exist before it is read; a row that was not taken is deleted in the same transaction.
 HOLD_EFFECT = (
@@ -271,11 +292,28 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "refusal": REFUSAL,
         "event": EVENT,
         "seal": SEAL,
-        "principal": PRINCIPAL,
+        "person": PERSON,
+        "credential": CREDENTIAL,
         "cursor": "name, pos",
         "effect": EFFECT,
     }.items()
 )
+
+
+def load_reviewers(reviewers: Iterable[str]) -> tuple[str, list[str]]:
+    """Return a statement, with its values, that finds the people whom these reviewers mean."""
+    conditions: list[str] = []
+    values: list[str] = []
+    for name in sorted(reviewers):
+        if name.startswith(GROUP):
+            text = names_text((name.removeprefix(GROUP),))[1:-1]
+            escaped = "".join(f"!{char}" if char in "!%_" else char for char in text)
+            conditions.append(_IN_GROUP)
+            values.append(f"%{escaped}%")
+        else:
+            conditions.append("name = ?")
+            values.append(name)
+    return LOAD_REVIEWERS.format(" OR ".join(conditions)), values
 
 
 def _picked(columns: str, some: str) -> itemgetter[Any]:
@@ -287,3 +325,4 @@ def _picked(columns: str, some: str) -> itemgetter[Any]:
 call_changes = _picked(CALL, CALL_CHANGES)
 run_changes = _picked(RUN, RUN_CHANGES)
 thread_changes = _picked(THREAD, THREAD_CHANGES)
+credential_changes = _picked(CREDENTIAL, CREDENTIAL_CHANGES)

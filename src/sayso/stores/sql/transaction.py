@@ -7,7 +7,7 @@ saves those of a ``UnitOfWork``. A store adds its connection, its locking and it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sayso.engine import EngineDeps, UnitOfWork
@@ -20,12 +20,13 @@ from sayso.rows import (
     Thread,
     Tool,
     call_from,
+    credential_from,
     effect_from,
     event_from,
     grant_from,
     grant_values,
-    principal_from,
-    principal_values,
+    person_from,
+    person_values,
     refusal_from,
     refusal_values,
     run_from,
@@ -44,7 +45,7 @@ from sayso.stores.listing import (
 from sayso.stores.row_checks import DAMAGE, UNREADABLE, RowDecoder, event_taken, tampered
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import Answers, Ask, Dialect, Reply, Write
-from sayso.types import Micros
+from sayso.types import Micros, look_of
 
 ADD_TOOL = (
     f"INSERT INTO tool ({sql.TOOL}) VALUES (?, ?, ?, ?, ?, ?) "
@@ -159,9 +160,9 @@ class SqlTransaction:
         grants = [ask(sql.LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
         grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
         refusals = self._ask_refusals(needs)
-        people = ask(sql.LOAD_PEOPLE, (needs.person,)) if needs.person is not None else None
-        token = ask(sql.LOAD_PRINCIPAL, (needs.principal,)) if needs.principal is not None else None
+        grants += [ask(sql.LOAD_GRANTS_BY + lock, (name,)) for name in needs.grants_by]
         system = ask(sql.LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
+        people = self._ask_people(needs)  # after the system thread, as commands about people do
         time = self._ask_time()
 
         now = self._read_time(time)  # first: in a store of another version, no row is checked
@@ -178,13 +179,56 @@ class SqlTransaction:
             for grant in decode.genuine(grant_from, answers):
                 work.grants[grant.id] = grant
         self._load_refusals(work, refusals)
-        if people is not None:
-            work.people = tuple(decode.genuine(principal_from, people))
-        if token is not None:
-            work.principal = next(iter(decode.each(principal_from, token)), None)
         if system is not None:
             work.system = self._thread(SYSTEM_THREAD, system)
+        self._load_people(work, needs, people)
         return work
+
+    def _ask_people(self, needs: Needs) -> list[tuple[bool, Answers]]:
+        """Ask for people, then for credentials; each with whether one bad row raises."""
+        ask, share = self._ask, self._dialect.share
+        asked: list[tuple[bool, Answers]] = []
+        for look in sorted({look_of(name) for name in needs.people}):
+            asked.append((True, ask(sql.LOAD_PERSON + share, (look,))))
+        for name in needs.absent:
+            asked.append((False, ask(sql.LOAD_ABSENT, (name,))))
+        for hash in needs.credentials:
+            asked.append((True, ask(sql.LOAD_CREDENTIAL + share, (hash,))))
+        for name in needs.credentials_of:
+            asked.append((False, ask(sql.LOAD_CREDENTIALS_OF, (name,))))
+        return asked
+
+    def _load_people(
+        self, work: UnitOfWork, needs: Needs, asked: Sequence[tuple[bool, Answers]]
+    ) -> None:
+        count = len({look_of(name) for name in needs.people}) + len(needs.absent)
+        for number, (strict, answers) in enumerate(asked):
+            decode = self._decode.each if strict else self._decode.genuine
+            if number < count:
+                for person in decode(person_from, answers):
+                    work.people[person.look] = person
+            else:
+                for credential in decode(credential_from, answers):
+                    work.credentials[credential.hash] = credential
+        if needs.voters:
+            self._load_voters(work, needs)
+
+    def _load_voters(self, work: UnitOfWork, needs: Needs) -> None:
+        """Load the people who voted for the calls, and those who could decide them."""
+        calls = [work.calls[name] for name in needs.calls if name in work.calls]
+        votes = [vote for call in calls for vote in call.votes]
+        looks = {look_of(name) for vote in votes for name in (vote.by, vote.on_behalf_of) if name}
+        statement = sql.LOAD_PERSON + self._dialect.share
+        asked = [self._ask(statement, (look,)) for look in sorted(looks - work.people.keys())]
+        reviewers = {*needs.new_reviewers, *(n for call in calls for n in call.terms.reviewers)}
+        eligible = self._ask(*sql.load_reviewers(reviewers)) if reviewers else ()
+        for answers in asked:
+            for person in self._decode.each(person_from, answers):
+                work.people[person.look] = person
+        rows = list(eligible)
+        if rows:
+            work.reviewers = tuple(self._decode.genuine(person_from, rows))
+            work.reviewers_seq = rows[0][-1]
 
     def _ask_refusals(self, needs: Needs, calls: Iterable[Call] = ()) -> list[Answers]:
         """Ask for refusals. ``calls`` are those of ``needs.calls``, if they are loaded already."""
@@ -321,8 +365,19 @@ class SqlTransaction:
             self._write(ADD_TOOL, tool)
         if self.new_keys:
             add_search_keys(self._write, self.new_keys)
-        for principal in work.principals:
-            self._write(sql.SAVE_PRINCIPAL, principal_values(principal))
+        self._save_people(work)
+
+    def _save_people(self, work: UnitOfWork) -> None:
+        for person in work.touched_people.values():
+            self._write(sql.SAVE_PERSON, person_values(person))
+        for credential in work.touched_credentials.values():
+            if credential.id in work.new_credentials:
+                self._write(sql.ADD_CREDENTIAL, credential)
+            else:
+                changes = sql.credential_changes(credential)
+                self._write(sql.SAVE_CREDENTIAL, (*changes, credential.id))
+        for credential_id in work.dropped_credentials:
+            self._write(sql.DROP_CREDENTIAL, (credential_id,))
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""

@@ -228,20 +228,44 @@ CREATE TABLE seal (
     signature TEXT NOT NULL
 );
 
--- People and agents with a token; only the token's hash is kept.
-CREATE TABLE principal (
-    id TEXT PRIMARY KEY,
-    token_hash TEXT NOT NULL UNIQUE,
-    person TEXT NOT NULL,
+-- People and agents, with their rights.
+CREATE TABLE person (
+    name TEXT PRIMARY KEY,
+    look TEXT NOT NULL UNIQUE,
     role TEXT NOT NULL,
     groups TEXT NOT NULL,
-    ends INTEGER,
-    revoked INTEGER,
+    mail TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    status TEXT NOT NULL,
     created INTEGER NOT NULL,
+    changed INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    stand_in TEXT NOT NULL,
+    away_until INTEGER,
     signature TEXT NOT NULL,
     mac TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX principal_person ON principal (person);
+CREATE INDEX person_stand_in ON person (stand_in) WHERE stand_in <> '';
+
+-- Tokens, sign-in links and sessions; only the hash of the secret is kept.
+CREATE TABLE credential (
+    id TEXT PRIMARY KEY,
+    hash TEXT NOT NULL UNIQUE,
+    person TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    role TEXT NOT NULL,
+    assurance TEXT NOT NULL,
+    opened_by TEXT NOT NULL,
+    device TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    ends INTEGER,
+    idle INTEGER,
+    last_used INTEGER NOT NULL,
+    revoked INTEGER,
+    signature TEXT NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX credential_person ON credential (person);
 
 -- How far each reader of the events has come.
 CREATE TABLE cursor (name TEXT PRIMARY KEY, pos TEXT NOT NULL) WITHOUT ROWID;

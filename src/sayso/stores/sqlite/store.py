@@ -32,7 +32,7 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
 from sayso.forking import generation, no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import Call, Event, Run, Thread, principal_from
+from sayso.rows import Call, Event, Run, Thread
 from sayso.stores.base import (
     Boundary,
     Hub,
@@ -43,7 +43,6 @@ from sayso.stores.base import (
 )
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
-from sayso.stores.sql import statements as sql
 from sayso.stores.sql.leases import SAVE_CALL_LEASE, SAVE_RUN_LEASE, load_leases, renew_leases
 from sayso.stores.sql.maintenance import (
     find_unsealed,
@@ -271,7 +270,7 @@ class SqliteTransaction(SqlTransaction):
         cache = self._row_cache
         thread, run = cache.threads.get(thread_id), cache.runs.get(needs.run or "")
         uncached = needs.keys or needs.callers or needs.grants_for or needs.grants or needs.refusals
-        if thread is None or run is None or uncached or needs.system or needs.principal:
+        if thread is None or run is None or uncached or needs.system:
             return None
         for status in needs.statuses:
             if getattr(run, COUNTERS[status]):
@@ -283,9 +282,7 @@ class SqliteTransaction(SqlTransaction):
                 return None
             calls[call_id] = call
         work = UnitOfWork(now=self._time(), deps=self._deps, thread=thread, run=run, calls=calls)
-        if needs.person is not None:
-            rows = self._ask(sql.LOAD_PEOPLE, (needs.person,))
-            work.people = tuple(self._decode.genuine(principal_from, rows))
+        self._load_people(work, needs, self._ask_people(needs))
         self._load_refusals(work, self._ask_refusals(needs, calls.values()))
         self._load_effects(work, needs)
         self._threads[thread_id], self._run, self._calls = thread, run, dict(calls)

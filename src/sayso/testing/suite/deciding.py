@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sayso.engine.asking import signed_bytes
+from sayso.engine.people import PROCESS
 from sayso.errors import (
     AlreadyDecided,
     Conflict,
@@ -16,7 +17,7 @@ from sayso.errors import (
     NotAllowed,
     NotFound,
 )
-from sayso.rows import CallStatus, RunStatus
+from sayso.rows import CallStatus, Proven, RunStatus
 from sayso.testing.world import SECOND, World, tool_of
 from sayso.types import Grant, Reviewer, Terms
 
@@ -27,7 +28,7 @@ class DecisionTests:
     def test_approve(self, world: World) -> None:
         call = world.ask(valid_for=100.0)
         world.clock.advance(3)
-        yes = world.decide(call, channel="terminal")
+        yes = world.decide(call, by=world.reviewer("ana"), channel="terminal")
         assert yes == world.call(call)
         assert yes.status is CallStatus.READY
         assert yes.valid_until == world.clock() + 100 * SECOND
@@ -168,21 +169,22 @@ class DecisionTests:
     @pytest.mark.parametrize(
         ("terms", "by"),
         [
-            ({}, Reviewer("robot", role="agent", assurance="token")),
-            ({"reviewers": ("bo", "group:finance")}, Reviewer("ana", ("ops",))),
-            ({"requester_decides": False}, Reviewer("zoe", assurance="session")),
-            ({"assurance": "token"}, Reviewer("ana", assurance="os-user")),
-            ({"assurance": "session"}, Reviewer("ana", assurance="token")),
+            ({}, {"name": "robot", "role": "agent"}),
+            ({"reviewers": ("bo", "group:finance")}, {"name": "ana"}),
+            ({"requester_decides": False}, {"name": "zoe", "assurance": "session"}),
+            ({"assurance": "token"}, {"name": "ana", "assurance": "os-user"}),
+            ({"assurance": "session"}, {"name": "ana"}),
         ],
     )
     def test_reviewers_who_may_not_decide(
-        self, world: World, terms: dict[str, Any], by: Reviewer
+        self, world: World, terms: dict[str, Any], by: dict[str, Any]
     ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
+        reviewer = world.reviewer(**by)
         with world.unchanged():
             for type in ("approve", "reject"):
                 with pytest.raises(NotAllowed):
-                    world.decide(call, type, by)
+                    world.decide(call, type, reviewer)
 
     @pytest.mark.parametrize(
         ("terms", "by"),
@@ -191,7 +193,7 @@ class DecisionTests:
             ({"reviewers": ("group:finance",)}, Reviewer("ana", ("finance",))),
             ({"requester_decides": True}, Reviewer("zoe")),
             ({"requester_decides": False}, Reviewer("ana")),
-            ({"assurance": "os-user"}, Reviewer("ana", assurance="token")),
+            ({"assurance": "os-user"}, Proven("ana", proof=PROCESS)),
         ],
     )
     def test_reviewers_who_may_decide(
@@ -200,17 +202,33 @@ class DecisionTests:
         (call,) = world.propose(world.new(**terms), requester="zoe")
         assert world.decide(call, by=by).status is CallStatus.READY
 
-    def test_groups_come_from_the_stores_own_tokens(self, world: World) -> None:
-        world.token("ana", groups=("finance", "ops"))
-        world.token("bo", groups=("finance",), ends=world.clock() + SECOND)
+    def test_groups_come_from_the_row_of_the_person(self, world: World) -> None:
+        ana = world.reviewer("ana", "finance", "ops")
+        world.reviewer("bo", "finance")
         calls = [world.ask(reviewers=("group:finance",)) for _ in range(3)]
-        assert world.decide(calls[0], by=Reviewer("ana")).status is CallStatus.READY
+        assert world.decide(calls[0], by=ana).status is CallStatus.READY
         assert world.decide(calls[1], by=Reviewer("bo")).status is CallStatus.READY
-        world.clock.advance(1)
-        with pytest.raises(NotAllowed, match="group:finance"):
-            world.decide(calls[2], by=Reviewer("bo"))
-        with pytest.raises(NotAllowed):
-            world.decide(calls[2], by=Reviewer("cy"))
+        world.change("bo", remove_groups=("finance",))
+        for by in (Reviewer("bo"), Reviewer("bo", ("finance",)), Reviewer("cy")):
+            with world.unchanged(), pytest.raises(NotAllowed, match="group:finance"):
+                world.decide(calls[2], by=by)
+
+    def test_token_proves_nothing_at_its_end(self, world: World) -> None:
+        call = world.ask(assurance="token")
+        token = world.token("ana", ends=world.clock() + 2)
+        ana = Proven("ana", proof=token.hash)
+        world.clock.advance(0.000_001)
+        assert world.decide(world.ask(assurance="token"), by=ana).status is CallStatus.READY
+        world.clock.advance(0.000_001)
+        with world.unchanged(), pytest.raises(NotAllowed, match="expired"):
+            world.decide(call, by=ana)
+
+    def test_credential_proves_only_its_person(self, world: World) -> None:
+        call = world.ask(assurance="token", reviewers=("ana",))
+        world.reviewer("ana")
+        bo = world.reviewer("bo")
+        with world.unchanged(), pytest.raises(NotAllowed):
+            world.decide(call, by=Proven("ana", proof=bo.proof))
 
     # -- when
 
@@ -268,10 +286,11 @@ class DecisionTests:
             (world.ask(quorum=2), "approve"),
             (world.ask(tool="", kind="question"), "approve"),
         ]
+        ana = world.reviewer("ana")
         with world.unchanged():
             for call, type in refused:
                 with pytest.raises(InvalidDecision) as raised:
-                    world.decide(call, type, grant=_grant(world))
+                    world.decide(call, type, ana, grant=_grant(world))
                 assert raised.value.path == "grant"
 
     # -- in doubt
@@ -398,11 +417,12 @@ class VoteTests:
 
     def test_a_quorum_counts_authenticated_people_only(self, world: World) -> None:
         call = world.ask(quorum=2)
-        for assurance in ("code", "os-user"):
+        for by in (Reviewer("ana"), Proven("ana", proof=PROCESS)):
             with pytest.raises(NotAllowed, match="token"):
-                world.decide(call, by=Reviewer("ana", assurance=assurance))
-        world.decide(call, by=Reviewer("ana", assurance="token"))
-        assert world.decide(call, by=Reviewer("bo", assurance="session")).status == "ready"
+                world.decide(call, by=by)
+        world.decide(call, by="ana")
+        bo = world.reviewer("bo", assurance="session")
+        assert world.decide(call, by=bo).status == "ready"
 
     def test_each_voter_must_be_allowed(self, world: World) -> None:
         call = world.ask(quorum=2, reviewers=("ana", "bo"))

@@ -200,7 +200,7 @@ class ListTests:
     def _add_varied_requests(self, world: World) -> None:
         """Requests that differ in everything that groups tell apart."""
         self._add_one_of_each(world)
-        member = Reviewer("ana", groups=("money",), assurance="token")
+        member = Reviewer("ana", groups=("money",))
         for n in range(6):
             world.ask("pay", run=f"r{n % 2}", thread=f"t{n % 2}", expires_in=[None, 9, 5][n % 3])
         world.ask("pay", risk=Risk("high"), reviewers=("ana", "group:money"))

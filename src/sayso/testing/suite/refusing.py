@@ -276,7 +276,7 @@ class RefusalTests:
         again = world.ask(overturn="rejecter")
         with pytest.raises(NotAllowed, match="ana"), world.unchanged():
             world.decide(again, by="bo")
-        admin = Reviewer("cy", assurance="token", role="admin")
+        admin = world.reviewer("cy", role="admin")
         assert world.decide(again, by=admin).status is _S.READY
         _reject(world, overturn="rejecter", args={"to": "eve"})
         world.prompt()

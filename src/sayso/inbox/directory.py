@@ -1,0 +1,376 @@
+"""The directory: add people and agents, change their rights, and take them away.
+
+``create_token``, ``new_link`` and ``sign_in`` make credentials. Everything that takes a right away
+returns what ended with it (``TakenAway``). Rights are checked against the same rows from then on,
+in all processes, so nothing has to be told to anyone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from sayso.engine.commands import (
+    AddCredential,
+    AddPerson,
+    ChangePerson,
+    EndCredentials,
+    Reask,
+    RemovePerson,
+    UseCredential,
+    VoidVotes,
+)
+from sayso.engine.people import BAD_TOKEN
+from sayso.errors import Conflict, NotAllowed, NotFound, Unauthenticated
+from sayso.inbox.people import authenticate_session, reviewer_of, token_hash
+from sayso.rows import ROLES, Call, CallStatus, Credential, Person, Proven
+from sayso.stores.base import Query, Store
+from sayso.types import (
+    GROUP,
+    SECOND,
+    Grant,
+    Micros,
+    Reviewer,
+    Vote,
+    checked_name,
+    person_name,
+)
+
+LINK_SECONDS = 600
+#: How long a session lasts at most, and without being used.
+SESSION_SECONDS = 12 * 3600
+IDLE_SECONDS = 2 * 3600
+#: How often the use of a session is noted: a commit each time would cost too much.
+USE_NOTED_EVERY = 60
+_MAX_DEVICE = 200
+_PAGE = 500
+_TOKEN_PREFIX = "sayso_"
+
+
+@dataclass(frozen=True, slots=True)
+class TakenAway:
+    """What ended when a person lost a right."""
+
+    person: Person
+    #: Tokens, links and sessions.
+    credentials: tuple[Credential, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    #: Pending requests on which the person's vote counted until now.
+    votes: tuple[Call, ...] = ()
+    #: Calls that the person approved, and that have not started.
+    approved: tuple[Call, ...] = ()
+
+
+# -- people and agents
+
+
+def add_person(
+    store: Store,
+    name: str,
+    *,
+    by: str | Reviewer,
+    role: str = "reviewer",
+    groups: Iterable[str] = (),
+    mail: str = "",
+    restore: bool = False,
+) -> Person:
+    """Add a person, or with ``role="agent"`` an agent.
+
+    ``restore`` brings back one who was removed. Raises ``Conflict`` if the name is taken, or looks
+    like one that is.
+    """
+    person = _wanted(name, role, groups, mail)
+    actor = reviewer_of(store, by, None)
+    (added,) = store.transact(AddPerson(person=person, by=actor, restore=restore))
+    stored: Person = added
+    return stored
+
+
+def _wanted(name: str, role: str, groups: Iterable[str], mail: str = "") -> Person:
+    name = _checked(person_name, name)
+    if role not in ROLES:
+        raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
+    if role == "agent" and "/" in name:
+        raise NotAllowed(f"the name {name!r} has a / in it: an agent's runs are named agent/run")
+    return Person(name, "", role, _group_names(groups), mail.strip())
+
+
+def _checked(check: Callable[[str], str], name: str) -> str:
+    try:
+        return check(name)
+    except ValueError as error:
+        raise NotAllowed(str(error)) from None
+
+
+def _group_names(groups: Iterable[str]) -> tuple[str, ...]:
+    names = (_checked(checked_name, name).removeprefix(GROUP) for name in groups)
+    return tuple(dict.fromkeys(names))
+
+
+def change_person(
+    store: Store,
+    name: str,
+    *,
+    by: str | Reviewer,
+    add_groups: Iterable[str] = (),
+    remove_groups: Iterable[str] = (),
+    role: str | None = None,
+    mail: str | None = None,
+) -> TakenAway:
+    """Change the groups, role or mail address of a person, and return what ended with it.
+
+    Grants that rest on a lost right are revoked, and votes that do are void. Tokens and sessions
+    stay valid, for what the person may do now.
+    """
+    if role is not None and role not in ROLES:
+        raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
+    command = ChangePerson(
+        person=_checked(person_name, name),
+        by=reviewer_of(store, by, None),
+        add_groups=_group_names(add_groups),
+        remove_groups=_group_names(remove_groups),
+        role=role,
+        mail=mail,
+    )
+    ((person, credentials, grants),) = store.transact(command)
+    return _taken_away(store, person, credentials, grants, by=command.by, ask_again=False)
+
+
+def set_stand_in(
+    store: Store, name: str, stand_in: str, until: Micros | None, *, by: str | Reviewer
+) -> Person:
+    """Let another person decide for one who is away, until a time; ``None`` ends it."""
+    away = (_checked(person_name, stand_in) if until is not None else "", until)
+    command = ChangePerson(
+        person=_checked(person_name, name), by=reviewer_of(store, by, None), away=away
+    )
+    ((person, *_),) = store.transact(command)
+    stored: Person = person
+    return stored
+
+
+def remove_person(
+    store: Store, name: str, *, by: str | Reviewer, ask_again: bool = False
+) -> TakenAway:
+    """Remove a person or an agent, and return what ended with it.
+
+    Their credentials end, the grants that they gave are revoked, and their votes on pending
+    requests are void. Calls that they approved and that have not started are listed, and with
+    ``ask_again`` people are asked about them again.
+    """
+    command = RemovePerson(person=_checked(person_name, name), by=reviewer_of(store, by, None))
+    ((person, credentials, grants),) = store.transact(command)
+    return _taken_away(store, person, credentials, grants, by=command.by, ask_again=ask_again)
+
+
+def _taken_away(
+    store: Store,
+    person: Person,
+    credentials: tuple[Credential, ...],
+    grants: tuple[Grant, ...],
+    *,
+    by: Reviewer,
+    ask_again: bool,
+) -> TakenAway:
+    votes = tuple(_void_votes(store, person.name))
+    approved = tuple(_unstarted(store, person.name)) if not person.active else ()
+    for call in approved if ask_again else ():
+        reason = f"{person.name}, who approved it, was removed by {by.name}"
+        store.transact(Reask(thread=call.thread, run=call.run, call=call.id, reason=reason))
+    return TakenAway(person, credentials, grants, votes, approved)
+
+
+def _void_votes(store: Store, name: str) -> Iterator[Call]:
+    """Remove the votes of a person that no longer count; yield the requests.
+
+    They do not count in any case: this shows it, and lists them.
+    """
+    query = Query(limit=_PAGE)
+    while True:
+        page = store.page(query)
+        for _, call in page:
+            if _voted(call.votes, name):
+                place = {"thread": call.thread, "run": call.run, "call": call.id}
+                (now,) = store.transact(VoidVotes(**place))
+                if not _voted(now.votes, name):
+                    yield now
+        if len(page) < _PAGE:
+            return
+        query = Query(limit=_PAGE, after=page[-1][0])
+
+
+def _unstarted(store: Store, name: str) -> Iterator[Call]:
+    for run in list(store.open_runs()):
+        for call in store.calls_of(run.id):
+            if call.status is CallStatus.READY and _voted(call.votes, name):
+                yield call
+
+
+def _voted(votes: Iterable[Vote], name: str) -> bool:
+    return any(name in (vote.by, vote.on_behalf_of) for vote in votes)
+
+
+# -- tokens
+
+
+def create_token(
+    store: Store,
+    person: str,
+    *,
+    by: str | Reviewer,
+    role: str | None = None,
+    groups: Iterable[str] | None = None,
+    ends: Micros | None = None,
+) -> tuple[str, Credential]:
+    """Create a token and return it with its row. Only its hash is stored, so save it now.
+
+    A person who does not exist yet is added with this role (``reviewer`` by default) and these
+    groups. The rights of an existing person do not change: other ones raise ``NotAllowed``.
+    """
+    wanted = _wanted(person, role or "reviewer", groups or ())
+    existing = store.person(wanted.name)
+    actor = reviewer_of(store, by, None)
+    if existing is not None and existing.name == wanted.name and existing.active:
+        _check_unchanged(existing, role, None if groups is None else wanted.groups)
+        wanted, commands = existing, []
+    else:
+        commands = [AddPerson(person=wanted, by=actor)]
+    token = _TOKEN_PREFIX + secrets.token_urlsafe(32)
+    credential = _credential(token, "tok_", wanted, "token", ends=ends)
+    *_, stored = store.transact(*commands, AddCredential(credential=credential, by=actor))
+    return token, stored
+
+
+def _check_unchanged(person: Person, role: str | None, groups: tuple[str, ...] | None) -> None:
+    if role not in (None, person.role):
+        how = (
+            "an agent and a person need different names, since an agent cannot decide"
+            if "agent" in (role, person.role)
+            else f"change it with `sayso people role {person.name} {role}`"
+        )
+        raise NotAllowed(f"{person.name!r} has the role {person.role!r}: {how}")
+    added = [name for name in groups or () if name not in person.groups]
+    removed = [name for name in person.groups if groups and name not in groups]
+    if added or removed:
+        options = [*(f"--add {name}" for name in added), *(f"--remove {name}" for name in removed)]
+        raise NotAllowed(
+            f"{person.name!r} is in {', '.join(person.groups) or 'no group'}, and a token does not "
+            f"change that: use `sayso people groups {person.name} {' '.join(options)}`"
+        )
+
+
+def _credential(
+    secret: str, prefix: str, person: Person, kind: str, *, ends: Micros | None, device: str = ""
+) -> Credential:
+    return Credential(
+        id=prefix + secrets.token_hex(6),
+        hash=token_hash(secret),
+        person=person.name,
+        kind=kind,
+        role=person.role,
+        assurance="token",
+        device=device[:_MAX_DEVICE],
+        ends=ends,
+        idle=IDLE_SECONDS * SECOND if kind == "session" else None,
+    )
+
+
+def revoke_token(store: Store, token_id: str, *, by: str | Reviewer) -> tuple[Credential, ...]:
+    """Revoke a token, link or session by its id, and return it with the sessions it opened.
+
+    Raises ``NotFound`` if there is no such token.
+    """
+    owners = [c.person for c in store.credentials() if c.id == token_id]
+    if not owners:
+        raise NotFound(f"no token {token_id}: see `sayso token list`")
+    return revoke_tokens(store, owners[0], (token_id,), by=by)
+
+
+def end_sessions(store: Store, name: str, *, by: str | Reviewer) -> tuple[Credential, ...]:
+    """Sign a person out everywhere, and return the sessions and links that ended."""
+    return revoke_tokens(store, _checked(person_name, name), (), by=by)
+
+
+def revoke_tokens(
+    store: Store, name: str, ids: tuple[str, ...], *, by: str | Reviewer
+) -> tuple[Credential, ...]:
+    """Revoke some tokens of a person with the sessions that they opened; without ids, sessions."""
+    actor = reviewer_of(store, by, None)
+    (ended,) = store.transact(EndCredentials(person=name, ids=ids, by=actor))
+    credentials: tuple[Credential, ...] = ended
+    return credentials
+
+
+# -- signing in
+
+
+def new_link(store: Store, person: str, *, role: str = "admin") -> str:
+    """Create and return a secret that signs this person in once, within ten minutes.
+
+    A person who does not exist yet is added with this role.
+    """
+    wanted = _wanted(person, role, ())
+    existing = store.person(wanted.name)
+    actor = Reviewer(wanted.name)
+    known = existing is not None and existing.name == wanted.name and existing.active
+    commands = [] if known else [AddPerson(person=wanted, by=actor)]
+    secret = secrets.token_urlsafe(32)
+    ends = store.now() + LINK_SECONDS * SECOND
+    credential = _credential(secret, "lnk_", wanted, "link", ends=ends)
+    store.transact(*commands, AddCredential(credential=credential, by=actor))
+    return secret
+
+
+def sign_in(
+    store: Store, secret: str, *, present: str = "", switch: bool = False, device: str = ""
+) -> str:
+    """Exchange a token or a link's secret for a session, and return the secret of the session.
+
+    ``present`` is the session that the browser has. If it is another person's, that person is
+    signed out with ``switch``; without it, raises ``Conflict``: a link that you were sent must not
+    change who you are without your knowing. Raises ``Unauthenticated`` if the secret is invalid or
+    the link was used before, and ``NotAllowed`` for an agent's token.
+    """
+    source = store.credential(token_hash(secret))
+    person = None if source is None else store.person(source.person)
+    if source is None or person is None:
+        raise Unauthenticated(BAD_TOKEN)
+    if person.role == "agent":
+        raise NotAllowed("agents cannot sign in to the web app: use the token with the API")
+    other = _signed_in(store, present) if present else None
+    if other is not None and other.name != person.name:
+        if not switch:
+            raise Conflict(
+                f"you are signed in as {other.name!r}, and this signs you in as "
+                f"{person.name!r}: confirm that you want to switch, or sign out first"
+            )
+        sign_out(store, present)
+    session = secrets.token_urlsafe(32)
+    ends = store.now() + SESSION_SECONDS * SECOND
+    credential = _credential(session, "ses_", person, "session", ends=ends, device=device)
+    by = Reviewer(person.name)
+    store.transact(AddCredential(credential=credential, by=by, opened_with=source.hash))
+    return session
+
+
+def _signed_in(store: Store, session: str) -> Proven | None:
+    try:
+        return authenticate_session(store, session)
+    except NotAllowed:
+        return None
+
+
+def sign_out(store: Store, secret: str) -> None:
+    """End a session. Do nothing if it has ended."""
+    session = store.credential(token_hash(secret))
+    who = _signed_in(store, secret)
+    if session is not None and who is not None:
+        store.transact(EndCredentials(person=who.name, ids=(session.id,), by=who))
+
+
+def note_use(store: Store, by: Proven) -> None:
+    """Note that a session is in use, which postpones its idle end."""
+    session = store.credential(by.proof)
+    if session is not None and session.last_used + USE_NOTED_EVERY * SECOND <= store.now():
+        store.transact(UseCredential(hash=session.hash))
