@@ -78,7 +78,10 @@ def test_the_suite_knows_every_command() -> None:
     from sayso.engine import commands
 
     decisions = {"approve", "edit", "reject", "respond"}
-    systems = {"grant", "revoke_grant", "lift_refusal", "token", "revoke_token", "note"}
+    systems = {
+        *("grant", "revoke_grant", "lift_refusal", "note", "token", "revoke_token", "use_token"),
+        *("add_person", "change_person", "remove_person"),
+    }
     named = {command.name for command in commands.COMMANDS} - systems - {"decide"}
     assert named <= set(MOVED_BY)
     assert decisions <= set(MOVED_BY)

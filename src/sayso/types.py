@@ -660,6 +660,8 @@ class DecisionMade:
     assurance: str
     #: Who made it: a "person", a "grant", a "rule" of the user, or a rule of a "preset".
     source: str = ""
+    #: The person who is away and for whom ``by`` decided.
+    on_behalf_of: str = ""
     message: str = ""
     args: Mapping[str, Json] | None = None
     value: Json = None

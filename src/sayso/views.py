@@ -121,7 +121,13 @@ def request_of(
         reviewers=terms.reviewers,
         quorum=terms.quorum,
         votes=tuple(
-            VoteMade(type=vote.type, by=vote.by, at=moment(vote.at), assurance=vote.assurance)
+            VoteMade(
+                type=vote.type,
+                by=vote.by,
+                at=moment(vote.at),
+                assurance=vote.assurance,
+                on_behalf_of=vote.on_behalf_of,
+            )
             for vote in call.votes
         ),
         risk=terms.risk,
@@ -178,6 +184,7 @@ def decision_made(call: Call) -> DecisionMade | None:
         channel=decided.channel,
         assurance=decided.assurance,
         source=call.source,
+        on_behalf_of=decided.on_behalf_of,
         message=decided.message,
         args=None if call.original is None else codec.loads(call.args),
         value=None if decided.value is None else codec.loads(decided.value),
@@ -217,7 +224,13 @@ def request_json(request: Request) -> dict[str, Json]:
         "allowed": list(request.allowed),
         "reviewers": list(request.reviewers),
         "votes": [
-            {"by": v.by, "at": v.at.isoformat(), "assurance": v.assurance} for v in request.votes
+            {
+                "by": v.by,
+                "at": v.at.isoformat(),
+                "assurance": v.assurance,
+                "on_behalf_of": v.on_behalf_of,
+            }
+            for v in request.votes
         ],
         "risk": {"level": request.risk.level, "reasons": list(request.risk.reasons)},
         "created_at": request.created_at.isoformat(),
@@ -251,6 +264,8 @@ def decision_json(decision: DecisionMade) -> dict[str, Json]:
         "assurance": decision.assurance,
         "source": decision.source,
     }
+    if decision.on_behalf_of:
+        shown["on_behalf_of"] = decision.on_behalf_of
     if decision.message:
         shown["message"] = decision.message
     if decision.stop:
@@ -293,7 +308,11 @@ def request_from(body: Mapping[str, Any]) -> Request:
         quorum=body["quorum"],
         votes=tuple(
             VoteMade(
-                type="approve", by=vote["by"], at=_time(vote["at"]), assurance=vote["assurance"]
+                type="approve",
+                by=vote["by"],
+                at=_time(vote["at"]),
+                assurance=vote["assurance"],
+                on_behalf_of=vote.get("on_behalf_of", ""),
             )
             for vote in body.get("votes", ())
         ),
@@ -328,6 +347,7 @@ def _decision_from(body: Mapping[str, Any]) -> DecisionMade:
         channel=body["channel"],
         assurance=body["assurance"],
         source=body.get("source", ""),
+        on_behalf_of=body.get("on_behalf_of", ""),
         message=body.get("message", ""),
         args=body.get("args"),
         value=body.get("value"),

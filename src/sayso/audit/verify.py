@@ -61,7 +61,7 @@ from sayso.rows import (
 from sayso.stores.base import ListedCall, SearchKey, SnapshotLost, Store, StoreReads
 from sayso.stores.listing import UNASKED, is_listed_right, list_status_of, search_key_of
 from sayso.stores.row_checks import is_genuine_tool, names_tool, row_wrong
-from sayso.types import Refusal
+from sayso.types import Decided, Refusal, Vote
 
 #: How many threads, and events, are read from one snapshot: then the database can clean up.
 _BATCH = 200
@@ -462,9 +462,20 @@ class _ThreadCheck:
         columns = call_mismatches(found.call, expected, self._keys)
         if columns:
             return f"does not match the record: {', '.join(columns)}"
+        decisions: list[Vote | Decided] = list(found.call.votes)
+        if found.call.decision is not None:
+            decisions.append(found.call.decision)
+        if any(self._wrong_people(found.call, one) for one in decisions):
+            return "names other people who could decide it than the record of people does"
         if list_status_of(found.call) == UNASKED:
             return ""
         return self._listing_problem(found)
+
+    def _wrong_people(self, call: Call, decision: Vote | Decided) -> bool:
+        if not decision.people_seq:
+            return False
+        eligible = self._system.eligible(call.terms.reviewers, decision.people_seq)
+        return eligible != decision.eligible
 
     def _listing_problem(self, found: ListedCall) -> str:
         """Return what hides a request from lists: no MAC covers its tool and the list index."""

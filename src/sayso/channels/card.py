@@ -209,7 +209,10 @@ def _footer(request: Request) -> Iterator[Line]:
     if decided is not None:
         at = decided.at.astimezone()
         how = ", ".join(name(part) for part in (decided.channel, decided.assurance) if part)
-        words = f"{decided.type} by {name(decided.by)}, {at:%Y-%m-%d %H:%M:%S} ({how})"
+        by = name(decided.by)
+        if decided.on_behalf_of:
+            by += f" for {name(decided.on_behalf_of)}"
+        words = f"{decided.type} by {by}, {at:%Y-%m-%d %H:%M:%S} ({how})"
         yield _fact("decision", words, "bold")
         if decided.message:
             yield from block(decided.message, gutter="           │ ")

@@ -36,6 +36,7 @@ COMMANDS = {
     "cancel": ("decide", "cancel"),
     "history": ("inbox", "history"),
     "grants": ("admin", "grants"),
+    "people": ("people", "people"),
     "token": ("admin", "tokens"),
     "policy": ("admin", "policy"),
     "audit": ("admin", "audit"),

@@ -157,7 +157,7 @@ def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
         if run := grant_run(grant):
             parts.append(f"only in {name(run)}")
         if grant.revoked is not None:
-            parts.append(f"revoked {_local(grant.revoked)}")
+            parts.append(f"revoked {local_time(grant.revoked)}")
         yield Line(", ".join(parts), "", "  ")
         yield from scope_lines(box.store, grant)
 
@@ -183,9 +183,9 @@ def refusal_lines(refusals: Sequence[Refusal]) -> Iterator[Line]:
         yield Line("No refusals.")
     for refusal in refusals:
         yield Line(f"{refusal.id}  {name(refusal.tool)} for {name(refusal.agent)}", "bold")
-        parts = [f"rejected by {name(refusal.by)} {_local(refusal.at)}"]
+        parts = [f"rejected by {name(refusal.by)} {local_time(refusal.at)}"]
         if refusal.lifted is not None:
-            parts.append(f"lifted by {name(refusal.lifted_by)} {_local(refusal.lifted)}")
+            parts.append(f"lifted by {name(refusal.lifted_by)} {local_time(refusal.lifted)}")
         yield Line(", ".join(parts), "", "  ")
         if refusal.message:
             yield from (Line(row, "dim", "  ") for row in text.lines(refusal.message))
@@ -243,8 +243,9 @@ def token_json(token: Credential, store: Store) -> dict[str, Any]:
 
 
 def _until(ends: Micros | None) -> str:
-    return "never expires" if ends is None else f"until {_local(ends)}"
+    return "never expires" if ends is None else f"until {local_time(ends)}"
 
 
-def _local(at: Micros) -> str:
+def local_time(at: Micros) -> str:
+    """Return a time for people, in the zone of this machine."""
     return f"{moment(at).astimezone():%Y-%m-%d %H:%M}"

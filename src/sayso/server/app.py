@@ -23,12 +23,22 @@ from sayso.gate import Gate
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.server import openapi, responses
+from sayso.server.access import RightsWatch
 from sayso.server.feed import Feed
 from sayso.server.middleware import SecurityMiddleware, normalize_origins
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.remote_agents import edit_validator, policy_judge
 from sayso.server.request_views import RequestListCache
-from sayso.server.routes import chat, events, inbox, remote_agents, runs, stats, system
+from sayso.server.routes import (
+    chat,
+    events,
+    inbox,
+    people,
+    remote_agents,
+    runs,
+    stats,
+    system,
+)
 from sayso.server.service import HookSessions, Limits, Service
 from sayso.stores import open_store
 from sayso.stores.base import Store
@@ -86,6 +96,7 @@ def create_app(
             named.values(), opened, concurrency=workers, on_step=metrics.step, streams=True
         ),
         feed=Feed(opened),
+        rights=RightsWatch(opened),
         limits=limits or Limits(),
         metrics=metrics,
         health=HealthCheck(opened),
@@ -130,6 +141,7 @@ def create_app(
         events.router,
         runs.router,
         stats.router,
+        people.router,
         system.router,
     ):
         # Not include_router: FastAPI matches included routes more slowly, by 0.1 ms per request.

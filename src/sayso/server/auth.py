@@ -26,7 +26,7 @@ from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread, write
-from sayso.types import Request, Reviewer
+from sayso.types import SECOND, Request, Reviewer
 
 #: The caller on a server without authentication.
 LOCAL_USER = Reviewer("local", role="admin")
@@ -36,6 +36,7 @@ _ROLES = {
     "agent": ("agent",),
     "chat": ("chat", "reviewer", "admin"),
     "reviewer": ("reviewer", "admin"),
+    "admin": ("admin",),
 }
 _MAX_NOTE = 200
 _MAX_NOTED = 10_000
@@ -61,14 +62,21 @@ class Identity(NamedTuple):
         """The channel to record with a decision: ``web`` for the page, ``api`` for a token."""
         return "web" if self.session or self.secret is None else "api"
 
-    def has_same_rights(self, store: Store) -> bool:
-        """Return whether the token or session is still valid, and gives the same rights."""
-        if self.secret is None:
-            return True
+    def seconds_left(self, store: Store) -> float:
+        """Return how long the token or session still gives these rights; 0 if it does not."""
+        by = self.reviewer
+        if not isinstance(by, Proven):
+            return math.inf
         try:
-            return rights(store, self.reviewer) == self.reviewer
+            same = rights(store, by) == by
         except NotAllowed:
-            return False
+            return 0
+        credential = store.credential(by.proof)
+        if not same or credential is None:
+            return 0
+        ends = [credential.valid_until, *(person.away_until for person in by.stands_for)]
+        earliest = min((end for end in ends if end is not None), default=None)
+        return math.inf if earliest is None else (earliest - store.now()) / SECOND
 
 
 async def identify(service: Service, request: HttpRequest) -> Identity:
@@ -141,6 +149,7 @@ AnyPrincipal = Annotated[Identity, Depends(require_role("any"))]
 CurrentAgent = Annotated[Identity, Depends(require_role("agent"))]
 CurrentChatUser = Annotated[Identity, Depends(require_role("chat"))]
 CurrentReviewer = Annotated[Identity, Depends(require_role("reviewer"))]
+CurrentAdmin = Annotated[Identity, Depends(require_role("admin"))]
 
 
 def count_stream(service: Service, who: Identity) -> ExitStack:

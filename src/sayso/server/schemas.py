@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from fastapi import Depends
 from fastapi import Request as HttpRequest
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 from starlette.requests import ClientDisconnect
 
 from sayso import codec
@@ -209,6 +217,46 @@ class LoginBody(Body):
     switch: bool = Field(
         False, description="sign out the person who is signed in in this browser; without it, 409"
     )
+
+
+Role: TypeAlias = Literal["agent", "chat", "reviewer", "admin"]
+_PersonName = Annotated[str, Field(min_length=1, max_length=200, examples=["ana"])]
+
+
+class AddPersonBody(Body):
+    """A person or an agent to add."""
+
+    name: _PersonName
+    role: Role = "reviewer"
+    groups: list[_PersonName] = Field(default=[], max_length=100)
+    mail: str = Field("", max_length=300)
+    restore: bool = Field(False, description="bring back the same person, who was removed")
+
+
+class AwayBody(Body):
+    """Who decides for a person who is away."""
+
+    stand_in: str = Field("", max_length=200)
+    until: AwareDatetime | None = Field(description="until when; null if the person is back")
+
+
+class ChangePersonBody(Body):
+    """What to change of a person. What is left out stays."""
+
+    add_groups: list[_PersonName] = Field(default=[], max_length=100)
+    remove_groups: list[_PersonName] = Field(default=[], max_length=100)
+    role: Role | None = None
+    mail: str | None = Field(None, max_length=300)
+    away: AwayBody | None = None
+
+
+class NewTokenBody(Body):
+    """A token to create, and the person or agent to add if they are new."""
+
+    name: _PersonName
+    role: Role | None = None
+    groups: list[_PersonName] | None = Field(None, max_length=100)
+    ends_in: float | None = Field(None, gt=0, le=3660 * 86400, description="seconds")
 
 
 class OptionBody(Body):
@@ -504,6 +552,7 @@ class VoteView(View):
     by: str
     at: datetime
     assurance: Assurance
+    on_behalf_of: str = Field(description="who is away and for whom `by` voted; may be empty")
 
 
 class DecisionView(View):
@@ -518,6 +567,7 @@ class DecisionView(View):
     source: Literal["person", "grant", "rule", "preset"] = Field(
         description="who made it; a `rule` is the user's, a `preset` is not"
     )
+    on_behalf_of: str = Field("", description="who is away and for whom `by` decided")
 
 
 class ErrorView(View):
@@ -723,7 +773,7 @@ class MeView(View):
     """Your identity, and facts about the server."""
 
     name: str
-    role: Literal["agent", "chat", "reviewer", "admin"]
+    role: Role
     groups: list[str]
     assurance: Assurance
     auth: bool
@@ -791,6 +841,62 @@ class VerificationView(View):
     seals: int
     unsealed: int
     problems: list[str]
+
+
+class PersonView(View):
+    """A person or an agent, and what they may do."""
+
+    name: str
+    kind: Literal["person", "agent"]
+    role: Role
+    groups: list[str]
+    mail: str
+    origin: str = Field(description="`local`, or issuer and subject as a JSON array")
+    status: Literal["active", "removed"]
+    created_at: datetime
+    changed_at: datetime
+    stand_in: str | None = Field(description="who decides for them until `away_until`")
+    away_until: datetime | None
+
+
+class PersonPage(Page[PersonView]):
+    """People and agents."""
+
+
+class CredentialView(View):
+    """A token, a sign-in link or a session. The secret is not stored."""
+
+    id: str
+    person: str
+    kind: Literal["token", "link", "session"]
+    role: Role = Field(description="the most that it allows")
+    assurance: Assurance
+    opened_by: str | None = Field(description="the token or link that opened a session")
+    device: str = Field(description="the browser and address that opened a session")
+    created_at: datetime
+    last_used_at: datetime
+    ends_at: datetime | None = Field(description="when it ends if it is not used again")
+    revoked_at: datetime | None
+
+
+class CredentialPage(Page[CredentialView]):
+    """Tokens or sessions."""
+
+
+class NewTokenView(CredentialView):
+    """A new token with its secret, which is not shown again."""
+
+    token: str
+
+
+class TakenAwayView(View):
+    """A person after a change, and the ids of what ended with it."""
+
+    person: PersonView
+    credentials: list[CredentialView]
+    grants: list[str]
+    votes: list[str] = Field(description="pending requests on which their vote counted")
+    approved: list[str] = Field(description="requests that they approved and that wait to run")
 
 
 class GrantView(View):

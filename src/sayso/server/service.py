@@ -17,6 +17,7 @@ from sayso.gate import Gate
 from sayso.inbox import Inbox
 from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
+from sayso.server.access import RightsWatch
 from sayso.server.feed import Feed
 from sayso.server.monitoring import HealthCheck, Metrics
 from sayso.server.request_views import RequestListCache
@@ -160,6 +161,7 @@ class Service:
     default_agent: str
     worker: Worker
     feed: Feed
+    rights: RightsWatch
     limits: Limits
     metrics: Metrics
     health: HealthCheck

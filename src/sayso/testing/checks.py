@@ -40,17 +40,8 @@ _NEXT_STATUS = {
 }
 _STATUS_UNCHANGED = frozenset(
     {
-        *(
-            "voted",
-            "votes_voided",
-            "revised",
-            "tightened",
-            "late",
-            "settled",
-            "read_started",
-            "read_stopped",
-        ),
-        *("joined", "deferred", "reported", "attempt_ended"),
+        *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
+        *("joined", "deferred", "reported", "attempt_ended", "votes_voided"),
     }
 )
 #: Events that may follow the end of a run: they move nothing.

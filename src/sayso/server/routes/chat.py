@@ -20,6 +20,7 @@ from sayso import codec
 from sayso.adapters import ag_ui, ai_sdk
 from sayso.agent import Agent
 from sayso.errors import NotFound
+from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
 from sayso.server.openapi import EVENT_SCHEMA, errors, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
@@ -87,7 +88,9 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
             stack.enter_context(service.worker.leaving(chat_id))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
-            return _ui_message_stream(frames, stack)
+            return _ui_message_stream(
+                until_access_ends(service.rights, who.seconds_left, frames), stack
+            )
 
     async def resume_chat(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -99,7 +102,9 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
             if frames is None:
                 return Response(status_code=204)
-            return _ui_message_stream(frames, stack)
+            return _ui_message_stream(
+                until_access_ends(service.rights, who.seconds_left, frames), stack
+            )
 
     async def list_messages(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -226,6 +231,7 @@ async def run_agent(request: Request, who: CurrentChatUser, agent: AgentName = N
         thread = str(body.get("threadId", "")) if isinstance(body, dict) else ""
         stack.enter_context(service.worker.leaving(thread))
         events = await ag_ui.stream(body, chosen, by=who.reviewer)
+        events = until_access_ends(service.rights, who.seconds_left, events)
         return TextStreamResponse(_closing(events, stack), ag_ui.HEADERS)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from sayso.errors import StoreError
 from sayso.inbox.people import names_of
+from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentReviewer, Identity, count_stream
 from sayso.server.feed import Item
 from sayso.server.openapi import EVENT_SCHEMA, errors
@@ -22,6 +22,7 @@ from sayso.sync import read, to_thread
 router = APIRouter(prefix="/api", tags=["live"])
 
 KEEP_ALIVE = 15.0
+_END = b'event: end\ndata: {"reason": "your access was revoked or changed: sign in again"}\n\n'
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -59,14 +60,16 @@ async def stream_events(
     if cursor is not None:
         await to_thread(service.store.events, cursor, 1)  # raises if it is not a cursor
     counted = count_stream(service, who)
-    frames = _frames(service, who, cursor, counted)
+    frames = until_access_ends(
+        service.rights, who.seconds_left, _frames(service, who, cursor, counted), last=_END
+    )
     weakref.finalize(frames, counted.close)  # the client may leave before the first frame
     return StreamingResponse(frames, media_type="text/event-stream", headers=_HEADERS)
 
 
 async def _frames(
     service: Service, who: Identity, after: str | None, counted: ExitStack
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     idle = b": welcome\nretry: 2000\n\n"
     admin, names = who.role == "admin", names_of(who.reviewer)
 
@@ -75,10 +78,12 @@ async def _frames(
 
     with counted:
         async for batch in service.feed.follow(after, KEEP_ALIVE):
-            recheck = batch.changes_rights or not batch.items
-            if recheck and not await read(service.store, who.has_same_rights, service.store):
-                reason = json.dumps({"reason": "your access was revoked: sign in again"})
-                yield f"event: end\ndata: {reason}\n\n".encode()
+            # What comes after the end of access must not be sent, even before the watch notices it.
+            if (
+                batch.changes_rights
+                and await read(service.store, who.seconds_left, service.store) <= 0
+            ):
+                yield _END
                 return
             frames = batch.seen_by(who.reviewer, may_see)
             if frames or not batch.items:

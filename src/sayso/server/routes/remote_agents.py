@@ -15,6 +15,7 @@ from sayso.engine.effects import is_remote
 from sayso.errors import Conflict, InvalidCall, NotAllowed
 from sayso.rows import Call
 from sayso.server import remote_agents
+from sayso.server.access import during_access
 from sayso.server.auth import CurrentAgent, Identity, check_visible
 from sayso.server.openapi import errors
 from sayso.server.request_views import request_view
@@ -95,7 +96,8 @@ async def wait_for_decision(
     service = service_of(request)
     call = await to_thread(remote_agents.get_call, service, request_id)
     check_visible(who, call)
-    call = await remote_agents.wait_for_decision(service, call, timeout)
+    async with during_access(service.rights, who.seconds_left):
+        call = await remote_agents.wait_for_decision(service, call, timeout)
     return JsonResponse(_view(service, call, who.reviewer))
 
 

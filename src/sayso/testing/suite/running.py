@@ -17,6 +17,7 @@ from sayso.engine.commands import (
     Reopen,
     Start,
     Suspend,
+    VoidVotes,
     Wake,
 )
 from sayso.errors import Cancelled, Conflict, NotFound, SaysoError
@@ -547,6 +548,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "edit": {_S.ASKED: _S.READY},
     "reject": {_S.ASKED: _S.REJECTED, _S.IN_DOUBT: _S.FAILED},
     "respond": {_S.ASKED: _S.RESPONDED, _S.IN_DOUBT: _S.DONE},
+    "void_votes": {},
     "reask": {_S.READY: _S.ASKED},
     "start": {_S.READY: _S.RUNNING},
     "release": {_S.READY: _S.RELEASED},
@@ -619,6 +621,7 @@ def _act(world: World, command: str, call: Call) -> object:
     answers: dict[str, Any] = {"edit": {"args": {"to": "cy"}}, "respond": {"value": 2}}
     acts: dict[str, Callable[[], object]] = {
         "reask": lambda: world.transact(Reask(**place, call=call.id, reason="again")),
+        "void_votes": lambda: world.transact(VoidVotes(**place, call=call.id)),
         "note_prompt": lambda: world.prompt(**place),
         "start": lambda: world.start(call),
         "release": lambda: world.release(call),

@@ -1,0 +1,297 @@
+"""People, their credentials, and what ends when a right is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from sayso import Gate, Inbox, NotAllowed, Paused, Request
+from sayso.audit import verify
+from sayso.engine.people import MOST_SESSIONS
+from sayso.errors import Conflict, Unauthenticated
+from sayso.inbox import (
+    add_person,
+    authenticate,
+    change_person,
+    create_token,
+    end_sessions,
+    remove_person,
+    revoke_token,
+    set_stand_in,
+)
+from sayso.inbox.directory import IDLE_SECONDS, new_link, note_use, sign_in
+from sayso.inbox.people import authenticate_session
+from sayso.stores import open_store
+from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
+from sayso.testing import FakeClock, person
+from sayso.types import SECOND
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with closing(open_store("memory://")) as opened:
+        yield opened
+
+
+def asked(store: Store, *, run: str = "r", requester: str = "", **options: Any) -> Request:
+    gate = Gate(store, agent="bot", wait=0)
+
+    @gate.guard(needs_approval=True, **options)
+    def pay(to: str) -> str:
+        return to
+
+    with pytest.raises(Paused) as caught, gate.run(run, requester=requester):
+        pay("bo")
+    (request,) = caught.value.requests
+    return request
+
+
+def decide(store: Store, request: Request, by: Any, kind: str = "approve") -> Request:
+    request = Inbox(store).get_sync(request.id)
+    decision = request.approve() if kind == "approve" else request.reject("no")
+    return Inbox(store).decide_sync(request.id, decision, by=by)
+
+
+# -- names
+
+
+@pytest.mark.parametrize("name", ["\u0430n\u0430", "ANA", "\u0391na", "ana"])
+def test_name_that_looks_taken_is_refused(store: Store, name: str) -> None:
+    add_person(store, "ana", by="ops")
+    with pytest.raises(Conflict):
+        add_person(store, name, by="ops")
+
+
+def test_lookalike_in_code_decides_nothing(store: Store) -> None:
+    add_person(store, "ana", by="ops")
+    with pytest.raises(NotAllowed, match="looks like 'ana'"):
+        decide(store, asked(store), "\u0430na")
+
+
+def test_removed_name_needs_restore(store: Store) -> None:
+    token, _ = create_token(store, "ana", by="ops", groups=("finance",))
+    remove_person(store, "ana", by="ops")
+    with pytest.raises(Conflict, match="--restore"):
+        create_token(store, "ana", by="ops")
+    restored = add_person(store, "ana", by="ops", restore=True)
+    assert restored.groups == ()
+    with pytest.raises(Unauthenticated):
+        authenticate(store, token)
+    assert verify(store).ok
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ({"groups": ("ops",)}, "--add ops --remove finance"),
+        ({"role": "admin"}, "sayso people role ana admin"),
+    ],
+)
+def test_token_changes_no_rights(store: Store, options: dict[str, Any], command: str) -> None:
+    create_token(store, "ana", by="ops", groups=("finance",))
+    with pytest.raises(NotAllowed, match=command):
+        create_token(store, "ana", by="ops", **options)
+
+
+# -- taking away
+
+
+def test_moved_person_loses_group_in_open_session(store: Store) -> None:
+    add_person(store, "ana", by="ops", groups=("finance",))
+    session = authenticate_session(store, sign_in(store, new_link(store, "ana")))
+    request = asked(store, reviewers="group:finance")
+    change_person(store, "ana", by="ops", add_groups=("ops",), remove_groups=("finance",))
+    with pytest.raises(NotAllowed, match="group:finance"):
+        decide(store, request, session)
+
+
+def test_removal_ends_everything_and_lists_it(store: Store) -> None:
+    token, row = create_token(store, "ana", by="ops")
+    session = sign_in(store, token)
+    inbox = Inbox(store)
+    standing = asked(store, run="r0")
+    ana = authenticate(store, token)
+    granting = standing.approve()
+    inbox.decide_sync(standing.id, granting, by=ana, grant={"scope": "any", "ends_in": 300 * 86400})
+    voted = asked(store, run="r1", quorum=2)
+    decide(store, voted, ana)
+    ended = remove_person(store, "ana", by="ops", ask_again=True)
+    assert {c.id for c in ended.credentials} >= {row.id}
+    assert len(ended.credentials) == 2
+    assert [grant.by for grant in ended.grants] == ["ana"]
+    assert [call.id for call in ended.votes] == [voted.id]
+    assert [call.id for call in ended.approved] == [standing.id]
+    assert inbox.get_sync(standing.id).status == "pending"
+    assert inbox.get_sync(voted.id).votes == ()
+    assert inbox.get_sync(asked(store, run="r2").id).status == "pending"
+    for secret, use in ((token, authenticate), (session, authenticate_session)):
+        with pytest.raises(Unauthenticated):
+            use(store, secret)
+    with pytest.raises(NotAllowed, match="removed"):
+        decide(store, voted, "ana")
+    assert verify(store).ok
+
+
+def test_vote_of_removed_person_does_not_count(store: Store) -> None:
+    request = asked(store, quorum=2)
+    decide(store, request, person(store, "ana"))
+    remove_person(store, "ana", by="ops")
+    assert decide(store, request, person(store, "bo")).status == "pending"
+    done = decide(store, request, person(store, "cy"))
+    assert (done.status, [vote.by for vote in done.votes]) == ("approved", ["bo", "cy"])
+    assert verify(store).ok
+
+
+def test_moved_group_revokes_grants_that_rest_on_it(store: Store) -> None:
+    ana = person(store, "ana", "finance")
+    request = asked(store, reviewers="group:finance")
+    Inbox(store).decide_sync(request.id, request.approve(), by=ana, grant={"scope": "any"})
+    ended = change_person(store, "ana", by="ops", remove_groups=("finance",))
+    assert [grant.by for grant in ended.grants] == ["ana"]
+
+
+def test_revoked_token_ends_its_sessions(store: Store) -> None:
+    token, row = create_token(store, "ana", by="ops")
+    session = sign_in(store, token)
+    assert len(revoke_token(store, row.id, by="ops")) == 2
+    with pytest.raises(Unauthenticated):
+        authenticate_session(store, session)
+
+
+def test_sign_out_everywhere_keeps_tokens(store: Store) -> None:
+    token, _ = create_token(store, "ana", by="ops")
+    sessions = [sign_in(store, token) for _ in range(3)]
+    assert len(end_sessions(store, "ana", by="ops")) == 3
+    for session in sessions:
+        with pytest.raises(Unauthenticated):
+            authenticate_session(store, session)
+    assert authenticate(store, token).name == "ana"
+
+
+def test_reviewer_changes_no_rights(store: Store) -> None:
+    ana = person(store, "ana")
+    for change in (
+        lambda: add_person(store, "eve", by=ana),
+        lambda: change_person(store, "ana", by=ana, role="admin"),
+        lambda: remove_person(store, "ana", by=ana),
+        lambda: create_token(store, "ana", by=ana),
+    ):
+        with pytest.raises(NotAllowed, match="admin"):
+            change()
+
+
+def test_second_of_two_admins_is_removed_by_first(store: Store) -> None:
+    ana, bo = person(store, "ana", role="admin"), person(store, "bo", role="admin")
+    remove_person(store, "bo", by=ana)
+    with pytest.raises(NotAllowed):
+        remove_person(store, "ana", by=bo)
+    assert store.person("ana").active
+
+
+# -- sessions
+
+
+def test_session_ends_when_idle_and_in_any_case() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    secret = sign_in(store, new_link(store, "ana"))
+    ana = authenticate_session(store, secret)
+    clock.advance(IDLE_SECONDS - 0.000_001)
+    note_use(store, ana)
+    clock.advance(IDLE_SECONDS - 0.000_001)
+    assert authenticate_session(store, secret) == ana
+    clock.advance(0.000_001)
+    with pytest.raises(Unauthenticated):
+        authenticate_session(store, secret)
+    secret = sign_in(store, new_link(store, "ana"))
+    for _ in range(12):
+        clock.advance(3600)
+        used = authenticate_or_none(store, secret)
+        if used is not None:
+            note_use(store, used)
+    assert authenticate_or_none(store, secret) is None
+
+
+def authenticate_or_none(store: Store, secret: str) -> Any:
+    try:
+        return authenticate_session(store, secret)
+    except Unauthenticated:
+        return None
+
+
+def test_sessions_are_limited_and_pruned() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    token, _ = create_token(store, "ana", by="ops")
+    first = sign_in(store, token)
+    for _ in range(MOST_SESSIONS + 5):
+        clock.advance(1)
+        sign_in(store, token)
+    live = [c for c in store.credentials("ana") if c.kind == "session" and c.live(clock())]
+    assert len(live) == MOST_SESSIONS
+    assert authenticate_or_none(store, first) is None
+    clock.advance(13 * 3600)
+    sign_in(store, token)
+    assert len(store.credentials("ana")) == 2
+    assert verify(store).ok
+
+
+# -- stand-ins
+
+
+@pytest.fixture
+def away(store: Store) -> Store:
+    person(store, "ana", "finance")
+    person(store, "ben")
+    person(store, "cleo")
+    set_stand_in(store, "ana", "ben", store.now() + 3600 * SECOND, by="ops")
+    return store
+
+
+def test_stand_in_decides_for_absent_person(away: Store) -> None:
+    ben = person(away, "ben")
+    done = decide(away, asked(away, reviewers="group:finance"), ben)
+    assert done.decision is not None
+    assert (done.decision.by, done.decision.on_behalf_of) == ("ben", "ana")
+    assert verify(away).ok
+    set_stand_in(away, "ana", "", None, by="ops")
+    with pytest.raises(NotAllowed):
+        decide(away, asked(away, run="r2", reviewers="group:finance"), ben)
+
+
+def test_stand_in_decides_nothing_they_asked_for(away: Store) -> None:
+    request = asked(away, reviewers="ana", requester="ben")
+    with pytest.raises(NotAllowed):
+        decide(away, request, person(away, "ben"))
+
+
+def test_stand_in_is_not_transitive(away: Store) -> None:
+    set_stand_in(away, "ben", "cleo", away.now() + 3600 * SECOND, by="ops")
+    with pytest.raises(NotAllowed):
+        decide(away, asked(away, reviewers="ana"), person(away, "cleo"))
+
+
+def test_stand_in_adds_no_second_vote(away: Store) -> None:
+    request = asked(away, reviewers=("ana", "cleo"), quorum=2)
+    decide(away, request, person(away, "ben"))
+    with pytest.raises(NotAllowed, match="ben voted for ana"):
+        decide(away, request, person(away, "ana"))
+    assert decide(away, request, person(away, "ben")).status == "pending"
+    assert decide(away, request, person(away, "cleo")).status == "approved"
+
+
+def test_stand_in_overturns_no_rejection(away: Store) -> None:
+    decide(away, asked(away, reviewers="ana"), person(away, "ana"), "reject")
+    again = asked(away, run="r2", reviewers="ana")
+    with pytest.raises(NotAllowed, match="stand-in"):
+        decide(away, again, person(away, "ben"))
+
+
+def test_removed_person_has_no_stand_in(away: Store) -> None:
+    remove_person(away, "ana", by="ops")
+    with pytest.raises(NotAllowed):
+        decide(away, asked(away, reviewers="ana"), person(away, "ben"))
