@@ -91,6 +91,7 @@ SLOWEST = (
     "faults/test_disk.py",
     "faults/test_workers.py",
     "adapters/test_story_pydantic_ai.py",
+    "adapters/test_story_google_adk.py",
     "agent/test_agent_properties.py",
     "server/test_worker_herd.py",
     "gate/test_settle.py",

@@ -30,6 +30,7 @@ FRAMEWORKS = (
     ("DSPy", "dspy.md", "test_story_dspy.py"),
     ("pydantic-ai", "pydantic-ai.md", "test_story_pydantic_ai.py"),
     ("Claude Agent SDK", "claude-agent.md", "test_story_claude_agent.py"),
+    ("Google ADK", "google-adk.md", "test_story_google_adk.py"),
     ("`sayso.Agent`", "../agent.md", "test_story_agent.py"),
 )
 #: The rows: a behaviour and the tests of the suite that prove it.
@@ -72,6 +73,7 @@ BEHAVIOURS = (
 _LC, _OA, _AF = "coverage_langchain", "coverage_openai_agents", "coverage_agent_framework"
 _DS, _PY, _CL = "coverage_dspy", "coverage_pydantic_ai", "coverage_claude_agent"
 _OWN = "claude_agent"
+_AD, _ADK = "coverage_google_adk", "google_adk"
 _RESULT = "own_types::test_a_model"
 _LOOP, _EDITS, _ONCE = "off_the_loop::", "edits::test_every_framework", "guarded_tools::"
 #: The rows: a feature, and for each framework but ``sayso.Agent`` the test behind it, as
@@ -86,6 +88,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_DS}::TestUnguardedModules",
             f"{_PY}::test_an_agent_in_a_closure",
             f"refused|{_CL}::test_another_claude_is_refused",
+            f"{_AD}::TestUnguardedAgents",
         ),
     ),
     (
@@ -97,6 +100,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "DSPy has none",
             f"{_PY}::test_two_levels_deep",
             f"{_OWN}::test_a_call_that_would_have_to_wait_is_denied",
+            f"{_AD}::TestDeclaredAgents",
         ),
     ),
     (
@@ -108,6 +112,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_DS}::TestUnguardedModules",
             f"{_PY}::TestUnguardedAgents",
             f"{_CL}::test_another_claude_is_refused",
+            f"{_AD}::TestUnguardedAgents",
         ),
     ),
     (
@@ -119,6 +124,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_DS}::TestUnguardedModules",
             f"{_PY}::TestUnguardedAgents",
             f"refused|{_CL}::test_another_claude_is_refused",
+            f"{_AD}::agent_built_in_a_task",
         ),
     ),
     (
@@ -130,6 +136,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "added_later::TestDSPy",
             "added_later::TestPydanticAI",
             f"{_CL}::test_the_options_passed_in_are_not_changed",
+            f"{_AD}::test_tool_added_after_guard_asks",
         ),
     ),
     (
@@ -141,6 +148,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_DS}::test_what_the_provider_runs",
             f"{_PY}::test_what_the_provider_runs",
             f"{_OWN}::test_what_the_provider_runs",
+            f"{_AD}::test_what_does_not_come_back_is_refused_unless_named",
         ),
     ),
     (
@@ -152,6 +160,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_DS}::test_what_the_provider_runs",
             f"{_PY}::test_allowed_call_is_recorded",
             f"{_OWN}::test_what_the_provider_runs",
+            f"{_AD}::test_allowed_call_is_recorded",
         ),
     ),
     (
@@ -163,6 +172,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_DS}::test_the_table",
             f"{_PY}::test_table_lists_declared_tools",
             f"{_CL}::test_the_table",
+            f"{_AD}::test_table_lists_declared_tools",
         ),
     ),
     (
@@ -174,11 +184,12 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             f"{_DS}::test_the_agent_passed_in_is_not_changed",
             f"{_PY}::test_the_agents_passed_in_are_not_changed",
             f"{_CL}::test_the_options_passed_in_are_not_changed",
+            f"{_AD}::test_agents_passed_in_are_not_changed",
         ),
     ),
     (
         "no store call on the event loop",
-        (f"{_LOOP}test_run_and_resume",) * 6,
+        (f"{_LOOP}test_run_and_resume",) * 7,
     ),
     (
         "the framework's own flow, without `run`",
@@ -189,6 +200,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "DSPy has none",
             f"{_LOOP}test_pydantic_ai_with_the_capability_alone",
             "the SDK has none that a gate could use",
+            "no: `run` calls ADK's own runner",
         ),
     ),
     (
@@ -196,6 +208,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "langgraph_dev::test_pause_decide_and_continue",
             *["none that needs an adapter"] * 5,
+            "no: `adk web` calls ADK's own runner",
         ),
     ),
     (
@@ -207,6 +220,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "side_by_side_dspy::test_guard_streams_as_bare",
             "streaming::test_events",
             "side_by_side_claude_agent::test_paused_stream_goes_on",
+            f"{_ADK}::TestStreaming",
         ),
     ),
     (
@@ -218,6 +232,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             _RESULT,
             _RESULT,
             f"{_OWN}::test_a_structured_output_is_a_dict_as_in_the_sdk",
+            f"{_ADK}::test_output_schema_keeps_its_type",
         ),
     ),
     (
@@ -227,19 +242,20 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "it has no workflows",
             "agent_framework_workflow_types::test_steps_in_processes_of_their_own",
             *["it has no workflows"] * 3,
+            "not supported",
         ),
     ),
-    ("an edit with an unknown argument is refused", (_EDITS,) * 6),
+    ("an edit with an unknown argument is refused", (_EDITS,) * 7),
     (
         "a `gate.guard` function that is a tool is asked about once",
-        (f"{_ONCE}test_asked_once",) * 6,
+        (f"{_ONCE}test_asked_once",) * 7,
     ),
     (
         "a refusal is never the output",
         (
             "langchain_endings::test_a_refusal_is_not",
             "openai_agents_endings::test_a_refusal_is_never_the_last_word",
-            *["a tool's result is never the output"] * 4,
+            *["a tool's result is never the output"] * 5,
         ),
     ),
 )

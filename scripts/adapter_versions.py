@@ -33,6 +33,11 @@ STORIES = {
         "tests/adapters/test_coverage_agent_framework.py",
     ],
     "dspy": ["tests/adapters/test_story_dspy.py"],
+    "google-adk": [
+        "tests/adapters/test_story_google_adk.py",
+        "tests/adapters/test_coverage_google_adk.py",
+        "tests/adapters/test_google_adk.py",
+    ],
     "langchain": [
         "tests/adapters/test_story_langchain.py",
         "tests/adapters/test_langchain_choke_points.py",
@@ -44,7 +49,10 @@ STORIES = {
 }
 #: What the tests themselves need.
 TOOLS = ["hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "sybil"]
-MORE_TOOLS = {"langchain": ["aiosqlite", "langgraph-checkpoint-sqlite"]}
+MORE_TOOLS = {
+    "google-adk": ["litellm"],
+    "langchain": ["aiosqlite", "langgraph-checkpoint-sqlite"],
+}
 
 
 def extras() -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ import pytest
 from harness_agent import AgentHarness
 from harness_agent_framework import AgentFrameworkHarness
 from harness_dspy import DspyHarness
+from harness_google_adk import GoogleADKHarness
 from harness_langchain import LangChainHarness
 from harness_openai_agents import OpenAIAgentsHarness
 from harness_pydantic_ai import PydanticAIHarness
@@ -22,6 +23,7 @@ HARNESSES: Any = [
     AgentHarness,
     AgentFrameworkHarness,
     DspyHarness,
+    GoogleADKHarness,
     LangChainHarness,
     OpenAIAgentsHarness,
     PydanticAIHarness,

@@ -28,6 +28,7 @@ from sayso.testing.adapter_steps import STORE, THREAD, ForkServer, Scenario
 HARNESSES = {
     "agent_framework": "AgentFrameworkHarness",
     "dspy": "DspyHarness",
+    "google_adk": "GoogleADKHarness",
     "langchain": "LangChainHarness",
     "openai_agents": "OpenAIAgentsHarness",
     "pydantic_ai": "PydanticAIHarness",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import agent_framework_world as af
+import google_adk_world as adk
 import pytest
 from agents import Agent, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -22,6 +23,7 @@ from pydantic_ai_world import World, call
 import sayso
 from sayso.adapters import agent_framework as on_af
 from sayso.adapters import dspy as on_dspy
+from sayso.adapters import google_adk as on_adk
 from sayso.adapters import langchain as on_langchain
 from sayso.adapters import openai_agents as on_openai
 from sayso.adapters import pydantic_ai as on_pydantic
@@ -34,6 +36,11 @@ ARGS = {"to": "ana"}
 def of_pydantic(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> FrameworkAgent:
     agent = World(folder).agent([call("pay", **ARGS)], "Done.", tools=[pay])
     return on_pydantic.guard(agent, gate, rules)
+
+
+def of_google_adk(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> FrameworkAgent:
+    agent = adk.World(folder, None).agent([adk.call("pay", **ARGS)], "Done.", tools=[pay])
+    return on_adk.guard(agent, gate, rules)
 
 
 def of_langchain(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> FrameworkAgent:
@@ -71,7 +78,15 @@ def of_claude(gate: sayso.Gate, pay: Any, rules: Any, folder: Path) -> Framework
     return on_claude.guard(gate=gate, policy=rules, **paying(folder, pay))
 
 
-MAKERS = [of_pydantic, of_langchain, of_openai, of_agent_framework, of_dspy, of_claude]
+MAKERS = [
+    of_pydantic,
+    of_google_adk,
+    of_langchain,
+    of_openai,
+    of_agent_framework,
+    of_dspy,
+    of_claude,
+]
 Make = Callable[[sayso.Gate, Any, Any, Path], FrameworkAgent]
 
 every_framework = pytest.mark.parametrize("make", MAKERS)

@@ -90,8 +90,19 @@ def agent_framework(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
     return guard(Agent(Client(lambda _: None), tools=[asked, look_up, bodiless]), gate, policy)
 
 
+def google_adk(gate: sayso.Gate, policy: Policy | None) -> FrameworkAgent:
+    from google.adk.agents import LlmAgent
+    from google.adk.tools import FunctionTool
+
+    from sayso.adapters.google_adk import guard
+
+    asked = FunctionTool(send, require_confirmation=True)
+    return guard(LlmAgent(name="mailer", tools=[asked, look_up]), gate, policy)
+
+
 MADE = {make.__name__: make for make in (openai_agents, langchain, pydantic_ai, dspy)}
 MADE["agent_framework"] = agent_framework
+MADE["google_adk"] = google_adk
 
 
 def listed(make: Any, policy: Policy | None = None) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import agent_framework_world as af
+import google_adk_world as adk
 import pytest
 from agent_framework import AgentExecutor, InMemoryCheckpointStorage, Message, WorkflowBuilder
 from agents import Agent, Runner, function_tool, set_tracing_disabled
@@ -31,6 +32,7 @@ from pydantic_ai_world import World, call
 import sayso
 from sayso.adapters import agent_framework as on_af
 from sayso.adapters import dspy as on_dspy
+from sayso.adapters import google_adk as on_adk
 from sayso.adapters import langchain as on_langchain
 from sayso.adapters import openai_agents as on_openai
 from sayso.adapters import pydantic_ai as on_pydantic
@@ -75,6 +77,11 @@ def of_pydantic(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
     return on_pydantic.guard(agent, gate)
 
 
+def of_google_adk(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
+    agent = adk.World(folder, None).agent([adk.call("pay", to="ana")], "Done.", tools=[pay])
+    return on_adk.guard(agent, gate)
+
+
 def of_langchain(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
     chat = Chat(script=[[("c1", "pay", {"to": "ana"})], "Done."], seen=[])
     return on_langchain.guard(create_agent(chat, [tool(pay)], checkpointer=InMemorySaver()), gate)
@@ -109,7 +116,15 @@ def of_claude(gate: sayso.Gate, folder: Path) -> FrameworkAgent:
     return on_claude.guard(gate=gate, **paying(folder, pay))
 
 
-MAKERS = [of_pydantic, of_langchain, of_openai, of_agent_framework, of_dspy, of_claude]
+MAKERS = [
+    of_pydantic,
+    of_google_adk,
+    of_langchain,
+    of_openai,
+    of_agent_framework,
+    of_dspy,
+    of_claude,
+]
 Make = Callable[[sayso.Gate, Path], FrameworkAgent]
 
 

@@ -19,6 +19,7 @@ HARNESSES = {
     "openai_agents": "OpenAIAgentsHarness",
     "agent_framework": "AgentFrameworkHarness",
     "dspy": "DspyHarness",
+    "google_adk": "GoogleADKHarness",
     "pydantic_ai": "PydanticAIHarness",
 }
 NO_POLICY = None
@@ -29,6 +30,7 @@ UNRULED = {
     "openai_agents": "done",
     "agent_framework": "done",
     "dspy": "paused",
+    "google_adk": "done",
     "pydantic_ai": "done",
 }
 
@@ -123,6 +125,12 @@ class TestAToolThatAsksForItself:
 
         declared = tool(look, approval_mode="always_require")
         assert await Play("agent_framework", policy, tmp_path).status(declared) == "paused"
+
+    async def test_google_adk(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
+        from google.adk.tools import FunctionTool
+
+        declared = FunctionTool(look, require_confirmation=True)
+        assert await Play("google_adk", policy, tmp_path).status(declared) == "paused"
 
     async def test_pydantic_ai(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
         from pydantic_ai import Tool

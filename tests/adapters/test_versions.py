@@ -19,6 +19,7 @@ ADAPTERS = {
     "agent-framework": "agent_framework",
     "claude-agent": "claude_agent",
     "dspy": "dspy",
+    "google-adk": "google_adk",
     "langchain": "langchain",
     "openai-agents": "openai_agents",
     "pydantic-ai": "pydantic_ai",

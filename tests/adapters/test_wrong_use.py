@@ -12,12 +12,13 @@ import dspy
 import pydantic_ai
 import pytest
 from agent_framework_world import Client
+from google.adk.agents import LlmAgent
 from langchain_world import World
 
 import sayso
 from sayso import InvalidCall, InvalidPolicy, Rule
 
-NAMES = ["agent_framework", "dspy", "langchain", "openai_agents", "pydantic_ai"]
+NAMES = ["agent_framework", "dspy", "google_adk", "langchain", "openai_agents", "pydantic_ai"]
 
 
 def look(what: str) -> str:
@@ -34,6 +35,7 @@ def right(name: str) -> Any:
     made: dict[str, Any] = {
         "agent_framework": lambda: agent_framework.Agent(Client(_silent), tools=[look]),
         "dspy": lambda: dspy.ReAct("question -> answer", tools=[look]),
+        "google_adk": lambda: LlmAgent(name="looker", tools=[look]),
         "langchain": lambda: World().agent("Done."),
         "openai_agents": lambda: agents.Agent("Looker"),
         "pydantic_ai": lambda: pydantic_ai.Agent("test", tools=[look]),
