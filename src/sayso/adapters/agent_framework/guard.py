@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from agent_framework import (
     AgentResponse,
+    AgentResponseUpdate,
     AgentSession,
+    BaseAgent,
     Content,
     FunctionTool,
     HistoryProvider,
@@ -19,6 +27,7 @@ from agent_framework import (
     Message,
     MiddlewareFailure,
     RawAgent,
+    ResponseStream,
     SupportsAgentRun,
     Workflow,
     WorkflowAgent,
@@ -26,9 +35,10 @@ from agent_framework import (
 )
 
 from sayso.adapters.agent_framework.messages import (
-    ApprovalAgent,
+    RESULT,
     MessageLog,
     Result,
+    decision_of,
     stream_messages,
 )
 from sayso.adapters.agent_framework.middleware import (
@@ -44,7 +54,7 @@ from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.adapters.agents import Stream, StreamingAgent
 from sayso.adapters.calls import hosted_call, settle
 from sayso.adapters.conversation import OutputTypes
-from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.errors import InvalidCall, InvalidDecision, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import (
@@ -58,7 +68,7 @@ from sayso.gate.framework import (
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import RunResult
 from sayso.policy import Policy
-from sayso.types import Json
+from sayso.types import Decision, Json, Reject
 
 
 @overload
@@ -260,11 +270,15 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         return (await self.open_log(thread)).open_keys
 
     async def continue_turn(self, log: MessageLog) -> Any:
-        with _our_errors():
+        try:
             if isinstance(self._agent, RawAgent):
                 response, messages = await self._run_chat_agent(log)
             else:
                 response, messages = await self._run_custom_agent(log)
+        except MiddlewareFailure as failure:
+            if isinstance(failure.__cause__, SaysoError):
+                raise failure.__cause__ from None
+            raise
         output = _output(response)
         type_name = self.output_types.name_of(output)
         await log.end_with(messages, self.dump_output(output), type_name)
@@ -314,6 +328,100 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         return response, list(response.messages)
 
 
+class ApprovalAgent(BaseAgent):
+    """A guarded agent as an agent of the framework: ``agent.run("…", session=s)``, then
+    ``agent.run(Message("user", [answer]), session=s)``.
+
+    Inside a call of another guarded agent it is part of that call, and pauses it.
+    """
+
+    def __init__(self, guarded: Guarded, *, by: str, name: str, description: str | None) -> None:
+        super().__init__(name=name, description=description)
+        self.guarded = guarded
+        self.by = by
+
+    def run(
+        self,
+        messages: Any = None,
+        *,
+        stream: bool = False,
+        session: AgentSession | None = None,
+        function_invocation_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Awaitable[AgentResponse[Any]] | ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
+        options = {name: value for name, value in kwargs.items() if value}
+        guarded = self.guarded.with_options(options) if options else self.guarded
+        thread = None if session is None else session.session_id
+        arguments = dict(function_invocation_kwargs or {})
+        responses: list[AgentResponse[Any]] = []
+
+        async def run() -> AsyncIterator[AgentResponseUpdate]:
+            running = await self._stream(guarded, normalize_messages(messages), thread, arguments)
+            said: list[Message] = []
+            async for update in running:
+                said.append(Message(update.role, update.contents, author_name=update.author_name))
+                yield update
+            result: Any = running.result
+            contents: list[Any] = result.user_input_requests
+            if result.status != "paused" and not said:
+                contents = [Content.from_text(result.text or result.error)]
+            if contents:
+                said.append(Message("assistant", contents))
+                yield AgentResponseUpdate(contents=contents, role="assistant")
+            done = result.status == "done"
+            response: AgentResponse[Any] = AgentResponse(
+                messages=said,
+                response_id=result.run,
+                value=result.value if done else None,
+                response_format=guarded.response_format if done else None,
+            )
+            responses.append(response)
+
+        updates = ResponseStream(run(), finalizer=lambda _: responses[0])
+        return updates if stream else updates.get_final_response()
+
+    async def _stream(
+        self,
+        guarded: Guarded,
+        given: Sequence[Message],
+        thread: str | None,
+        arguments: dict[str, Any],
+    ) -> Stream:
+        """Start a run with what the user said, or resume one with the user's answers."""
+        contents = [content for message in given for content in message.contents]
+        answers = [c for c in contents if c.type in ("function_approval_response", RESULT)]
+        if not answers:
+            inside = place_in_call(guarded.gate) is not None
+            return guarded.stream(given, thread=None if inside else thread, arguments=arguments)
+        if thread is None:
+            raise InvalidDecision("an answer needs the session in which the agent asked")
+        decisions = [await self._decision(answer, thread) for answer in answers]
+        text = " ".join(content.text for content in contents if content.text)
+        decisions = _with_reason(decisions, text) if text.strip() else decisions
+        return guarded.stream_resume(thread, decisions=decisions, by=self.by)
+
+    async def _decision(self, answer: Content, thread: str) -> Decision:
+        name = answer.call_id if answer.type == RESULT else answer.id
+        request = await self.guarded.inbox.get(name or "")
+        if request.thread != thread:
+            raise InvalidDecision(f"{request.id} was not asked in this session")
+        return decision_of(answer, request)
+
+
+def _with_reason(decisions: Sequence[Decision], text: str) -> list[Decision]:
+    """Use text beside a plain rejection as its reason.
+
+    Raises ``InvalidDecision`` beside any other answer, where the text would be lost.
+    """
+    plain = [d for d in decisions if isinstance(d, Reject) and not d.message]
+    if not plain:
+        raise InvalidDecision(
+            "text beside this answer would be lost: send it in its own message, after the run "
+            "has continued"
+        )
+    return [replace(d, message=text) if d in plain else d for d in decisions]
+
+
 def _is_hosted(content: Content) -> bool:
     call = content.function_call if content.type == "function_approval_request" else None
     return call is not None and bool(call.hosted)
@@ -328,17 +436,6 @@ def _check_known(waiting: Sequence[Content], *, hosted: bool = True) -> None:
                 f"the agent asks for {content.type}, which cannot be decided at a gate: run the "
                 "agent without a gate until that is settled"
             )
-
-
-@contextmanager
-def _our_errors() -> Iterator[None]:
-    """Raise our own errors as themselves, not as the framework's ``MiddlewareFailure``."""
-    try:
-        yield
-    except MiddlewareFailure as failure:
-        if isinstance(failure.__cause__, SaysoError):
-            raise failure.__cause__ from None
-        raise
 
 
 def _output(response: AgentResponse[Any]) -> Any:

@@ -5,44 +5,37 @@ it. Requests and decisions are not part of the conversation: they have their own
 session's state is kept beside it, in the snapshot of the run, without the history that is stored
 here.
 
-``ApprovalAgent`` is a guarded agent as an agent of the framework. A request is a
-``function_approval_request`` with the id of our request; what it asks about is in the store. Of an
-answer, only the id counts, whether it approves, and what ``edited``, ``rejected`` and ``responded``
-add.
+A request is a ``function_approval_request`` with the id of our request; what it asks about is in
+the store. Of an answer, only the id counts, whether it approves, and what ``edited``, ``rejected``
+and ``responded`` add.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from agent_framework import (
-    AgentResponse,
     AgentResponseUpdate,
     AgentSession,
-    BaseAgent,
     ChatResponse,
     ChatResponseUpdate,
     Content,
     Message,
-    ResponseStream,
-    normalize_messages,
 )
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.agents import OwnResult, Stream, listener
+from sayso.adapters.agents import OwnResult, listener
 from sayso.adapters.calls import cancel_skipped
 from sayso.adapters.conversation import Body, ConversationLog, shown
 from sayso.errors import InvalidDecision
 from sayso.gate import Gate
-from sayso.gate.framework import place_in_call
 from sayso.gate.run_result import decision_from
-from sayso.inbox import Inbox
 from sayso.policy import Policy
-from sayso.types import NO_ARGS, Decision, Json, Reject, Request, Reviewer
+from sayso.types import NO_ARGS, Decision, Json, Request
 from sayso.views import framework_arguments, question_json
 
 _APPROVALS = ("function_approval_request", "function_approval_response")
@@ -268,6 +261,7 @@ def _results(messages: Sequence[Message]) -> list[dict[str, Json]]:
 
 
 _ABOUT = "sayso"
+RESULT = "function_result"
 
 
 def edited(
@@ -321,138 +315,10 @@ class Result(OwnResult):
         return [request_content(request) for request in self.interruptions]
 
 
-class RunnableAgent(Protocol):
-    """What is needed here of a guarded agent."""
-
-    @property
-    def gate(self) -> Gate: ...
-
-    @property
-    def inbox(self) -> Inbox: ...
-
-    @property
-    def response_format(self) -> Any: ...
-
-    def with_options(self, options: Mapping[str, Any]) -> RunnableAgent: ...
-
-    def stream(
-        self, input: Any, *, thread: str | None = None, arguments: Mapping[str, Json] | None = None
-    ) -> Stream: ...
-
-    def stream_resume(
-        self, where: str, *, decisions: Any = None, by: str | Reviewer = "user"
-    ) -> Stream: ...
-
-
-class ApprovalAgent(BaseAgent):
-    """``agent.run("…", session=s)``, then ``agent.run(Message("user", [answer]), session=s)``.
-
-    Inside a call of another guarded agent it is part of that call, and pauses it.
-    """
-
-    def __init__(
-        self, guarded: RunnableAgent, *, by: str, name: str, description: str | None
-    ) -> None:
-        super().__init__(name=name, description=description)
-        self.guarded = guarded
-        self.by = by
-
-    def run(
-        self,
-        messages: Any = None,
-        *,
-        stream: bool = False,
-        session: AgentSession | None = None,
-        function_invocation_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Awaitable[AgentResponse[Any]] | ResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
-        options = {name: value for name, value in kwargs.items() if value}
-        guarded = self.guarded.with_options(options) if options else self.guarded
-        thread = None if session is None else session.session_id
-        arguments = dict(function_invocation_kwargs or {})
-        running = _Response(self, guarded, normalize_messages(messages), thread, arguments)
-        updates = ResponseStream(running.updates(), finalizer=lambda _: running.response)
-        return updates if stream else updates.get_final_response()
-
-
-@dataclass
-class _Response:
-    """One response of an ``ApprovalAgent``: what the agent says, and then what it asks."""
-
-    approver: ApprovalAgent
-    guarded: RunnableAgent
-    given: list[Message]
-    thread: str | None
-    arguments: dict[str, Any]
-    #: Set when all updates were made.
-    response: Any = None
-
-    async def updates(self) -> AsyncIterator[AgentResponseUpdate]:
-        stream = await self._stream()
-        messages: list[Message] = []
-        async for update in stream:
-            messages.append(Message(update.role, update.contents, author_name=update.author_name))
-            yield update
-        result = stream.result
-        assert isinstance(result, Result)  # what a guarded agent of this framework returns
-        contents: list[Any] = result.user_input_requests
-        if result.status != "paused" and not messages:
-            contents = [Content.from_text(result.text or result.error)]
-        if contents:
-            messages.append(Message("assistant", contents))
-            yield AgentResponseUpdate(contents=contents, role="assistant")
-        done = result.status == "done"
-        self.response = AgentResponse(
-            messages=messages,
-            response_id=result.run,
-            value=result.value if done else None,
-            response_format=self.guarded.response_format if done else None,
-        )
-
-    async def _stream(self) -> Stream:
-        contents = [content for message in self.given for content in message.contents]
-        answers = [c for c in contents if c.type in ("function_approval_response", _RESULT)]
-        if not answers:
-            inside = place_in_call(self.guarded.gate) is not None
-            thread = None if inside else self.thread
-            return self.guarded.stream(self.given, thread=thread, arguments=self.arguments)
-        if self.thread is None:
-            raise InvalidDecision("an answer needs the session in which the agent asked")
-        decisions = [await self._decision(answer, self.thread) for answer in answers]
-        text = " ".join(content.text for content in contents if content.text)
-        decisions = _with_reason(decisions, text) if text.strip() else decisions
-        by = self.approver.by
-        return self.guarded.stream_resume(self.thread, decisions=decisions, by=by)
-
-    async def _decision(self, answer: Content, thread: str) -> Decision:
-        name = answer.call_id if answer.type == _RESULT else answer.id
-        request = await self.guarded.inbox.get(name or "")
-        if request.thread != thread:
-            raise InvalidDecision(f"{request.id} was not asked in this session")
-        return decision_of(answer, request)
-
-
-_RESULT = "function_result"
-
-
-def _with_reason(decisions: Sequence[Decision], text: str) -> list[Decision]:
-    """Use text beside a plain rejection as its reason.
-
-    Raises ``InvalidDecision`` beside any other answer, where the text would be lost.
-    """
-    plain = [d for d in decisions if isinstance(d, Reject) and not d.message]
-    if not plain:
-        raise InvalidDecision(
-            "text beside this answer would be lost: send it in its own message, after the run "
-            "has continued"
-        )
-    return [replace(d, message=text) if d in plain else d for d in decisions]
-
-
 def decision_of(answer: Content, request: Request) -> Decision:
     """Return the decision that an answer means. Raises ``InvalidDecision`` if it means none."""
     at = f"answer to {request.id}"
-    if answer.type == _RESULT:
+    if answer.type == RESULT:
         return decision_from({"type": "respond", "value": answer.result}, request, at)
     more = answer.additional_properties.get(_ABOUT) or {}
     if more.get("digest", request.digest) != request.digest:
