@@ -99,21 +99,22 @@ def install(
     # A subclass first: it calls the unchanged method of its base.
     interpreters = getattr(futures, "InterpreterPoolExecutor", None)
     if interpreters is not None:
-        _patch(interpreters, "submit", to_process)
-    _patch(futures.ThreadPoolExecutor, "submit", _submit)
-    _patch(futures.Future, "add_done_callback", _submit)  # called in the pool's OS thread
-    _patch(asyncio.BaseEventLoop, "create_task", _create_task)
-    _patch(futures.ProcessPoolExecutor, "submit", to_process)
+        wrap_method(interpreters, "submit", to_process)
+    wrap_method(futures.ThreadPoolExecutor, "submit", _submit)
+    wrap_method(futures.Future, "add_done_callback", _submit)  # called in the pool's OS thread
+    wrap_method(asyncio.BaseEventLoop, "create_task", _create_task)
+    wrap_method(futures.ProcessPoolExecutor, "submit", to_process)
     for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
-        _patch(multiprocessing.pool.ThreadPool, name, _submit_to_workers)
-        _patch(multiprocessing.pool.Pool, name, to_process)
-    _patch(multiprocessing.process.BaseProcess, "start", to_process)
+        wrap_method(multiprocessing.pool.ThreadPool, name, _submit_to_workers)
+        wrap_method(multiprocessing.pool.Pool, name, to_process)
+    wrap_method(multiprocessing.process.BaseProcess, "start", to_process)
     for owner in (threading.Timer, threading.Thread):  # tracing may have wrapped it in both
         if "start" in vars(owner):
-            _patch(owner, "start", _start)
+            wrap_method(owner, "start", _start)
 
 
-def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+def wrap_method(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace a method of a class by ``wrapper``, which gets the original before ``self``."""
     original = getattr(owner, name)
 
     @functools.wraps(original)

@@ -8,16 +8,16 @@ It uses the framework's middleware: function middleware asks before each functio
 middleware stores each reply before its calls are made, and returns it again on a resume. Functions
 that other code inside a run calls are asked about where the framework runs them.
 
-Read ``guard.py`` first, then ``middleware.py``, ``inner_calls.py``, ``requests.py``,
-``messages.py`` and ``workflow.py``.
+Read ``guard.py`` first, then ``middleware.py``, ``choke_points.py``, ``messages.py``
+and ``workflow.py``.
 """
 
 from sayso.adapters import require
 
 require("agent-framework", "agent_framework", "agent-framework is not installed")
 
+from sayso.adapters.agent_framework.choke_points import install
 from sayso.adapters.agent_framework.guard import Guarded, guard
-from sayso.adapters.agent_framework.inner_calls import install
 from sayso.adapters.agent_framework.messages import edited, rejected, responded
 from sayso.adapters.agent_framework.middleware import Gated
 from sayso.adapters.agent_framework.workflow import GuardedWorkflow, WorkflowResult

@@ -34,6 +34,7 @@ from agent_framework import (
     normalize_messages,
 )
 
+from sayso.adapters.agent_framework.choke_points import list_agent
 from sayso.adapters.agent_framework.messages import (
     RESULT,
     MessageLog,
@@ -49,7 +50,6 @@ from sayso.adapters.agent_framework.middleware import (
     check_layers,
     framework_tool,
 )
-from sayso.adapters.agent_framework.requests import list_agent
 from sayso.adapters.agent_framework.workflow import Checkpoints, GuardedWorkflow
 from sayso.adapters.agents import Stream, StreamingAgent
 from sayso.adapters.calls import hosted_call, settle

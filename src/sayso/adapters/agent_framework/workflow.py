@@ -40,10 +40,9 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from sayso import codec
-from sayso.adapters.agent_framework.inner_calls import members
+from sayso.adapters.agent_framework.choke_points import list_workflow, members
 from sayso.adapters.agent_framework.messages import MessageLog
 from sayso.adapters.agent_framework.middleware import CHANNEL, Gated
-from sayso.adapters.agent_framework.requests import list_workflow
 from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.calls import hosted_call
 from sayso.adapters.conversation import OutputTypes, type_name

@@ -56,6 +56,7 @@ from sayso.errors import InvalidCall, Refused
 from sayso.gate.failures import failure_of
 from sayso.gate.framework import FrameworkCall, FrameworkThread
 from sayso.gate.guarded_runs import Place, current_place, tool_call
+from sayso.gate.os_threads import wrap_method
 
 #: Why a graph on another server cannot be gated.
 REMOTE = "it runs on another server, so guard it there"
@@ -72,33 +73,23 @@ def install() -> None:
 
 @functools.cache
 def _install() -> None:
-    _patch(BaseTool, "run", _run_tool)
-    _patch(BaseTool, "arun", _arun_tool)
+    wrap_method(BaseTool, "run", _run_tool)
+    wrap_method(BaseTool, "arun", _arun_tool)
     for kind, name in product((StructuredTool, Tool), ("func", "coroutine")):
         setattr(kind, name, ToolFunction(name))
-    _patch(ToolNode, "_run_one", _run_one)
-    _patch(ToolNode, "_arun_one", _arun_one)
-    _patch(ToolNode, "_execute_tool_sync", _execute)
-    _patch(ToolNode, "_execute_tool_async", _aexecute)
+    wrap_method(ToolNode, "_run_one", _run_one)
+    wrap_method(ToolNode, "_arun_one", _arun_one)
+    wrap_method(ToolNode, "_execute_tool_sync", _execute)
+    wrap_method(ToolNode, "_execute_tool_async", _aexecute)
     for name in ("stream", "astream"):
-        _patch(Pregel, name, _stream_graph)
-        _patch(RemoteGraph, name, _stream_remote)
+        wrap_method(Pregel, name, _stream_graph)
+        wrap_method(RemoteGraph, name, _stream_remote)
     for name in ("generate", "agenerate", "stream", "astream", *_V3):
-        _patch(BaseChatModel, name, _ask_model)
+        wrap_method(BaseChatModel, name, _ask_model)
 
 
 #: How later versions of LangChain stream events.
 _V3 = [n for n in ("_chat_model_stream_v3", "_achat_model_stream_v3") if hasattr(BaseChatModel, n)]
-
-
-def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, self, *args, **kwargs)
-
-    setattr(owner, name, patched)
 
 
 # -- tool nodes

@@ -52,6 +52,7 @@ from sayso.errors import InvalidCall, Paused
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import place_of_unguarded
 from sayso.gate.guarded_runs import Place, current_place
+from sayso.gate.os_threads import wrap_method
 
 
 class GuardedAgents:
@@ -182,25 +183,15 @@ def install() -> None:
     if _installed:
         return
     _installed = True
-    _patch(AgentRunner, "run", _run)
-    _patch(AgentRunner, "run_streamed", _run_streamed)
-    _patch(Invoker, "__call__", _invoke)
+    wrap_method(AgentRunner, "run", _run)
+    wrap_method(AgentRunner, "run_streamed", _run_streamed)
+    wrap_method(Invoker, "__call__", _invoke)
     _patch_function(invoke_function_tool, _invoke_function_tool)
     _patch_function(get_model, _get_model)
     for name in ("Computer", "LocalShell", "Shell", "CustomTool", "ApplyPatch"):
         action = getattr(tool_actions, f"{name}Action")
         execute = functools.partial(_execute, action.execute)
         action.execute = functools.wraps(action.execute)(execute)
-
-
-def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def patched(self: Any, /, *args: Any, **options: Any) -> Any:
-        return wrapper(original, self, *args, **options)
-
-    setattr(owner, name, patched)
 
 
 def _patch_function(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:

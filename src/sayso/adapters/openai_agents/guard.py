@@ -48,7 +48,7 @@ from sayso.adapters.openai_agents.tools import (
     ALWAYS,
     CHANNEL,
     close_answered,
-    framework_tools,
+    guarded_tool_of,
     hosted_outcome,
 )
 from sayso.errors import InvalidCall, InvalidDecision, Paused, SaysoError
@@ -325,7 +325,8 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         return Interruption(**values, call_id=call.key, item=item)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        return [tool for agent in self._agents for tool in framework_tools(agent)]
+        known = [guarded_tool_of(tool) for agent in self._agents for tool in agent.tools]
+        return [tool.framework_tool for tool in known if tool is not None]
 
     async def _run_turn(self, log: ItemLog) -> Any:
         active = ActiveRun(log.calls, log, self._config)

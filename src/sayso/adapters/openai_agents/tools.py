@@ -80,12 +80,6 @@ def guarded_tool_of(tool: Any) -> GuardedTool | None:
     return made if isinstance(made, GuardedTool) else None
 
 
-def framework_tools(agent: Agent[Any]) -> list[FrameworkTool]:
-    """Describe the tools of an agent to the gate, as far as they are known before a call."""
-    found = [guarded_tool_of(tool) for tool in agent.tools]
-    return [made.framework_tool for made in found if made is not None]
-
-
 async def gated_call(
     place: Place, tool: FunctionTool, context: ToolContext[Any], arguments: str
 ) -> Any:

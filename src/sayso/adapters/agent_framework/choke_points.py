@@ -19,13 +19,14 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from agent_framework import (
     AgentMiddlewareLayer,
     BaseChatClient,
+    ChatOptions,
     ChatResponse,
     ChatResponseUpdate,
     FunctionInvocationContext,
@@ -33,6 +34,8 @@ from agent_framework import (
     FunctionTool,
     RawAgent,
     ResponseStream,
+    Workflow,
+    WorkflowAgent,
     function_middleware,
 )
 from pydantic_core import to_jsonable_python
@@ -47,11 +50,11 @@ from sayso.adapters.agent_framework.middleware import (
     load_result,
     sub_agent_here,
 )
-from sayso.adapters.agent_framework.requests import list_agent, list_request
 from sayso.errors import InvalidCall
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkCall, FrameworkThread, check_validated, place_in_call
 from sayso.gate.guarded_runs import Place, current_place, tool_call
+from sayso.gate.os_threads import wrap_method
 from sayso.sync import call_in_new_thread, context_value, on_loop, run_sync
 from sayso.types import Json
 
@@ -69,22 +72,12 @@ members: contextvars.ContextVar[Mapping[int, list[Any]]] = contextvars.ContextVa
 @functools.cache
 def install() -> None:
     """Put the gate where the framework runs functions, in this process."""
-    _patch(FunctionTool, "invoke", _invoke)
-    _patch(FunctionTool, "__call__", _call)
-    _patch(FunctionInvocationLayer, "get_response", _run_client)
-    _patch(AgentMiddlewareLayer, "run", _run_agent)
-    _patch(RawAgent, "run", _start_agent)
-    _patch(BaseChatClient, "get_response", _request)
-
-
-def _patch(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, self, *args, **kwargs)
-
-    setattr(owner, name, patched)
+    wrap_method(FunctionTool, "invoke", _invoke)
+    wrap_method(FunctionTool, "__call__", _call)
+    wrap_method(FunctionInvocationLayer, "get_response", _run_client)
+    wrap_method(AgentMiddlewareLayer, "run", _run_agent)
+    wrap_method(RawAgent, "run", _start_agent)
+    wrap_method(BaseChatClient, "get_response", _request)
 
 
 # -- functions
@@ -284,3 +277,131 @@ def _check_request(client: Any, given: Mapping[str, Any]) -> None:
         options = given.get("options") or {}
         list_request(coverage, client, options, given.get("client_kwargs"), place.gate.agent)
         coverage.check_missed()
+
+
+# -- what agents declare, and what requests may hold
+#
+# Every function comes back to the gate. What the provider runs itself does not: hosted tools, and
+# options with which some providers run more, such as servers and stored prompts. So options are an
+# allow-list for each class of chat clients.
+
+#: What the framework passes itself, the options of every client, and those of known clients. No
+#: provider runs anything because of them.
+_OWN = {
+    "additional_function_arguments",
+    "compaction_strategy",
+    "middleware",
+    "session",
+    "tokenizer",
+}
+_COMMON = _OWN.union(ChatOptions.__annotations__)
+_FIELDS = {
+    "RawOpenAIChatClient": (
+        "include max_tool_calls prompt_cache_key prompt_cache_options prompt_cache_retention "
+        "reasoning safety_identifier service_tier stream_options top_logprobs truncation verbosity"
+    ),
+    "RawOpenAIChatCompletionClient": (
+        "logprobs prediction prompt_cache_options reasoning_effort service_tier top_logprobs "
+        "verbosity"
+    ),
+    "RawAnthropicClient": "service_tier thinking top_k",
+    "RawGeminiChatClient": "response_schema thinking_config top_k",
+    "RawMistralChatClient": (
+        "guardrails prediction prompt_cache_key prompt_mode reasoning_effort safe_prompt "
+        "service_tier"
+    ),
+    "OllamaChatClient": "min_p num_predict top_k",
+}
+#: Clients of agents that are defined at the provider, with tools of their own.
+_REMOTE = {"AzureAIAgentClient", "RawAzureAIClient", "RawFoundryAgentChatClient"}
+
+
+def list_agent(
+    coverage: Coverage, agent: Any, where: str, options: Mapping[str, Any] | None = None
+) -> None:
+    """Add what an agent declares to the table. ``options`` are those of its runs."""
+    given = options or {}
+    if isinstance(agent, RawAgent):
+        coverage.gated(where, "agent", where)
+        for server in agent.mcp_tools:
+            _list_server(coverage, server, where)
+        chat = {**agent.default_options, **(given.get("options") or {})}
+        chat["tools"] = [*_tools(agent.default_options), *_tools(given)]
+        list_request(coverage, agent.client, chat, given.get("client_kwargs"), where)
+    elif isinstance(agent, WorkflowAgent):
+        list_workflow(coverage, agent.workflow, where)
+    elif type(agent).__module__.split(".")[0].startswith("agent_framework"):
+        why = f"{type(agent).__name__} runs elsewhere, and its calls do not come back here"
+        coverage.missed(where, "agent", agent.name or where, why)
+    else:
+        coverage.gated(where, "custom agent", where, "your own code: it asks at the gate itself")
+
+
+def list_workflow(coverage: Coverage, workflow: Workflow, where: str) -> None:
+    """Add what the agents of a workflow declare to the table."""
+    for id, executor in workflow.executors.items():
+        inner = getattr(executor, "workflow", None)
+        agent = getattr(executor, "agent", None)
+        if isinstance(inner, Workflow):
+            list_workflow(coverage, inner, inner.name)
+        elif agent is not None:
+            list_agent(coverage, agent, f"{where}/{id}")
+
+
+def list_request(
+    coverage: Coverage,
+    client: Any,
+    options: Mapping[str, Any],
+    arguments: Mapping[str, Any] | None,
+    where: str,
+) -> None:
+    """Add the tools and options of a request to the table."""
+    for tool in _tools(options):
+        _list_tool(coverage, tool, where)
+    classes = {kind.__name__ for kind in type(client).__mro__}
+    if classes & _REMOTE:
+        why = "the agent is defined at the provider, which runs its tools without asking first"
+        coverage.missed(where, "client", type(client).__name__, why)
+    known = {field for name in classes & _FIELDS.keys() for field in _FIELDS[name].split()}
+    given = {**(arguments or {}), **options}
+    for name, value in given.items():
+        if name not in _COMMON | known and not name.startswith("_") and value is not None:
+            why = f"it is unknown what the provider runs because of it ({type(client).__name__})"
+            coverage.missed(where, "request option", name, why)
+
+
+def _tools(options: Mapping[str, Any]) -> list[Any]:
+    tools = options.get("tools")
+    if tools is None:
+        return []
+    return list(tools) if isinstance(tools, Sequence) and not isinstance(tools, str) else [tools]
+
+
+def _list_tool(coverage: Coverage, tool: Any, where: str) -> None:
+    if isinstance(tool, FunctionTool):
+        coverage.gated(where, "tool", tool.name)
+    elif hasattr(tool, "functions"):
+        _list_server(coverage, tool, where)
+    elif callable(tool):
+        coverage.gated(where, "tool", getattr(tool, "__name__", str(tool)))
+    else:
+        _list_hosted(coverage, tool, where)
+
+
+def _list_server(coverage: Coverage, server: Any, where: str) -> None:
+    note = "its functions are gated whenever they are listed"
+    coverage.gated(where, "MCP server", str(getattr(server, "name", "mcp")), note)
+
+
+def _list_hosted(coverage: Coverage, tool: Any, where: str) -> None:
+    about: Mapping[str, Any] = tool if isinstance(tool, Mapping) else vars(tool)
+    kind = str(about.get("type") or type(tool).__name__)
+    name = str(about.get("server_label") or about.get("name") or kind)
+    if kind == "mcp" and about.get("require_approval", "always") == "always":
+        note = "the provider asks before each call"
+        coverage.gated(where, "hosted MCP server", name, note)
+    elif kind == "mcp":
+        why = "the provider runs it without asking: let it require approval"
+        coverage.missed(where, "hosted MCP server", name, why)
+    else:
+        coverage.hosted(where, "hosted tool", name)
