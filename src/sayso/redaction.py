@@ -21,20 +21,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from sayso import codec, text
 from sayso.errors import InvalidCall
 from sayso.policy.template import BadTemplate
 from sayso.policy.template import parts as template_parts
-from sayso.types import Json, Request
+from sayso.types import Json, Option, Question, Request
 
 # -- masks
 
 _PLACEHOLDER = re.compile(r"•••• \([\d,]+ chars?(, [^()\n]{1,40})?\)")
+_FINGERPRINT = re.compile(r"(?<=\d chars), fingerprint [0-9a-f]{8}(?=\))")
 
 
 # -- names of secrets
@@ -151,8 +156,13 @@ def _spans(value: str) -> list[tuple[int, int]]:
                 tail = _TOKEN_TAIL.match(value, match.end(group))
                 assert tail is not None
                 found.append((match.start(group), tail.end()))
+    return _joined(found)
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return where spans begin and end, in order, with those that overlap as one."""
     joined: list[tuple[int, int]] = []
-    for start, end in sorted(found):
+    for start, end in sorted(spans):
         if joined and start < joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
@@ -169,26 +179,99 @@ def _key_blocks(value: str) -> Iterator[tuple[int, int]]:
         yield begin.start(), place
 
 
-def _redact_text(value: str, found: list[bool]) -> str:
-    """Return a text with its secrets masked. Text that is JSON is read like any other value."""
-    if len(value) < _MIN_TEXT:
-        return value
-    inner = _parse_json(value)
-    if inner is not None:
-        found_inside: list[bool] = []
-        shown = _walk(inner, "", [], {}, found_inside)
-        if any(found_inside):
-            found.append(True)
-            return json.dumps(shown, ensure_ascii=False)
-    spans = _spans(value)
-    if not spans:
-        return value
-    found.append(True)
-    pieces, place = [], 0
-    for start, end in spans:
-        pieces += [value[place:start], text.fingerprint(value[start:end])]
-        place = end
-    return "".join((*pieces, value[place:]))
+# -- the masked values of a request
+
+#: A shorter value hides the whole text: what is left around it could give it away.
+_SHORTEST_REPLACED = 6
+#: A text may quote the beginning of a value and cut the rest.
+_QUOTED_START = 16
+#: Comparisons of characters with values, after which a text is hidden unread.
+_MOST_COMPARED = 100_000_000
+
+
+class Span(NamedTuple):
+    """Where a text contains a secret, whether the tool declares it, and if it hides the text."""
+
+    start: int
+    end: int
+    declared: bool = False
+    hides: bool = False
+
+
+class Secrets:
+    """The masked values of a request, to be masked in all other text about it."""
+
+    def __init__(self, *others: Secrets) -> None:
+        #: Each form in which a value may appear, in lower case, and whether it is declared.
+        self.forms: dict[str, bool] = {}
+        for other in others:
+            self.forms |= other.forms
+
+    def __bool__(self) -> bool:
+        return bool(self.forms)
+
+    def add(self, value: Json, *, declared: bool) -> None:
+        """Add a value, and what a list or an object contains."""
+        if isinstance(value, dict | list):
+            for item in value.values() if isinstance(value, dict) else value:
+                self.add(item, declared=declared)
+        elif isinstance(value, str) or _is_large_number(value):
+            written = value if isinstance(value, str) else codec.dumps(value)
+            for form in map(_lowered, _written_forms(written)):
+                self.forms[form] = declared and self.forms.get(form, True)
+
+    def spans(self, value: str) -> list[Span]:
+        """Return where a text contains one of the values; all of it for a short one."""
+        lowered = _lowered(value)
+        found: list[Span] = []
+        if len(self.forms) * len(lowered) > _MOST_COMPARED:
+            return [Span(0, len(value), hides=True)]
+        for form, declared in self.forms.items():
+            start = lowered.find(form[:_QUOTED_START])
+            if start >= 0 and len(form) < _SHORTEST_REPLACED:
+                found.append(Span(0, len(value), declared, len(form) < len(value)))
+                continue
+            while start >= 0:
+                pairs = zip(form, lowered[start:], strict=False)
+                end = start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+                found.append(Span(start, end, declared))
+                start = lowered.find(form[:_QUOTED_START], end)
+        return found
+
+
+_NO_SECRETS = Secrets()
+
+
+def _lowered(value: str) -> str:
+    """Return a text in lower case, of the same length."""
+    lowered = value.lower()
+    if len(lowered) == len(value):
+        return lowered
+    return "".join(char.lower() if len(char.lower()) == 1 else char for char in value)
+
+
+def _written_forms(value: str) -> set[str]:
+    """Return how a value may be written in a text: as it is, escaped, on one line, by lines."""
+    lines = [line.strip() for line in value.splitlines()]
+    forms = {
+        value,
+        " ".join(value.split()),
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        quote(value, safe="", errors="replace"),
+        *(line for line in lines if len(line) >= _QUOTED_START),
+    }
+    return forms - {""}
+
+
+def _is_large_number(value: Json) -> bool:
+    """Return whether a value is a number that could be a secret rather than a count."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) >= _LEAST_SECRET_NUMBER
+
+
+_LEAST_SECRET_NUMBER = 1000
 
 
 def _parse_json(value: str) -> Any:
@@ -219,12 +302,20 @@ class Redacted(NamedTuple):
     masked: bool
 
 
-def redact(value: Json, schema: Mapping[str, Any] | None = None) -> Redacted:
-    """Replace everything in a value that looks like a secret or is declared as one."""
-    found: list[bool] = []
-    root = schema or {}
-    shown = _walk(value, "", [root] if root else [], root, found)
-    return Redacted(shown, any(found))
+class MaskedRequest(NamedTuple):
+    """A request as people see it, whether anything undeclared is masked, and the masked values."""
+
+    request: Request
+    masked: bool
+    secrets: Secrets
+
+
+def redact(
+    value: Json, schema: Mapping[str, Any] | None = None, secrets: Secrets = _NO_SECRETS
+) -> Redacted:
+    """Replace everything in a value that looks like a secret, is declared as one, or is known."""
+    masker = _Masker(secrets)
+    return Redacted(masker.value(value, schema), masker.masked)
 
 
 def redact_declared(
@@ -236,9 +327,54 @@ def redact_declared(
 
     With ``was``, the arguments before an edit, masks of changed values say so.
     """
-    root = schema or {}
-    shown: dict[str, Json] = _walk(dict(value), "", [root] if root else [], root, None)
+    first = _Masker(guess=False)
+    shown: dict[str, Json] = first.value(dict(value), schema)
+    if first.found:
+        shown = _Masker(first.found, guess=False).value(dict(value), schema)
     return shown if was is None else mark_changed(was, value, shown)
+
+
+def mask_request(request: Request, *, guess: bool = True) -> MaskedRequest:
+    """Mask the secrets of a request wherever its texts repeat them.
+
+    Ids, names and the keys of JSON stay as they are. Without ``guess``, only declared secrets are
+    masked.
+    """
+    first = _Masker(guess=guess)
+    shown = first.request(request)
+    if not first.found:
+        return MaskedRequest(shown, first.masked, first.found)
+    second = _Masker(first.found, guess=guess)
+    return MaskedRequest(second.request(request), second.masked, first.found)
+
+
+def secrets_of(request: Request) -> Secrets:
+    """Return the masked values of a request."""
+    masker = _Masker()
+    masker.request(request)
+    return masker.found
+
+
+#: A part of every name of a secret, and of every keyword that declares one.
+_PART_OF_NAME = re.compile(
+    r"(?i)pass|pwd|secret|token|key|credential|authorization|bearer|cookie|session|access|pin|otp"
+)
+
+
+def may_have_secrets(arguments: str, schema: str) -> bool:
+    """Return whether arguments may hold a secret. Takes a fraction of the time of finding it."""
+    if "writeOnly" in schema or "password" in schema or _PART_OF_NAME.search(arguments):
+        return True
+    lowered = arguments.lower()
+    return "-----begin " in lowered or any(word in lowered for word in _formats())
+
+
+def secrets_in(*values: tuple[Json, Mapping[str, Any] | None]) -> Secrets:
+    """Return the masked values of arguments, each given with its schema."""
+    masker = _Masker()
+    for value, schema in values:
+        masker.value(value, schema)
+    return masker.found
 
 
 def find_placeholder(value: Json, path: str) -> str | None:
@@ -255,49 +391,190 @@ def find_placeholder(value: Json, path: str) -> str | None:
     return next((place for place in found if place is not None), None)
 
 
-def _walk(value: Json, name: str, schemas: list[Any], root: Any, found: list[bool] | None) -> Json:
-    """Redact one value. ``$ref`` in its ``schemas`` points into ``root``.
+class _Masker:
+    """Masks values: those that are declared secret, those in ``known``, and those it guesses."""
 
-    Appends to ``found`` for each guessed secret. If it is ``None``, replaces declared ones only.
-    """
-    subschemas = list(_subschemas(schemas, root)) if schemas else []
-    if any(s.get("writeOnly") is True or s.get("format") == "password" for s in subschemas):
-        if value is None or value == "":
-            return value
-        return text.fingerprint(value if isinstance(value, str) else codec.dumps(value))
-    looks_secret = found is not None and _is_secret_name(name)
-    if isinstance(value, dict):
-        # A secret-looking name covers everything nested below it.
-        named = _name_beside(value) if found is not None else ""
-        return {
-            k if found is None or len(k) < _MIN_KEY else _redact_text(k, found): _walk(
-                v,
-                name if looks_secret else named if k == "value" and named else k,
-                _fields(subschemas, k),
-                root,
-                found,
+    def __init__(self, known: Secrets = _NO_SECRETS, *, guess: bool = True) -> None:
+        self._known = known
+        self._guess = guess
+        self._root: Any = {}
+        #: Every value that was masked, and whether one of them was not declared.
+        self.found = Secrets()
+        self.masked = False
+
+    def value(self, value: Json, schema: Mapping[str, Any] | None = None) -> Any:
+        """Return a value with its secrets masked. ``$ref`` in the schema points into itself."""
+        self._root = schema or {}
+        return self._walk(value, "", [schema] if schema else [])
+
+    def request(self, request: Request) -> Request:
+        """Return a request with its secrets masked."""
+        schema = request.schema
+        args = self.value(dict(request.args), schema)
+        if request.original is not None:
+            args = mark_changed(request.original, request.args, args)
+        execution, decision, evidence = request.execution, request.decision, request.evidence
+        answer_schema = None if request.question is None else schema
+        if decision is not None:
+            decision = replace(
+                decision,
+                args=self.value(decision.args, schema),
+                value=self.value(decision.value, answer_schema),
+                message=self.value(decision.message),
             )
-            for k, v in value.items()
-        }
-    if isinstance(value, list):
-        names = [name] * len(value) if found is None else _names_in_list(value, name)
-        return [_walk(v, names[n], _items(subschemas, n), root, found) for n, v in enumerate(value)]
-    return value if found is None else _redact_scalar(value, name, looks_secret, found)
+        if evidence is not None:
+            evidence = replace(evidence, text=self.value(evidence.text))
+        return replace(
+            request,
+            args=args,
+            original=self.value(request.original, schema),
+            written=self.value(request.written, schema),
+            preview=self.value(request.preview, schema),
+            title=self.value(request.title),
+            description=self.value(request.description),
+            note=self.value(request.note),
+            schema=None if schema is None else self.schema(schema),
+            question=None if request.question is None else self._question(request.question),
+            risk=replace(request.risk, reasons=tuple(self.value(list(request.risk.reasons)))),
+            effect_key=self.value(request.effect_key),
+            execution=replace(execution, result=self.value(execution.result, answer_schema)),
+            decision=decision,
+            evidence=evidence,
+            refusals=tuple(
+                replace(earlier, message=self.value(earlier.message))
+                for earlier in request.refusals
+            ),
+        )
 
+    def _question(self, question: Question) -> Question:
+        masked = copy(question)  # two masked options may be equal, which a new question refuses
+        options = tuple(
+            Option(self.value(o.label), self.value(o.value), self.value(o.description))
+            for o in question.options
+        )
+        object.__setattr__(masked, "text", self.value(question.text))
+        object.__setattr__(masked, "options", options)
+        if question.schema is not None:
+            object.__setattr__(masked, "schema", self.schema(question.schema))
+        return masked
 
-def _redact_scalar(value: Json, name: str, looks_secret: bool, found: list[bool]) -> Json:
-    """Replace a string or number if it looks like a secret."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) < 1000 or not _SECRET_NUMBER_NAMES.search(_CAMEL_BOUNDARY.sub("_", name)):
+    def schema(self, node: Any, *, secret: bool = False) -> Any:
+        """Return a JSON Schema with the values masked that it gives for secret fields."""
+        if isinstance(node, list):
+            return [self.schema(item, secret=secret) for item in node]
+        if not isinstance(node, Mapping):
+            return node
+        declared = _is_declared(node)
+        shown: dict[str, Any] = {}
+        for key, item in node.items():
+            if key in _SCHEMA_VALUES and (declared or (secret and self._guess)):
+                shown[key] = self._mask_all(item, declared=declared)
+            elif key in _SCHEMA_VALUES or key in _SCHEMA_TEXTS:
+                shown[key] = self.value(item)
+            elif key in _SCHEMA_FIELDS and isinstance(item, Mapping):
+                shown[key] = {
+                    name: self.schema(field, secret=secret or _is_secret_name(name))
+                    for name, field in item.items()
+                }
+            else:
+                shown[key] = self.schema(item, secret=secret)
+        return shown
+
+    def _mask_all(self, value: Json, *, declared: bool) -> Json:
+        """Mask each value that a schema gives for a secret field."""
+        if isinstance(value, list):
+            return [self._mask_all(item, declared=declared) for item in value]
+        if value is None or value == "" or isinstance(value, bool):
             return value
-        found.append(True)
-        return text.fingerprint(codec.dumps(value))
-    if not isinstance(value, str) or not value:
-        return value
-    if looks_secret:
-        found.append(True)
-        return text.fingerprint(value)
-    return _redact_text(value, found)
+        return self._mask(value, declared=declared)
+
+    def _mask(self, value: Json, *, declared: bool) -> str:
+        self.masked = self.masked or not declared
+        return text.fingerprint(value if isinstance(value, str) else codec.dumps(value))
+
+    def _walk(self, value: Json, name: str, schemas: list[Any]) -> Json:
+        subschemas = list(_subschemas(schemas, self._root)) if schemas else []
+        if any(map(_is_declared, subschemas)):
+            if value is None or value == "":
+                return value
+            self.found.add(value, declared=True)
+            return self._mask(value, declared=True)
+        looks_secret = self._guess and _is_secret_name(name)
+        if isinstance(value, dict):
+            # A secret-looking name covers everything nested below it.
+            named = _name_beside(value) if self._guess else ""
+            return {
+                self._key(k): self._walk(
+                    v,
+                    name if looks_secret else named if k == "value" and named else k,
+                    _fields(subschemas, k),
+                )
+                for k, v in value.items()
+            }
+        if isinstance(value, list):
+            names = _names_in_list(value, name) if self._guess else [name] * len(value)
+            items = enumerate(value)
+            return [self._walk(item, names[n], _items(subschemas, n)) for n, item in items]
+        return self._scalar(value, name, looks_secret=looks_secret)
+
+    def _key(self, key: str) -> str:
+        """Return a key of JSON, which is masked only if it looks like a secret itself."""
+        if not self._guess or len(key) < _MIN_KEY:
+            return key
+        return self._replace(key, [Span(*span) for span in _spans(key)])
+
+    def _scalar(self, value: Json, name: str, *, looks_secret: bool) -> Json:
+        """Mask a text or a number if it is a secret; otherwise mask the secrets in a text."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            secret_name = _SECRET_NUMBER_NAMES.search(_CAMEL_BOUNDARY.sub("_", name))
+            if self._guess and _is_large_number(value) and secret_name:
+                self.found.add(value, declared=False)
+                return self._mask(value, declared=False)
+            declared = self._known.forms.get(codec.dumps(value))
+            return value if declared is None else self._mask(value, declared=declared)
+        if not isinstance(value, str) or not value:
+            return value
+        if looks_secret:
+            self.found.add(value, declared=False)
+            return self._mask(value, declared=False)
+        return self._text(value)
+
+    def _text(self, value: str) -> str:
+        """Return a text with its secrets masked. Text that is JSON is read like any other value."""
+        guess = self._guess and len(value) >= _MIN_TEXT
+        inner = _parse_json(value) if guess else None
+        if inner is not None:
+            shown = self._walk(inner, "", [])
+            if shown != inner:
+                return json.dumps(shown, ensure_ascii=False)
+        spans = [Span(*span) for span in _spans(value)] if guess else []
+        for span in spans:
+            self.found.add(value[span.start : span.end], declared=False)
+        return self._replace(value, [*spans, *self._known.spans(value)])
+
+    def _replace(self, value: str, spans: list[Span]) -> str:
+        """Return a text with these parts masked; a part of another is masked with it."""
+        pieces: list[str] = []
+        place = 0
+        self.masked = self.masked or not all(span.declared for span in spans)
+        if any(span.hides for span in spans):
+            return text.mask(value)
+        for start, end in _joined([(span.start, span.end) for span in spans]):
+            pieces += [value[place:start], text.fingerprint(value[start:end])]
+            place = end
+        return "".join((*pieces, value[place:]))
+
+
+#: Keywords of JSON Schema that hold values of a field, that hold text, and that hold fields.
+_SCHEMA_VALUES = frozenset(("default", "const", "enum", "examples", "example"))
+_SCHEMA_TEXTS = frozenset(("title", "description", "$comment", "pattern"))
+_SCHEMA_FIELDS = frozenset(
+    ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+)
+
+
+def _is_declared(schema: Mapping[str, Any]) -> bool:
+    return schema.get("writeOnly") is True or schema.get("format") == "password"
 
 
 def _name_beside(value: Mapping[str, Json]) -> str:
@@ -313,6 +590,15 @@ def _names_in_list(value: list[Json], name: str) -> list[str]:
         flag.lstrip("-") if flag.startswith("-") and _FLAG.fullmatch(flag) else name
         for flag in before
     ]
+
+
+def without_fingerprints(shown: Json) -> Any:
+    """Return a redacted value whose masks cannot be compared with those of other values."""
+    if isinstance(shown, dict):
+        return {key: without_fingerprints(item) for key, item in shown.items()}
+    if isinstance(shown, list):
+        return [without_fingerprints(item) for item in shown]
+    return _FINGERPRINT.sub("", shown) if isinstance(shown, str) else shown
 
 
 def mark_changed(before: Json, after: Json, shown: Json) -> Json:
@@ -400,13 +686,23 @@ def render_title(template: str, args: Mapping[str, Json], schema: Mapping[str, A
     """
     try:
         literals, names = template_parts(template)
+        values = [_as_text(args[name]) for name in names]
         shown = redact(dict(args), schema).value
-        assert isinstance(shown, dict)
-        values = [_as_text(args[name]) if shown[name] == args[name] else "••••" for name in names]
+        hidden = {name for name in names if shown[name] != args[name]}
     except (BadTemplate, KeyError):
         return ""
+    values = ["••••" if name in hidden else v for name, v in zip(names, values, strict=True)]
     pairs = zip(literals, [*values, ""], strict=True)
-    return clean_title("".join(literal + value for literal, value in pairs))
+    return redacted_title("".join(literal + value for literal, value in pairs), args, schema)
+
+
+def redacted_title(given: str, args: Mapping[str, Json], schema: Mapping[str, Any] | None) -> str:
+    """Return the title of a call: inert, on one line, without the secrets of its arguments.
+
+    The masks are the same in every process, because the title is compared before the start.
+    """
+    shown: str = redact(given, None, secrets_in((dict(args), schema))).value
+    return clean_title(_PLACEHOLDER.sub("••••", shown))
 
 
 def clean_title(given: str) -> str:
@@ -416,29 +712,32 @@ def clean_title(given: str) -> str:
 
 
 def title_of(request: Request) -> str:
-    """Return a request's title, or one made from its tool and arguments.
+    """Return a request's title, or one made from its tool and arguments; secrets are masked.
 
     ``getWeatherInformation(city="Oslo")`` becomes "Get weather information: Oslo".
     """
-    if request.title:
-        return clean_title(str(redact(request.title).value))
-    if request.question is not None:
-        return clean_title(str(redact(request.question.text).value))
-    shown = redact(dict(request.args), request.schema).value
-    assert isinstance(shown, dict)
-    if request.tool is None:
-        return clean_title(str(shown.get("text", "")))
+    return masked_title(request, mask_request(request).request)
+
+
+def masked_title(request: Request, masked: Request) -> str:
+    """Return the title of a request that was masked (``mask_request``)."""
+    if masked.title:
+        return clean_title(masked.title)
+    if masked.question is not None:
+        return clean_title(masked.question.text)
+    if masked.tool is None:
+        return clean_title(str(masked.args.get("text", "")))
     parts, size = [], 0
-    for name, value in shown.items():
-        part = _short_argument(name, value) if value == request.args[name] else "••••"
+    for name, value in masked.args.items():
+        part = _short_argument(name, value) if value == request.args.get(name) else "••••"
         if part and size + len(part) <= _BRIEF_TITLE:
             parts.append(part)
             size += len(part)
         if len(parts) == _BRIEF_PARTS:
             break
-    words = re.split(r"[\W_]+", _CAMEL_WORD.sub(" ", request.tool))
+    words = re.split(r"[\W_]+", _CAMEL_WORD.sub(" ", masked.tool))
     name = " ".join(word if word.isupper() else word.lower() for word in words if word)
-    title = name[:1].upper() + name[1:] or request.tool
+    title = name[:1].upper() + name[1:] or masked.tool
     return clean_title(f"{title}: {', '.join(parts)}" if parts else title)
 
 

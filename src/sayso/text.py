@@ -102,12 +102,16 @@ def fingerprint(value: str) -> str:
     The key is a secret of this process, so the fingerprint of a guess cannot be computed. Short
     values have none: a caller who can have guesses masked could compare the masks.
     """
-    size = many(len(value), "char")
     if len(value) < _MIN_FINGERPRINTED:
-        return f"•••• ({size})"
+        return mask(value)
     data = value.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(data, key=_FINGERPRINT_KEY, digest_size=4).hexdigest()
-    return f"•••• ({size}, fingerprint {digest})"
+    return f"{mask(value)[:-1]}, fingerprint {digest})"
+
+
+def mask(value: str) -> str:
+    """Return a mask that says nothing but how long the value is."""
+    return f"•••• ({many(len(value), 'char')})"
 
 
 def lines(value: object) -> list[str]:

@@ -242,17 +242,6 @@ def test_a_schema_is_no_secret_for_the_names_in_it(serve: Serve) -> None:
     assert (seen["masked"], seen["question"]["schema"]) == (False, schema)
 
 
-def test_trying_an_edit_out_shows_no_secret(serve: Serve) -> None:
-    server = serve()
-    bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
-    made = opened(bot, args={"user": "ana", "password": "hunter2"})
-    path = f"/api/requests/{made['id']}/check"
-    for args in ({}, {"user": "ben", "password": "hunter2"}, {"password": "other"}):
-        assert "hunter2" not in ana.post(path, json={"args": args}).text
-    same = ana.post(path, json={"args": {"user": "ben", "password": "hunter2"}}).json()
-    assert [entry["path"] for entry in same["diff"]] == ["user"]
-
-
 def test_a_standing_yes_is_for_those_whom_its_call_was_for(serve: Serve) -> None:
     server = serve()
     bot = server.client(server.token("bot", "agent"))

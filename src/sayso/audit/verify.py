@@ -484,10 +484,9 @@ class _ThreadCheck:
             return f"is hidden: the row of its tool {call.tool} is missing"
         if tool is not None and not is_genuine_tool(tool):
             return f"is hidden: the row of its tool {call.tool} was changed"
-        description = "" if tool is None else tool.description
-        if not is_listed_right(found, description):
+        if not is_listed_right(found, tool):
             return f"is listed as {found.list_status!r}, which hides it"
-        if not self._store.has_search_key(search_key_of(call, description)):
+        if not self._store.has_search_key(search_key_of(call, tool)):
             return "is hidden from searches and filters: its search key was changed or deleted"
         return ""
 

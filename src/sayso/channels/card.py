@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from sayso import text
 from sayso.channels.layout import Line, block, listed, name, numbered
 from sayso.inbox.decisions import displayed_scope, scope_sentence
-from sayso.redaction import redact_declared, title_of
+from sayso.redaction import mask_request, title_of
 from sayso.rows import Event
 from sayso.stores.base import Store
 from sayso.types import HIGH_RISKS, Grant, Json, Request, moment
@@ -31,7 +31,8 @@ _LONG = 2_000  # lines beyond which a diff is fast rather than minimal
 
 
 def card(request: Request, now: datetime) -> list[Line]:
-    """Return the whole card as inert lines."""
+    """Return the whole card as inert lines, with the secrets masked that the tool declares."""
+    request = mask_request(request, guess=False).request
     lines = [*title(request, now)]
     if request.question is None and request.tool is not None:
         lines.append(Line(title_of(request), "bold", "  "))
@@ -144,15 +145,14 @@ def _arguments(request: Request) -> Iterator[Line]:
     yield Line("")
     ran = request.execution.status in ("running", "done", "failed", "in_doubt")
     yield Line("What was started" if ran else "What will run", "bold")
-    args = redact_declared(request.args, request.schema, was=request.original)
-    yield from numbered(args) if args else [_fact("", "(no arguments)")]
+    yield from numbered(request.args) if request.args else [_fact("", "(no arguments)")]
     converted = converted_arguments(request)
     if converted:
         yield from _heading("What the model wrote, before the tool's validators")
-        yield from numbered(redact_declared(converted, request.schema))
+        yield from numbered(converted)
     if request.original is not None:
         yield from _heading("Changed by a reviewer")
-        yield from diff(redact_declared(request.original, request.schema), args)
+        yield from diff(request.original, request.args)
 
 
 def _bare_approval(request: Request) -> Iterator[Line]:
@@ -260,8 +260,9 @@ def details(request: Request, events: Iterable[Event], before: Sequence[Request]
         _fact("run", f"{name(request.run)}, thread {name(request.thread)}"),
         *background(request, events, before),
     ]
-    if request.tool is not None and request.schema is not None:
-        lines += [Line("Schema of the arguments", "bold"), *numbered(dict(request.schema))]
+    schema = mask_request(request, guess=False).request.schema
+    if request.tool is not None and schema is not None:
+        lines += [Line("Schema of the arguments", "bold"), *numbered(dict(schema))]
     return lines
 
 

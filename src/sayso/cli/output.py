@@ -17,7 +17,7 @@ from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
-from sayso.redaction import redact_declared, title_of
+from sayso.redaction import mask_request, title_of
 from sayso.rows import Credential
 from sayso.stores.base import Store
 from sayso.types import HIGH_RISKS, Grant, Micros, Refusal, Request, iso, moment
@@ -44,13 +44,8 @@ def emit(value: Any, lines: str | Iterable[Line], *, json: bool, plain: bool = F
 
 
 def shown_json(request: Request) -> dict[str, Any]:
-    """Return a request for JSON output, with the arguments that its tool declares secret masked."""
-    body = request_json(request)
-    for place in (body, body["decision"] or {}):
-        for field in {"args", "original", "written"} & set(place):
-            if place[field] is not None:
-                place[field] = redact_declared(place[field], request.schema)
-    return body
+    """Return a request for JSON output, with the secrets masked that its tool declares."""
+    return request_json(mask_request(request, guess=False).request)
 
 
 def short_ids(requests: Sequence[Request]) -> list[str]:

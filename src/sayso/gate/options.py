@@ -16,7 +16,7 @@ from sayso import codec
 from sayso.errors import InDoubt, InvalidCall, describe_error
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
-from sayso.redaction import MAX_TITLE, clean_title, render_title, title_fields
+from sayso.redaction import MAX_TITLE, clean_title, redacted_title, render_title, title_fields
 from sayso.types import (
     HIGH_RISKS,
     SETTABLE_TERMS,
@@ -323,7 +323,7 @@ def title_maker(
             made = title(values)
             if not isinstance(made, str):
                 raise TypeError(f"it returned {type(made).__name__}, not a string")
-            return clean_title(made)
+            return redacted_title(made, values, parameters)
         except Exception as error:
             log.warning("no title: title= failed: %s", describe_error(error))
             return ""

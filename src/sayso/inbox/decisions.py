@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sayso import codec
 from sayso.engine.grants import GIVEN_UNDER, covers, facts_of
 from sayso.errors import Conflict, InvalidCall, InvalidDecision
-from sayso.redaction import find_placeholder, redact_declared
+from sayso.redaction import find_placeholder, redact, redact_declared, secrets_in
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import Query, Store, matches_scope
 from sayso.types import (
@@ -32,7 +32,7 @@ from sayso.types import (
     Risk,
     Terms,
 )
-from sayso.views import question_from
+from sayso.views import question_from, question_json
 
 MAX_MESSAGE = 20_000
 
@@ -121,7 +121,9 @@ def checked_edit(
     args = codec.loads(call.args)
     written = None if call.written is None else codec.loads(call.written)
     rules = edit_rules(codec.loads(tool.schema)["parameters"], args, written)
-    text = _checked(rules, edit.applied_to(codec.loads(shown), args), "args")
+    edited = edit.applied_to(codec.loads(shown), args)
+    has_secrets = call_has_secrets(call, tool)
+    text = _checked(rules, edited, "args", quote=not has_secrets)
     masked = find_placeholder(codec.loads(text), "args")
     if masked is not None and find_placeholder(codec.loads(call.args_to_run), "args") is None:
         raise InvalidDecision(
@@ -131,13 +133,23 @@ def checked_edit(
     try:
         validated = None if validate is None else validate(call, codec.loads(text))
     except InvalidCall as error:
-        raise InvalidDecision(f"args: {error}", _at("args", error.path)) from None
+        why = "the tool refuses these arguments" if has_secrets else error
+        raise InvalidDecision(f"args: {why}", _at("args", error.path)) from None
     if validated is None:
         # Validated as given, then completed: reviewers and policy see defaults as they will run.
-        validated = _checked(rules, with_defaults(rules, codec.loads(text)), "args")
+        complete = with_defaults(rules, codec.loads(text))
+        validated = _checked(rules, complete, "args", quote=not has_secrets)
         if written is None:
             return EditedArguments(validated)
     return EditedArguments(validated, None if text == validated else text)
+
+
+def call_has_secrets(call: Call, tool: Tool | None) -> bool:
+    """Return whether people see a call with masked values, which no error may quote."""
+    parameters = None if tool is None else codec.loads(tool.schema)["parameters"]
+    texts = (call.args, call.original, call.written)
+    values = (codec.loads(text) for text in texts if text is not None)
+    return bool(secrets_in(*((value, parameters) for value in values)))
 
 
 def checked_value(call: Call, tool: Tool | None, value: Json) -> str:
@@ -172,19 +184,22 @@ def _check_choice(question: Question, value: Json, path: str) -> None:
         return
     if question.free_text and isinstance(value, str) and value.strip():
         return
-    wanted = [repr(answer) for answer in answers] + (
-        ["your own words"] if question.free_text else []
-    )
+    # The answers as people see them.
+    shown = redact(answers, None, secrets_in((question_json(question), None))).value
+    wanted = [repr(answer) for answer in shown] + (["your own words"] if question.free_text else [])
     raise InvalidDecision(f"answer with {' or '.join(wanted)}", path)
 
 
-def _checked(rules: Mapping[str, Any], value: Json, name: str) -> str:
-    """Return ``value`` as canonical JSON if it is valid under the schema ``rules``."""
+def _checked(rules: Mapping[str, Any], value: Json, name: str, *, quote: bool = True) -> str:
+    """Return ``value`` as canonical JSON if it is valid under the schema ``rules``.
+
+    Without ``quote``, the error names no value of the call or of the schema.
+    """
     from sayso import schema  # imports pydantic, which reading the inbox does not need
 
     try:
         text = codec.canonical(value).decode()
-        wrong = schema.errors(rules, codec.loads(text))
+        wrong = schema.errors(rules, codec.loads(text), quote=quote)
     except InvalidCall as error:
         raise InvalidDecision(f"{name}: {error}", _at(name, error.path)) from None
     if wrong:
@@ -404,6 +419,7 @@ def scope_sentence(grant: Grant, scope: Mapping[str, Json] | None = None) -> str
 def displayed_scope(store: Store, grant: Grant) -> dict[str, Json]:
     """Return a grant's scope with the arguments that the tool declares secret masked."""
     scope, tool = grant_scope(grant), store.tool(grant.tool_digest)
-    if set(scope) == {"const"} and tool is not None:
-        scope["const"] = redact_declared(scope["const"], codec.loads(tool.schema)["parameters"])
+    parameters = None if tool is None else codec.loads(tool.schema)["parameters"]
+    for part in {"const", "properties"} & set(scope):
+        scope[part] = redact_declared(scope[part], parameters)
     return scope

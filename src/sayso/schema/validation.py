@@ -115,16 +115,19 @@ class _CheckTimeout(Exception):
 
 
 def errors(
-    schema: Mapping[str, Any], value: Any, *, limit: int = MAX_ERRORS
+    schema: Mapping[str, Any], value: Any, *, limit: int = MAX_ERRORS, quote: bool = True
 ) -> list[tuple[str, str]]:
-    """Return the errors of the value as (path, message) pairs; an empty list if it is valid."""
+    """Return the errors of the value as (path, message) pairs; an empty list if it is valid.
+
+    Without ``quote``, a message names the keyword of the schema, and neither value.
+    """
     from referencing.exceptions import Unresolvable
 
     validator = _validator(_bytes(schema))
     _deadline.at = time.monotonic() + MAX_SECONDS
     try:
         found = islice(validator.iter_errors(value), limit)
-        return [wrong for item in found for wrong in _located_errors(item)]
+        return [wrong for item in found for wrong in _located_errors(item, quote=quote)]
     except Unresolvable as error:
         raise _unknown_ref(error.ref) from None
     except RecursionError:
@@ -135,7 +138,7 @@ def errors(
         return [("", "cannot be checked against this schema")]
 
 
-def _located_errors(item: Any) -> list[tuple[str, str]]:
+def _located_errors(item: Any, *, quote: bool) -> list[tuple[str, str]]:
     """Return (path, message) pairs at the exact field, also if it is missing or unknown."""
     path, rules = list(item.absolute_path), item.schema
     names, message = list[str](), ""
@@ -148,7 +151,8 @@ def _located_errors(item: Any) -> list[tuple[str, str]]:
         message = "there is no such field"
     if names:
         return [(codec.path_text([*path, name]), message) for name in names]
-    return [(codec.path_text(path), _short(item.message))]
+    message = _short(item.message) if quote else f"does not fit the schema's {item.validator!r}"
+    return [(codec.path_text(path), message)]
 
 
 #: What may allow a field that ``properties`` does not name.

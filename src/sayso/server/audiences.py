@@ -27,7 +27,7 @@ _ADMINS_ONLY = Audience(everybody=False, names=frozenset())
 
 def subject_of(event: Event) -> str:
     """Return the id of the call that an event is about, or "" if it is about none."""
-    if event.type == "revealed" and event.body is not None:
+    if event.type in ("revealed", "checked") and event.body is not None:
         return str(codec.loads(event.body).get("request", ""))
     return event.call
 

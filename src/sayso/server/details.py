@@ -7,18 +7,19 @@ everyone, and what belongs to calls that the reader may not see is withheld (``M
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.inbox.people import HIDDEN_TEXT, has_visible_request, hidden_turns, may_see, requests_in
-from sayso.redaction import redact
+from sayso.redaction import Secrets, redact, secrets_in, secrets_of
 from sayso.rows import Call, Event, Run
 from sayso.server.request_views import inert, summarize
 from sayso.server.service import Service
 from sayso.stores.base import Query, Store
-from sayso.stores.row_checks import request_in
+from sayso.stores.row_checks import if_readable, request_in
 from sayso.text import inline, lines
 from sayso.types import Json, Request, Reviewer, iso
 from sayso.views import public_status
@@ -31,6 +32,8 @@ _MAX_SIMILAR = 100
 _MAX_RECENT = 5
 #: Fields of an event that derive from the arguments: a guess could be checked against them.
 _DERIVED_FIELDS = ("digest", "args", "salt")
+#: Fields of an event that name something; ``token`` is the id that `sayso token list` shows.
+_IDS = ("token", "request", "refusal", "grant", "person", "agent", "tool", "tool_digest", "by")
 
 
 # -- around one request
@@ -45,13 +48,17 @@ def request_details(
     assert call is not None
     run, thread = store.run(call.run), store.thread(call.thread)
     before = 0 if thread is None else max(thread.messages - _LAST_MESSAGES, 0)
+    secrets = secrets_of(request)
     return {
         "conversation": conversation_view(store, request.thread, by, current=call, after=before),
-        "events": [event_view(event, masked=masked) for event in store.call_events(call.id)],
+        "events": [
+            event_view(event, masked=masked, secrets=secrets)
+            for event in store.call_events(call.id)
+        ],
         "like": _similar_calls(store, call, by),
         "policy": {
             "rule": inline(call.terms.rule),
-            "description": inert(redact(call.terms.description).value),
+            "description": inert(redact(call.terms.description, None, secrets).value),
             "digest": call.terms.policy,
             "requester_decides": call.terms.requester_decides,
             "assurance": call.terms.assurance,
@@ -84,22 +91,37 @@ def similar_view(request: Request) -> dict[str, Json]:
         "status": request.status,
         "by": None if decision is None else inline(decision.by),
         "at": request.created_at.isoformat() if decision is None else decision.at.isoformat(),
-        "summary": summarize(request, redact(dict(request.args), request.schema).value),
+        "summary": summarize(request),
     }
 
 
 # -- runs and events
 
 
-def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
+def secrets_of_scope(store: Store, scope: str, tool_digest: str) -> Secrets:
+    """Return the masked values of the arguments that the scope of a grant quotes."""
+    tool = store.tool(tool_digest)
+    parameters = None if tool is None else codec.loads(tool.schema)["parameters"]
+    return secrets_in((codec.loads(scope).get("const"), parameters))
+
+
+def secrets_of_calls(store: Store, calls: Iterable[Call]) -> Secrets:
+    """Return the masked values of calls. One that fails its check adds none."""
+    requests = (if_readable(request_in, store, call) for call in calls)
+    return Secrets(*(secrets_of(request) for request in requests if request is not None))
+
+
+def run_view(run: Run, secrets: Secrets, *, withheld: bool = False) -> dict[str, Json]:
     """Return a run for a list. ``withheld`` hides the output: the run made calls for others."""
-    output = None if run.output is None else inert(redact(_parse_if_json(run.output)).value)
+    output = run.output
+    if output is not None:
+        output = inert(redact(_parse_if_json(output), None, secrets).value)
     return {
         "id": run.id,
         "thread": run.thread,
         "agent": inline(run.agent),
         "status": str(run.status),
-        "stop": inline(redact(run.stop).value),
+        "stop": inline(redact(run.stop, None, secrets).value),
         "requester": inline(run.requester),
         "created_at": iso(run.created),
         "open": run.asked + run.in_doubt,
@@ -107,32 +129,38 @@ def run_view(run: Run, *, withheld: bool = False) -> dict[str, Json]:
     }
 
 
-def event_view(event: Event, *, masked: bool = False, withheld: bool = False) -> dict[str, Json]:
-    """Return an event for a timeline.
+def event_view(
+    event: Event, *, secrets: Secrets, masked: bool = False, withheld: bool = False
+) -> dict[str, Json]:
+    """Return an event for a timeline, with these masked values masked in it.
 
-    ``withheld`` hides its body, ``masked`` only what derives from masked arguments.
+    ``withheld`` hides its body, its actor and its request, ``masked`` only what derives from masked
+    arguments.
     """
+    body = None
+    if event.body is not None and not withheld:
+        body = _event_body(event.body, secrets, masked=masked)
     return {
         "at": iso(event.at),
         "type": event.type,
-        "actor": inline(event.actor),
+        "actor": "" if withheld else inline(event.actor),
         "run": event.run,
-        "request": event.call,
-        "body": None if event.body is None or withheld else _event_body(event.body, masked=masked),
+        "request": "" if withheld else event.call,
+        "body": body,
     }
 
 
-def _event_body(stored: str, *, masked: bool) -> Json:
+def _event_body(stored: str, secrets: Secrets, *, masked: bool) -> Json:
     body = codec.loads(stored)
     for field in ("result", "value", "scope"):  # JSON kept as text: look for secrets inside it
         inner = _parse_if_json(body[field]) if isinstance(body.get(field), str) else None
-        redacted = redact(inner)
-        if redacted.masked and not isinstance(inner, str):
-            body[field], masked = codec.dumps(redacted.value), True
-    view = redact(body)
-    if isinstance(body.get("token"), str):
-        view.value["token"] = body["token"]  # the id that `sayso token list` shows, not a secret
-    if masked or view.masked:
+        redacted = redact(inner, None, secrets)
+        if redacted.value != inner and not isinstance(inner, str):
+            body[field] = codec.dumps(redacted.value)
+            masked = masked or redacted.masked
+    view = redact(body, None, secrets)
+    view.value.update({name: body[name] for name in _IDS if isinstance(body.get(name), str)})
+    if masked or view.masked or secrets:
         for field in _DERIVED_FIELDS:
             view.value.pop(field, None)
     return inert(view.value)
@@ -159,9 +187,11 @@ def conversation_view(
     """
     stored = store.messages(thread, after)
     messages = [codec.loads(body) for _, body in stored]
-    withheld = MessageVisibility(store, thread, by).of(messages)
+    visibility = MessageVisibility(store, thread, by)
+    withheld = visibility.of(messages)
+    secrets = secrets_of_calls(store, visibility.calls)
     turns = [
-        _message_view(seq, message, hide)
+        _message_view(seq, message, hide, secrets)
         for (seq, _), message, hide in zip(stored, messages, withheld, strict=True)
     ]
     if current is not None:
@@ -172,13 +202,15 @@ def conversation_view(
     return turns
 
 
-def _message_view(seq: int, message: dict[str, Any], hide: Withheld) -> dict[str, Json]:
+def _message_view(
+    seq: int, message: dict[str, Any], hide: Withheld, secrets: Secrets
+) -> dict[str, Json]:
     content = message.get("content")
     text = content if isinstance(content, str) else "" if content is None else codec.dumps(content)
     view: dict[str, Json] = {
         "seq": seq,
         "role": message.get("role", ""),
-        "text": inert(redact(text).value),
+        "text": inert(redact(text, None, secrets).value),
         "current": False,
     }
     if hide.text and text:
@@ -188,11 +220,11 @@ def _message_view(seq: int, message: dict[str, Any], hide: Withheld) -> dict[str
         view["name"] = inline(str(message["name"]))
     if calls := _calls(message):
         pairs = zip(calls, hide.calls, strict=True)
-        view["calls"] = [_call_view(call, withheld=withheld) for call, withheld in pairs]
+        view["calls"] = [_call_view(call, secrets, withheld=withheld) for call, withheld in pairs]
     return view
 
 
-def _call_view(call: dict[str, Any], *, withheld: bool) -> dict[str, Json]:
+def _call_view(call: dict[str, Any], secrets: Secrets, *, withheld: bool) -> dict[str, Json]:
     view: dict[str, Json] = {
         "id": inline(str(call.get("id", ""))),
         "name": inline(str(call.get("name", ""))),
@@ -201,7 +233,7 @@ def _call_view(call: dict[str, Any], *, withheld: bool) -> dict[str, Json]:
         return {**view, "shown_args": HIDDEN_CALL, "veiled": True}
     written = call.get("arguments", "")
     value = _parse_if_json(written) if isinstance(written, str) else written
-    return {**view, "shown_args": "\n".join(lines(redact(value).value))}
+    return {**view, "shown_args": "\n".join(lines(redact(value, None, secrets).value))}
 
 
 class Withheld(NamedTuple):
@@ -274,11 +306,11 @@ class MessageVisibility:
             return self._store.call_by_key(message["run"], f"{message['turn']}.{n}")
         # A framework's call has the provider's id as its key, after a path if a sub-agent made it.
         name = str(call.get("id", ""))
-        keys = (row for row in self._rows if row.key == name or row.key.endswith(f"/{name}"))
+        keys = (row for row in self.calls if row.key == name or row.key.endswith(f"/{name}"))
         return next(keys, None)
 
     @cached_property
-    def _rows(self) -> list[Call]:
+    def calls(self) -> list[Call]:
         """Every call of the thread, newest run first."""
         runs = self._store.runs(thread=self._thread, limit=self._MAX_RUNS)
         return [call for _, run in runs for call in self._store.calls_of(run.id)]

@@ -14,7 +14,15 @@ from sayso import codec, text
 from sayso.forking import fork_safe_lock
 from sayso.inbox.inbox import RequestReader
 from sayso.inbox.people import may_see, may_see_rejection, names_of, viewer_of
-from sayso.redaction import mark_changed, redact, title_of
+from sayso.redaction import (
+    MaskedRequest,
+    Secrets,
+    mask_request,
+    masked_title,
+    redact,
+    secrets_of,
+    without_fingerprints,
+)
 from sayso.rows import Call
 from sayso.server.responses import to_json
 from sayso.stores.base import RequestGroup, Store
@@ -23,8 +31,6 @@ from sayso.types import ASSURANCE, DECISIONS, Json, Request, Reviewer, iso, plai
 from sayso.views import request_json
 
 _MAX_SUMMARY = 160
-#: The fields that the tool's schema applies to when they are redacted.
-_SCHEMA_FIELDS = ("args", "original", "written", "preview", "title", "description", "note")
 
 
 # -- one request
@@ -49,19 +55,17 @@ def _visible_refusals(request: Request, refusals: list[Json], by: Reviewer) -> l
 
 def common_view(request: Request, *, reveal: bool = False) -> dict[str, Json]:
     """Return the part of the view that is the same for every reader."""
-    body = request_json(request)
+    masked = MaskedRequest(request, False, Secrets()) if reveal else mask_request(request)
+    body = request_json(masked.request)
     for refusal in body["refusals"]:
         refusal["by"] = refusal["by"] and text.inline(refusal["by"])
         refusal["message"] = inert(refusal["message"])
-    masked = not reveal and _redact_fields(body, request.schema)
-    if not reveal and request.original is not None:
-        body["args"] = mark_changed(request.original, request.args, body["args"])
-    if masked:
+    if masked.masked:
         body["digest"] = None  # so that nobody can approve what they have not seen
     body |= {
-        "masked": masked,
+        "masked": masked.masked,
         "size": len(codec.dumps(body["args"]).encode(errors="replace")),
-        "shown": _shown(request, body),
+        "shown": _shown(request, masked.request, body),
     }
     return body
 
@@ -75,56 +79,58 @@ def _knows_arguments(by: Reviewer) -> bool:
     return by.role in ("agent", "chat")
 
 
-def redact_args(request: Request, args: Mapping[str, Json], by: Reviewer) -> Json:
-    """Return arguments for a request as this reader sees them before a reveal."""
-    return dict(args) if _knows_arguments(by) else redact(dict(args), request.schema).value
+def edited_args(
+    request: Request,
+    args: dict[str, Json],
+    sent: Mapping[str, Json],
+    by: Reviewer,
+    *,
+    written: bool,
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return the arguments before and after an edit as this reader sees them before a reveal.
+
+    ``args`` are the edited arguments, of which the reader sent those in ``sent``. What they sent in
+    place of a masked value counts as a change even if it is equal, and is not compared with masked
+    values: either would confirm a guess.
+    """
+    before = dict(request.editable if written else request.args)
+    if _knows_arguments(by):
+        return before, args
+    secrets = secrets_of(request)
+    shown_before: dict[str, Json] = redact(before, request.schema, secrets).value
+    after: dict[str, Json] = redact(args, request.schema, secrets).value
+    for name in sent.keys() & args.keys():
+        if name in before and shown_before[name] != before[name]:
+            after[name] = f"{text.mask(codec.dumps(args[name]))[:-1]}, changed)"
+        else:
+            shown = redact({name: args[name]}, request.schema).value[name]
+            after[name] = without_fingerprints(shown)
+    return shown_before, after
 
 
-def is_masked(request: Request) -> bool:
-    """Return whether reviewers see the request with something redacted."""
-    return _redact_fields(request_json(request), request.schema)
-
-
-def _redact_fields(body: dict[str, Json], schema: Mapping[str, Any] | None) -> bool:
-    """Redact a request's fields in place; return whether anything was redacted."""
-    decision, execution = body["decision"] or {}, body["execution"]
-    question, evidence = body["question"] or {}, body["evidence"] or {}
-    fields = [(body, name, schema) for name in _SCHEMA_FIELDS]
-    fields += [(decision, "args", schema), (decision, "value", None), (decision, "message", None)]
-    fields += [(execution, "result", None), (body["risk"], "reasons", None)]
-    fields += [(evidence, "text", None)]
-    fields += [(question, "text", None), (question, "options", None)]
-    fields += [(refusal, "message", None) for refusal in body["refusals"]]
-    masked = False
-    for container, name, applies in fields:
-        if name in container:
-            redacted = redact(container[name], applies)
-            container[name], masked = redacted.value, masked or redacted.masked
-    return masked
-
-
-def _shown(request: Request, body: dict[str, Json]) -> dict[str, Json]:
+def _shown(request: Request, masked: Request, body: dict[str, Json]) -> dict[str, Json]:
     names = ("args", "written", "title", "description", "note", "question")
     examined = text.examined([body[name] for name in names])
     args = body["args"]
     if request.kind == "approval" and request.tool is None:
         args = dict(sorted(args.items(), key=lambda item: item[0] != "text"))  # before its details
+    title = masked_title(request, masked)
     return {
         "args": inert(args),
         "lines": text.lines(args),
         "original": None if body["original"] is None else inert(body["original"]),
         "written": None if body["written"] is None else inert(body["written"]),
-        "title": title_of(request),
+        "title": title,
         "description": inert(body["description"]),
         "note": inert(body["note"]),
         "preview": inert(body["preview"]),
         "evidence": inert(body["evidence"]),
         "question": _shown_question(body["question"]),
-        "schema": inert(request.schema),
+        "schema": inert(body["schema"]),
         "tool": inert(request.tool or ""),
         "agent": inert(request.agent),
         "requester": inert(request.requester),
-        "summary": summarize(request, body["args"]),
+        "summary": _summary(masked, title),
         "warnings": list(examined.notes),
         "hidden": examined.hidden,
     }
@@ -155,17 +161,23 @@ def _shown_question(question: dict[str, Json] | None) -> Json:
     }
 
 
-def summarize(request: Request, args: Json) -> str:
-    """Return one line about a request for lists, cut where it is long."""
-    if request.title:
-        line = title_of(request)
-    elif request.question is not None:
-        line = text.inline(redact(request.question.text).value)
-    elif request.tool is None:
-        line = text.inline(str(args.get("text", "")))
+def summarize(request: Request) -> str:
+    """Return one line about a request for lists, with its secrets masked and cut where long."""
+    masked = mask_request(request).request
+    return _summary(masked, masked_title(request, masked))
+
+
+def _summary(masked: Request, title: str) -> str:
+    if masked.title:
+        line = title
+    elif masked.question is not None:
+        line = text.inline(masked.question.text)
+    elif masked.tool is None:
+        line = text.inline(str(masked.args.get("text", "")))
     else:
-        pairs = ((name, v if isinstance(v, str) else codec.dumps(v)) for name, v in args.items())
-        line = ", ".join(f"{text.inline(name)}: {_cut(text.inline(v), 60)}" for name, v in pairs)
+        values = {n: v if isinstance(v, str) else codec.dumps(v) for n, v in masked.args.items()}
+        words = (f"{text.inline(n)}: {_cut(text.inline(v), 60)}" for n, v in values.items())
+        line = ", ".join(words)
     return _cut(line, _MAX_SUMMARY)
 
 

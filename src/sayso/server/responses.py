@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from sayso import errors
 from sayso.errors import SaysoError
-from sayso.redaction import redact
+from sayso.redaction import Secrets, mask_request, redact, secrets_of
 from sayso.types import Json
 from sayso.views import decision_json
 
@@ -100,14 +100,19 @@ def error_status(error: SaysoError) -> int:
 
 
 def error_body(error: SaysoError) -> dict[str, Json]:
-    # The message and the decision may quote what a reviewer wrote, so redact both.
-    body: dict[str, Json] = {"error": type(error).__name__, "message": redact(str(error)).value}
+    # The message and the decision may quote what a reviewer wrote, so redact both. What repeats a
+    # caller's own words names no request: masking the values of one there would confirm a guess.
+    secrets = Secrets() if error.request is None else secrets_of(error.request)
+    message = redact(str(error), None, secrets).value
+    body: dict[str, Json] = {"error": type(error).__name__, "message": message}
     if isinstance(error, errors.InvalidCall | errors.InvalidDecision) and error.path:
         body["field"] = error.path
     if error.request is not None:
         body["request"] = error.request.id
         if error.request.decision is not None:
-            body["decision"] = redact(decision_json(error.request.decision)).value
+            masked = mask_request(error.request).request
+            assert masked.decision is not None
+            body["decision"] = decision_json(masked.decision)
     return body
 
 

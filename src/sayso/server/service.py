@@ -44,6 +44,8 @@ class Limits:
     #: How many writes one principal may make per minute, and in one burst.
     per_minute: int = 1200
     burst: int = 300
+    #: How many edits of requests with masked values one person may try out per minute.
+    checks: int = 20
     #: How many connections one client address may have that are idle or still sending a request.
     connections: int = 256
     #: How many streams (live feed, chat) one person may have open at once.
@@ -57,13 +59,20 @@ class Limits:
 
     def count_write(self, name: str) -> None:
         """Count one write by a principal. Raise ``TooMany`` if its bucket is empty."""
+        self._take(name, f"writes by {name}", self.per_minute, self.burst)
+
+    def count_check(self, name: str) -> None:
+        """Count one check of an edit to a request with masked values, likewise."""
+        self._take(f"check:{name}", f"checks by {name}", self.checks, self.checks)
+
+    def _take(self, name: str, what: str, per_minute: int, burst: int) -> None:
         now = time.monotonic()
-        left, at = self._buckets.get(name, (float(self.burst), now))
-        left = min(left + (now - at) * self.per_minute / 60, self.burst)
+        left, at = self._buckets.get(name, (float(burst), now))
+        left = min(left + (now - at) * per_minute / 60, burst)
         if left < 1:
-            wait = (1 - left) * 60 / self.per_minute
+            wait = (1 - left) * 60 / per_minute
             soon = "a second" if wait <= 1 else f"{math.ceil(wait)} seconds"
-            raise TooMany(f"too many writes by {name}: retry in {soon}", wait)
+            raise TooMany(f"too many {what}: retry in {soon}", wait)
         if len(self._buckets) >= _MAX_NAMES and name not in self._buckets:
             self._buckets.pop(next(iter(self._buckets)))
         self._buckets[name] = (left - 1, now)

@@ -35,7 +35,7 @@ from standardwebhooks import Webhook
 from sayso import codec
 from sayso.engine.commands import Note
 from sayso.errors import SaysoError
-from sayso.redaction import redact, title_of
+from sayso.redaction import Secrets, mask_request, masked_title, redact
 from sayso.rows import Call, CallStatus, Event
 from sayso.server.monitoring import Metrics
 from sayso.server.request_views import inert
@@ -232,9 +232,10 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
     if request is None:
         return None
     kind, status = outcome
+    masked, _, secrets = mask_request(request)
     data = {
         "id": call.id,
-        "title": title_of(request),
+        "title": masked_title(request, masked),
         "kind": "in_doubt" if event.type == "in_doubt" else call.kind,
         "status": status,
         "agent": call.agent,
@@ -244,11 +245,11 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
         "requester": call.requester,
         "reviewers": list(call.terms.reviewers),
         "quorum": call.terms.quorum,
-        "risk": {"level": call.terms.risk.level, "reasons": list(call.terms.risk.reasons)},
+        "risk": {"level": call.terms.risk.level, "reasons": list(masked.risk.reasons)},
         "created_at": iso(call.created),
         "expires_at": iso(call.expires_at),
         "by": None if kind == "request.opened" else event.actor,
-        "decision": _decision(event) if kind == "request.decided" else None,
+        "decision": _decision(event, secrets) if kind == "request.decided" else None,
         "link": f"{endpoint.page.rstrip('/')}/inbox/{call.id}",
     }
     whole = {"type": kind, "timestamp": iso(event.at), "data": data}
@@ -278,7 +279,7 @@ def _retried_without_asking(event: Event, call: Call) -> bool:
     return event.type == "in_doubt" and retried
 
 
-def _decision(event: Event) -> dict[str, Json]:
+def _decision(event: Event, secrets: Secrets) -> dict[str, Json]:
     body = codec.loads(event.body or "{}")
     return {
         "type": body["decision"],
@@ -286,7 +287,7 @@ def _decision(event: Event) -> dict[str, Json]:
         "at": iso(event.at),
         "channel": body["channel"],
         "assurance": body["assurance"],
-        "message": body["message"],
+        "message": redact(body["message"], None, secrets).value,
     }
 
 

@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from sayso import codec
-from sayso.rows import Call, CallStatus
+from sayso.redaction import may_have_secrets, redact, secrets_in
+from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import History, ListedCall, Query, SearchKey, Viewer
 from sayso.types import Micros, RequestStatus, plain_name
 from sayso.views import public_status
@@ -64,6 +65,8 @@ _HUMP = re.compile(r"(?<=[^\W_])(?<![A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _LONGEST = 48
 _LONGEST_NAME = 200
 _MOST_WORDS = 64
+#: Characters of arguments up to which a redacted description is cached.
+_LONGEST_CACHED = 4_000
 _MOST_WANTED = 12
 #: Shorter prefixes match too many ids.
 _SHORTEST_ID = 3
@@ -97,11 +100,27 @@ def number_of(values: Sequence[object]) -> int:
     return int(codec.sha256(codec.dumps(values).encode())[:16], 16) >> 1
 
 
-def search_key_of(call: Call, description: str) -> SearchKey:
-    """Return the search key of a call; ``description`` is the fallback."""
+def search_key_of(call: Call, tool: Tool | None) -> SearchKey:
+    """Return the search key of a call. It finds what people see, and no masked value."""
     terms = call.terms
-    shown = terms.description or description
-    return _search_key(call.kind, call.agent, call.tool, terms.risk.level, shown)
+    description = terms.description or ("" if tool is None else tool.description)
+    if description:
+        schema = "" if tool is None else tool.schema
+        texts = (call.args, call.original, call.written)
+        secret = tuple(text for text in texts if text and may_have_secrets(text, schema))
+        is_short = sum(map(len, secret)) <= _LONGEST_CACHED
+        redacted = _redacted if is_short else _redacted.__wrapped__
+        description = redacted(description, secret, schema if secret else "")
+    return _search_key(call.kind, call.agent, call.tool, terms.risk.level, description)
+
+
+@lru_cache(maxsize=256)
+def _redacted(description: str, arguments: tuple[str, ...], schema: str) -> str:
+    """Return a description without the secrets of the arguments that it repeats."""
+    parameters = codec.loads(schema)["parameters"] if schema else None
+    secrets = secrets_in(*((codec.loads(text), parameters) for text in arguments))
+    shown: str = redact(description, None, secrets).value
+    return shown
 
 
 @lru_cache(maxsize=4096)
@@ -200,15 +219,15 @@ def facts_of(history: History) -> list[tuple[Series, int]]:
     return facts
 
 
-def is_listed_right(found: ListedCall, description: str) -> bool:
+def is_listed_right(found: ListedCall, tool: Tool | None) -> bool:
     """Return whether the lists and counts show a call as its row says.
 
-    ``description`` is that of its tool. No MAC covers what is compared here.
+    No MAC covers what is compared here.
     """
     call = found.call
     list_status = list_status_of(call)
     group = group_key_of(call)[1:] if list_status else None
-    right = (list_status, search_key_of(call, description).id, group, *decided(call))
+    right = (list_status, search_key_of(call, tool).id, group, *decided(call))
     return found[1:] == right
 
 

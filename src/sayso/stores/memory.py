@@ -446,8 +446,7 @@ class MemoryStore:
         return shows(self._search_key(call), query.text, call.id)
 
     def _search_key(self, call: Call) -> SearchKey:
-        tool = self._tools.get(call.tool_digest)
-        return search_key_of(call, "" if tool is None else tool.description)
+        return search_key_of(call, self._tools.get(call.tool_digest))
 
     def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
         slots = [at // SLOT for at in since]

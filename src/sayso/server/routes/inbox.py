@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from sayso import codec, schema, text
+from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotFound, Refused, SaysoError
 from sayso.inbox import DecisionResult
-from sayso.inbox.decisions import displayed_scope, scope_sentence
+from sayso.inbox.decisions import displayed_scope, grant_scopes, scope_sentence
 from sayso.inbox.inbox import MAX_PAGE, GrantPreview
 from sayso.inbox.people import may_see, names_of
 from sayso.policy import tighten
-from sayso.redaction import redact
+from sayso.redaction import redact, secrets_of, without_fingerprints
 from sayso.server import remote_agents
 from sayso.server.audiences import grant_audience
 from sayso.server.auth import (
@@ -27,9 +29,9 @@ from sayso.server.auth import (
     check_visible,
     recording_refusals,
 )
-from sayso.server.details import request_details, similar_view
+from sayso.server.details import request_details, secrets_of_calls, secrets_of_scope, similar_view
 from sayso.server.openapi import errors
-from sayso.server.request_views import inert, redact_args, request_view
+from sayso.server.request_views import edited_args, inert, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
 from sayso.server.routes.parameters import Mine, RequestFilters, RequestId
 from sayso.server.schemas import (
@@ -54,7 +56,7 @@ from sayso.server.schemas import (
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
-from sayso.sync import read, to_thread
+from sayso.sync import read, to_thread, write
 from sayso.types import (
     SORTS,
     Approve,
@@ -337,6 +339,11 @@ async def check_edit(
     service = service_of(request)
     found = await service.inbox.get(request_id)
     check_visible(who, found)
+    if secrets_of(found):
+        service.limits.count_check(who.name)
+        about: dict[str, Json] = {"request": found.id}
+        note = Note(thread=found.thread, type="checked", actor=who.name, body=about)
+        await write(service.store, note)
     # In a worker thread: it evaluates the policy, which may take long.
     return JsonResponse(await to_thread(_check_edit, service, found, body, who.reviewer))
 
@@ -349,6 +356,7 @@ def _check_edit(
     written = Edit(edit.args, edit.unset).applied_to(request.editable, request.args)
     args: dict[str, Json] = written
     validated: str | None = None
+    has_secrets = bool(secrets_of(request))
     problems: list[dict[str, Json]] = []
     if request.tool is None or request.schema is None:
         problems.append({"field": "args", "message": "only a tool call can be edited"})
@@ -356,16 +364,15 @@ def _check_edit(
         try:
             canonical = codec.loads(codec.canonical(written))
             rules = schema.edit_rules(request.schema, request.args, request.written)
-            found = schema.errors(rules, canonical)
+            found = schema.errors(rules, canonical, quote=not has_secrets)
             problems += [{"field": path, "message": message} for path, message in found]
             validated = None if problems else service.validate(call, canonical)
         except InvalidCall as error:
-            problems.append({"field": error.path, "message": str(error)})
+            why = "the tool refuses these arguments" if has_secrets else str(error)
+            problems.append({"field": error.path, "message": why})
     if validated is not None:
         args = codec.loads(validated)
-    before, after = redact_args(request, request.args, by), redact_args(request, args, by)
-    if validated is None:
-        before = redact_args(request, request.editable, by)
+    before, after = edited_args(request, args, edit.args, by, written=validated is None)
     body: dict[str, Json] = {
         "ok": not problems,
         "errors": problems,
@@ -402,17 +409,38 @@ async def preview_grant(
     given, `message` says why.
     """
     service = service_of(request)
-    check_visible(who, await service.inbox.get(request_id))
+    found = await service.inbox.get(request_id)
+    check_visible(who, found)
     try:
+        own_scope = await read(service.store, _is_own_scope, service.store, request_id, body)
+        if own_scope and secrets_of(found):
+            # Whether the scope fits would answer questions about the masked values.
+            raise InvalidDecision(
+                "this request has masked values: choose the scope exact, any, or one of `scopes`"
+            )
         preview = await service.inbox.preview_grant(request_id, body.model_dump(), by=who.reviewer)
     except InvalidDecision as error:
         return JsonResponse({"ok": False, "message": inert(str(error))})
-    return JsonResponse(await read(service.store, _preview_view, service.store, preview, who))
+    view = partial(_preview_view, service.store, preview, who, own_scope=own_scope)
+    return JsonResponse(await read(service.store, view))
 
 
-def _preview_view(store: Store, preview: GrantPreview, who: Identity) -> dict[str, Json]:
+def _is_own_scope(store: Store, request_id: str, grant: GrantBody) -> bool:
+    """Return whether a scope is the caller's own, and not one that the preview offers."""
+    call = store.call(request_id)
+    offered = [] if call is None else [s for s in grant_scopes(call) if not redact(s).masked]
+    return isinstance(grant.scope, dict) and grant.scope not in offered
+
+
+def _preview_view(
+    store: Store, preview: GrantPreview, who: Identity, *, own_scope: bool
+) -> dict[str, Json]:
     grant = preview.grant
-    scope = redact(displayed_scope(store, grant)).value
+
+    def listed(other: SaysoRequest) -> bool:
+        return may_see(who.reviewer, other) and not (own_scope and secrets_of(other))
+
+    scope = without_fingerprints(_masked_scope(store, grant))
     return {
         "ok": True,
         "scope": scope,
@@ -422,11 +450,11 @@ def _preview_view(store: Store, preview: GrantPreview, who: Identity) -> dict[st
             for choice in preview.scopes
             if not redact(choice).masked
         ],
-        "past": [similar_view(other) for other in preview.past if may_see(who.reviewer, other)],
+        "past": [similar_view(other) for other in preview.past if listed(other)],
         "pending": [
             {**similar_view(other), "digest": request_view(other, who.reviewer)["digest"]}
             for other in preview.pending
-            if may_see(who.reviewer, other)
+            if listed(other)
         ],
     }
 
@@ -531,7 +559,8 @@ async def list_refusals(
     page = await service.inbox.refusals(live_only=not all, after=after, limit=limit)
     visible = await read(service.store, _visible_refusals, service, who, page)
     following = page[-1].id if len(page) == limit else None
-    return JsonResponse({"items": list(map(_refusal_view, visible)), "next": following})
+    items = await read(service.store, _refusal_views, service.store, visible)
+    return JsonResponse({"items": items, "next": following})
 
 
 @refusals_router.delete(
@@ -552,7 +581,8 @@ async def lift_refusal(
     if not await read(service.store, _visible_refusals, service, who, found):
         raise NotFound(f"no refusal {refusal_id!r:.80}: see GET /api/refusals")
     lifted = await service.inbox.lift_refusal(refusal_id, by=who.reviewer)
-    return JsonResponse(_refusal_view(lifted))
+    (item,) = await read(service.store, _refusal_views, service.store, [lifted])
+    return JsonResponse(item)
 
 
 def _visible_refusals(
@@ -567,7 +597,13 @@ def _visible_refusals(
     return visible
 
 
-def _refusal_view(refusal: Refusal) -> dict[str, Json]:
+def _refusal_views(store: Store, refusals: Sequence[Refusal]) -> list[Json]:
+    return [_refusal_view(store, refusal) for refusal in refusals]
+
+
+def _refusal_view(store: Store, refusal: Refusal) -> dict[str, Json]:
+    call = if_readable(store.call, refusal.request)
+    secrets = secrets_of_calls(store, [] if call is None else [call])
     return {
         "id": refusal.id,
         "request": refusal.request,
@@ -576,7 +612,7 @@ def _refusal_view(refusal: Refusal) -> dict[str, Json]:
         "tool": text.inline(refusal.tool),
         "by": text.inline(refusal.by),
         "at": iso(refusal.at),
-        "message": inert(redact(refusal.message).value),
+        "message": inert(redact(refusal.message, None, secrets).value),
         "ends_at": iso(refusal.ends),
         "overturn": refusal.overturn,
         "lifted_at": iso(refusal.lifted),
@@ -590,8 +626,13 @@ def _scope_lines(grant: Grant, scope: dict[str, Json]) -> list[str]:
     return text.lines(inert(scope)) if scope else ["any arguments"]
 
 
+def _masked_scope(store: Store, grant: Grant) -> Any:
+    secrets = secrets_of_scope(store, grant.scope, grant.tool_digest)
+    return redact(displayed_scope(store, grant), None, secrets).value
+
+
 def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
-    scope = redact(displayed_scope(store, grant)).value
+    scope = _masked_scope(store, grant)
     return {
         "id": grant.id,
         "agent": text.inline(grant.agent),

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Path, Query, Request
 
+from sayso import codec
 from sayso.errors import InvalidCall, NotFound, Tampered, UnknownKey
 from sayso.inbox.people import audience_of_run, may_see, names_of
+from sayso.redaction import Secrets, mask_request
 from sayso.rows import Event, Run, RunStatus
 from sayso.server.audiences import EventAudiences, subject_of
 from sayso.server.auth import CurrentReviewer
-from sayso.server.details import conversation_view, event_view, run_view
+from sayso.server.details import (
+    conversation_view,
+    event_view,
+    run_view,
+    secrets_of_calls,
+    secrets_of_scope,
+)
 from sayso.server.openapi import errors
-from sayso.server.request_views import is_masked, request_view
+from sayso.server.request_views import request_view
 from sayso.server.responses import JsonResponse
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
 from sayso.server.schemas import EventPage, RunPage, RunView, VerificationView
@@ -63,8 +71,9 @@ def _visible_runs(
 ) -> Iterator[dict[str, Json]]:
     for _, run in found:
         if if_readable(_may_see_run, store, by, run):
-            calls = [] if by.role == "admin" else store.calls_of(run.id)
-            yield run_view(run, withheld=any(not may_see(by, call) for call in calls))
+            calls = store.calls_of(run.id)
+            secrets = secrets_of_calls(store, calls if run.output or run.stop else ())
+            yield run_view(run, secrets, withheld=any(not may_see(by, call) for call in calls))
 
 
 def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
@@ -99,6 +108,7 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
         if is_request(call) and may_see(by, call)
     ]
     masked = {request["id"] for request in requests if request["masked"]}
+    secrets = secrets_of_calls(store, calls)
     withheld = {call.id for call in calls if not may_see(by, call)}
     timeline: list[dict[str, Json]] = []
     after = 0
@@ -106,12 +116,15 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
         for event in chain:
             if event.run == run.id:
                 view = event_view(
-                    event, masked=event.call in masked, withheld=event.call in withheld
+                    event,
+                    secrets=secrets,
+                    masked=event.call in masked,
+                    withheld=event.call in withheld,
                 )
                 timeline.append({**view, "tool": tools.get(event.call)})
         after = chain[-1].seq
     return {
-        **run_view(run, withheld=bool(withheld)),
+        **run_view(run, secrets, withheld=bool(withheld)),
         "timeline": timeline,
         "requests": requests,
         "conversation": conversation_view(store, run.thread, by),
@@ -153,36 +166,50 @@ def _audit_views(
     service: Service, by: Reviewer, found: list[tuple[str, Event]]
 ) -> Iterator[dict[str, Json]]:
     audiences, names = EventAudiences(service.store), names_of(by)
-    subjects: dict[str, tuple[bool, str | None]] = {}
+    subjects: dict[str, _Subject] = {}
     for cursor, event in found:
         if by.role != "admin" and not audiences.of(event).includes(names):
             # A reader outside its audience learns that it happened, and when.
-            hidden = event._replace(thread="", digest="", actor="", run="", body=None)
-            yield {**_audit_view(cursor, hidden), "tool": None}
+            hidden = event._replace(thread="", digest="", actor="", run="", call="", body=None)
+            yield {**_audit_view(cursor, hidden, _Subject(Secrets())), "tool": None}
             continue
-        subject = subject_of(event)
-        if subject not in subjects:
-            subjects[subject] = _masked_and_tool(service, subject)
-        masked, tool = subjects[subject]
-        view = _audit_view(cursor, event, masked=masked)
-        yield {**view, "request": subject or event.call, "tool": tool}
+        call_id = subject_of(event)
+        about = call_id or event.run
+        if about not in subjects:
+            subjects[about] = _subject(service.store, call_id, event.run)
+        subject = subjects[about]
+        if event.type == "granted" and event.body is not None:
+            grant = codec.loads(event.body)
+            secrets = secrets_of_scope(service.store, grant["scope"], grant["tool_digest"])
+            subject = _Subject(secrets)
+        view = _audit_view(cursor, event, subject)
+        yield {**view, "request": call_id or event.call, "tool": subject.tool}
 
 
-def _audit_view(cursor: str, event: Event, *, masked: bool = False) -> dict[str, Json]:
+def _audit_view(cursor: str, event: Event, subject: _Subject) -> dict[str, Json]:
     chained = {"thread": event.thread, "digest": event.digest, "hash": event.hash}
-    view = event_view(event, masked=masked)
+    view = event_view(event, secrets=subject.secrets, masked=subject.masked)
     return {"cursor": cursor, "seq": event.seq, **chained, **view}
 
 
-def _masked_and_tool(service: Service, call_id: str) -> tuple[bool, str | None]:
-    """Return whether a request is shown with something masked, and its tool."""
+class _Subject(NamedTuple):
+    """What an event is about: its masked values, whether something is masked, and its tool."""
+
+    secrets: Secrets
+    masked: bool = False
+    tool: str | None = None
+
+
+def _subject(store: Store, call_id: str, run_id: str) -> _Subject:
+    """Return what the events of a call are about, or those of a run if they name no call."""
     try:
-        call = service.store.call(call_id) if call_id else None
+        call = store.call(call_id) if call_id else None
         if call is None:
-            return False, None
-        return is_masked(request_in(service.store, call)), inline(call.tool) or None
+            return _Subject(secrets_of_calls(store, store.calls_of(run_id) if run_id else ()))
+        _, masked, secrets = mask_request(request_in(store, call))
+        return _Subject(secrets, masked, inline(call.tool) or None)
     except (Tampered, UnknownKey):
-        return True, None  # the row no longer proves what it was
+        return _Subject(Secrets(), masked=True)  # the row no longer proves what it was
 
 
 @router.post(

@@ -81,9 +81,8 @@ class ReadOnlySqlStore(SqlReads):
     def _is_on(self, call: Call, query: Query) -> bool:
         if list_status_of(call) not in list_statuses_of(query) or not fits(call, query):
             return False
-        tool = if_readable(tool_of, self, call)
-        description = "" if tool is None else tool.description
-        return shows(search_key_of(call, description), query.text, call.id)
+        search_key = search_key_of(call, if_readable(tool_of, self, call))
+        return shows(search_key, query.text, call.id)
 
     def _numbers(self, ids: list[str]) -> dict[str, int]:
         return dict(self._among("SELECT id, n FROM call WHERE id IN ({})", ids)) if ids else {}

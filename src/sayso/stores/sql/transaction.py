@@ -454,8 +454,7 @@ class SqlTransaction:
     def _listed(self, call: Call, list_status: str, work: UnitOfWork) -> tuple[Any, ...]:
         """Return the columns that lists and counts are made from."""
         group = self._known(group_key_of(call)) if list_status else UNGROUPED
-        description = "" if call.terms.description else self._described(call, work)
-        search_key = self._known(search_key_of(call, description))
+        search_key = self._known(search_key_of(call, self._tool_of(call, work)))
         return list_status, search_key, group, *decided(call)
 
     def _known(self, key: SearchKey | GroupKey) -> int:
@@ -464,13 +463,13 @@ class SqlTransaction:
             self.new_keys.add(key)
         return key.id
 
-    def _described(self, call: Call, work: UnitOfWork) -> str:
+    def _tool_of(self, call: Call, work: UnitOfWork) -> Tool | None:
         for tool in work.tools:
             if tool.digest == call.tool_digest:
-                return tool.description
+                return tool
         known = self._tool_cache.tools.get(call.tool_digest)
         if known is not None or not call.tool_digest:
-            return "" if known is None else known.description
+            return known
         for row in self._ask(sql.LOAD_TOOL, (call.tool_digest,)):
-            return self._decode.tool(row).description
-        return ""
+            return self._decode.tool(row)
+        return None

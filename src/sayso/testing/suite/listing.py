@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sayso import codec
 from sayso.engine.commands import Propose, Reask
 from sayso.rows import Call, Tool
 from sayso.stores.base import DecisionTime, History, Query, Viewer
@@ -391,6 +392,31 @@ class SearchTests:
             assert _found(world, text=text) == [pay.id], text
         for text in ("req_", "req_sp", "sp", "ecial", "req_specially"):
             assert _found(world, text=text) == [], text
+
+    @pytest.mark.parametrize("text", ["hunter2", "hunter", "HUNTER2", "4821", "482", "tiger7"])
+    def test_search_finds_no_masked_value(self, world: World, text: str) -> None:
+        properties = {"code": {"type": "string", "writeOnly": True}}
+        schema = codec.dumps({"parameters": {"type": "object", "properties": properties}})
+        tool = tool_of("login")._replace(schema=schema).redigested()
+        secrets = {"password": "hunter2", "pin": 4821, "code": "tiger7", "to": "ana"}
+        descriptions = ("Signs in with Hunter2", "Enter 4821 first", "Opens TIGER7 for ana")
+        calls = []
+        for number, description in enumerate(descriptions):
+            new = world.new("login", key=f"k{number}", args=secrets, description=description)
+            propose = Propose(
+                thread="t",
+                run="r",
+                agent="a",
+                calls=(replace(new, tool_digest=tool.digest),),
+                tools=(tool,),
+            )
+            calls += world.transact(propose)[0]
+        assert _found(world, text=text) == []
+        assert _found(world, text="signs") == [calls[0].id]
+        assert _found(world, text="opens ana") == [calls[2].id]
+        edited = world.decide(calls[0], "edit", args={**secrets, "password": "other-one"})
+        assert _found(world, text=text, status="any") == []
+        assert _found(world, text="signs", status="any") == [edited.id]
 
     def test_an_empty_text_is_no_filter(self, world: World) -> None:
         mail, pay = self._add_two_mails(world)
