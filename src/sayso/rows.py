@@ -562,7 +562,7 @@ def _terms_text(terms: Terms) -> str:
 @lru_cache(maxsize=1024)
 def terms_from(text: str) -> Terms:
     values = json.loads(text)
-    for name in ("allowed", "reviewers"):
+    for name in ("allowed", "reviewers", "notify"):
         if name in values:
             values[name] = tuple(values[name])
     if "risk" in values:

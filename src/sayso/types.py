@@ -379,6 +379,21 @@ def checked_name(name: object) -> str:
     return plain_name(name)
 
 
+#: Begins the stored name of a requester whom an agent on another machine claims. Nobody has such a
+#: name, so a claim gives nobody a right.
+_CLAIM = "agent:"
+
+
+def claimed_requester(name: str) -> str:
+    """Return how a requester is stored whom an agent on another machine claims."""
+    return _CLAIM + name if name else ""
+
+
+def requester_name(stored: str) -> str:
+    """Return the name of a stored requester, claimed or not."""
+    return stored.removeprefix(_CLAIM)
+
+
 def person_name(name: object) -> str:
     """Return the canonical form of a person's name. Raise ``ValueError`` if it is not a person."""
     checked = checked_name(name)
@@ -474,6 +489,13 @@ class Terms(_Written):
     #: Whether a rule of a preset decided, and not the user's. A coding agent then keeps its own
     #: rules and prompts. Not part of the digest: people do not see it.
     preset: bool = False
+    #: Whom a remote agent suggests to notify. It gives nobody a right, and takes none away.
+    notify: tuple[str, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """What people may decide: what the terms allow, and always a rejection."""
+        return self.allowed if "reject" in self.allowed else (*self.allowed, "reject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -497,7 +519,8 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
 SETTABLE_TERMS = tuple(
     name
     for name in Terms.__slots__
-    if name not in ("verdict", "rule", "policy", "description", "declared", "footprint", "preset")
+    if name
+    not in ("verdict", "rule", "policy", "description", "declared", "footprint", "preset", "notify")
 )
 
 _values = attrgetter(*Terms.__slots__)
@@ -634,7 +657,6 @@ class EarlierRejection:
     #: Who may see the earlier request. Not shown.
     reviewers: tuple[str, ...] = field(default=(), repr=False)
     requester: str = field(default="", repr=False)
-    remote: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -741,6 +763,8 @@ class Request:
     evidence: Evidence | None = None
     #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.
     remote: bool = False
+    #: Whom that agent suggests to notify.
+    notify: tuple[str, ...] = ()
     #: Who may approve it although an equal call was rejected before.
     overturn: Overturn = "anyone"
     #: Earlier rejections of an equal call that still count, newest first.

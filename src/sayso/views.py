@@ -26,6 +26,7 @@ from sayso.types import (
     Risk,
     VoteMade,
     moment,
+    requester_name,
 )
 
 _time = datetime.fromisoformat
@@ -117,7 +118,7 @@ def request_of(
         preview=codec.loads(call.preview) if call.preview else None,
         digest=codec.digest(doubt_envelope(call)) if in_doubt else call.digest,
         revision=call.rev,
-        allowed=doubt_answers(attempt_running) if in_doubt else terms.allowed,
+        allowed=doubt_answers(attempt_running) if in_doubt else terms.decisions,
         reviewers=terms.reviewers,
         quorum=terms.quorum,
         votes=tuple(
@@ -132,7 +133,7 @@ def request_of(
         ),
         risk=terms.risk,
         rule=terms.rule,
-        requester=call.requester,
+        requester=requester_name(call.requester),
         created_at=moment(call.created),
         expires_at=None if in_doubt or call.expires_at is None else moment(call.expires_at),
         decision=None if in_doubt else decision_made(call),
@@ -145,6 +146,7 @@ def request_of(
         effect_key=shown_key(call.effect_key),
         evidence=evidence,
         remote=is_remote(call.binds),
+        notify=terms.notify,
         overturn=terms.overturn,
         refusals=refusals,
     )
@@ -223,6 +225,7 @@ def request_json(request: Request) -> dict[str, Json]:
         "question": None if request.question is None else question_json(request.question),
         "allowed": list(request.allowed),
         "reviewers": list(request.reviewers),
+        "notify": list(request.notify),
         "votes": [
             {
                 "by": v.by,

@@ -67,6 +67,19 @@ def mailer(*turns: Any, sent: list[str] | None = None, **options: Any) -> sayso.
     return sayso.Agent("mailer", model=model, tools=[send_email])
 
 
+#: Arguments of calls that only finance may see and decide, under the policy ``FOR_FINANCE``.
+FINANCE_ONLY = {"amount": 5, "audience": "finance"}
+FOR_FINANCE = sayso.Policy(
+    [
+        sayso.Rule(
+            "*",
+            when=lambda args: args.get("audience") == "finance",
+            reviewers=["group:finance"],
+        )
+    ]
+)
+
+
 def opened(client: httpx.Client, key: str = "k1", **body: Any) -> dict[str, Any]:
     """Open a request as a remote agent. Return it."""
     answer = client.post(

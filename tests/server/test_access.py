@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from served import Serve, Served, mailer, opened
+from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, mailer, opened
 
 from sayso import Approve, Inbox, NotAllowed, Policy, Rule
 from sayso.inbox import revoke_token
@@ -213,9 +213,9 @@ def test_an_agent_sees_only_its_own(serve: Serve) -> None:
 
 
 def test_a_request_for_others_answers_like_one_that_does_not_exist(serve: Serve) -> None:
-    server = serve()
+    server = serve(policy=FOR_FINANCE)
     agent, other = (server.client(server.token(name, "agent")) for name in ("one", "two"))
-    ben, made = server.client(server.token("ben")), opened(agent, reviewers=["group:finance"])
+    ben, made = server.client(server.token("ben")), opened(agent, args=FINANCE_ONLY)
     for client, path in ((other, ""), (other, "/wait?timeout=0"), (ben, "")):
         hidden = client.get(f"/api/requests/{made['id']}{path}")
         missing = client.get(f"/api/requests/req_none{path}")
@@ -237,11 +237,11 @@ def test_an_agent_cannot_decide_by_any_route(serve: Serve) -> None:
 
 
 def test_a_reviewer_sees_what_they_may_decide(serve: Serve) -> None:
-    server = serve()
+    server = serve(policy=FOR_FINANCE)
     agent = server.client(server.token("bot", "agent"))
     ana = server.client(server.token("ana", "reviewer", "finance"))
     ben = server.client(server.token("ben", "reviewer"))
-    for_all, for_ana = opened(agent, key="1"), opened(agent, key="2", reviewers=["group:finance"])
+    for_all, for_ana = opened(agent, key="1"), opened(agent, key="2", args=FINANCE_ONLY)
     seen = lambda who: {item["id"] for item in who.get("/api/requests").json()["items"]}  # noqa: E731
     assert seen(ana) == {for_all["id"], for_ana["id"]}
     assert seen(ben) == {for_all["id"]}

@@ -10,7 +10,7 @@ from queue import Queue
 from typing import Any
 
 import httpx
-from served import Serve, Served, opened
+from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
 
 import sayso
 from sayso.inbox import revoke_token
@@ -77,13 +77,13 @@ def test_what_was_missed_is_replayed_in_order(open_server: Served) -> None:
 
 
 def test_events_are_shown_only_to_who_may_see_them(serve: Serve) -> None:
-    server = serve()
+    server = serve(policy=FOR_FINANCE)
     agent = server.client(server.token("bot", "agent"))
     with (
         reading(server.client(server.token("ana", "reviewer", "finance"))) as ana,
         reading(server.client(server.token("ben"))) as ben,
     ):
-        hers = opened(agent, key="1", reviewers=["group:finance"])
+        hers = opened(agent, key="1", args=FINANCE_ONLY)
         both = opened(agent, key="2")
         assert [ana.next()["request"] for _ in range(2)] == [hers["id"], both["id"]]
         assert ben.next()["request"] == both["id"]

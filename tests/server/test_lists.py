@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from served import Serve, Served, opened
+from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
 
 from sayso.server import request_views
 
@@ -50,10 +50,10 @@ def test_what_changes_is_drawn_again(serve: Serve) -> None:
 
 
 def test_nobody_sees_a_card_that_is_not_for_them(serve: Serve) -> None:
-    served = serve()
+    served = serve(policy=FOR_FINANCE)
     agent = served.client(served.token("bot", "agent"))
-    ana, ben = served.token("ana"), served.token("ben", "reviewer", "money")
-    opened(agent, reviewers=["group:money"])
+    ana, ben = served.token("ana"), served.token("ben", "reviewer", "finance")
+    opened(agent, args=FINANCE_ONLY)
     opened(agent, key="k2")
     assert [len(listed(served, token)) for token in (ben, ana, ben)] == [2, 1, 2]
     assert len(listed(served, ben, mine=True)) == 1
@@ -133,13 +133,13 @@ def counted(served: Served, token: str, **params: Any) -> dict[str, Any]:
 
 
 def test_groups_count_exactly_what_each_reader_may_see(serve: Serve) -> None:
-    served = serve()
+    served = serve(policy=FOR_FINANCE)
     agent = served.client(served.token("bot", "agent"))
-    ana, ben = served.token("ana"), served.token("ben", "reviewer", "money")
+    ana, ben = served.token("ana"), served.token("ben", "reviewer", "finance")
     for n in range(3):
         opened(agent, tool="pay", key=f"p{n}")
     opened(agent, tool="pay", risk={"level": "high", "reasons": ["much"]}, key="h")
-    opened(agent, tool="send", reviewers=["group:money"], key="s")
+    opened(agent, tool="send", args=FINANCE_ONLY, key="s")
     seen = counted(served, ben)
     assert seen["count"] == 5
     assert [(g["tool"], g["risk"], g["count"]) for g in seen["items"]] == [

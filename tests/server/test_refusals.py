@@ -85,11 +85,15 @@ def test_refusals_are_paged(open_server: Served) -> None:
 
 
 def test_refusal_is_for_reviewers_of_its_call(serve: Serve) -> None:
-    server = serve()
+    restricted = [True]
+    rule = Rule("*", when=lambda _: restricted[0], reviewers=["group:finance"])
+    server = serve(policy=Policy([rule]))
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     fin = server.client(server.token("fin", "reviewer", "finance"))
     boss = server.client(server.token("boss", "admin"))
-    made = opened(bot, reviewers=["group:finance"])
+    made = opened(bot)
+    restricted.clear()
+    restricted.append(False)
     reject(fin, made)
     (refusal,) = refusals(fin)
     assert (refusal["by"], refusals(boss), refusals(ana)) == ("fin", [refusal], [])

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from served import Serve, Served, opened
+from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
 from test_events import reading
 
 import sayso
@@ -113,12 +113,12 @@ def test_calls_for_others_are_veiled_wherever_their_conversation_is_shown(bank: 
     assert "other reviewers" in veiled["output"]
 
 
-def test_who_asked_for_a_call_may_see_it(serve: Serve) -> None:
-    server = serve()
+def test_claimed_requester_may_not_see_request(serve: Serve) -> None:
+    server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
-    made = opened(bot, reviewers=["group:finance"], requester="ana")
+    made = opened(bot, args=FINANCE_ONLY, requester="ana")
     ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
-    assert ana.get(f"/api/requests/{made['id']}").status_code == 200
+    assert ana.get(f"/api/requests/{made['id']}").status_code == 404
     assert ben.get(f"/api/requests/{made['id']}").status_code == 404
 
 
@@ -243,13 +243,13 @@ def test_a_schema_is_no_secret_for_the_names_in_it(serve: Serve) -> None:
 
 
 def test_a_standing_yes_is_for_those_whom_its_call_was_for(serve: Serve) -> None:
-    server = serve()
+    server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     ana, fin = (
         server.client(server.token("ana")),
         server.client(server.token("fin", "reviewer", "finance")),
     )
-    made = opened(bot, args={"account": "DE-payee"}, reviewers=["group:finance"])
+    made = opened(bot, args={"account": "DE-payee", "audience": "finance"})
     decide(fin, made, grant={"scope": "exact"})
     free = opened(bot, "k2", tool="login", args={"password": "hunter2"})
     decide(ana, ana.post(f"/api/requests/{free['id']}/reveal").json(), grant={"scope": "exact"})
@@ -327,9 +327,9 @@ def test_the_record_names_nothing_to_people_outside_the_audience(serve: Serve) -
 
 
 def test_what_is_wrong_with_the_record_names_nothing_either(serve: Serve, tmp_path: Path) -> None:
-    server = serve()
+    server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
-    opened(bot, run="layoff-list", reviewers=["fin"])
+    opened(bot, run="layoff-list", args=FINANCE_ONLY)
     with sqlite3.connect(tmp_path / "sayso.db") as database:
         database.execute("UPDATE event SET actor = 'eve' WHERE thread LIKE '%layoff-list'")
     ana = server.client(server.token("ana")).post("/api/audit/verify").json()

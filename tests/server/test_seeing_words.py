@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from served import Serve, opened
+from served import FINANCE_ONLY, FOR_FINANCE, Serve, opened
 from test_seeing import SECRETS, decide, people, requests
 
 import sayso
@@ -84,11 +84,11 @@ async def test_words_go_with_the_calls_that_they_are_about(
 
 
 def test_figures_count_what_a_reader_may_see(serve: Serve) -> None:
-    server = serve()
+    server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     _, ana, fin, boss = people(server)
-    opened(bot, "waits", tool="pay", reviewers=["group:finance"])
-    decide(fin, opened(bot, "paid", tool="pay", reviewers=["group:finance"]))
+    opened(bot, "waits", tool="pay", args=FINANCE_ONLY)
+    decide(fin, opened(bot, "paid", tool="pay", args=FINANCE_ONLY))
     decide(ana, opened(bot, "mailed", tool="mail"))
 
     def told(client: httpx.Client) -> tuple[Any, ...]:

@@ -58,6 +58,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "on_expiry": terms.on_expiry,
         "allowed": list(terms.allowed),
         "reviewers": list(terms.reviewers),
+        "notify": list(terms.notify),
         "quorum": terms.quorum,
         "requester_decides": terms.requester_decides,
         "assurance": terms.assurance,

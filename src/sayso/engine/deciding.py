@@ -13,7 +13,7 @@ from typing import Any
 
 from sayso.engine.asking import doubt_envelope, revise, signed
 from sayso.engine.commands import Cancel, Decide, Expire, Recover, VoidVotes
-from sayso.engine.effects import free_key, is_remote, key_of, take_key
+from sayso.engine.effects import free_key, key_of, take_key
 from sayso.engine.grants import store_grant
 from sayso.engine.people import own_names, present
 from sayso.engine.refusals import (
@@ -30,7 +30,7 @@ from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
 from sayso.rows import LIVE, Call, CallStatus, Person, Proven, Run
-from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment, plain_name
+from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment, plain_name, requester_name
 
 _STEP_UP = {
     "os-user": "decide on the command line",
@@ -55,7 +55,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
     digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
     if in_doubt or not seen_before_refusals(work, call, command):
         check_seen(call, command.type, command.seen_digest, digest)
-    allowed = _DOUBT_ANSWERS if in_doubt else call.terms.allowed
+    allowed = _DOUBT_ANSWERS if in_doubt else call.terms.decisions
     if command.type not in allowed:
         raise InvalidDecision(
             f"{command.type!r} is not allowed on {call.id}: use {' or '.join(allowed)}", "type"
@@ -137,7 +137,7 @@ def check_reviewer(call: Call, by: Proven) -> str:
     because that person is away; "" if they decide for themselves.
     """
     terms = call.terms
-    requester = plain_name(call.requester)
+    requester = plain_name(requester_name(call.requester))
     if by.role == "agent":
         raise NotAllowed("an agent cannot decide; ask a person")
     if by.name.casefold() == plain_name(call.agent).casefold():
@@ -145,7 +145,7 @@ def check_reviewer(call: Call, by: Proven) -> str:
             f"{by.name} is the agent that requested {call.id}, and an agent cannot decide: use "
             "another name for the person or the agent"
         )
-    if by.role == "chat" and (is_remote(call.binds) or by.name != requester):
+    if by.role == "chat" and by.name != plain_name(call.requester):
         raise NotAllowed(
             f"{by.name} may not decide {call.id}: the role 'chat' may decide only what they asked "
             "for in a chat of this server"

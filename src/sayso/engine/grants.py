@@ -191,4 +191,6 @@ def rests_on_rights(grant: Grant, person: Person) -> bool:
 
 
 def note(work: UnitOfWork, command: Note) -> None:
+    if command.type == "opened":
+        work.set_owner(command.actor)
     work.emit(command.type, actor=command.actor, **command.body)

@@ -33,9 +33,9 @@ from sayso.engine.running import (
     refresh_run,
 )
 from sayso.engine.unit_of_work import UnitOfWork
-from sayso.errors import Cancelled, Conflict, InvalidCall
+from sayso.errors import Cancelled, Conflict, InvalidCall, NotAllowed
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
-from sayso.types import Decided, Grant, Refusal, Verdict
+from sayso.types import Decided, Grant, Refusal, Verdict, plain_name, requester_name
 
 #: The fields of a new call that its row has too.
 _PROPOSED = tuple(field.name for field in fields(NewCall) if field.name in Call._fields)
@@ -80,8 +80,15 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
     if command.thread == SYSTEM_THREAD:
         raise InvalidCall("names that begin with @ are reserved: use another name", "thread")
     work.new_run = True
-    if not work.thread.owner:
+    owner = work.thread.owner
+    is_claimed = command.requester != requester_name(command.requester)
+    if not owner and not is_claimed:
         work.set_owner(command.requester)
+    elif owner and plain_name(owner) != plain_name(command.requester):
+        raise NotAllowed(
+            f"the thread {command.thread!r:.80} belongs to {owner}: pass requester={owner!r} if "
+            "the run is for them, or use another thread"
+        )
     return work.put_run(
         Run(
             id=command.run,

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from sayso import text
 from sayso.engine.commands import (
     AddCredential,
     AddPerson,
@@ -44,6 +45,8 @@ IDLE_SECONDS = 2 * 3600
 #: How often the use of a session is noted: a commit each time would cost too much.
 USE_NOTED_EVERY = 60
 _MAX_DEVICE = 200
+#: Names of the server itself, and of its user without authentication.
+_RESERVED = frozenset(("server", "local", "remote", "system", "user", "demo"))
 _PAGE = 500
 _TOKEN_PREFIX = "sayso_"
 
@@ -87,8 +90,22 @@ def add_person(
     return stored
 
 
+def new_name(name: str) -> str:
+    """Return the canonical form of the name of a new person or agent.
+
+    Raises ``NotAllowed`` if it is reserved or mixes scripts. The store refuses one that looks like
+    a name it knows.
+    """
+    checked = _checked(person_name, name)
+    if checked.casefold() in _RESERVED:
+        raise NotAllowed(f"the name {checked!r} is reserved for Sayso itself: use another name")
+    if mixed := [note for note in text.notes(checked) if note.startswith("mixes")]:
+        raise NotAllowed(f"the name {checked!a:.80} {mixed[0]}: write it in one script")
+    return checked
+
+
 def _wanted(name: str, role: str, groups: Iterable[str], mail: str = "") -> Person:
-    name = _checked(person_name, name)
+    name = new_name(name)
     if role not in ROLES:
         raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
     if role == "agent" and "/" in name:

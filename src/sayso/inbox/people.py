@@ -18,7 +18,7 @@ from sayso.engine.people import BAD_TOKEN, PROCESS, SESSION_ENDED, own_names, ri
 from sayso.errors import InvalidDecision, NotAllowed, NotFound, Unauthenticated
 from sayso.rows import Call, Proven, Run
 from sayso.stores.base import Query, Store, Viewer
-from sayso.types import EarlierRejection, Request, Reviewer, plain_name
+from sayso.types import EarlierRejection, Request, Reviewer, plain_name, requester_name
 from sayso.views import is_request
 
 log = logging.getLogger("sayso.inbox")
@@ -136,7 +136,7 @@ def audience_of(calls: Iterable[Call | Request]) -> Audience:
         wanted = _reviewers(call)
         everybody = everybody or not wanted
         names.update(wanted)
-        if call.requester:
+        if call.requester and not _is_remote(call):
             names.add(plain_name(call.requester))
         if call.decision is not None:
             names.add(call.decision.by)
@@ -156,7 +156,7 @@ def audience_of_run(store: Store, run: Run) -> Audience:
 
     A run without requests takes the audience of its thread, and a sub-agent's run that of the call
     it belongs to. If nobody was asked there either, its requester may read it, or everybody if it
-    has no requester.
+    has no requester, or one that a remote agent only claims.
     """
     asked = [call for call in store.calls_of(run.id) if is_request(call)]
     if not asked:
@@ -167,7 +167,9 @@ def audience_of_run(store: Store, run: Run) -> Audience:
     outer = store.run(around.run) if around is not None and not asked else None
     if outer is not None:
         return audience_of_run(store, outer)
-    found = audience_of(asked) if asked else Audience(not run.requester, frozenset())
+    is_claimed = run.requester != requester_name(run.requester)
+    everybody = is_claimed or not run.requester
+    found = audience_of(asked) if asked else Audience(everybody, frozenset())
     return found._replace(names=found.names | {plain_name(run.requester)} - {""})
 
 
@@ -191,7 +193,7 @@ def may_see_rejection(by: Reviewer, rejection: EarlierRejection) -> bool:
     if by.role in ("admin", "agent"):
         return True  # it was made by the same agent
     if by.role == "chat":
-        return not rejection.remote and plain_name(rejection.requester) == by.name
+        return plain_name(rejection.requester) == by.name
     named = {*rejection.reviewers, plain_name(rejection.requester), rejection.by}
     return not rejection.reviewers or not names_of(by).isdisjoint(named)
 

@@ -405,19 +405,20 @@ def tighten(old: Terms, new: Terms) -> Terms:
         max_rejections=min(limits, default=None),
         footprint=new.footprint,
         preset=old.preset or new.preset,
+        notify=old.notify,
     )
 
 
 def tighten_by_agent(terms: Terms, sent: Mapping[str, Any]) -> Terms:
     """Return the policy's terms, tightened by those that an agent sent; the rest is unchanged.
 
-    Unlike a policy, an agent never chooses who reviews: a list without a common name with the
-    policy's has no effect. An effect key of the policy stays; an agent may add one.
+    Unlike a policy, an agent never chooses who reviews: its reviewers are only whom it suggests to
+    notify. An effect key of the policy stays; an agent may add one.
     """
     both = tighten(terms, replace(terms, **sent))
-    reviewers = sent.get("reviewers") or ()
-    shared = tuple(name for name in terms.reviewers if name in reviewers)
-    changes: dict[str, Any] = {"reviewers": shared or terms.reviewers or reviewers}
+    changes: dict[str, Any] = {"reviewers": terms.reviewers}
+    if "reviewers" in sent:
+        changes["notify"] = sent["reviewers"]
     if "effect" in sent:
         changes["declared"] = True
     if terms.effect_key:
@@ -446,6 +447,7 @@ def _requirements(terms: Terms) -> Terms:
         on_duplicate="raise",
         max_rejections=None,
         footprint="",
+        notify=(),
         risk=Risk(terms.risk.level),
         reviewers=tuple(sorted(terms.reviewers)),
         allowed=tuple(sorted(terms.allowed)),

@@ -132,6 +132,10 @@ def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
         writes = request.method not in ("GET", "HEAD")
         if not unrestricted and writes:
             service.limits.count_write(who.name)
+        if who.role == "agent" and who.name in service.agents:
+            raise NotAllowed(
+                f"this server runs an agent named {who.name!r}: create a token with another name"
+            )
         if not unrestricted and who.role not in _ROLES[role]:
             error = NotAllowed(
                 f"{who.name} has the role {who.role!r}; this needs {' or '.join(_ROLES[role])}"

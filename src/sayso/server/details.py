@@ -21,7 +21,7 @@ from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.text import inline, lines
-from sayso.types import Json, Request, Reviewer, iso
+from sayso.types import Json, Request, Reviewer, iso, requester_name
 from sayso.views import public_status
 
 #: Shown in place of the arguments and results of a call that the reader may not see.
@@ -122,7 +122,7 @@ def run_view(run: Run, secrets: Secrets, *, withheld: bool = False) -> dict[str,
         "agent": inline(run.agent),
         "status": str(run.status),
         "stop": inline(redact(run.stop, None, secrets).value),
-        "requester": inline(run.requester),
+        "requester": inline(requester_name(run.requester)),
         "created_at": iso(run.created),
         "open": run.asked + run.in_doubt,
         "output": HIDDEN_TEXT if withheld and output else output,

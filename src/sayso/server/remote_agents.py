@@ -52,6 +52,7 @@ from sayso.types import (
     Terms,
     ToolCall,
     Verdict,
+    claimed_requester,
     moment,
 )
 from sayso.views import stored_question
@@ -133,7 +134,7 @@ async def open_call(
             agent=agent,
             calls=(new,),
             tools=() if tool is None else (tool,),
-            requester=body.requester,
+            requester=claimed_requester(body.requester),
             scope="" if body.session is None else connection_scope(f"{agent}/{body.session}"),
         )
         # Once it is released or refused, nobody comes back to end the run.
@@ -203,10 +204,11 @@ def _existing(
 
 def _check_thread(store: Store, thread: str, run: str, agent: str) -> None:
     """Raise ``Conflict`` if a thread is a chat, another agent's, or has another live run."""
-    if store.thread(thread) is None:
+    known = store.thread(thread)
+    if known is None:
         return  # a new thread, as nearly always
-    first, last = store.chain(thread, 0, 1), store.last_run(thread)
-    if (first and first[0].type == "opened") or (last is not None and last.agent != agent):
+    last = store.last_run(thread)
+    if known.owner or (last is not None and last.agent != agent):
         raise Conflict(f"thread {thread!r} is not this agent's: use another name")
     live = store.live_run(thread)
     # The live run may be this one, opened by a concurrent post, or one that nobody will finish.

@@ -322,7 +322,7 @@ class OpenBody(Body):
     """A tool call, a question or a text that a remote agent asks people about.
 
     Send ``tool`` with ``args``, or ``question``, or ``text`` with ``details``. Terms that an agent
-    sends (risk, reviewers, quorum, expiry) can only make the policy's terms stricter.
+    sends (risk, quorum, expiry) can only make the policy's terms stricter.
     """
 
     model_config = ConfigDict(
@@ -397,7 +397,8 @@ class OpenBody(Body):
     allowed: OneOrMore = None
     reviewers: OneOrMore = Field(
         None,
-        description="only these of the policy's reviewers; no effect if it names none of them",
+        description="whom to notify. It gives nobody a right, and takes none away: the policy says "
+        "who decides",
     )
     quorum: int | None = None
     requester_decides: bool | None = Field(None, description="`false` excludes the requester")
@@ -685,6 +686,7 @@ class RequestView(View):
     revision: int
     allowed: list[DecisionType]
     reviewers: list[str]
+    notify: list[str] = Field(description="whom a remote agent suggests to notify")
     quorum: int
     votes: list[VoteView]
     risk: RiskView

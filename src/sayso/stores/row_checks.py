@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
-from sayso.engine.effects import is_remote
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
@@ -241,7 +240,6 @@ def _earlier(store: StoreReads, refusal_id: str) -> EarlierRejection:
         message=refusal.message,
         reviewers=earlier.terms.reviewers,
         requester=earlier.requester,
-        remote=is_remote(earlier.binds),
     )
 
 

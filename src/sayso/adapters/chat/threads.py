@@ -192,13 +192,8 @@ def checked_id(chat: object, path: str = "id") -> str:
 
 def owner_of(store: Store, chat: str) -> str | None:
     """Return the owner's name; None if the chat is unknown, and "" if it has no owner."""
-    first = store.chain(chat, 0, 1)
-    if not first:
-        return None
-    if first[0].type == _OPENED:
-        return first[0].actor
-    began_elsewhere = store.last_run(chat)
-    return "" if began_elsewhere is None else began_elsewhere.requester
+    thread = store.thread(chat)
+    return None if thread is None else thread.owner
 
 
 async def check_owner(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -59,7 +59,7 @@ class InterruptAnswers:
         while True:
             name = f"{self.key}/answer {self._count}"
             answered = await self.thread.find(name) is not None
-            asked = await self.thread.waiting(keys)
+            asked = await self._waiting(keys)
             if not asked and not answered:
                 return
             try:
@@ -74,6 +74,21 @@ class InterruptAnswers:
             again, self._last = value in self._last, [value]
             take = read if _answers_this(value, asked, again) else _refuse
             error = await self.thread.once(name, partial(self._record, value, asked, take))
+
+    async def _waiting(self, keys: Sequence[str]) -> list[Request]:
+        """Return the requests that wait, each with the decisions that LangChain allows here.
+
+        People can always reject in the inbox; LangChain's ``allowed_decisions`` may leave that out.
+        """
+        store = self.thread.store
+        waiting = await self.thread.waiting(keys)
+        calls = await read(store, lambda: [store.call(request.id) for request in waiting])
+        return [
+            request
+            if call is None or request.kind == "in_doubt"
+            else replace(request, allowed=call.terms.allowed)
+            for request, call in zip(waiting, calls, strict=True)
+        ]
 
     async def _record(self, value: Any, asked: Sequence[Request], read: Read) -> str:
         """Record the decisions. What is wrong with them is shown in the next interrupt."""
