@@ -46,7 +46,7 @@ IDLE_SECONDS = 2 * 3600
 USE_NOTED_EVERY = 60
 _MAX_DEVICE = 200
 #: Names of the server itself, and of its user without authentication.
-_RESERVED = frozenset(("server", "local", "remote", "system", "user", "demo"))
+_RESERVED = frozenset(("server", "local", "remote", "system"))
 _PAGE = 500
 _TOKEN_PREFIX = "sayso_"
 

@@ -142,7 +142,7 @@ def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
             )
             if writes:
                 tried = f"{request.method} {request.url.path}"
-                await record_refusal(service.store, who.reviewer, error, tried=tried)
+                await record_refusal(service, who.reviewer, error, tried=tried)
             raise error
         return who
 
@@ -174,19 +174,21 @@ def check_visible(who: Identity, call: Call | Request) -> None:
         raise no_request(call.id)
 
 
-async def record_refusal(store: Store, by: Reviewer, error: Exception, **tried: str) -> None:
-    """Add a refused attempt to the audit log."""
+async def record_refusal(service: Service, by: Reviewer, error: Exception, **tried: str) -> None:
+    """Add a refused attempt to the audit log; of many in a minute, only the first."""
+    if not service.limits.may_record(by.name):
+        return
     actor = f"agent:{by.name}" if by.role == "agent" else by.name
     body = {"error": type(error).__name__, "role": by.role}
     body |= {name: value[:_MAX_NOTE] for name, value in tried.items()}
-    await write(store, Note(type="refused", actor=actor, body=body))
+    await write(service.store, Note(type="refused", actor=actor, body=body))
 
 
 @asynccontextmanager
-async def recording_refusals(store: Store, by: Reviewer, **tried: str) -> AsyncIterator[None]:
+async def recording_refusals(service: Service, by: Reviewer, **tried: str) -> AsyncIterator[None]:
     """Record any ``NotAllowed`` or ``NotFound`` raised inside, then re-raise it."""
     try:
         yield
     except (NotAllowed, NotFound) as error:
-        await record_refusal(store, by, error, **tried)
+        await record_refusal(service, by, error, **tried)
         raise

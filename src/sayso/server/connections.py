@@ -10,10 +10,14 @@ what it is doing now:
     idle    nothing: the keep-alive time
 
 In every state but ``busy`` a connection waits for its client. A client may have
-``Limits.connections`` of these, and the process as many as it has file descriptors. One more
-closes the one that has waited longest: unlike a refusal, that lets an honest request through while
-a flood of slow ones continues. A client that does not read its response is cut off after
-``WRITE_SECONDS``.
+``Limits.connections`` that wait for more than ``PATIENCE``, so that a burst of whole requests is
+answered, however many they are. The process may have as many as it has file descriptors. Beyond
+either limit, those that have waited longest are closed: unlike a refusal, that lets an honest
+request through while a flood of slow ones continues. A client that does not read its response is
+cut off after ``WRITE_SECONDS``.
+
+A trusted proxy (``FORWARDED_ALLOW_IPS``) that names its clients is many clients behind one address,
+so the limit of one client does not apply to it.
 
 uvicorn has no such limits of its own, but lets us replace its protocol.
 """
@@ -28,6 +32,7 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from uvicorn.middleware.proxy_headers import _TrustedHosts
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from sayso.server.service import Limits
@@ -40,6 +45,8 @@ BODY_RATE = 32 * 1024
 #: Bytes of a body that are not content: the frames of chunks, and trailers.
 _MAX_FRAMING = 1024 * 1024
 WRITE_SECONDS = 60.0
+#: Seconds that a connection may wait before it counts against the limit of its client.
+PATIENCE = 1.0
 #: Seconds between looks at all deadlines. One timer for all is cheaper than one per request.
 _SWEEP = 0.5
 #: File descriptors for the store, the agents' tools and everything else in this process.
@@ -74,9 +81,12 @@ class ConnectionTable:
         self._per_client = per_client
         self._most = max(most, per_client)
         self._open: set[LimitedProtocol] = set()
-        #: Connections that wait for their client, longest first: all, and by client.
+        #: Connections that wait for their client, longest first: all, and by client with the time
+        #: since when they do.
         self._waiting: dict[LimitedProtocol, None] = {}
-        self._by_client: defaultdict[str, dict[LimitedProtocol, None]] = defaultdict(dict)
+        self._by_client: defaultdict[str, dict[LimitedProtocol, float]] = defaultdict(dict)
+        #: The addresses of trusted proxies that have named a client.
+        self.proxies: set[str] = set()
 
     def add(self, connection: LimitedProtocol) -> None:
         """Add a new connection, which waits. Close another one if there are too many."""
@@ -95,10 +105,8 @@ class ConnectionTable:
         """Note that a connection waits for its client. It keeps its place if it did before."""
         if connection not in self._open:
             return
-        ours = self._by_client[connection.address]
-        self._waiting[connection] = ours[connection] = None
-        if len(ours) > self._per_client:
-            next(iter(ours)).cut_off()
+        self._waiting[connection] = None
+        self._by_client[connection.address].setdefault(connection, time.monotonic())
 
     def work(self, connection: LimitedProtocol) -> None:
         """Note that a connection does not wait any more."""
@@ -112,6 +120,11 @@ class ConnectionTable:
         now = time.monotonic()
         for connection in tuple(self._open):
             connection.check_deadline(now)
+        for address, ours in tuple(self._by_client.items()):
+            excess = 0 if address in self.proxies else len(ours) - self._per_client
+            for connection, since in tuple(ours.items())[: max(excess, 0)]:
+                if now - since > PATIENCE:
+                    connection.cut_off()
         if self._open:
             loop.call_later(_SWEEP, self._sweep, loop)
 
@@ -177,6 +190,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._state == _HEAD:  # not a trailer, which no application reads
             super().on_header(name, value)
+            if name.lower() == b"x-forwarded-for" and self._is_trusted():
+                self.table.proxies.add(self.address)
 
     def on_headers_complete(self) -> None:
         self._enter(_BODY, BODY_SECONDS)
@@ -206,6 +221,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._state = state
         self._deadline = time.monotonic() + seconds
         self.table.wait(self)
+
+    def _is_trusted(self) -> bool:
+        """Return whether the peer is a proxy whose headers name the real client."""
+        peer = self.client[0] if self.client else ""
+        return peer in _TrustedHosts(self.config.forwarded_allow_ips or "")
 
     # -- bytes to the client
 

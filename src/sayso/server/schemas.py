@@ -27,7 +27,8 @@ from starlette.requests import ClientDisconnect
 from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.rows import RunStatus
-from sayso.server.responses import Malformed
+from sayso.server.responses import Malformed, TooLarge
+from sayso.sync import to_thread
 from sayso.types import (
     Assurance,
     DecisionType,
@@ -47,6 +48,31 @@ T = TypeVar("T")
 # -- reading a body
 
 
+#: Bytes of a body that are parsed on the event loop; parsing more would delay everyone.
+_LARGE = 64 * 1024
+
+
+async def read_body(request: HttpRequest, most: int | None = None) -> bytes:
+    """Return the body of a request. Raise ``TooLarge`` once it has more bytes than ``most``."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async for piece in request.stream():
+            pieces.append(piece)
+            size += len(piece)
+            if most is not None and size > most:
+                raise TooLarge(f"this body may have at most {most:,} bytes: send less")
+    except ClientDisconnect:
+        raise Malformed("the connection closed before the whole body arrived: retry") from None
+    return b"".join(pieces)
+
+
+async def read_json(request: HttpRequest) -> Any:
+    """Return the body of a request as JSON; a large one is parsed off the event loop."""
+    raw = await read_body(request)
+    return codec.parse(raw) if len(raw) <= _LARGE else await to_thread(codec.parse, raw)
+
+
 class JsonBody(Generic[T]):
     """A FastAPI dependency that reads the request body as strict JSON and validates it.
 
@@ -56,8 +82,10 @@ class JsonBody(Generic[T]):
     put it after the one that authenticates.
     """
 
-    def __init__(self, shape: Any, *, required: bool = True) -> None:
+    def __init__(self, shape: Any, *, required: bool = True, most: int | None = None) -> None:
         self.shape = shape
+        #: How many bytes it may have, if fewer than any body.
+        self.most = most
         #: Whether clients have to send one; an empty body means ``{}``. For the OpenAPI document.
         self.required = required
 
@@ -66,10 +94,10 @@ class JsonBody(Generic[T]):
         return TypeAdapter(self.shape)
 
     async def __call__(self, request: HttpRequest) -> T:
-        try:
-            raw = await request.body()
-        except ClientDisconnect:
-            raise Malformed("the connection closed before the whole body arrived: retry") from None
+        raw = await read_body(request, self.most)
+        return self._parse(raw) if len(raw) <= _LARGE else await to_thread(self._parse, raw)
+
+    def _parse(self, raw: bytes) -> T:
         try:
             value = codec.parse(raw or b"{}")
         except InvalidCall as error:
@@ -96,9 +124,9 @@ _MESSAGES = {
 }
 
 
-def json_body(shape: Any, *, required: bool = True) -> Any:
+def json_body(shape: Any, *, required: bool = True, most: int | None = None) -> Any:
     """Return the dependency for a body parameter: ``body: Annotated[X, json_body(X)]``."""
-    return Depends(JsonBody(shape, required=required))
+    return Depends(JsonBody(shape, required=required, most=most))
 
 
 # -- what clients send

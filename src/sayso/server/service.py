@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,8 @@ class Limits:
     burst: int = 300
     #: How many edits of requests with masked values one person may try out per minute.
     checks: int = 20
+    #: How many refused attempts of one principal the audit log takes per minute.
+    refusals: int = 20
     #: How many connections one client address may have that are idle or still sending a request.
     connections: int = 256
     #: How many streams (live feed, chat) one person may have open at once.
@@ -56,10 +59,29 @@ class Limits:
     _remaining: dict[str, int] = field(default_factory=dict)
     #: The open streams of each person.
     _streams: Counter[str] = field(default_factory=Counter)
+    _verifying: threading.Lock = field(default_factory=threading.Lock)
 
     def count_write(self, name: str) -> None:
         """Count one write by a principal. Raise ``TooMany`` if its bucket is empty."""
         self._take(name, f"writes by {name}", self.per_minute, self.burst)
+
+    def may_record(self, name: str) -> bool:
+        """Return whether another refused attempt of a principal is worth a record."""
+        try:
+            self._take(f"refused:{name}", "refused attempts", self.refusals, self.refusals)
+        except TooMany:
+            return False
+        return True
+
+    @contextmanager
+    def verification(self) -> Iterator[None]:
+        """Verify the audit log inside this block. Raise ``TooMany`` while another one runs."""
+        if not self._verifying.acquire(blocking=False):
+            raise TooMany("the audit log is being verified: retry when that has ended", 5.0)
+        try:
+            yield
+        finally:
+            self._verifying.release()
 
     def count_check(self, name: str) -> None:
         """Count one check of an edit to a request with masked values, likewise."""

@@ -161,6 +161,9 @@ async def allowed_addresses(url: httpx.URL, *, allow_private: bool) -> list[str]
     return [str(address) for address in addresses]
 
 
+#: All global unicast addresses of IPv6 that were ever assigned. Outside it are site-local addresses
+#: (fec0::/10) and everything reserved.
+_UNICAST = ipaddress.IPv6Network("2000::/3")
 #: Networks for special purposes that `is_global` takes for public in some versions of Python.
 _SPECIAL = [
     ipaddress.ip_network(network)
@@ -176,6 +179,7 @@ def is_public(address: _Address) -> bool:
     """Return whether an address is public, including the IPv4 address that it may embed."""
     return all(
         part.is_global
+        and (part.version == 4 or part in _UNICAST)
         and not part.is_multicast
         and not part.is_reserved
         and not any(part in network for network in _SPECIAL if network.version == part.version)

@@ -24,7 +24,7 @@ from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
 from sayso.server.openapi import EVENT_SCHEMA, errors, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
-from sayso.server.schemas import ChatPage, Messages
+from sayso.server.schemas import ChatPage, Messages, read_json
 from sayso.server.service import Service, service_of
 from sayso.stores.row_checks import if_readable
 from sayso.sync import to_thread
@@ -82,7 +82,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
         """Send new user text or decisions, and stream the answer."""
         service = service_of(request)
         chosen = _chat_agent(service, agent)
-        body = codec.parse(await request.body())
+        body = await read_json(request)
         with count_stream(service, who) as stack:
             # The stream itself advances the run, so the worker must leave its thread alone.
             chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
@@ -226,7 +226,7 @@ async def run_agent(request: Request, who: CurrentChatUser, agent: AgentName = N
     """Send new user text or decisions, or nothing to reload, and stream the events."""
     service = service_of(request)
     chosen = _chat_agent(service, agent)
-    body = codec.parse(await request.body())
+    body = await read_json(request)
     with count_stream(service, who) as stack:
         thread = str(body.get("threadId", "")) if isinstance(body, dict) else ""
         stack.enter_context(service.worker.leaving(thread))

@@ -192,7 +192,7 @@ async def decide_request(
     decision = _decision(body)
     tried = decision.type
     try:
-        async with recording_refusals(service.store, who.reviewer, tried=tried, request=request_id):
+        async with recording_refusals(service, who.reviewer, tried=tried, request=request_id):
             check_visible(who, await service.inbox.get(request_id))
             decided = await service.inbox.decide(
                 request_id,
@@ -234,9 +234,7 @@ async def decide_requests(
     missing: dict[str, NotFound] = {}
     for item in body:
         try:
-            async with recording_refusals(
-                service.store, who.reviewer, tried=item.type, request=item.id
-            ):
+            async with recording_refusals(service, who.reviewer, tried=item.type, request=item.id):
                 check_visible(who, await service.inbox.get(item.id))
         except NotFound as error:
             missing[item.id] = error

@@ -219,10 +219,15 @@ def _subject(store: Store, call_id: str, run_id: str) -> _Subject:
     responses=errors(401, 403, 429),
 )
 async def verify_audit_log(request: Request, who: CurrentReviewer) -> JsonResponse:
-    """Check every event, row and seal, and name each that is broken, missing or cut off."""
+    """Check every event, row and seal, and name each that is broken, missing or cut off.
+
+    A server verifies once at a time: 429 while another verification runs.
+    """
     from sayso import audit  # rarely used, so not imported when a server starts
 
-    report = await to_thread(audit.verify, service_of(request).store)
+    service = service_of(request)
+    with service.limits.verification():
+        report = await to_thread(audit.verify, service.store)
     return JsonResponse(
         {
             "ok": not report.problems,

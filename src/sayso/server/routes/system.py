@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 import sayso
@@ -32,7 +32,18 @@ from sayso.types import Json, iso
 log = logging.getLogger("sayso.server")
 router = APIRouter()
 
+#: A body that signs someone in is a secret and a flag.
+MAX_LOGIN_BYTES = 4096
+
 # -- session
+
+
+async def count_sign_in(request: Request) -> None:
+    """Count a sign-in against the limit of its address, before its body is read."""
+    if (page := foreign_page(request.scope)) is not None:
+        raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
+    address = request.client.host if request.client else "?"
+    service_of(request).limits.count_write(f"login from {address}")
 
 
 @router.post(
@@ -44,12 +55,13 @@ router = APIRouter()
     responses=errors(400, 401, 403, 409, 413, 422, 429),
     openapi_extra=NO_AUTH,
 )
-async def sign_in(request: Request, body: Annotated[LoginBody, json_body(LoginBody)]) -> Response:
+async def sign_in(
+    request: Request,
+    _: Annotated[None, Depends(count_sign_in)],
+    body: Annotated[LoginBody, json_body(LoginBody, most=MAX_LOGIN_BYTES)],
+) -> Response:
     """Exchange the secret of a one-time link, or a token, for a session cookie."""
     service = service_of(request)
-    if (page := foreign_page(request.scope)) is not None:
-        raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
-    service.limits.count_write(f"login from {request.client.host if request.client else '?'}")
     name = cookie_name(request.url.scheme)
     secret = await to_thread(
         directory.sign_in,
