@@ -447,6 +447,7 @@ class SqlTransaction:
             and was.expires_at == call.expires_at
             and was.caller == call.caller
             and was.tool_digest == call.tool_digest
+            and (was.args, was.original, was.written) == (call.args, call.original, call.written)
             # in a tuple, what is the same object is not compared field by field
             and (was.terms, was.decision) == (call.terms, call.decision)
         )
