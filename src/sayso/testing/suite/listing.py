@@ -11,6 +11,7 @@ import pytest
 
 from sayso import codec
 from sayso.engine.commands import Propose, Reask
+from sayso.errors import NotAllowed
 from sayso.rows import Call, Tool
 from sayso.stores.base import DecisionTime, History, Query, Viewer
 from sayso.stores.listing import (
@@ -569,7 +570,12 @@ class SearchTests:
             world.propose(run=f"r{n}", thread=f"t{n}", says=("hello",), requester=who)
             world.clock.advance(1)
         world.finish(run="r1", thread="t1")
-        world.propose(run="r9", thread="t1", says=("me too",), requester="ana")
+        for other in ("ana", "", "agent:bo"):
+            with pytest.raises(NotAllowed, match="belongs to bo"):
+                world.propose(run="r9", thread="t1", says=("me too",), requester=other)
+        assert world.store.run("r9") is None
+        world.propose(run="r9", thread="t1", says=("more",), requester="bo")
+        world.propose(run="r10", thread="t10", says=("hello",), requester="agent:ana")
         mine = world.store.threads_of("ana")
         assert [thread.id for _, thread in mine] == ["t4", "t2", "t0"]
         assert {thread.owner for _, thread in mine} == {"ana"}
