@@ -334,6 +334,7 @@ def request_from(body: Mapping[str, Any]) -> Request:
         effect_key=body.get("effect_key", ""),
         evidence=evidence,
         remote=body.get("remote", False),
+        notify=tuple(body.get("notify", ())),
         overturn=body.get("overturn", "anyone"),
         refusals=tuple(
             EarlierRejection(**{**r, "at": None if r["at"] is None else _time(r["at"])})
