@@ -7,6 +7,7 @@ that the document does not have, fail the test.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,7 @@ BODIES: dict[str, Any] = {
     "check_edit": {"args": {}},
     "preview_grant": {"scope": "exact"},
     "sign_in": {"token": "wrong"},
+    "end_sessions": {"name": "nobody-here"},
 }
 
 # The statuses of the roles, in their order, by operation and object: a request for all reviewers,
@@ -126,6 +128,15 @@ EXPECTED: dict[str, dict[str, str]] = {
     "list_hooks": {"none": "401 200 200 403 403 200 200 200"},
     "get_health": {"none": _ALL},
     "get_metrics": {"none": _ALL},
+    "add_person": {"none": "401 403 403 403 403 403 403 201"},
+    "change_person": {"none": "401 403 403 403 403 403 403 404"},
+    "create_token": {"none": "401 403 403 403 403 403 403 201"},
+    "end_sessions": {"none": "401 403 403 403 403 403 403 422"},
+    "list_people": {"none": "401 403 403 403 403 403 403 200"},
+    "list_sessions": {"none": "401 403 403 403 403 403 403 200"},
+    "list_tokens": {"none": "401 403 403 403 403 403 403 200"},
+    "remove_person": {"none": "401 403 403 403 403 403 403 404"},
+    "revoke_token": {"none": "401 403 403 403 403 403 403 404"},
 }
 
 
@@ -179,7 +190,7 @@ class World:
             self.decided(kind, type="reject")
             refusals = self.clients["root"].get("/api/refusals").json()["items"]
             return path.format(refusal_id=refusals[0]["id"])
-        names = {"agent": "mailer", "request_id": "", "run_id": "", "chat_id": ""}
+        names = dict.fromkeys(re.findall("{([^}]+)}", path), "nobody-here") | {"agent": "mailer"}
         if any(f"{{{name}}}" in path for name in ("request_id", "run_id", "chat_id")):
             made = self.request(kind)
             names |= {"request_id": made["id"], "run_id": made["run"], "chat_id": made["thread"]}
@@ -197,6 +208,8 @@ class World:
             message = {"id": "m", "role": "user", "content": "Send it"}
             given = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
             return {"threadId": thread, "runId": f"r{number}", "messages": [message], **given}
+        if name in ("add_person", "create_token"):
+            return {"name": f"person-{number}"}
         if name == "open_request":
             return {**BODIES[name], "args": {"number": number}}
         return BODIES.get(name)
