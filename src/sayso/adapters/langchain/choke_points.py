@@ -18,8 +18,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -95,27 +94,15 @@ _V3 = [n for n in ("_chat_model_stream_v3", "_achat_model_stream_v3") if hasattr
 # -- tool nodes
 
 
-def _asks_here(place: Place, request: ToolCallRequest) -> bool:
-    """Return whether a tool node asks about its call and interrupts its graph."""
-    nested = place.may_pause and is_part_of_running_call(request.runtime.config, place.thread)
-    return place.call is None or nested
-
-
 def _execute(original: Any, node: Any, request: ToolCallRequest, *rest: Any) -> Any:
     place = current_place()
     if place is None or not _asks_here(place, request):
         return original(node, request, *rest)
-    messages: list[Any] = []
 
-    def execute(changed: ToolCallRequest) -> Any:
-        messages.append(original(node, changed, *rest))
-        return messages[-1]
+    async def run(*args: Any) -> Any:
+        return original(*args)
 
-    with _pause_as_signal(place):
-        try:
-            return ToolGate(place.gate, place.policy).wrap(request, execute)
-        except Exception as error:
-            return _message_about(error, messages)
+    return run_blocking(lambda: _aexecute(run, node, request, *rest))
 
 
 async def _aexecute(original: Any, node: Any, request: ToolCallRequest, *rest: Any) -> Any:
@@ -128,18 +115,24 @@ async def _aexecute(original: Any, node: Any, request: ToolCallRequest, *rest: A
         messages.append(await original(node, changed, *rest))
         return messages[-1]
 
-    with _pause_as_signal(place):
-        try:
-            return await ToolGate(place.gate, place.policy).awrap(request, execute)
-        except Exception as error:
-            return _message_about(error, messages)
+    try:
+        return await ToolGate(place.gate, place.policy).awrap(request, execute)
+    except GraphBubbleUp as pause:
+        # The call around the graph pauses, too, even if its code catches the interrupt.
+        if place.call is not None and isinstance(pause, GraphInterrupt):
+            place.work.paused = InterruptSignal(place.thread, pause)
+        # No other middleware stops it, even if it catches every exception.
+        raise StopSignal(pause) from None
+    except Exception as error:
+        if not messages or failure_of(error) != "not_executed":
+            raise
+        return messages[-1]  # what the node made of an exception that says that nothing happened
 
 
-def _message_about(error: Exception, messages: list[Any]) -> Any:
-    """Return what the node made of an exception that says that nothing happened. Or raise it."""
-    if not messages or failure_of(error) != "not_executed":
-        raise error
-    return messages[-1]
+def _asks_here(place: Place, request: ToolCallRequest) -> bool:
+    """Return whether a tool node asks about its call and interrupts its graph."""
+    nested = place.may_pause and is_part_of_running_call(request.runtime.config, place.thread)
+    return place.call is None or nested
 
 
 def _run_one(original: Any, node: Any, *args: Any) -> Any:
@@ -158,53 +151,35 @@ async def _arun_one(original: Any, node: Any, call: Any, kind: Any, runtime: Any
             return await original(node, call, kind, runtime)
 
     config = runtime.config.get("configurable") or {}
-    return await _barrier.run((config.get("thread_id"), config.get("checkpoint_ns")), run())
+    return await _after_siblings((config.get("thread_id"), config.get("checkpoint_ns")), run())
 
 
-@contextmanager
-def _pause_as_signal(place: Place) -> Iterator[None]:
-    """Let a pause pass other middleware, even middleware that catches every exception.
-
-    The call around the graph pauses, too, even if its code catches the interrupt."""
-    try:
-        yield
-    except GraphBubbleUp as pause:
-        if place.call is not None and isinstance(pause, GraphInterrupt):
-            place.work.paused = InterruptSignal(place.thread, pause)
-        raise StopSignal(pause) from None
-
-
-class PauseBarrier:
-    """Let a call that pauses wait for the calls beside it.
+async def _after_siblings(step: Any, work: Awaitable[Any]) -> Any:
+    """Run a call of a step. A pause is raised once no other call of the step is running.
 
     LangGraph continues as soon as the first of them stops, and leaves the others running. The run's
     lease would be released while one of its calls still runs, and a resume would have to wait for
     it.
     """
-
-    def __init__(self) -> None:
-        self._steps: dict[Any, set[Any]] = {}
-
-    async def run(self, step: Any, work: Awaitable[Any]) -> Any:
-        """Run a call of a step. A pause is raised once no other call of the step is running."""
-        task = asyncio.current_task()
-        tasks = self._steps.setdefault(step, set())
-        tasks.add(task)
-        try:
-            return await work
-        except GraphBubbleUp:
-            await asyncio.sleep(0)  # let the others begin
-            tasks.discard(task)  # two that pause must not wait for each other
-            if tasks:
-                await asyncio.wait(set(tasks))
-            raise
-        finally:
-            tasks.discard(task)
-            if not tasks:
-                self._steps.pop(step, None)
+    task = asyncio.current_task()
+    tasks = _steps.setdefault(step, set())
+    tasks.add(task)
+    try:
+        return await work
+    except GraphBubbleUp:
+        await asyncio.sleep(0)  # let the others begin
+        tasks.discard(task)  # two that pause must not wait for each other
+        if tasks:
+            await asyncio.wait(set(tasks))
+        raise
+    finally:
+        tasks.discard(task)
+        if not tasks:
+            _steps.pop(step, None)
 
 
-_barrier = PauseBarrier()
+#: The tasks that make the calls of each step.
+_steps: dict[Any, set[Any]] = {}
 
 
 # -- tools

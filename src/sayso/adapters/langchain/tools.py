@@ -569,33 +569,26 @@ def result_for(outcome: Outcome, tool_call: Mapping[str, Any], notice: str | Non
     result: Result = outcome.value
     if not outcome.notice or notice is None:
         return result
-    return _with_notice(result, f"{notice} {outcome.notice}".strip(), tool_call["id"])
+    noted: Result = _with_notice(result, f"{notice} {outcome.notice}".strip(), tool_call["id"])
+    return noted
 
 
-def _with_notice(result: Result, notice: str, id: str) -> Result:
-    if isinstance(result, ToolMessage):
-        return _message_with_notice(result, notice)
-    update = result.update
-    if not isinstance(update, dict) or not isinstance(update.get("messages"), list):
+def _with_notice(result: Any, notice: str, id: str) -> Any:
+    if isinstance(result, Command) and isinstance(result.update, dict):
+        messages = result.update.get("messages")
+        if isinstance(messages, list):
+            noted = [_with_notice(message, notice, id) for message in messages]
+            return replace(result, update={**result.update, "messages": noted})
+    if not isinstance(result, ToolMessage) or result.tool_call_id != id:
         return result
-    messages = [
-        _message_with_notice(m, notice)
-        if isinstance(m, ToolMessage) and m.tool_call_id == id
-        else m
-        for m in update["messages"]
-    ]
-    return replace(result, update={**update, "messages": messages})
-
-
-def _message_with_notice(message: ToolMessage, notice: str) -> ToolMessage:
-    content = message.content
+    content = result.content
     if isinstance(content, str):
         text = f"{notice}\n\nTool response:\n{content}" if content else notice
-        return message.model_copy(update={"content": text})
+        return result.model_copy(update={"content": text})
     block: Any = notice
     if not all(isinstance(part, str) for part in content):
         block = {"type": "text", "text": notice}
-    return message.model_copy(update={"content": [block, *content]})
+    return result.model_copy(update={"content": [block, *content]})
 
 
 def _text_of(result: Result) -> str:
