@@ -91,9 +91,6 @@ DIFFERENT = {
         "a wrong answer is asked for again, and raises no ValidationError"
     ),
     "test_per_call_needs_a_tool_call_id": "the error is InvalidCall",
-    "test_per_call_same_tool_twice_routes_each_answer_to_its_own_call": (
-        "a call without an id is refused: it could not be found again after a pause"
-    ),
 }
 
 
