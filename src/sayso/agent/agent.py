@@ -24,7 +24,7 @@ from sayso.agent.run_context import OutputType, RunContext
 from sayso.agent.run_loop import RunLoop
 from sayso.agent.sub_agent import RUN, agent_tool, find_run
 from sayso.agent.tool import Tool, ToolOptions, as_tool
-from sayso.errors import Conflict, InvalidCall
+from sayso.errors import Conflict
 from sayso.gate import Gate
 from sayso.gate.driver import Channel
 from sayso.gate.gate import DEFAULT_LEASE, policy_terms
@@ -33,9 +33,8 @@ from sayso.gate.options import MAX_NAME, MAX_WORDS, checked_string, checked_thre
 from sayso.gate.run_result import (
     RunResult,
     RunState,
-    check_asked_in,
-    decisions_from,
-    write_decisions,
+    run_named,
+    take_decisions,
 )
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -269,7 +268,8 @@ class Agent:
                 f"agent {self.name!r} changed since run {run.id} began, and on_change is 'refuse': "
                 "resume it with the agent as it was, or cancel it"
             )
-        await self._decide(where, run, decisions, by)
+        inbox = Inbox(self.store, judge=partial(judge_edit, self))
+        await take_decisions(inbox, self.store, where, run.thread, decisions, by=by)
         limit = None if run.snapshot is None else codec.loads(run.snapshot).get("max_turns")
         ctx = RunContext(
             agent=self,
@@ -285,22 +285,7 @@ class Agent:
         return await RunLoop(ctx).resume(run, wait)
 
     def _find(self, where: RunState | str) -> Run:
-        if isinstance(where, RunState):
-            where.check(self.store, self.name)
-            where = where.run
-        if not isinstance(where, str):
-            kind = type(where).__name__
-            raise InvalidCall(f"pass result.state, a run's id or a thread, not {kind}", "where")
-        return find_run(self.store, where, self.name)
-
-    async def _decide(
-        self, where: RunState | str, run: Run, given: Iterable[Decision], by: str | Reviewer
-    ) -> None:
-        decisions = decisions_from(given, ())
-        if decisions:
-            await read(self.store, check_asked_in, self.store, run.thread, decisions)
-        inbox = Inbox(self.store, judge=partial(judge_edit, self))
-        await write_decisions(inbox, where, decisions, by=by)
+        return find_run(self.store, run_named(where, self.store, self.name), self.name)
 
     def _tell(self, event: AgentEvent) -> None:
         """Call the listeners. One that raises affects neither the run nor the others."""

@@ -462,7 +462,6 @@ class RunLoop:
             thread=thread,
             agent=self.ctx.agent.name,
             store=self.store,
-            incarnation=self.store.incarnation,
             interruptions=more.get("interruptions", ()),
         )
         return RunResult(

@@ -15,6 +15,7 @@ from sayso import codec
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, KeyMissing, NotFound, Tampered
 from sayso.rows import Call
 from sayso.stores.base import Store
+from sayso.sync import read
 from sayso.types import (
     NO_ARGS,
     Approve,
@@ -57,6 +58,10 @@ class RunState:
     staged: list[StagedDecision] = field(default_factory=list)
     #: The text this state was read from and its signature, which the store verifies.
     exported: tuple[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.store is not None:
+            self.incarnation = self.store.incarnation
 
     def approve(
         self,
@@ -184,6 +189,17 @@ class RunState:
                 raise Tampered("the signature of this state is wrong: the text was changed")
 
 
+def run_named(where: RunState | str, store: Store, agent: str) -> str:
+    """Return the id or the thread of the run that was passed to ``resume`` or ``cancel``."""
+    if isinstance(where, RunState):
+        where.check(store, agent)
+        return where.run
+    if not isinstance(where, str):
+        kind = type(where).__name__
+        raise InvalidCall(f"pass result.state, a run's id or a thread, not {kind}", "where")
+    return where
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """The outcome of ``run`` or ``resume``.
@@ -299,15 +315,25 @@ class DecisionInbox(Protocol):
     ) -> Request: ...
 
 
-async def write_decisions(
+async def take_decisions(
     inbox: DecisionInbox,
+    store: Store,
     where: RunState | str,
-    decisions: Iterable[Decision],
+    thread: str,
+    given: object,
+    requests: Sequence[Request] = (),
     *,
     by: str | Reviewer,
     channel: str = "python",
 ) -> None:
-    """Write what was staged on a state, each decision once, and then these decisions."""
+    """Write what was staged on a state, each decision once, and then what was passed to ``resume``.
+
+    ``requests`` are those that a mapping of decisions answers, in order. Nothing is written if one
+    of the decisions is invalid, or was asked for on another thread.
+    """
+    decisions = decisions_from(given, requests)
+    if decisions:
+        await read(store, _check_asked_in, store, thread, decisions)
     if isinstance(where, RunState):
         for staged in where.staged:
             decision, grant = staged.decision, staged.grant
@@ -319,7 +345,7 @@ async def write_decisions(
         await inbox.decide(decision.request or "", decision, by=by, channel=channel)
 
 
-def check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> None:
+def _check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) -> None:
     """Raise ``InvalidDecision`` for a request from another thread, sub-agents' threads excepted.
 
     The right to resume one conversation does not include decisions in another.

@@ -30,9 +30,8 @@ from sayso.gate.run_result import (
     ResultStatus,
     RunResult,
     RunState,
-    check_asked_in,
-    decisions_from,
-    write_decisions,
+    run_named,
+    take_decisions,
 )
 from sayso.gate.scope import RunScope
 from sayso.policy import Policy
@@ -202,10 +201,10 @@ class FrameworkAgent:
         store = self.gate.store
         run = await read(store, self.find, where)
         decisions = await self.read_decisions(run, decisions)
-        if decisions is not None:
-            decisions = decisions_from(decisions, await self._open_requests(run))
-            await read(store, check_asked_in, store, run.thread, decisions)
-        await write_decisions(self.inbox, where, decisions or (), by=by, channel=self.channel)
+        requests = () if decisions is None else await self._open_requests(run)
+        await take_decisions(
+            self.inbox, store, where, run.thread, decisions, requests, by=by, channel=self.channel
+        )
         until = None if wait is None else time.monotonic() + wait
         lease = self._lease().on(run.thread, run.id)
         while True:
@@ -241,13 +240,11 @@ class FrameworkAgent:
     def find(self, where: RunState | str) -> Run:
         """Return the run of this agent with that state or id, or the last one on that thread."""
         store, agent = self.gate.store, self.gate.agent
-        if isinstance(where, RunState):
-            where.check(store, agent)
-            where = where.run
-        named = store.run(where)
-        runs = [named] if named is not None else runs_of(store, agent, where)
+        name = run_named(where, store, agent)
+        named = store.run(name)
+        runs = [named] if named is not None else runs_of(store, agent, name)
         if not runs:
-            raise NotFound(f"no run and no thread {where!r} of {agent!r} in {store.url}")
+            raise NotFound(f"no run and no thread {name!r} of {agent!r} in {store.url}")
         run = runs[-1]
         if run.agent != agent:
             raise Conflict(
@@ -385,7 +382,6 @@ class FrameworkAgent:
             thread=thread,
             agent=self.name,
             store=self.gate.store,
-            incarnation=self.gate.store.incarnation,
             interruptions=more.get("interruptions", ()),
         )
         raw = self._raw.pop(run, None)
