@@ -167,6 +167,11 @@ class Call(NamedTuple):
         doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
         return doubt is not None and doubt.running_until > now
 
+    def overdue(self, now: Micros) -> bool:
+        """Return whether the request has expired, and is still to be closed."""
+        asked = self.status is CallStatus.ASKED
+        return asked and self.expires_at is not None and self.expires_at <= now
+
     def askable(self, now: Micros) -> bool:
         """Return whether ``settle=`` may be called about this call now, and was not yet."""
         doubt = self.unsettled

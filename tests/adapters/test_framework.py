@@ -19,6 +19,7 @@ from sayso import (
     Rule,
     SaysoError,
 )
+from sayso.adapters.calls import closing_text
 from sayso.gate.framework import (
     FrameworkAgent,
     FrameworkCall,
@@ -445,6 +446,15 @@ async def test_agents_with_colons_have_own_runs(
 ) -> None:
     runs = [FrameworkThread(world.gate_of(agent), thread).run for agent, thread in (one, other)]
     assert runs[0] != runs[1]
+
+
+async def test_closing_text_names_edited_arguments(world: World) -> None:
+    (request,) = await world.thread.ask([world.call(to="ana")])
+    await world.inbox.decide(request.id, request.edit({"to": "bob"}), by="zoe")
+    await world.thread.outcome(world.call(to="ana"))
+    text = closing_text(await world.thread.find("c1"))
+    assert "A person changed the arguments" in text
+    assert text.endswith("Its result: mail bob")
 
 
 async def test_thread_named_like_second_run_is_another(world: World) -> None:

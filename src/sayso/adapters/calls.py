@@ -157,7 +157,7 @@ def closing_text(row: Call | None) -> str:
         return "This call is no longer on record."
     if not outcomes.has_result(row):
         return outcomes.why_not(row)
-    return outcomes.as_text(codec.loads(row.result or "null"))
+    return outcomes.result_text(row)
 
 
 async def cancel_skipped(calls: FrameworkThread, keys: Iterable[str]) -> None:

@@ -59,13 +59,9 @@ def result_content(call: Call) -> str:
     """Return what the model sees of a call that has ended."""
     if not outcomes.has_result(call):
         return error_content(outcomes.why_not(call))
-    value = codec.loads(call.result or "null")
     if call.kind == "question":
-        return codec.dumps({"answer": value})
-    text = outcomes.as_text(value)
-    if call.status is CallStatus.RESPONDED:
-        return text
-    return text if call.original is None else f"{outcomes.what_ran(call)} Its result: {text}"
+        return codec.dumps({"answer": codec.loads(call.result or "null")})
+    return outcomes.result_text(call)
 
 
 # --- the conversation of a run ---
@@ -83,8 +79,8 @@ class Conversation:
         self.usage: dict[str, int] = {}
         #: The number of model replies in this run.
         self.turns = 0
-        #: The sequence number of the last stored message; None if the thread was pruned.
-        self.last_seq: int | None = None
+        #: The sequence number of the last stored message.
+        self.last_seq = 0
         self._stored = StoredMessages([])
 
     def begin(self) -> None:
@@ -98,10 +94,9 @@ class Conversation:
         stored = self._stored = cache.read(store, thread)
         self.saved, self.call_ids = list(stored.messages), set(stored.call_ids)
         self.unsaved = []
-        if stored.messages:
-            self.last_seq = stored.last[0]
-        else:
-            self.last_seq = None if store.chain(thread, 0, 1) else 0
+        self.last_seq = stored.last[0]
+        if not stored.messages and (row := store.thread(thread)) is not None:
+            self.last_seq = row.messages  # more than none, if all of them were pruned
         self.turns, self.usage = stored.counts(self.ctx.run)
         cache.put(thread, stored)
 
@@ -134,8 +129,7 @@ class Conversation:
         return tuple(Message(self.ctx.run, codec.dumps(body)) for body in self.unsaved)
 
     def committed(self) -> None:
-        if self.last_seq is not None:
-            self.last_seq += len(self.unsaved)
+        self.last_seq += len(self.unsaved)
         self.saved += self.unsaved
         self.unsaved = []
 

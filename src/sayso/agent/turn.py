@@ -342,8 +342,8 @@ class Turn:
             self._read([slot for slot in known if slot.open])
         for slot in known:
             assert slot.call is not None
-            if slot.open:
-                self._check_expiry(slot.call)
+            if slot.call.overdue(self.store.now()):
+                self.overdue.append(slot.call)
             slot.steps = []
             if slot.may_have_steps:
                 of_run = self.store.calls_of(self.run) if of_run is None else of_run
@@ -358,16 +358,12 @@ class Turn:
             and slot.call.askable(self.store.now())
         ]
 
-    def _check_expiry(self, call: Call) -> None:
-        ends = call.expires_at
-        if call.status is CallStatus.ASKED and ends is not None and ends <= self.store.now():
-            self.overdue.append(call)
-
     def _open_steps(self, call: Call, of_run: list[Call]) -> list[Call]:
         """Return the open requests that a call made while it ran."""
         steps = [c for c in of_run if c.key.startswith(f"{call.key}/")]
         for step in steps:
-            self._check_expiry(step)
+            if step.overdue(self.store.now()):
+                self.overdue.append(step)
             if call.status not in OPEN and step.status in (CallStatus.ASKED, CallStatus.READY):
                 self.overdue.append(cancel_call(step, "the tool ended without it"))
         return [step for step in steps if step.status in _WAITING]

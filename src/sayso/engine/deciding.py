@@ -49,7 +49,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
     call = work.require_call(command.call)
     if call.status not in (CallStatus.ASKED, CallStatus.IN_DOUBT):
         return _repeat_or_conflict(work, call, command)
-    if overdue(work, call):
+    if call.overdue(work.now):
         raise Expired(f"request {call.id} expired at {_when(call.expires_at)}; nothing will run")
     in_doubt = call.status is CallStatus.IN_DOUBT
     digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
@@ -408,19 +408,10 @@ def _check_grant(call: Call, command: Decide, by: Proven) -> None:
 _CLOSABLE = (CallStatus.ASKED, CallStatus.READY)
 
 
-def overdue(work: UnitOfWork, call: Call) -> bool:
-    """Return whether a request has expired, by the store's clock."""
-    return (
-        call.status is CallStatus.ASKED
-        and call.expires_at is not None
-        and call.expires_at <= work.now
-    )
-
-
 def expire(work: UnitOfWork, command: Expire) -> Call:
     """Close an expired request. Its rule says whether the run continues or is cancelled."""
     call = work.require_call(command.call)
-    if not overdue(work, call):
+    if not call.overdue(work.now):
         return call
     call = work.move(call, CallStatus.EXPIRED)
     work.emit("expired", actor="clock", call=call, outcome=call.terms.on_expiry)

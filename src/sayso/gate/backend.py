@@ -382,10 +382,9 @@ class StoreBackend(Backend):
     def _due(self, call: Call) -> Due | None:
         """Return what is overdue: an expired request or lease."""
         now = self.store.now()
-        if call.status is CallStatus.ASKED:
-            if call.expires_at is not None and call.expires_at <= now:
-                return Due(call.thread, call.run, call.id)
-        elif call.status is CallStatus.RUNNING:
+        if call.overdue(now):
+            return Due(call.thread, call.run, call.id)
+        if call.status is CallStatus.RUNNING:
             run = self.store.run(call.run)
             if run is not None and run.lapsed(now):
                 return Due(call.thread, call.run, None)

@@ -49,6 +49,14 @@ def what_ran(call: Call, wrote: str = "") -> str:
     )
 
 
+def result_text(call: Call) -> str:
+    """Return the result of a call as text for the model, with what a person changed before."""
+    text = as_text(codec.loads(call.result or "null"))
+    if call.original is None or call.status is CallStatus.RESPONDED:
+        return text
+    return f"{what_ran(call)} Its result: {text}"
+
+
 def why_not(call: Call, wrote: str = "") -> str:
     """Say why a call has no result, with the reason that was given."""
     if call.status is CallStatus.FAILED:

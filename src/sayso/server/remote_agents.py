@@ -339,7 +339,7 @@ def apply_due(service: Service, call_id: str) -> Call:
     """Return the call after applying what is due: expiry, a lapsed lease, the end of its run."""
     call = get_call(service, call_id)
     now = service.store.now()
-    if call.status is CallStatus.ASKED and call.expires_at is not None and call.expires_at <= now:
+    if call.overdue(now):
         expire(service.store, call)
     elif call.status is CallStatus.RUNNING:
         run = service.store.run(call.run)

@@ -572,11 +572,9 @@ class MemoryStore:
     def overdue(self, limit: int = 100) -> list[Due]:
         now = self.now()
         expired = [
-            (call.expires_at, Due(call.thread, call.run, call.id))
+            (call.expires_at or 0, Due(call.thread, call.run, call.id))
             for call in list(self._calls.values())
-            if call.status is CallStatus.ASKED
-            and call.expires_at is not None
-            and call.expires_at <= now
+            if call.overdue(now)
         ]
         lapsed = [
             (run.ready_at or 0, Due(run.thread, run.id, None))

@@ -101,8 +101,8 @@ def close_overdue(store: Store, limit: int, most: int) -> Iterator[tuple[Call, .
 
 def expire(store: Store, call: Call) -> Call:
     """Expire an overdue request; if that cancels its run, cancel the runs nested in it first."""
-    over = call.status is CallStatus.ASKED and (call.expires_at or 0) <= store.now()
-    run = store.run(call.run) if over and call.terms.on_expiry == "cancel" else None
+    cancels = call.overdue(store.now()) and call.terms.on_expiry == "cancel"
+    run = store.run(call.run) if cancels else None
     if run is not None:
         for inner in inner_runs(store, run):
             _stop(store, inner, "clock", f"{call.id} expired")

@@ -35,8 +35,7 @@ from sayso.gate.run_result import (
 )
 from sayso.gate.scope import RunScope
 from sayso.policy import Policy
-from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
-from sayso.stores.base import NEVER
+from sayso.rows import LIVE, Call, Run, RunStatus
 from sayso.stores.nested_runs import expire
 from sayso.sync import read, sync_twin, to_thread, write
 from sayso.types import Json, Request, Reviewer
@@ -291,8 +290,7 @@ class FrameworkAgent:
 
     def _close_overdue(self, run: Run) -> Run:
         for call in self._open_calls(run):
-            ends = NEVER if call.expires_at is None else call.expires_at
-            if call.status is CallStatus.ASKED and ends <= self.gate.store.now():
+            if call.overdue(self.gate.store.now()):
                 expire(self.gate.store, call)
         return self.find(run.id)
 
