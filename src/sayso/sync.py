@@ -536,6 +536,22 @@ def call_in_new_thread(function: Callable[[], T], timeout: float | None = None) 
     return outcome[0]
 
 
+async def call_within(seconds: float, function: Callable[[], Any]) -> Any:
+    """Call a user's function, async or not. On ``TimeoutError`` it is abandoned."""
+    if _is_direct():
+
+        def call() -> Any:
+            value = function()
+            if not inspect.isawaitable(value):
+                return value
+            return run_on_own_loop(lambda: awaited(value))
+
+        return call_in_new_thread(call, seconds)
+    async with asyncio.timeout(seconds):
+        value = await run_user_function(function)
+        return await value if inspect.isawaitable(value) else value
+
+
 # -- waiting for commits
 
 

@@ -11,7 +11,6 @@ import pytest
 from agent_world import World, error_in, told
 
 import sayso
-from sayso.agent import turn
 from sayso.agent.tool import Tool
 from sayso.audit import verify
 from sayso.testing import FakeClock, person
@@ -206,7 +205,7 @@ async def test_a_preview_is_not_made_for_allowed_calls(world: World) -> None:
 async def test_a_preview_is_never_needed(
     world: World, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "PREVIEW_SECONDS", 0.05)
+    monkeypatch.setattr("sayso.gate.guard.PREVIEW_SECONDS", 0.05)
     gone = threading.Event()
 
     def raises(table: str, limit: int) -> None:

@@ -221,6 +221,14 @@ def test_hostile_text_of_a_rule_harms_nothing(case: Case) -> None:
 # -- previews
 
 
+def test_async_preview_is_awaited(case: Case) -> None:
+    async def preview(to: str, amount: int) -> Any:
+        return {"rows": amount}
+
+    request = case.paused(lambda: case.paying(preview=preview)("bo"))
+    assert request.preview == {"rows": 3}
+
+
 @pytest.mark.parametrize(
     ("shown", "says"),
     [

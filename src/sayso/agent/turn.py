@@ -6,7 +6,6 @@ The first half turns what the model wrote into a ``Plan`` that the gate can judg
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,7 +27,7 @@ from sayso.agent.tool import Tool
 from sayso.engine.commands import Cancel, NewCall
 from sayso.errors import InvalidCall, SaysoError, describe_error
 from sayso.gate.gate import policy_terms
-from sayso.gate.guard import PREVIEW_SECONDS
+from sayso.gate.guard import preview_text
 from sayso.gate.options import allow_only, bound_facts, question_terms, title_maker
 from sayso.gate.plan import Plan, cancel_call, judged_call
 from sayso.rows import HOSTED, OPEN, Call, CallStatus
@@ -125,16 +124,8 @@ async def _preview(ctx: RunContext, tool: Tool, text: str, revision: int) -> str
     """Return the tool's preview as JSON, with its time and the revision it belongs to."""
     assert tool.preview is not None
     at = moment(ctx.store.now()).isoformat(timespec="seconds")
-    try:
-        args, kwargs = tool.signature.load(text.encode())
-        async with asyncio.timeout(PREVIEW_SECONDS):
-            shown = await call_function(tool.preview, args, kwargs)
-        text = codec.canonical(shown).decode()
-    except TimeoutError:
-        text = codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
-    except Exception as error:
-        text = codec.dumps(f"no preview: {describe_error(error)}")
-    return codec.dumps({"at": at, "revision": revision, "shows": codec.loads(text)})
+    shown = codec.loads(await preview_text(tool.preview, tool.signature, text))
+    return codec.dumps({"at": at, "revision": revision, "shows": shown})
 
 
 async def call_function(

@@ -21,12 +21,11 @@ from sayso.policy.policy import is_stricter
 from sayso.rows import Call, Tool
 from sayso.sync import (
     awaited,
-    call_in_new_thread,
+    call_within,
     context_value,
     on_loop,
     run_sync,
     run_user_coroutine,
-    to_thread,
 )
 from sayso.types import DecisionMade, Json, Terms, Verdict
 from sayso.views import decision_made
@@ -209,15 +208,21 @@ class Guard:
         return value
 
     async def _preview(self, args: str, revision: int) -> str:
-        """Return the preview as JSON text. People can decide without one, so it never raises."""
-        values, named = self.signature.load(args.encode())
         assert self.preview is not None
-        preview = functools.partial(self.preview, *values, **named)
-        try:
-            shown = await to_thread(call_in_new_thread, preview, PREVIEW_SECONDS)
-            return codec.canonical(shown).decode()
-        except Exception as error:
-            return codec.dumps(f"no preview: {describe_error(error)}")
+        return await preview_text(self.preview, self.signature, args)
+
+
+async def preview_text(preview: Callable[..., Any], signature: Signature, args: str) -> str:
+    """Return a preview of these arguments as JSON text. It never raises: people can decide without
+    one."""
+    try:
+        values, named = signature.load(args.encode())
+        shown = await call_within(PREVIEW_SECONDS, functools.partial(preview, *values, **named))
+        return codec.canonical(shown).decode()
+    except TimeoutError:
+        return codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
+    except Exception as error:
+        return codec.dumps(f"no preview: {describe_error(error)}")
 
 
 def as_this_call(call: Call) -> AbstractContextManager[None]:

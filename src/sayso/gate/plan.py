@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sayso import codec
@@ -25,7 +26,7 @@ from sayso.policy import is_stricter, tighten
 from sayso.policy.template import checked_key
 from sayso.rows import Call, Tool
 from sayso.stores.base import Store
-from sayso.sync import call_in_new_thread, context_value, run_user_coroutine, to_thread
+from sayso.sync import call_within, context_value
 from sayso.types import Decided, DidNotRun, Effect, Ran, Terms, Verdict, Vote
 
 if TYPE_CHECKING:
@@ -419,7 +420,8 @@ def settler(settle: Callable[..., Any] | None, signature: Signature) -> Settler 
             args = _wanted_args(settle, signature.named(call.args.encode()))
             # The effect key, or the idempotency key that the function got.
             key = shown_key(call.effect_key) or call.id
-            answer = await _call_settle(settle, key, args)
+            with context_value(_in_settle, True):
+                answer = await call_within(SETTLE_SECONDS, partial(settle, key, **args))
             return _settlement(answer, signature)
         except asyncio.CancelledError:
             raise
@@ -439,23 +441,6 @@ def _wanted_args(settle: Callable[..., Any], args: Mapping[str, Any]) -> dict[st
     if any(one.kind is one.VAR_KEYWORD for one in others):
         return dict(args)
     return {one.name: args[one.name] for one in others if one.name in args}
-
-
-async def _call_settle(settle: Callable[..., Any], key: str, args: Mapping[str, Any]) -> Any:
-    def call() -> Any:
-        with context_value(_in_settle, True):
-            return settle(key, **args)
-
-    value = await to_thread(call_in_new_thread, call, SETTLE_SECONDS)
-    if not inspect.isawaitable(value):
-        return value
-
-    async def limited() -> Any:
-        with context_value(_in_settle, True):
-            async with asyncio.timeout(SETTLE_SECONDS):
-                return await value
-
-    return await run_user_coroutine(limited, SETTLE_SECONDS)
 
 
 def _settlement(answer: object, signature: Signature) -> Settlement:
