@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -55,6 +55,9 @@ class LoggedAgent(FrameworkAgent, Generic[L]):
         await log.load()
         opened: L = log
         return opened
+
+    async def call_order(self, thread: str) -> Sequence[str]:
+        return (await self.open_log(thread)).open_keys
 
     async def go_on(self, thread: str) -> Any:
         """Return the stored answer if only the end of the run is missing, or continue the turn."""

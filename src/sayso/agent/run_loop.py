@@ -7,6 +7,8 @@ before the model has answered, and nothing is reported before it is written.
 A process that resumes a run reads the stored state and does the one thing that is possible next.
 So it does not matter which process asked or where the decision was made. A process that lost its
 lease gets a ``Conflict`` when it writes, and then reads the state again like any other.
+
+``docs/decisions/0061-agent-keeps-its-loop.md`` says why this is no ``FrameworkAgent``.
 """
 
 from __future__ import annotations

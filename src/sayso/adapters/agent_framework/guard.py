@@ -266,9 +266,6 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         tools = [*(own or ()), *served, *given]
         return [framework_tool(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
-    async def call_order(self, thread: str) -> list[str]:
-        return (await self.open_log(thread)).open_keys
-
     async def continue_turn(self, log: MessageLog) -> Any:
         try:
             if isinstance(self._agent, RawAgent):

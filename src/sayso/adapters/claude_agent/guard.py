@@ -262,9 +262,6 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
     def known_tools(self) -> Iterable[FrameworkTool]:
         return self._own_tools.values()
 
-    async def call_order(self, thread: str) -> Sequence[str]:
-        return (await self.open_log(thread)).open_keys
-
     async def begin(self, input: Any, thread: str) -> Any:
         log = await self.open_log(thread)
         closed = zip(log.open_keys, await log.closing_texts(), strict=True)

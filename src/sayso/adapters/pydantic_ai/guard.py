@@ -279,9 +279,6 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
     def known_tools(self) -> Iterable[FrameworkTool]:
         return [part for part in self._declared() if isinstance(part, FrameworkTool)]
 
-    async def call_order(self, thread: str) -> list[str]:
-        return (await self.open_log(thread)).open_keys
-
     async def _run(self, log: MessageLog, prompt: Any, history: Any) -> Any:
         capabilities = [
             *(self.options.get("capabilities") or ()),

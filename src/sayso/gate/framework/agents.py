@@ -121,7 +121,7 @@ class FrameworkAgent:
     async def call_order(self, thread: str) -> Sequence[str]:
         """Return the ids of the last turn's calls in the model's order, for decisions by position.
 
-        Not needed if the framework makes calls one at a time."""
+        Not needed if the framework makes calls one at a time, or the log has ``open_keys``."""
         return ()
 
     def known_tools(self) -> Iterable[FrameworkTool]:
