@@ -65,7 +65,23 @@ def request_details(
             "on_expiry": call.terms.on_expiry,
         },
         "run_status": None if run is None else str(run.status),
+        "stand_ins": _stand_ins(store, call),
     }
+
+
+def _stand_ins(store: Store, call: Call) -> list[Json]:
+    """Return who decides for the reviewers of a request that are away."""
+    now = store.now()
+    return [
+        {
+            "person": inline(person.name),
+            "stand_in": inline(person.stand_in),
+            "until": iso(person.away_until),
+        }
+        for person in store.absent()
+        if person.has_stand_in(person.stand_in, now)
+        and not person.names.isdisjoint(call.terms.reviewers)
+    ]
 
 
 def _similar_calls(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:

@@ -390,8 +390,8 @@ class StoreReads(Protocol):
         """Return the person of this name, or of one that looks like it."""
         ...
 
-    def absent(self, stand_in: str) -> list[Person]:
-        """Return the people whose stand-in has this name."""
+    def absent(self, stand_in: str | None = None) -> list[Person]:
+        """Return the people whose stand-in has this name, or all who have one."""
         ...
 
     def credentials(self, person: str | None = None) -> list[Credential]:

@@ -552,8 +552,9 @@ class MemoryStore:
     def person(self, name: str) -> Person | None:
         return self._people.get(look_of(name))
 
-    def absent(self, stand_in: str) -> list[Person]:
-        return [person for person in self.people() if person.stand_in == stand_in]
+    def absent(self, stand_in: str | None = None) -> list[Person]:
+        absent = (person for person in self.people() if person.stand_in)
+        return [person for person in absent if stand_in in (None, person.stand_in)]
 
     def credentials(self, person: str | None = None) -> list[Credential]:
         rows = [c for c in list(self._credentials.values()) if person in (None, c.person)]

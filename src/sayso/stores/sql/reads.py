@@ -784,8 +784,12 @@ class SqlReads:
     def person(self, name: str) -> Person | None:
         return self._one(person_from, sql.LOAD_PERSON, look_of(name))
 
-    def absent(self, stand_in: str) -> list[Person]:
-        return self._decode.listed(person_from, self._rows(sql.LOAD_ABSENT, (stand_in,)))
+    def absent(self, stand_in: str | None = None) -> list[Person]:
+        if stand_in is None:
+            rows = self._rows(sql.LOAD_ALL_ABSENT)
+        else:
+            rows = self._rows(sql.LOAD_ABSENT, (stand_in,))
+        return self._decode.listed(person_from, rows)
 
     def credentials(self, person: str | None = None) -> list[Credential]:
         if person is None:

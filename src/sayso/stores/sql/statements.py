@@ -215,7 +215,8 @@ LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
 LOAD_TOOL = f"SELECT {TOOL} FROM tool WHERE digest = ?"
 LOAD_PERSON = f"SELECT {PERSON} FROM person WHERE look = ?"
 LOAD_PEOPLE = f"SELECT {PERSON} FROM person ORDER BY name"
-LOAD_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in = ?"
+LOAD_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in <> '' AND stand_in = ?"
+LOAD_ALL_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in <> '' ORDER BY name"
 # One statement, so that the people are those of that event. The groups are a JSON array.
 _IN_GROUP = "groups LIKE ? ESCAPE '!'"
 LOAD_REVIEWERS = (
