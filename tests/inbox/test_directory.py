@@ -146,6 +146,15 @@ def test_vote_of_removed_person_does_not_count(store: Store) -> None:
     assert verify(store).ok
 
 
+def test_vote_of_demoted_person_does_not_count(store: Store) -> None:
+    request = asked(store, quorum=2)
+    decide(store, request, person(store, "ana"))
+    ended = change_person(store, "ana", by="ops", role="chat")
+    assert [call.id for call in ended.votes] == [request.id]
+    assert decide(store, request, person(store, "bo")).status == "pending"
+    assert verify(store).ok
+
+
 def test_moved_group_revokes_grants_that_rest_on_it(store: Store) -> None:
     ana = person(store, "ana", "finance")
     request = asked(store, reviewers="group:finance")

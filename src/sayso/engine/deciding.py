@@ -193,7 +193,9 @@ def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
             if vote.assurance not in ("code", "os-user"):
                 return False  # the row of the person who proved who they are is gone
             continue
-        current = person.active and vote.at >= person.since and person.role in _VOTERS
+        asked_here = not is_remote(call.binds) and name == plain_name(call.requester)
+        may_vote = person.role in ("reviewer", "admin") or (person.role == "chat" and asked_here)
+        current = person.active and vote.at >= person.since and may_vote
         if not current or (name == whose and not is_meant(call, person.names)):
             return False
     return True
