@@ -194,8 +194,8 @@ def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
                 return False  # the row of the person who proved who they are is gone
             continue
         asked_here = not is_remote(call.binds) and name == plain_name(call.requester)
-        may_vote = person.role in ("reviewer", "admin") or (person.role == "chat" and asked_here)
-        current = person.active and vote.at >= person.since and may_vote
+        roles = _VOTERS if asked_here else _VOTERS[1:]
+        current = person.active and vote.at >= person.since and person.role in roles
         if not current or (name == whose and not is_meant(call, person.names)):
             return False
     return True
