@@ -180,7 +180,9 @@ def is_meant(call: Call, names: Collection[str]) -> bool:
 
 def _may_be_represented(call: Call, person: Person) -> bool:
     """Return whether a person who is away could have decided a request."""
-    asked = not call.terms.requester_decides and person.name == plain_name(call.requester)
+    asked = not call.terms.requester_decides and person.name == plain_name(
+        requester_name(call.requester)
+    )
     return person.role in ("reviewer", "admin") and is_meant(call, person.names) and not asked
 
 
@@ -193,7 +195,7 @@ def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
             if vote.assurance not in ("code", "os-user"):
                 return False  # the row of the person who proved who they are is gone
             continue
-        asked_here = not is_remote(call.binds) and name == plain_name(call.requester)
+        asked_here = name == plain_name(call.requester)
         roles = _VOTERS if asked_here else _VOTERS[1:]
         current = person.active and vote.at >= person.since and person.role in roles
         if not current or (name == whose and not is_meant(call, person.names)):
