@@ -15,17 +15,27 @@ from sayso import passkeys
 from sayso.errors import NotAllowed
 from sayso.passkeys import Assertion, challenge_of, encoded, statement
 
+ORIGIN = "https://sayso.example.com"
 DECISION = {"type": "approve", "message": "", "value": None, "stop": False}
-STATEMENT = statement("req_1", "sha256.aa", DECISION, "n-1", "sayso.example.com")
+STATEMENT = statement("req_1", "sha256.aa", DECISION, "n-1", ORIGIN)
 
 
 def assertion(
-    key: Any, text: str = STATEMENT, *, flags: int = 0x05, domain: str = "", **client: Any
+    key: Any,
+    text: str = STATEMENT,
+    *,
+    flags: int = 0x05,
+    domain: str = "sayso.example.com",
+    **client: Any,
 ) -> Assertion:
     """Sign a statement as a passkey does."""
-    domain = domain or json.loads(STATEMENT)["domain"]
     client_data = json.dumps(
-        {"type": "webauthn.get", "challenge": encoded(challenge_of(text)), **client}
+        {
+            "type": "webauthn.get",
+            "challenge": encoded(challenge_of(text)),
+            "origin": ORIGIN,
+            **client,
+        }
     ).encode()
     data = hashlib.sha256(domain.encode()).digest() + bytes([flags]) + bytes(4)
     signed = data + hashlib.sha256(client_data).digest()
@@ -70,7 +80,7 @@ def test_signature_names_decision(key: Any) -> None:
 
 
 def test_signature_of_another_decision_is_refused() -> None:
-    other = statement("req_2", "sha256.aa", DECISION, "n-1", "sayso.example.com")
+    other = statement("req_2", "sha256.aa", DECISION, "n-1", ORIGIN)
     with pytest.raises(NotAllowed, match="something else"):
         replace(assertion(EC_KEY), statement=other).check()
 
@@ -78,6 +88,8 @@ def test_signature_of_another_decision_is_refused() -> None:
 def test_signature_for_another_site_is_refused() -> None:
     with pytest.raises(NotAllowed, match="another site"):
         assertion(EC_KEY, domain="evil.example.com").check()
+    with pytest.raises(NotAllowed, match="another site"):
+        assertion(EC_KEY, origin="https://evil.example.com").check()
 
 
 @pytest.mark.parametrize("flags", [0x00, 0x01, 0x04])

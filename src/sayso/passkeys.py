@@ -14,6 +14,7 @@ import hmac
 import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from sayso import codec
 from sayso.errors import NotAllowed
@@ -26,20 +27,14 @@ ES256, EDDSA, RS256 = -7, -8, -257
 _PRESENT, _VERIFIED = 0x01, 0x04
 
 
-def statement(request: str, digest: str, decision: dict[str, Json], nonce: str, domain: str) -> str:
+def statement(request: str, digest: str, decision: dict[str, Json], nonce: str, origin: str) -> str:
     """Return what a passkey signs for a decision, as canonical JSON.
 
-    ``domain`` is the domain of the server's pages, for which the passkey was made.
+    ``origin`` is where the server's pages are, such as ``https://sayso.example.com``: the browser
+    lets a passkey sign only for the site that it was made on.
     """
-    return codec.canonical(
-        {
-            "request": request,
-            "digest": digest,
-            "decision": decision,
-            "nonce": nonce,
-            "domain": domain,
-        }
-    ).decode()
+    words = {"request": request, "digest": digest, "decision": decision}
+    return codec.canonical({**words, "nonce": nonce, "origin": origin}).decode()
 
 
 def challenge_of(statement: str) -> bytes:
@@ -80,7 +75,7 @@ class Assertion:
             signed = json.loads(self.statement)
             client = json.loads(decoded(self.client_data))
             challenge = decoded(client["challenge"])
-            domain_hash = hashlib.sha256(signed["domain"].encode()).digest()
+            domain_hash = hashlib.sha256(domain_of(signed["origin"]).encode()).digest()
             authenticator_data = decoded(self.authenticator_data)
             flags = authenticator_data[32]
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
@@ -89,7 +84,8 @@ class Assertion:
             raise NotAllowed("the passkey's answer is not a confirmation")
         if not hmac.compare_digest(challenge, challenge_of(self.statement)):
             raise NotAllowed("the passkey signed something else than this decision")
-        if not hmac.compare_digest(authenticator_data[:32], domain_hash):
+        same_domain = hmac.compare_digest(authenticator_data[:32], domain_hash)
+        if not same_domain or client.get("origin") != signed["origin"]:
             raise NotAllowed("the passkey signed for another site")
         if not flags & _PRESENT or not flags & _VERIFIED:
             raise NotAllowed("the passkey did not verify who used it: use its PIN, face or finger")
@@ -118,6 +114,14 @@ class Assertion:
         except (InvalidSignature, UnsupportedAlgorithm, ValueError):
             return False
         return True
+
+
+def domain_of(origin: str) -> str:
+    """Return the domain that passkeys of these pages belong to. Raises ``ValueError``."""
+    domain = urlsplit(origin).hostname
+    if domain is None:
+        raise ValueError(f"{origin!r:.100} is no origin")
+    return domain
 
 
 def encoded(data: bytes) -> str:
