@@ -46,8 +46,8 @@ STATUS_FILTERS: tuple[str, ...] = get_args(StatusFilter)
 SORTS: tuple[str, ...] = get_args(Sort)
 
 #: How sure we are of who decided, from least to most.
-Assurance = Literal["code", "os-user", "token", "session"]
-ASSURANCE: tuple[Assurance, ...] = ("code", "os-user", "token", "session")
+Assurance = Literal["code", "os-user", "chat", "token", "session", "passkey"]
+ASSURANCE: tuple[Assurance, ...] = ("code", "os-user", "chat", "token", "session", "passkey")
 
 #: What running a call does outside: something that must happen once, something that may be repeated
 #: with the same key, or nothing.
@@ -467,6 +467,8 @@ class Terms(_Written):
     quorum: int = 1
     requester_decides: bool = True
     assurance: str = "code"
+    #: How many seconds ago, at most, the person who decides has signed in.
+    fresh: float | None = None
     risk: Risk = Risk()
     expires_in: float | None = None
     on_expiry: str = "reject"

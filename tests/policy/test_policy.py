@@ -132,6 +132,7 @@ def test_the_tools_own_terms_hold_where_a_rule_is_silent() -> None:
         ({"quorum": 2}, {"quorum": 2}),
         ({"requester_decides": False}, {"requester_decides": False}),
         ({"assurance": "token"}, {"assurance": "token"}),
+        ({"fresh": "5m"}, {"fresh": 300.0}),
         ({"risk": "medium", "reasons": ["x"]}, {"risk": Risk("medium", ("x",))}),
         ({"expires_in": "1m"}, {"expires_in": 60.0}),
         ({"on_expiry": "cancel"}, {"on_expiry": "cancel"}),

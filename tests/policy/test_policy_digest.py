@@ -42,6 +42,7 @@ CHANGES: dict[str, Any] = {
     "quorum": 2,
     "requester_decides": False,
     "assurance": "token",
+    "fresh": "5m",
     "risk": "high",
     "reasons": ["money"],
     "expires_in": 5,

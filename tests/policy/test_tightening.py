@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,7 @@ some_terms = st.builds(
     quorum=st.integers(1, 4),
     requester_decides=st.booleans(),
     assurance=st.sampled_from(ASSURANCE),
+    fresh=st.none() | st.floats(1, 1e6),
     risk=st.builds(Risk, st.sampled_from(RISKS), subset(("r1", "r2", "r3"))),
     expires_in=st.none() | st.floats(1, 1e6),
     on_expiry=st.sampled_from(["reject", "cancel"]),
@@ -61,6 +63,7 @@ def at_least(strict: Terms, lax: Terms) -> None:
     assert ORDER.index(strict.verdict) >= ORDER.index(lax.verdict)
     assert strict.quorum >= lax.quorum
     assert ASSURANCE.index(strict.assurance) >= ASSURANCE.index(lax.assurance)
+    assert (strict.fresh or math.inf) <= (lax.fresh or math.inf)
     assert RISKS.index(strict.risk.level) >= RISKS.index(lax.risk.level)
     assert set(strict.risk.reasons) >= set(lax.risk.reasons)
     assert strict.requester_decides <= lax.requester_decides
@@ -130,6 +133,7 @@ def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Term
         {"quorum": 2},
         {"requester_decides": False},
         {"assurance": "token"},
+        {"fresh": 300.0},
         {"risk": Risk("medium")},
         {"expires_in": 60.0},
         {"on_expiry": "cancel"},

@@ -32,6 +32,7 @@ reviewers = ["ana", "group:finance"]
 quorum = 2
 requester_decides = false
 assurance = "token"
+fresh = "5m"
 risk = "high"
 reasons = ["cannot be taken back"]
 expires_in = "24h"
@@ -70,6 +71,7 @@ def test_every_key_of_a_file() -> None:
         quorum=2,
         requester_decides=False,
         assurance="token",
+        fresh=300,
         risk=Risk("high", ("cannot be taken back",)),
         reasons=["cannot be taken back"],
         expires_in=86_400,
@@ -199,7 +201,7 @@ def test_a_bad_file_is_refused(text: Any, message: str) -> None:
         ("record = 'none'", 'record=\'none\': use "all" or "asked"'),
         ("effect = 'once'\nrecord = 'asked'", "only a read can be left out of the record"),
         ("effect = true", 'effect = true: write "once", "idempotent" or "read"'),
-        ("assurance = 'sworn'", "use code, os-user, token, session"),
+        ("assurance = 'sworn'", "use code, os-user, chat, token, session, passkey"),
         ("risk = 'huge'", "use low, medium, high, critical"),
         ("risk = 3", 'risk = 3: write "low"'),
         ("reasons = ['x']", "also set risk="),
@@ -208,6 +210,8 @@ def test_a_bad_file_is_refused(text: Any, message: str) -> None:
         ("expires_in = 'tomorrow'", '"15m", "24h" or "7d"'),
         ("expires_in = 2026-03-04", 'write a number of seconds, or a string such as "15m"'),
         ("expires_in = true", "write a number of seconds"),
+        ("fresh = 'now'", "fresh='now': use a positive number of seconds"),
+        ("verdict = 'allow'\nfresh = 60", "does not ask: leave out fresh"),
         ("valid_for = -5", "valid_for=-5: use a positive"),
         ("valid_for = ['1h']", "write a number of seconds"),
         ("on_expiry = 'approve'", "use reject or cancel; time never approves"),

@@ -62,6 +62,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "quorum": terms.quorum,
         "requester_decides": terms.requester_decides,
         "assurance": terms.assurance,
+        "fresh": None if terms.fresh is None else round(terms.fresh * 1_000_000),
         "risk": [terms.risk.level, *terms.risk.reasons],
         "effect": terms.effect,
         "valid_for": round(terms.valid_for * 1_000_000),

@@ -50,7 +50,8 @@ KEYS = {
     "reviewers": 'a list such as ["ana", "group:finance"]',
     "quorum": "a whole number",
     "requester_decides": "true or false",
-    "assurance": '"code", "os-user", "token" or "session"',
+    "assurance": '"code", "os-user", "chat", "token", "session" or "passkey"',
+    "fresh": _DURATION_TEXT,
     "risk": '"low", "medium", "high" or "critical"',
     "reasons": _STRINGS,
     "expires_in": _DURATION_TEXT,
@@ -65,7 +66,7 @@ KEYS = {
 }
 _TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='policy.toml')"
 _LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}
-_DURATIONS = {"expires_in", "valid_for"}
+_DURATIONS = {"expires_in", "valid_for", "fresh"}
 _SUGGESTIONS = {
     "default": "it above the first [[rule]], because it belongs to no rule",
     "when": 'where, with a condition such as "amount > 100"',

@@ -355,7 +355,7 @@ def _named(value: object) -> object:
 #     on_duplicate                         raise, then result
 #     overturn                             rejecter, then anyone
 #     max_rejections                       the lower one
-#     expires_in, valid_for                the shorter one
+#     expires_in, valid_for, fresh         the shorter one
 #     requester_decides                    only if both allow it
 #     on_expiry                            cancel, then reject
 #     allowed                              what both allow; if nothing, reject
@@ -377,6 +377,7 @@ def _named(value: object) -> object:
 def tighten(old: Terms, new: Terms) -> Terms:
     """Return terms that satisfy both: for each term, the stricter value."""
     expiries = [end for end in (old.expires_in, new.expires_in) if end is not None]
+    sign_in_ages = [age for age in (old.fresh, new.fresh) if age is not None]
     limits = [most for most in (old.max_rejections, new.max_rejections) if most is not None]
     rules = dict.fromkeys((*old.rule.split(", "), *new.rule.split(", ")))
     level = max(old.risk.level, new.risk.level, key=RISKS.index)
@@ -392,6 +393,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
         quorum=max(old.quorum, new.quorum),
         requester_decides=old.requester_decides and new.requester_decides,
         assurance=max(old.assurance, new.assurance, key=ASSURANCE.index),
+        fresh=min(sign_in_ages, default=None),
         risk=Risk(level, tuple(dict.fromkeys((*old.risk.reasons, *new.risk.reasons)))),
         expires_in=min(expiries, default=None),
         on_expiry="cancel" if "cancel" in (old.on_expiry, new.on_expiry) else "reject",

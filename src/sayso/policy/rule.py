@@ -56,6 +56,7 @@ _ASK_ONLY_TERMS = (
     "quorum",
     "requester_decides",
     "assurance",
+    "fresh",
     "expires_in",
     "on_expiry",
 )
@@ -109,7 +110,8 @@ class Rule:
     running the tool changes; it can raise what the tool's author declared, never lower it. With
     ``record="asked"``, reads that needed no approval leave no row. ``effect_key`` makes the effect
     unique in the store, as "refund:{order}" does for each order. With ``overturn="rejecter"``, a
-    call that a person rejected before is approved only by that person or an admin. After
+    call that a person rejected before is approved only by that person or an admin. ``fresh`` is how
+    long ago, at most, whoever decides has signed in. After
     ``max_rejections`` rejections of the tool in a row, in one run, its calls are refused without
     asking; for a shell command, of the program.
     """
@@ -129,6 +131,7 @@ class Rule:
     quorum: int | None = None
     requester_decides: bool | None = None
     assurance: Assurance | None = None
+    fresh: Duration | None = None
     risk: Risk | RiskLevel | None = None
     reasons: str | Iterable[str] = ()
     expires_in: Duration | None = None
@@ -229,6 +232,7 @@ class Rule:
             )
         self._set(expires_in=parse_duration(self.expires_in, "expires_in"))
         self._set(valid_for=parse_duration(self.valid_for, "valid_for"))
+        self._set(fresh=parse_duration(self.fresh, "fresh"))
 
     def _check_effect(self) -> None:
         if self.effect is not None and self.effect not in EFFECTS:
